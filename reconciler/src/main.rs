@@ -1,0 +1,3 @@
+//! The `metes-reconciler` binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! What a CNI runtime says, and what it hears.

@@ -1,0 +1,16 @@
+//! metes: a cluster-wide CNI IPAM plugin coordinated through etcd.
+//!
+//! Read the modules in this order:
+//!
+//! - [`cni`]: what a runtime says (environment, stdin) and what it hears (result, error).
+//! - [`config`]: the network configuration and the host file, folded into one checked type.
+//! - [`pool`]: addresses, pages, ranges, the choice of a free address, the stored records.
+//! - [`store`]: keys, transactions as values, and the etcd that carries them out.
+//! - [`commands`]: the verbs of CNI; `commands::add` reads like the section ADD of the design.
+//! - [`cli`]: the verbs for people.
+//!
+//! `cni`, `config`, `pool` and the key layout are pure: no I/O, no clock, no logging in them.
+
+pub mod cni;
+pub mod config;
+pub mod pool;

@@ -1,0 +1,3 @@
+//! The `metes` binary.
+
+fn main() {}

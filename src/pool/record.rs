@@ -1,0 +1,329 @@
+//! The records kept in etcd, versioned, and the order in time of an owner's runs.
+//!
+//! Every record is a JSON object whose `v` is [`VERSION`]. What does not decode is
+//! somebody's all the same: it counts as occupied and is never overwritten or freed.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::NetworkName;
+
+/// The version of the stored records that this program reads and writes.
+pub const VERSION: u32 = 1;
+
+/// Who holds an address: one interface of one container on one node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Owner {
+    /// The node's name, from the host file or derived from the machine.
+    pub node: String,
+    /// CNI_CONTAINERID.
+    #[serde(rename = "container")]
+    pub container_id: String,
+    /// CNI_IFNAME.
+    pub ifname: String,
+}
+
+/// When a run of the plugin began: boot id and nanoseconds of CLOCK_BOOTTIME.
+///
+/// No wall clock is in it, so on one host it only ever grows; runs of different
+/// boots are told apart, never compared by time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Birth {
+    /// The kernel's random id of this boot.
+    pub boot: String,
+    /// CLOCK_BOOTTIME, in nanoseconds.
+    pub ns: u64,
+}
+
+impl Birth {
+    /// Whether something born at `other` (nothing: no birth known) is older than this run.
+    ///
+    /// Older means: no birth, another boot, or the same boot and an earlier moment.
+    #[must_use]
+    pub fn is_after(&self, other: Option<&Birth>) -> bool {
+        other.is_none_or(|other| other.boot != self.boot || other.ns < self.ns)
+    }
+}
+
+/// Labels of the pod that an owner belongs to. Never its identity.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pod {
+    /// K8S_POD_NAMESPACE.
+    #[serde(rename = "ns", default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// K8S_POD_NAME.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// K8S_POD_UID.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+impl Pod {
+    /// Whether nothing is known of the pod (cnitool, podman).
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.namespace.is_empty() && self.name.is_empty() && self.uid.is_empty()
+    }
+}
+
+/// One address of an owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The address.
+    #[serde(rename = "ip")]
+    pub address: IpAddr,
+    /// The network it is reserved in; none for a static address that is only recorded.
+    #[serde(rename = "net", default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkName>,
+}
+
+/// `v1/own/<node>/<container>/<ifname>`: all that one owner holds, in result order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerRecord {
+    v: u32,
+    /// The owner's addresses in result order, static ones too.
+    pub addresses: Vec<Held>,
+    /// The birth of the run that wrote the record; none in adopted records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub birth: Option<Birth>,
+    /// The queue that the run stood in (see `store::keys::Scope`).
+    pub scope: String,
+    /// Labels.
+    #[serde(flatten)]
+    pub labels: Labels,
+}
+
+/// What a record carries besides its owner, for people and for the reconciler.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Labels {
+    /// The cluster's name from the host file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
+    /// The pod, as far as it is known.
+    #[serde(default, skip_serializing_if = "Pod::is_unknown")]
+    pub pod: Pod,
+    /// The CNI network's `name`.
+    #[serde(rename = "cni")]
+    pub cni_network: String,
+}
+
+impl OwnerRecord {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(addresses: Vec<Held>, birth: Option<Birth>, scope: String, labels: Labels) -> Self {
+        Self { v: VERSION, addresses, birth, scope, labels }
+    }
+}
+
+/// `v1/net/<network>/ip/<hex>`: one held address. That it exists is what holds the address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reservation {
+    v: u32,
+    /// Who holds it.
+    #[serde(flatten)]
+    pub owner: Owner,
+    /// Labels.
+    #[serde(flatten)]
+    pub labels: Labels,
+    /// When it was made, RFC 3339 in UTC; for people only.
+    #[serde(rename = "at")]
+    pub created_at: String,
+}
+
+impl Reservation {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(owner: Owner, labels: Labels, created_at: String) -> Self {
+        Self { v: VERSION, owner, labels, created_at }
+    }
+}
+
+/// `v1/pod/<uid>/<ifname>/<network>`: the youngest owner of that interface of that pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodIndex {
+    v: u32,
+    /// The youngest owner.
+    #[serde(flatten)]
+    pub owner: Owner,
+}
+
+impl PodIndex {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(owner: Owner) -> Self {
+        Self { v: VERSION, owner }
+    }
+}
+
+/// `v1/dead/<node>/<container>/<ifname>`: a DEL of this owner was here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tombstone {
+    v: u32,
+    /// The birth of that DEL.
+    pub birth: Birth,
+}
+
+impl Tombstone {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(birth: Birth) -> Self {
+        Self { v: VERSION, birth }
+    }
+}
+
+/// `v1/meta`: what all writers of this prefix have agreed on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    v: u32,
+    /// The oldest version of a writer that may still write.
+    pub min_writer: u32,
+    /// Counts how often the store was adopted after a restore; starts at 1.
+    pub epoch: u64,
+    /// Set while the store is under suspicion of having gone back in time: the epoch in which it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspect: Option<u64>,
+    /// Set while a migration is under way: why ADD must wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
+}
+
+impl Meta {
+    /// The state of a prefix that nothing was written to yet.
+    #[must_use]
+    pub fn first() -> Self {
+        Self { v: VERSION, min_writer: VERSION, epoch: 1, suspect: None, hold: None }
+    }
+
+    /// The version of the records in this prefix.
+    #[must_use]
+    pub fn schema(&self) -> u32 {
+        self.v
+    }
+}
+
+/// A stored value that this program cannot make sense of.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Undecodable {
+    /// Not the JSON object that belongs here.
+    #[error("not a {kind} record: {reason}")]
+    Malformed {
+        /// The kind of record.
+        kind: &'static str,
+        /// The parser's words.
+        reason: String,
+    },
+    /// Written by a newer program.
+    #[error("a {kind} record of version {found}; this program reads version {VERSION}")]
+    Version {
+        /// The kind of record.
+        kind: &'static str,
+        /// Its version.
+        found: u64,
+    },
+}
+
+/// A record with a version of its own.
+pub trait Record: Serialize + DeserializeOwned {
+    /// What people call this kind of record.
+    const KIND: &'static str;
+
+    /// The bytes to store.
+    #[must_use]
+    fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("records have only string keys")
+    }
+
+    /// Reads stored bytes.
+    ///
+    /// # Errors
+    /// [`Undecodable`] if they are not such a record, or one of another version.
+    fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            v: u64,
+        }
+        let malformed =
+            |e: serde_json::Error| Undecodable::Malformed { kind: Self::KIND, reason: e.to_string() };
+        let Versioned { v } = serde_json::from_slice(bytes).map_err(malformed)?;
+        if v != u64::from(VERSION) {
+            return Err(Undecodable::Version { kind: Self::KIND, found: v });
+        }
+        serde_json::from_slice(bytes).map_err(malformed)
+    }
+}
+
+impl Record for OwnerRecord {
+    const KIND: &'static str = "owner";
+}
+impl Record for Reservation {
+    const KIND: &'static str = "reservation";
+}
+impl Record for PodIndex {
+    const KIND: &'static str = "pod index";
+}
+impl Record for Tombstone {
+    const KIND: &'static str = "tombstone";
+}
+impl Record for Meta {
+    const KIND: &'static str = "meta";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner() -> Owner {
+        Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net1".into() }
+    }
+
+    fn labels() -> Labels {
+        let pod = Pod { namespace: "ns".into(), name: "web-0".into(), uid: "u-1".into() };
+        Labels { cluster: "east".into(), pod, cni_network: "mynet".into() }
+    }
+
+    /// The stored formats are a promise to every other version of metes.
+    #[test]
+    fn golden_records() {
+        let held = vec![
+            Held { address: "10.0.0.1".parse().expect("ip"), network: Some(NetworkName::default()) },
+            Held { address: "fd00::1".parse().expect("ip"), network: None },
+        ];
+        let birth = Birth { boot: "b0".into(), ns: 7 };
+        let record = OwnerRecord::new(held, Some(birth.clone()), "-".into(), labels());
+        check(
+            &record,
+            r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"},{"ip":"fd00::1"}],"birth":{"boot":"b0","ns":7},"scope":"-","cluster":"east","pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet"}"#,
+        );
+        check(
+            &Reservation::new(owner(), labels(), "2026-01-02T03:04:05Z".into()),
+            r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east","pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet","at":"2026-01-02T03:04:05Z"}"#,
+        );
+        check(&PodIndex::new(owner()), r#"{"v":1,"node":"n1","container":"c1","ifname":"net1"}"#);
+        check(&Tombstone::new(birth), r#"{"v":1,"birth":{"boot":"b0","ns":7}}"#);
+        check(&Meta::first(), r#"{"v":1,"min_writer":1,"epoch":1}"#);
+    }
+
+    fn check<R: Record + PartialEq + std::fmt::Debug>(record: &R, golden: &str) {
+        assert_eq!(String::from_utf8(record.encode()).expect("utf-8"), golden);
+        assert_eq!(&R::decode(golden.as_bytes()).expect("decodes"), record);
+    }
+
+    #[test]
+    fn what_is_not_ours_does_not_decode() {
+        assert!(matches!(Meta::decode(b"\x00garbage"), Err(Undecodable::Malformed { .. })));
+        assert!(matches!(Meta::decode(b"{}"), Err(Undecodable::Malformed { .. })));
+        assert_eq!(Meta::decode(br#"{"v":2}"#), Err(Undecodable::Version { kind: "meta", found: 2 }));
+    }
+
+    #[test]
+    fn older_is_no_birth_another_boot_or_an_earlier_moment() {
+        let run = Birth { boot: "b1".into(), ns: 10 };
+        assert!(run.is_after(None));
+        assert!(run.is_after(Some(&Birth { boot: "b0".into(), ns: 99 })));
+        assert!(run.is_after(Some(&Birth { boot: "b1".into(), ns: 9 })));
+        assert!(!run.is_after(Some(&run)));
+        assert!(!run.is_after(Some(&Birth { boot: "b1".into(), ns: 11 })));
+    }
+}
