@@ -13,4 +13,6 @@
 
 pub mod cni;
 pub mod config;
+pub mod limits;
 pub mod pool;
+pub mod store;

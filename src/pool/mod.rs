@@ -10,4 +10,5 @@ pub mod range;
 pub mod record;
 
 pub use address::{Addr, Page, Summary};
+pub use range::{Range, RangeSet};
 pub use names::NetworkName;

@@ -1,0 +1,88 @@
+//! Every bound in one place: how long a run may take, wait and retry, and how much it may ask.
+
+use std::time::Duration;
+
+/// A whole ADD.
+pub const ADD_DEADLINE: Duration = Duration::from_secs(20);
+/// A whole CHECK.
+pub const CHECK_DEADLINE: Duration = Duration::from_secs(5);
+/// A whole DEL.
+pub const DEL_DEADLINE: Duration = Duration::from_secs(3);
+/// A whole STATUS: containerd asks while it holds a lock and without a deadline of its own.
+pub const STATUS_DEADLINE: Duration = Duration::from_secs(1);
+/// A whole GC.
+pub const GC_DEADLINE: Duration = Duration::from_secs(20);
+/// A whole command of a person.
+pub const CLI_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The lease of a run: above every deadline of CNI, so it needs no keepalive, and a tombstone
+/// that hangs on it outlives every ADD that could still be on its way.
+pub const LEASE_TTL: Duration = Duration::from_secs(30);
+
+/// One attempt to connect, TLS included, when there is another endpoint to turn to.
+pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(400);
+/// One attempt to connect when there is only one endpoint: a lost SYN is sent again after 1 s.
+pub const CONNECT_ATTEMPT_ALONE: Duration = Duration::from_millis(1500);
+/// One attempt of a request.
+pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);
+/// How long a run tries to reach an etcd of which no endpoint accepts a connection.
+pub const UNREACHABLE: Duration = Duration::from_secs(5);
+/// The same for DEL, which has a spool to fall back on.
+pub const UNREACHABLE_DEL: Duration = Duration::from_millis(1000);
+
+/// The longest pause between two tries; every pause is random, from a tenth of it up.
+pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause after a lost race.
+pub const RACE_PAUSE: Duration = Duration::from_millis(5);
+
+/// How long a waiter looks at one head before it evicts it, plus [`EVICT_PER_PLACE`] for each
+/// place before its own, at most [`EVICT_AT_MOST`].
+pub const EVICT_AFTER: Duration = Duration::from_secs(2);
+/// Staggers the waiters, so that the one right behind a dead head is the first to act.
+pub const EVICT_PER_PLACE: Duration = Duration::from_millis(20);
+/// The longest wait behind one head.
+pub const EVICT_AT_MOST: Duration = Duration::from_secs(4);
+/// [`EVICT_AFTER`] for one who has stood behind a dead head before.
+pub const EVICT_AFTER_ONE: Duration = Duration::from_millis(300);
+/// How many places one eviction removes.
+pub const EVICT_PLACES: i64 = 100;
+/// A look at the queue that took longer says that etcd did not answer: the wait starts anew.
+pub const EVICT_SLOW_LOOK: Duration = Duration::from_millis(500);
+/// How long a run may work at the head of its queue, so that nobody evicts one that lives.
+pub const HEAD_WORK: Duration = Duration::from_secs(1);
+
+/// How long a run takes to remove its place on its way out.
+pub const LEAVE: Duration = Duration::from_millis(300);
+/// What DEL keeps in reserve to free without a place.
+pub const DEL_RESERVE: Duration = Duration::from_millis(1200);
+/// How long a run that has answered carries out what others spooled.
+pub const DRAIN: Duration = Duration::from_millis(500);
+/// How many spooled entries it carries out.
+pub const DRAIN_ENTRIES: usize = 16;
+
+/// etcd's default for `--max-txn-ops`.
+pub const TXN_OPS: usize = 128;
+/// etcd's default for `--max-request-bytes`, less room for the envelope.
+pub const REQUEST_BYTES: usize = 1_400_000;
+/// How large an answer may be: more than a listing of [`LIST_KEYS`] keys needs.
+pub const REPLY_BYTES: usize = 16 << 20;
+/// How many keys one listing returns.
+pub const LIST_KEYS: i64 = 1000;
+/// How many pages a run that found no free address compares with their reservations.
+pub const MEND_PAGES: u128 = 16;
+/// How many lone bits one mending clears.
+pub const MEND_BITS: usize = 100;
+
+/// The most that stdin, the host file or a key file may hold, in bytes.
+pub const INPUT_BYTES: u64 = 1 << 20;
+/// The most that a resolv.conf may hold, in bytes.
+pub const RESOLV_CONF_BYTES: u64 = 64 << 10;
+
+/// The largest number of range sets in one configuration.
+pub const RANGE_SETS: usize = 30;
+
+const _: () = assert!(LEASE_TTL.as_secs() > ADD_DEADLINE.as_secs());
+const _: () = assert!(LEASE_TTL.as_secs() > GC_DEADLINE.as_secs());
+const _: () = assert!(MEND_BITS < TXN_OPS);
+const _: () = assert!(EVICT_PLACES < TXN_OPS as i64);
+const _: () = assert!(HEAD_WORK.as_millis() < EVICT_AFTER.as_millis());

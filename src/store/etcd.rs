@@ -1,0 +1,406 @@
+//! The real etcd: one endpoint per connection, and a failover loop of its own.
+//!
+//! etcd-client would balance over all endpoints, and its balancer prefers an endpoint that
+//! refuses connections over one that is still shaking hands. Here a connection is opened to one
+//! endpoint, eagerly, so that "never sent" is certain; every call has a timeout around it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::hash_map::RandomState;
+use std::future::Future;
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use etcd_client as ec;
+use tokio::time::{Instant, sleep, timeout};
+use tonic::Code;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use super::keys::LeaseId;
+use super::kv::{About, Failure, Kv, Watch};
+use super::txn::{Compare, Entry, Found, List, Op, QueueEnd, Reply, Txn};
+use crate::limits;
+
+/// How to reach an etcd; everything read and checked already.
+#[derive(Clone)]
+pub struct Access {
+    /// `http://host:port` or `https://host:port`; at least one.
+    pub endpoints: Vec<String>,
+    /// The certificates, for `https`.
+    pub tls: Option<Tls>,
+    /// User and password, where etcd does not know users by their certificates.
+    pub user: Option<(String, String)>,
+    /// How long to try while no endpoint accepts a connection.
+    pub give_up: Duration,
+}
+
+/// What TLS needs, as PEM.
+#[derive(Clone)]
+pub struct Tls {
+    /// The certificates of the authorities that sign etcd's.
+    pub ca: Vec<u8>,
+    /// This client's certificate and key.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// The name in etcd's certificate, if it is not the endpoint's host.
+    pub server_name: Option<String>,
+}
+
+/// A connection to one member at a time.
+pub struct Etcd {
+    access: Access,
+    /// Which endpoint is in use or will be tried next.
+    at: Cell<usize>,
+    client: RefCell<Option<ec::Client>>,
+}
+
+/// The outcome of one attempt that did not bring an answer.
+enum Attempt {
+    /// Certainly not applied; another endpoint, or the same one later, may do it.
+    Elsewhere(String),
+    /// It ends here.
+    Final(Failure),
+}
+
+impl Etcd {
+    /// Prepares; nothing is sent before the first request.
+    ///
+    /// The first endpoint is chosen at random, so that many runs spread over the members.
+    #[must_use]
+    pub fn new(access: Access) -> Self {
+        let first = random_below(access.endpoints.len() as u64) as usize;
+        Self { access, at: Cell::new(first), client: RefCell::new(None) }
+    }
+
+    /// Tries `request` on one endpoint after the other until it is answered or `until` is near.
+    ///
+    /// `again` says whether an attempt whose outcome is open may be repeated.
+    async fn attempt<T, F>(
+        &self,
+        until: Instant,
+        again: bool,
+        request: impl Fn(ec::Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, ec::Error>>,
+    {
+        let start = Instant::now();
+        let mut round = 0;
+        loop {
+            let (why, connected) = match self.attempt_once(until, &request).await {
+                Ok(answer) => return Ok(answer),
+                Err(Attempt::Final(failure)) if failure.is_open() && again => (failure.to_string(), true),
+                Err(Attempt::Final(failure)) => return Err(failure),
+                Err(Attempt::Elsewhere(why)) => (why, self.client.borrow().is_some()),
+            };
+            self.turn_away();
+            let enough = !connected && start.elapsed() > self.access.give_up;
+            if enough || Instant::now() + limits::RETRY_PAUSE >= until {
+                return Err(Failure::Unreachable(why));
+            }
+            round += 1;
+            // The other endpoints are tried at once, the whole round again after a pause.
+            if round % self.access.endpoints.len() == 0 {
+                sleep(random_pause(limits::RETRY_PAUSE)).await;
+            }
+        }
+    }
+
+    async fn attempt_once<T, F>(
+        &self,
+        until: Instant,
+        request: &impl Fn(ec::Client) -> F,
+    ) -> Result<T, Attempt>
+    where
+        F: Future<Output = Result<T, ec::Error>>,
+    {
+        let client = self.client(until).await?;
+        let left = until.saturating_duration_since(Instant::now()).min(limits::REQUEST_ATTEMPT);
+        match timeout(left, request(client)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(e)) => Err(judge(e)),
+            Err(_) => {
+                let why = format!("{}: no answer in {} ms", self.endpoint(), left.as_millis());
+                Err(Attempt::Final(Failure::Unknown(why)))
+            }
+        }
+    }
+
+    /// The open connection, or a new one to the endpoint whose turn it is.
+    async fn client(&self, until: Instant) -> Result<ec::Client, Attempt> {
+        if let Some(client) = &*self.client.borrow() {
+            return Ok(client.clone());
+        }
+        let alone = self.access.endpoints.len() == 1;
+        let limit = if alone { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
+        let limit = limit.min(until.saturating_duration_since(Instant::now()));
+        let connected = match timeout(limit, self.connect()).await {
+            Ok(connected) => connected,
+            Err(_) => Err(Attempt::Elsewhere(format!("no connection in {} ms", limit.as_millis()))),
+        };
+        let client = connected.map_err(|attempt| match attempt {
+            Attempt::Elsewhere(why) => Attempt::Elsewhere(format!("{}: {why}", self.endpoint())),
+            other => other,
+        })?;
+        self.client.replace(Some(client.clone()));
+        Ok(client)
+    }
+
+    async fn connect(&self) -> Result<ec::Client, Attempt> {
+        let channel = self.channel()?.connect().await.map_err(|e| Attempt::Elsewhere(causes(&e)))?;
+        let mut options = ec::ConnectOptions::new().with_require_leader(true);
+        if let Some((user, password)) = &self.access.user {
+            options = options.with_user(user, password);
+        }
+        ec::Client::from_channel(ec::Channel::Tonic(channel), Some(options)).await.map_err(judge)
+    }
+
+    fn channel(&self) -> Result<Endpoint, Attempt> {
+        let wrong = |e: tonic::transport::Error| Attempt::Final(Failure::Refused(causes(&e)));
+        let endpoint = Endpoint::from_shared(self.endpoint().to_owned()).map_err(wrong)?.tcp_nodelay(true);
+        let Some(tls) = &self.access.tls else { return Ok(endpoint) };
+        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.ca));
+        if let Some((cert, key)) = &tls.identity {
+            config = config.identity(Identity::from_pem(cert, key));
+        }
+        if let Some(name) = &tls.server_name {
+            config = config.domain_name(name);
+        }
+        endpoint.tls_config(config).map_err(wrong)
+    }
+
+    fn endpoint(&self) -> &str {
+        &self.access.endpoints[self.at.get() % self.access.endpoints.len()]
+    }
+
+    /// Leaves this endpoint: the next request goes to the next one.
+    fn turn_away(&self) {
+        self.client.replace(None);
+        self.at.set((self.at.get() + 1) % self.access.endpoints.len());
+    }
+}
+
+impl Kv for Etcd {
+    type Watch = EtcdWatch;
+
+    async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
+        if !txn.fits() {
+            let why = format!("the transaction needs more than {} operations", limits::TXN_OPS);
+            return Err(Failure::Refused(why));
+        }
+        let reads = txn.only_reads();
+        let answer = self
+            .attempt(until, reads, |client| async move {
+                let mut kv = client.kv_client().max_decoding_message_size(limits::REPLY_BYTES);
+                kv.txn(to_etcd(txn)).await
+            })
+            .await;
+        match answer {
+            Ok(answer) => Ok(from_etcd(answer)),
+            Err(failure) => {
+                if failure.is_open() {
+                    // Whoever settles it asks another member: this one may be cut off.
+                    self.turn_away();
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    async fn grant(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {
+        let ttl = limits::LEASE_TTL.as_secs() as i64;
+        let options = ec::LeaseGrantOptions::new().with_id(lease.0);
+        self.attempt(until, false, |client| {
+            let options = options.clone();
+            async move { client.lease_client().grant(ttl, Some(options)).await }
+        })
+        .await
+        .map(|_| ())
+    }
+
+    async fn watch(&self, key: &[u8], until: Instant) -> Result<EtcdWatch, Failure> {
+        let stream = self.attempt(until, true, |client| async move {
+            let mut stream = client.watch_client().watch(key, None).await?;
+            // The first answer says that the watch is in place.
+            stream.message().await?;
+            Ok(stream)
+        });
+        stream.await.map(EtcdWatch)
+    }
+
+    async fn about(&self, until: Instant) -> Result<About, Failure> {
+        let status = self
+            .attempt(until, true, |client| async move { client.maintenance_client().status().await })
+            .await?;
+        Ok(About {
+            version: status.version().to_owned(),
+            errors: status.errors().to_vec(),
+            has_leader: status.leader() != 0,
+        })
+    }
+}
+
+/// A watch on one key of a real etcd.
+pub struct EtcdWatch(ec::WatchStream);
+
+impl Watch for EtcdWatch {
+    async fn changed(&mut self) {
+        loop {
+            match self.0.message().await {
+                Ok(Some(answer)) if answer.events().is_empty() && !answer.canceled() => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+/// What an error of etcd's means: whether it was applied, and whether another try makes sense.
+///
+/// The words are those of etcd's `rpctypes`; its status codes alone do not tell.
+fn judge(error: ec::Error) -> Attempt {
+    let ec::Error::GRpcStatus(status) = error else {
+        return Attempt::Final(Failure::Refused(error.to_string()));
+    };
+    let text = status.message();
+    let says = |words: &str| text.contains(words);
+    let why = text.to_owned();
+    if says("no leader") || says("too many requests") || says("auth store is old") {
+        return Attempt::Elsewhere(why);
+    }
+    Attempt::Final(match status.code() {
+        _ if says("requested lease not found") => Failure::LeaseNotFound,
+        _ if says("lease already exists") => Failure::LeaseExists,
+        _ if says("database space exceeded") => Failure::NoSpace(why),
+        _ if says("has been compacted") => Failure::Compacted,
+        Code::PermissionDenied | Code::Unauthenticated => Failure::Denied(why),
+        Code::InvalidArgument if says("user name is empty") || says("authentication") => Failure::Denied(why),
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange | Code::Unimplemented => {
+            Failure::Refused(why)
+        }
+        Code::NotFound | Code::AlreadyExists => Failure::Refused(why),
+        code => {
+            Failure::Unknown(if why.is_empty() { format!("{code:?}") } else { causes_of_status(&status) })
+        }
+    })
+}
+
+fn causes_of_status(status: &tonic::Status) -> String {
+    match std::error::Error::source(status) {
+        Some(source) => format!("{}: {}", status.message(), causes(source)),
+        None => status.message().to_owned(),
+    }
+}
+
+/// The chain of causes of an error, outermost first, without repetition.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let words = cause.to_string();
+        if !text.ends_with(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+fn to_etcd(txn: &Txn) -> ec::Txn {
+    let compares: Vec<_> = txn.compares.iter().map(compare_to_etcd).collect();
+    let ops = |ops: &[Op]| ops.iter().map(op_to_etcd).collect::<Vec<_>>();
+    ec::Txn::new().when(compares).and_then(ops(&txn.then)).or_else(ops(&txn.otherwise))
+}
+
+fn compare_to_etcd(compare: &Compare) -> ec::Compare {
+    let equal = ec::CompareOp::Equal;
+    match compare {
+        Compare::Create(key, revision) => ec::Compare::create_revision(key.clone(), equal, *revision),
+        Compare::Mod(key, revision) => ec::Compare::mod_revision(key.clone(), equal, *revision),
+        Compare::Empty(prefix) => ec::Compare::create_revision(prefix.clone(), equal, 0).with_prefix(),
+    }
+}
+
+fn op_to_etcd(op: &Op) -> ec::TxnOp {
+    match op {
+        Op::Get(key) => ec::TxnOp::get(key.clone(), None),
+        Op::List(list) => ec::TxnOp::get(list.start.clone(), Some(list_options(list))),
+        Op::Places { queue, before, end, limit } => {
+            ec::TxnOp::get(queue.clone(), Some(places_options(*before, *end, *limit)))
+        }
+        Op::Put(key, value, lease) => {
+            let options = lease.map(|lease| ec::PutOptions::new().with_lease(lease.0));
+            ec::TxnOp::put(key.clone(), value.clone(), options)
+        }
+        Op::Delete(key) => ec::TxnOp::delete(key.clone(), None),
+    }
+}
+
+fn list_options(list: &List) -> ec::GetOptions {
+    let options = ec::GetOptions::new()
+        .with_range(list.end.clone())
+        .with_limit(list.limit)
+        .with_revision(list.revision);
+    if list.keys_only { options.with_keys_only() } else { options }
+}
+
+fn places_options(before: Option<i64>, end: QueueEnd, limit: i64) -> ec::GetOptions {
+    let order = match end {
+        QueueEnd::Oldest => ec::SortOrder::Ascend,
+        QueueEnd::Youngest => ec::SortOrder::Descend,
+    };
+    let options = ec::GetOptions::new()
+        .with_prefix()
+        .with_keys_only()
+        .with_sort(ec::SortTarget::Create, order)
+        .with_limit(limit);
+    match before {
+        Some(revision) => options.with_max_create_revision(revision - 1),
+        None => options,
+    }
+}
+
+fn from_etcd(answer: ec::TxnResponse) -> Reply {
+    let found = answer
+        .op_responses()
+        .into_iter()
+        .map(|response| match response {
+            ec::TxnOpResponse::Get(got) => {
+                Found { entries: got.kvs().iter().map(entry).collect(), count: got.count() }
+            }
+            _ => Found::default(),
+        })
+        .collect();
+    Reply {
+        succeeded: answer.succeeded(),
+        revision: answer.header().map_or(0, ec::ResponseHeader::revision),
+        found,
+    }
+}
+
+fn entry(kv: &ec::KeyValue) -> Entry {
+    Entry {
+        key: kv.key().to_vec(),
+        value: kv.value().to_vec(),
+        create_revision: kv.create_revision(),
+        mod_revision: kv.mod_revision(),
+        lease: kv.lease(),
+    }
+}
+
+/// A number below `bound` (0 for 0), to spread runs. Not for secrets.
+#[must_use]
+pub fn random_below(bound: u64) -> u64 {
+    random() % bound.max(1)
+}
+
+/// A random number; if the kernel has none to give, the seed of a fresh hash map serves.
+#[must_use]
+pub fn random() -> u64 {
+    getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(0_u8))
+}
+
+/// A random pause from a tenth of `longest` up to `longest`.
+#[must_use]
+pub fn random_pause(longest: Duration) -> Duration {
+    let longest = longest.as_micros() as u64;
+    Duration::from_micros(longest / 10 + random_below(longest - longest / 10))
+}

@@ -1,0 +1,461 @@
+//! The key layout: every key is built and parsed here, and nowhere else.
+//!
+//! Each part of a key has a type or is checked on the way in, so that no value from a
+//! configuration, an environment or a foreign record can leave its place in the tree.
+//! Pure: no I/O.
+
+use std::fmt;
+
+use ring::digest;
+
+use crate::pool::names::{InvalidName, is_plain_name};
+use crate::pool::record::Owner;
+use crate::pool::{Addr, NetworkName, Page, RangeSet, Summary};
+
+/// The longest node name: a DNS name.
+const NODE_NAME_MAX: usize = 253;
+/// The longest container id that is accepted.
+const CONTAINER_ID_MAX: usize = 253;
+/// The longest interface name, in bytes (the kernel's IFNAMSIZ less its zero byte).
+const IFNAME_MAX: usize = 15;
+/// The longest pod UID.
+const POD_UID_MAX: usize = 64;
+/// The longest scope: a range's own network, its first range and a page.
+const SCOPE_MAX: usize = 256;
+
+/// A key or a prefix of keys, as etcd sees it.
+pub type Bytes = Vec<u8>;
+
+/// The id of an etcd lease; always positive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub i64);
+
+/// The queue that a run stands in: its network and first range, and with `spread` the
+/// page where its node starts; `-` for a configuration without ranges.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scope(String);
+
+impl Scope {
+    /// The queue of the first range of `sets`; `start` is the node's page for `spread`.
+    #[must_use]
+    pub fn of(sets: &[RangeSet], start: Option<Page>) -> Self {
+        let Some(range) = sets.first().and_then(|set| set.ranges().first()) else {
+            return Self("-".to_owned());
+        };
+        let base = Addr::from(range.subnet().network());
+        let mut scope = format!("{},{:032x}-{}", range.network(), base.0, range.prefix_len());
+        if let Some(page) = start {
+            scope.push_str(&format!(",{:032x}", page.first().0));
+        }
+        Self(scope)
+    }
+
+    /// Reads a scope back from a key or a record.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if it has characters that no scope has.
+    pub fn stored(scope: &str) -> Result<Self, InvalidName> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-@,".contains(&b);
+        if (1..=SCOPE_MAX).contains(&scope.len()) && scope.bytes().all(allowed) {
+            return Ok(Self(scope.to_owned()));
+        }
+        Err(InvalidName { what: "scope", found: scope.to_owned(), expected: "A-Z a-z 0-9 . _ - @ ," })
+    }
+
+    /// The scope as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A key taken apart.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// `v1/meta`
+    Meta,
+    /// `v1/net/<network>/page/<hex>`
+    Page(NetworkName, Page),
+    /// `v1/net/<network>/full/<hex>`
+    Full(NetworkName, Summary),
+    /// `v1/net/<network>/ip/<hex>`
+    Ip(NetworkName, Addr),
+    /// `v1/net/<network>/cursor/<id>`
+    Cursor(NetworkName, String),
+    /// `v1/own/<node>/<container>/<ifname>`
+    Own(Owner),
+    /// `v1/pod/<uid>/<ifname>/<network>`
+    Pod(String, String, NetworkName),
+    /// `v1/dead/<node>/<container>/<ifname>`
+    Dead(Owner),
+    /// `v1/lock/<scope>/<lease>`
+    Lock(Scope, LeaseId),
+    /// `v1/cluster/<cluster>`
+    Cluster(String),
+}
+
+/// All keys below one prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    root: String,
+}
+
+impl Keys {
+    /// The keys below `prefix`, which starts and ends with a slash.
+    #[must_use]
+    pub fn new(prefix: &str) -> Self {
+        debug_assert!(prefix.starts_with('/') && prefix.ends_with('/'));
+        Self { root: format!("{prefix}v1/") }
+    }
+
+    /// The prefix of everything that metes keeps.
+    #[must_use]
+    pub fn root(&self) -> Bytes {
+        self.root.clone().into_bytes()
+    }
+
+    /// What all writers have agreed on.
+    #[must_use]
+    pub fn meta(&self) -> Bytes {
+        self.join("meta")
+    }
+
+    /// The three prefixes that hold allocations: without `meta` they must be empty.
+    #[must_use]
+    pub fn allocations(&self) -> [Bytes; 3] {
+        [self.nets(), self.owners(), self.pods()]
+    }
+
+    /// The prefix of all networks.
+    #[must_use]
+    pub fn nets(&self) -> Bytes {
+        self.join("net/")
+    }
+
+    /// The prefix of all owner records.
+    #[must_use]
+    pub fn owners(&self) -> Bytes {
+        self.join("own/")
+    }
+
+    /// The prefix of the pod index.
+    #[must_use]
+    pub fn pods(&self) -> Bytes {
+        self.join("pod/")
+    }
+
+    /// One page of a network.
+    #[must_use]
+    pub fn page(&self, network: &NetworkName, page: Page) -> Bytes {
+        self.join(&format!("net/{network}/page/{:032x}", page.first().0))
+    }
+
+    /// One summary of a network.
+    #[must_use]
+    pub fn full(&self, network: &NetworkName, summary: Summary) -> Bytes {
+        self.join(&format!("net/{network}/full/{:032x}", summary.first().0))
+    }
+
+    /// One address of a network.
+    #[must_use]
+    pub fn ip(&self, network: &NetworkName, address: Addr) -> Bytes {
+        self.join(&format!("net/{network}/ip/{:032x}", address.0))
+    }
+
+    /// The cursor of a range set; `start` is the node's page for `spread`.
+    ///
+    /// Its id is a digest of the ranges as they stand in their network (first and last
+    /// address of each), so that it does not depend on a set's position in a configuration.
+    #[must_use]
+    pub fn cursor(&self, set: &RangeSet, start: Option<Page>) -> Bytes {
+        let mut canonical = String::new();
+        for range in set.ranges() {
+            canonical.push_str(&format!("{:032x}-{:032x};", range.first().0, range.last().0));
+        }
+        if let Some(page) = start {
+            canonical.push_str(&format!("@{:032x}", page.first().0));
+        }
+        let network = set.ranges()[0].network();
+        self.join(&format!("net/{network}/cursor/{}", digest_hex(canonical.as_bytes())))
+    }
+
+    /// An owner's record.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if a part of the owner cannot stand in a key.
+    pub fn own(&self, owner: &Owner) -> Result<Bytes, InvalidName> {
+        Ok(self.join(&format!("own/{}", owner_path(owner)?)))
+    }
+
+    /// The prefix of a node's owner records.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the name cannot stand in a key.
+    pub fn owners_of(&self, node: &str) -> Result<Bytes, InvalidName> {
+        check_node(node)?;
+        Ok(self.join(&format!("own/{node}/")))
+    }
+
+    /// An owner's tombstone.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if a part of the owner cannot stand in a key.
+    pub fn dead(&self, owner: &Owner) -> Result<Bytes, InvalidName> {
+        Ok(self.join(&format!("dead/{}", owner_path(owner)?)))
+    }
+
+    /// The index entry of one interface of a pod in one network.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the UID or the interface name cannot stand in a key.
+    pub fn pod(&self, uid: &str, ifname: &str, network: &NetworkName) -> Result<Bytes, InvalidName> {
+        check_uid(uid)?;
+        check_ifname(ifname)?;
+        Ok(self.join(&format!("pod/{uid}/{ifname}/{network}")))
+    }
+
+    /// The prefix of all places in one queue.
+    #[must_use]
+    pub fn queue(&self, scope: &Scope) -> Bytes {
+        self.join(&format!("lock/{scope}/"))
+    }
+
+    /// One run's place in a queue.
+    #[must_use]
+    pub fn place(&self, scope: &Scope, lease: LeaseId) -> Bytes {
+        self.join(&format!("lock/{scope}/{:016x}", lease.0))
+    }
+
+    /// Takes a key below the root apart.
+    ///
+    /// # Errors
+    /// [`ForeignKey`] if it is none that metes writes.
+    pub fn parse(&self, key: &[u8]) -> Result<Key, ForeignKey> {
+        std::str::from_utf8(key)
+            .ok()
+            .and_then(|key| key.strip_prefix(&self.root))
+            .and_then(parse_path)
+            .ok_or_else(|| ForeignKey(String::from_utf8_lossy(key).into_owned()))
+    }
+
+    fn join(&self, rest: &str) -> Bytes {
+        [self.root.as_bytes(), rest.as_bytes()].concat()
+    }
+}
+
+/// A key under the prefix that metes does not write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no key of metes")]
+pub struct ForeignKey(pub String);
+
+fn parse_path(path: &str) -> Option<Key> {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts[..] {
+        ["meta"] => Some(Key::Meta),
+        ["net", network, kind, name] => parse_net(NetworkName::stored(network).ok()?, kind, name),
+        ["own", node, container, ifname] => parse_owner(node, container, ifname).map(Key::Own),
+        ["dead", node, container, ifname] => parse_owner(node, container, ifname).map(Key::Dead),
+        ["pod", uid, ifname, network] => {
+            check_uid(uid).and_then(|()| check_ifname(ifname)).ok()?;
+            Some(Key::Pod(uid.to_owned(), ifname.to_owned(), NetworkName::stored(network).ok()?))
+        }
+        ["lock", scope, lease] => Some(Key::Lock(Scope::stored(scope).ok()?, parse_lease(lease)?)),
+        ["cluster", name] if is_plain_name(name, NODE_NAME_MAX) => Some(Key::Cluster(name.to_owned())),
+        _ => None,
+    }
+}
+
+fn parse_net(network: NetworkName, kind: &str, name: &str) -> Option<Key> {
+    if kind == "cursor" {
+        return (name.len() == 32 && is_lower_hex(name)).then(|| Key::Cursor(network, name.to_owned()));
+    }
+    let address = parse_address(name)?;
+    match kind {
+        "ip" => Some(Key::Ip(network, address)),
+        "page" => (address.page().first() == address).then(|| Key::Page(network, address.page())),
+        "full" => {
+            let summary = address.page().summary();
+            (summary.first() == address).then_some(Key::Full(network, summary))
+        }
+        _ => None,
+    }
+}
+
+fn parse_address(hex: &str) -> Option<Addr> {
+    (hex.len() == 32 && is_lower_hex(hex)).then(|| u128::from_str_radix(hex, 16).ok())?.map(Addr)
+}
+
+fn parse_lease(hex: &str) -> Option<LeaseId> {
+    (hex.len() == 16 && is_lower_hex(hex)).then(|| i64::from_str_radix(hex, 16).ok())?.map(LeaseId)
+}
+
+fn is_lower_hex(s: &str) -> bool {
+    s.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn parse_owner(node: &str, container_id: &str, ifname: &str) -> Option<Owner> {
+    let owner =
+        Owner { node: node.to_owned(), container_id: container_id.to_owned(), ifname: ifname.to_owned() };
+    owner_path(&owner).is_ok().then_some(owner)
+}
+
+fn owner_path(owner: &Owner) -> Result<String, InvalidName> {
+    check_node(&owner.node)?;
+    check_container(&owner.container_id)?;
+    check_ifname(&owner.ifname)?;
+    Ok(format!("{}/{}/{}", owner.node, owner.container_id, owner.ifname))
+}
+
+fn check_node(node: &str) -> Result<(), InvalidName> {
+    expect(
+        is_plain_name(node, NODE_NAME_MAX),
+        "node name",
+        node,
+        "1 to 253 characters out of A-Z a-z 0-9 . _ -",
+    )
+}
+
+fn check_container(id: &str) -> Result<(), InvalidName> {
+    expect(
+        is_plain_name(id, CONTAINER_ID_MAX),
+        "container id",
+        id,
+        "1 to 253 characters out of A-Z a-z 0-9 . _ -",
+    )
+}
+
+fn check_ifname(ifname: &str) -> Result<(), InvalidName> {
+    let fits = (1..=IFNAME_MAX).contains(&ifname.len())
+        && !ifname.contains(['/', ':'])
+        && !ifname.contains(char::is_whitespace)
+        && ifname != "."
+        && ifname != "..";
+    expect(fits, "interface name", ifname, "1 to 15 bytes without / : or blanks")
+}
+
+fn check_uid(uid: &str) -> Result<(), InvalidName> {
+    let fits =
+        (1..=POD_UID_MAX).contains(&uid.len()) && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    expect(fits, "pod UID", uid, "1 to 64 characters out of A-Z a-z 0-9 -")
+}
+
+fn expect(ok: bool, what: &'static str, found: &str, expected: &'static str) -> Result<(), InvalidName> {
+    if ok { Ok(()) } else { Err(InvalidName { what, found: found.to_owned(), expected }) }
+}
+
+/// A name of 32 hex digits for any bytes: half of their SHA-256.
+#[must_use]
+pub fn digest_hex(bytes: &[u8]) -> String {
+    let digest = digest::digest(&digest::SHA256, bytes);
+    digest.as_ref()[..16].iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The first key after all keys that begin with `prefix`.
+#[must_use]
+pub fn prefix_end(prefix: &[u8]) -> Bytes {
+    let mut end = prefix.to_vec();
+    // A prefix of metes ends in a slash, so its last byte can always be raised.
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> Keys {
+        Keys::new("/metes/")
+    }
+
+    fn owner() -> Owner {
+        Owner { node: "n-1.example".into(), container_id: "c_1".into(), ifname: "net1".into() }
+    }
+
+    fn addr(s: &str) -> Addr {
+        Addr::from(s.parse::<std::net::IpAddr>().expect("an address"))
+    }
+
+    #[test]
+    fn golden_keys_and_back() {
+        let net = NetworkName::default();
+        let a = addr("10.1.2.3");
+        let scope = Scope::stored("default,00000000000000000000ffff0a000000-8").expect("scope");
+        let cases: Vec<(Bytes, &str, Key)> = vec![
+            (keys().meta(), "/metes/v1/meta", Key::Meta),
+            (
+                keys().page(&net, a.page()),
+                "/metes/v1/net/default/page/00000000000000000000ffff0a010000",
+                Key::Page(net.clone(), a.page()),
+            ),
+            (
+                keys().full(&net, a.page().summary()),
+                "/metes/v1/net/default/full/00000000000000000000ffff0a000000",
+                Key::Full(net.clone(), a.page().summary()),
+            ),
+            (
+                keys().ip(&net, a),
+                "/metes/v1/net/default/ip/00000000000000000000ffff0a010203",
+                Key::Ip(net.clone(), a),
+            ),
+            (keys().own(&owner()).expect("own"), "/metes/v1/own/n-1.example/c_1/net1", Key::Own(owner())),
+            (keys().dead(&owner()).expect("dead"), "/metes/v1/dead/n-1.example/c_1/net1", Key::Dead(owner())),
+            (
+                keys().pod("u-1", "net1", &net).expect("pod"),
+                "/metes/v1/pod/u-1/net1/default",
+                Key::Pod("u-1".into(), "net1".into(), net.clone()),
+            ),
+            (
+                keys().place(&scope, LeaseId(0x1f)),
+                "/metes/v1/lock/default,00000000000000000000ffff0a000000-8/000000000000001f",
+                Key::Lock(scope.clone(), LeaseId(0x1f)),
+            ),
+        ];
+        for (built, golden, parsed) in cases {
+            assert_eq!(String::from_utf8_lossy(&built), golden);
+            assert_eq!(keys().parse(&built), Ok(parsed), "{golden}");
+        }
+    }
+
+    #[test]
+    fn no_part_leaves_its_place() {
+        for bad in ["", "..", "a/b", "a b", "\u{0}"] {
+            assert!(keys().own(&Owner { node: bad.into(), ..owner() }).is_err(), "{bad:?}");
+            assert!(keys().own(&Owner { container_id: bad.into(), ..owner() }).is_err(), "{bad:?}");
+            assert!(keys().pod(bad, "net1", &NetworkName::default()).is_err(), "{bad:?}");
+        }
+        for bad in ["", ".", "a/b", "a b", "sixteen-bytes-xx"] {
+            assert!(keys().own(&Owner { ifname: bad.into(), ..owner() }).is_err(), "{bad:?}");
+        }
+        assert!(Scope::stored("a/b").is_err());
+    }
+
+    #[test]
+    fn foreign_keys_are_named_as_such() {
+        for foreign in [
+            "/metes/v1/",
+            "/metes/v1/net/default/page/00000000000000000000ffff0a010001",
+            "/metes/v1/net/default/full/00000000000000000000ffff0a010000",
+            "/metes/v1/net/default/ip/xyz",
+            "/metes/v1/net/default/ip/00000000000000000000FFFF0A010203",
+            "/metes/v1/own/n/c",
+            "/metes/v2/meta",
+            "/other",
+        ] {
+            assert!(keys().parse(foreign.as_bytes()).is_err(), "{foreign}");
+        }
+        assert!(keys().parse(b"/metes/v1/\xff").is_err());
+    }
+
+    #[test]
+    fn a_prefix_ends_right_after_its_last_key() {
+        assert_eq!(prefix_end(b"/a/"), b"/a0");
+    }
+}

@@ -1,0 +1,86 @@
+//! What the verbs need of a store: four requests, and the ways they fail.
+//!
+//! The interface is narrow on purpose, so that a model can stand in where the real etcd
+//! cannot be made to fail in the way a test wants.
+
+use std::future::Future;
+
+use tokio::time::Instant;
+
+use super::keys::LeaseId;
+use super::txn::{Reply, Txn};
+
+/// A store that behaves like etcd.
+pub trait Kv {
+    /// A watch on one key.
+    type Watch: Watch;
+
+    /// Carries out a transaction.
+    ///
+    /// A transaction that only reads is tried on every endpoint until `until`. One that writes
+    /// is sent again only while it is certain that no attempt was applied.
+    fn txn(&self, txn: &Txn, until: Instant) -> impl Future<Output = Result<Reply, Failure>>;
+
+    /// Grants a lease of [`crate::limits::LEASE_TTL`] under an id of the caller's choice.
+    fn grant(&self, lease: LeaseId, until: Instant) -> impl Future<Output = Result<(), Failure>>;
+
+    /// Opens a watch on one key from now on; returns when the store has confirmed it.
+    fn watch(&self, key: &[u8], until: Instant) -> impl Future<Output = Result<Self::Watch, Failure>>;
+
+    /// What the member that answers says of itself.
+    fn about(&self, until: Instant) -> impl Future<Output = Result<About, Failure>>;
+}
+
+/// An open watch.
+pub trait Watch {
+    /// Returns when the key changed, or when the watch ended for whatever reason: look again.
+    fn changed(&mut self) -> impl Future<Output = ()>;
+}
+
+/// What a member says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Its version, like `3.6.14`.
+    pub version: String,
+    /// Alarms and other trouble that it reports.
+    pub errors: Vec<String>,
+    /// Whether it knows a leader.
+    pub has_leader: bool,
+}
+
+/// Why a request failed, by what it means for whoever sent it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// Certainly not applied: no endpoint could be reached, or none would take it in time.
+    #[error("etcd cannot be reached: {0}")]
+    Unreachable(String),
+    /// Nobody knows whether it was applied: the answer did not come, or does not tell.
+    #[error("etcd did not answer: {0}")]
+    Unknown(String),
+    /// etcd is out of space. A write may have been applied all the same.
+    #[error("etcd is out of space: {0}")]
+    NoSpace(String),
+    /// Certainly not applied: the lease does not exist (yet, or any more).
+    #[error("the lease does not exist")]
+    LeaseNotFound,
+    /// Not granted: a lease with this id exists.
+    #[error("the lease exists already")]
+    LeaseExists,
+    /// Certainly not applied: etcd does not allow it to this user.
+    #[error("etcd denies permission: {0}")]
+    Denied(String),
+    /// Certainly not applied: beyond a limit of etcd's, or refused for another reason.
+    #[error("etcd refuses the request: {0}")]
+    Refused(String),
+    /// The revision that was asked for has been compacted.
+    #[error("the revision was compacted while it was read")]
+    Compacted,
+}
+
+impl Failure {
+    /// Whether the request may have been applied, or may yet be.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self, Failure::Unknown(_) | Failure::NoSpace(_))
+    }
+}

@@ -1,0 +1,15 @@
+//! The store: keys, transactions as values, and the etcd that carries them out.
+//!
+//! - [`keys`], [`txn`], [`snapshot`], [`plan`]: pure; what is asked, and what was found.
+//! - [`kv`]: what a store is; [`etcd`]: the real one.
+//! - [`queue`]: a run's lease and its place among others.
+//! - [`free`]: giving back all that an owner holds.
+
+pub mod etcd;
+pub mod free;
+pub mod keys;
+pub mod kv;
+pub mod plan;
+pub mod queue;
+pub mod snapshot;
+pub mod txn;
