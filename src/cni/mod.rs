@@ -1,1 +1,19 @@
-//! What a CNI runtime says, and what it hears.
+//! What a CNI runtime says (environment, stdin), and what it hears (result, error, version).
+//!
+//! Everything here is pure: values in, values out.
+
+pub mod address;
+pub mod args;
+pub mod error;
+pub mod json;
+pub mod previous;
+pub mod request;
+pub mod result;
+pub mod section;
+pub mod version;
+
+pub use error::{Code, Error};
+pub use json::Json;
+pub use request::{Environment, Request, Verb};
+pub use section::Section;
+pub use version::Version;

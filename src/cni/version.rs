@@ -1,0 +1,186 @@
+//! The versions of the CNI protocol.
+
+use std::fmt;
+
+use super::{Error, Verb};
+
+/// A version of the protocol that metes speaks, oldest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// 0.1.0, also meant by a configuration without cniVersion.
+    V0_1_0,
+    /// 0.2.0.
+    V0_2_0,
+    /// 0.3.0.
+    V0_3_0,
+    /// 0.3.1.
+    V0_3_1,
+    /// 0.4.0: the first with CHECK.
+    V0_4_0,
+    /// 1.0.0.
+    V1_0_0,
+    /// 1.1.0: the first with STATUS and GC.
+    V1_1_0,
+}
+
+/// All versions, oldest first.
+pub const SUPPORTED: [Version; 7] = [
+    Version::V0_1_0,
+    Version::V0_2_0,
+    Version::V0_3_0,
+    Version::V0_3_1,
+    Version::V0_4_0,
+    Version::V1_0_0,
+    Version::V1_1_0,
+];
+
+/// The newest version.
+pub const NEWEST: Version = Version::V1_1_0;
+
+impl Version {
+    /// The version that a configuration's `cniVersion` names exactly; empty means 0.1.0.
+    #[must_use]
+    pub fn exactly(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Version::V0_1_0);
+        }
+        SUPPORTED.into_iter().find(|v| v.as_str() == text)
+    }
+
+    /// The version to answer `verb` in, for a configuration whose `cniVersion` is `text`.
+    ///
+    /// # Errors
+    /// Code 1 if the version is not spoken or does not know the verb; code 6 if a verb that
+    /// compares versions cannot read it as one.
+    pub fn for_verb(text: &str, verb: Verb) -> Result<Self, Error> {
+        if let Some(oldest) = oldest_for(verb) {
+            let numbers = numbers(text)
+                .ok_or_else(|| Error::decode(format!("cniVersion {text:?} is not a version number")))?;
+            if numbers < oldest.numbers() {
+                return Err(Error::incompatible_version(format!("config version does not allow {verb}"))
+                    .with_details(format!("{verb} needs cniVersion {oldest} or newer, found {text:?}")));
+            }
+            if numbers > NEWEST.numbers() {
+                return Err(Error::incompatible_version(format!("plugin version does not allow {verb}"))
+                    .with_details(format!("the newest cniVersion supported is {NEWEST}, found {text:?}")));
+            }
+        }
+        Self::exactly(text).ok_or_else(|| incompatible(text))
+    }
+
+    /// Whether the protocol of this version knows the verb.
+    #[must_use]
+    pub fn allows(self, verb: Verb) -> bool {
+        oldest_for(verb).is_none_or(|oldest| self >= oldest)
+    }
+
+    /// The version as configurations spell it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Version::V0_1_0 => "0.1.0",
+            Version::V0_2_0 => "0.2.0",
+            Version::V0_3_0 => "0.3.0",
+            Version::V0_3_1 => "0.3.1",
+            Version::V0_4_0 => "0.4.0",
+            Version::V1_0_0 => "1.0.0",
+            Version::V1_1_0 => "1.1.0",
+        }
+    }
+
+    fn numbers(self) -> [i64; 3] {
+        numbers(self.as_str()).expect("supported versions are numbers")
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The answer to VERSION.
+#[must_use]
+pub fn version_json() -> String {
+    let supported = SUPPORTED.map(Version::as_str);
+    format!(r#"{{"cniVersion":"{NEWEST}","supportedVersions":{supported:?}}}"#)
+}
+
+/// All versions in one line, for people.
+#[must_use]
+pub fn supported_list() -> String {
+    SUPPORTED.map(Version::as_str).join(", ")
+}
+
+fn oldest_for(verb: Verb) -> Option<Version> {
+    match verb {
+        Verb::Check => Some(Version::V0_4_0),
+        Verb::Status | Verb::Gc => Some(Version::V1_1_0),
+        Verb::Add | Verb::Del | Verb::Version => None,
+    }
+}
+
+fn incompatible(text: &str) -> Error {
+    let supported = SUPPORTED.map(Version::as_str);
+    Error::incompatible_version("incompatible CNI versions")
+        .with_details(format!("config is {text:?}, plugin supports {supported:?}"))
+}
+
+/// One to three numbers; what is left out is 0, and an empty text is 0.1.0.
+fn numbers(text: &str) -> Option<[i64; 3]> {
+    if text.is_empty() {
+        return Some([0, 1, 0]);
+    }
+    let mut numbers = [0; 3];
+    for (i, part) in text.split('.').enumerate() {
+        *numbers.get_mut(i)? = part.parse().ok()?;
+    }
+    Some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn add_and_del_need_a_version_named_exactly() {
+        for verb in [Verb::Add, Verb::Del] {
+            assert_eq!(Version::for_verb("", verb), Ok(Version::V0_1_0));
+            for version in SUPPORTED {
+                assert_eq!(Version::for_verb(version.as_str(), verb), Ok(version));
+            }
+            for bad in ["0.3", "1.0", "abc", "1.2.0", "1.0.0.0"] {
+                assert_eq!(Version::for_verb(bad, verb).unwrap_err().code.number(), 1, "{bad}");
+            }
+        }
+    }
+
+    #[test]
+    fn newer_verbs_need_newer_versions() {
+        let table = [
+            (Verb::Check, "0.3.1", 1, "config version does not allow CHECK"),
+            (Verb::Check, "", 1, "config version does not allow CHECK"),
+            (Verb::Gc, "1.0.0", 1, "config version does not allow GC"),
+            (Verb::Status, "0.4.0", 1, "config version does not allow STATUS"),
+            (Verb::Check, "1.2.0", 1, "plugin version does not allow CHECK"),
+            (Verb::Gc, "2", 1, "plugin version does not allow GC"),
+            (Verb::Check, "1.0", 1, "incompatible CNI versions"),
+            (Verb::Status, "abc", 6, "cniVersion \"abc\" is not a version number"),
+            (Verb::Check, "1.0.0.0", 6, "cniVersion \"1.0.0.0\" is not a version number"),
+        ];
+        for (verb, text, code, msg) in table {
+            let error = Version::for_verb(text, verb).unwrap_err();
+            assert_eq!((error.code.number(), error.msg.as_str()), (code, msg));
+        }
+        assert_eq!(Version::for_verb("0.4.0", Verb::Check), Ok(Version::V0_4_0));
+        assert!(Version::V1_1_0.allows(Verb::Gc) && !Version::V1_0_0.allows(Verb::Gc));
+        assert!(Version::V0_1_0.allows(Verb::Add));
+    }
+
+    #[test]
+    fn the_answer_to_version_is_what_other_plugins_say() {
+        let expected = serde_json::json!({"cniVersion": "1.1.0",
+            "supportedVersions": ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]});
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&version_json()).expect("JSON"), expected);
+    }
+}
