@@ -1,0 +1,238 @@
+//! A cluster of one test's own: a key prefix, a folder, and a host file for each node.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::etcd::Etcd;
+use super::outcome::Outcome;
+use super::process::unique;
+use super::run::Run;
+use super::store::Store;
+use super::tool::metes;
+
+/// Ends with [`Cluster::assert_clean`]; a test that forgets it fails.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    prefix: String,
+    etcd_keys: Value,
+    folder: TempDir,
+    store: Store,
+    checked: AtomicBool,
+}
+
+impl Cluster {
+    /// On the etcd that all tests of the process share.
+    pub(crate) fn new() -> Self {
+        Self::on(Etcd::shared())
+    }
+
+    /// On a server of the test's own.
+    pub(crate) fn on(etcd: &Etcd) -> Self {
+        let prefix = format!("/{}/", unique("test"));
+        Self {
+            etcd_keys: etcd.host_keys(&prefix),
+            folder: TempDir::with_prefix("metes-test-").expect("a temporary folder can be made"),
+            store: Store::open(etcd, &prefix),
+            checked: AtomicBool::new(false),
+            prefix,
+        }
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The test's own folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// A node with the usual host file. The same name gives the same node again.
+    pub(crate) fn node(&self, name: &str) -> Node {
+        self.node_with(name, json!({}))
+    }
+
+    /// A node whose host file has these keys besides or instead of the usual ones; `null` takes one away.
+    pub(crate) fn node_with(&self, name: &str, keys: Value) -> Node {
+        let folder = self.folder().join(name);
+        fs::create_dir_all(&folder).expect("a folder can be made");
+        let mut host = json!({
+            "etcd": self.etcd_keys,
+            "node_name": name,
+            "cluster": "test",
+            "spool_dir": folder.join("spool"),
+        });
+        merge(&mut host, keys);
+        let node = Node { name: name.to_owned(), folder };
+        node.write_host_file(host.to_string());
+        node
+    }
+
+    /// `metes check`, from a node that runs no plugin.
+    pub(crate) fn check(&self) -> Outcome {
+        self.checked.store(true, Ordering::Relaxed);
+        self.node("auditor").cli(["check"])
+    }
+
+    /// Every invariant holds.
+    #[track_caller]
+    pub(crate) fn assert_clean(&self) {
+        let outcome = self.check();
+        assert!(outcome.succeeded(), "metes check found violations: {outcome}");
+    }
+
+    /// Nothing is held and nobody queues any more.
+    #[track_caller]
+    pub(crate) fn assert_nothing_held(&self) {
+        let left: Vec<String> = ["v1/net/", "v1/own/", "v1/pod/", "v1/lock/"]
+            .into_iter()
+            .flat_map(|part| self.store.keys(part))
+            .filter(|key| !key.starts_with("v1/net/") || key.contains("/ip/"))
+            .collect();
+        assert!(left.is_empty(), "left behind: {left:#?}");
+    }
+
+    /// A test that breaks the store on purpose says so instead of [`Cluster::assert_clean`].
+    pub(crate) fn leave_unclean(&self) {
+        self.checked.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let checked = self.checked.load(Ordering::Relaxed);
+        assert!(checked || thread::panicking(), "this test ends without cluster.assert_clean()");
+    }
+}
+
+fn merge(into: &mut Value, keys: Value) {
+    let Value::Object(keys) = keys else { panic!("host file keys are an object") };
+    for (key, value) in keys {
+        match (&mut into[&key], value) {
+            (_, Value::Null) => _ = into.as_object_mut().expect("it is an object").remove(&key),
+            (old @ Value::Object(_), new @ Value::Object(_)) => merge(old, new),
+            (old, new) => *old = new,
+        }
+    }
+}
+
+/// A machine of the cluster: a host file and a spool of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    name: String,
+    folder: PathBuf,
+}
+
+impl Node {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn host_file(&self) -> PathBuf {
+        self.folder.join("metes.conf")
+    }
+
+    pub(crate) fn spool(&self) -> PathBuf {
+        self.folder.join("spool")
+    }
+
+    /// The files in the spool folder, or none.
+    pub(crate) fn spooled(&self) -> Vec<PathBuf> {
+        walk(&self.spool())
+    }
+
+    /// Replaces the host file, which need not be valid.
+    pub(crate) fn write_host_file(&self, text: impl AsRef<[u8]>) {
+        let path = self.host_file();
+        fs::write(&path, text).expect("a host file can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("its mode can be set");
+    }
+
+    /// Changes keys of the host file, as [`Cluster::node_with`] does.
+    pub(crate) fn change_host_file(&self, keys: Value) {
+        let text = fs::read(self.host_file()).expect("the host file can be read");
+        let mut host = serde_json::from_slice(&text).expect("the host file is JSON");
+        merge(&mut host, keys);
+        self.write_host_file(host.to_string());
+    }
+
+    pub(crate) fn add(&self, container: &str) -> Run {
+        self.attachment("ADD", container)
+    }
+
+    pub(crate) fn del(&self, container: &str) -> Run {
+        self.attachment("DEL", container)
+    }
+
+    pub(crate) fn check(&self, container: &str) -> Run {
+        self.attachment("CHECK", container)
+    }
+
+    pub(crate) fn gc(&self) -> Run {
+        self.plugin("GC")
+    }
+
+    pub(crate) fn status(&self) -> Run {
+        self.plugin("STATUS")
+    }
+
+    pub(crate) fn version(&self) -> Run {
+        self.plugin("VERSION")
+    }
+
+    /// A verb with CNI_PATH and the host file in its environment, and nothing else.
+    pub(crate) fn plugin(&self, command: &str) -> Run {
+        self.prepared().env("CNI_COMMAND", command).cni_path(&self.folder)
+    }
+
+    fn attachment(&self, command: &str, container: &str) -> Run {
+        // It need not exist: an IPAM plugin never enters it.
+        let netns = format!("/run/netns/made-up-{container}");
+        self.plugin(command).container(container).ifname("eth0").netns(netns)
+    }
+
+    /// A verb for people: `node.cli(["list", "-o", "json"])`.
+    #[track_caller]
+    pub(crate) fn cli<S: AsRef<str>>(&self, arguments: impl IntoIterator<Item = S>) -> Outcome {
+        self.prepared().arguments(arguments).run()
+    }
+
+    /// `metes list -o json`, as an array.
+    #[track_caller]
+    pub(crate) fn list(&self) -> Vec<Value> {
+        let list = self.cli(["list", "-o", "json"]).ok();
+        list.as_array().expect("a list is an array").clone()
+    }
+
+    fn prepared(&self) -> Run {
+        static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+        Run::new(PROGRAM.get_or_init(metes)).env("METES_CONF", self.host_file())
+    }
+
+    /// The environment that makes the plugin run as this node, for programs that start it.
+    pub(crate) fn environment(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([("METES_CONF".to_owned(), self.host_file().display().to_string())])
+    }
+}
+
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("an entry can be read").path())
+        .flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] })
+        .collect();
+    files.sort();
+    files
+}

@@ -1,0 +1,299 @@
+//! Real etcd servers on free ports of the loopback.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::process::{new_folder, signal, spawn_bound, stop};
+use super::tls::Tls;
+use super::tool::tool;
+use super::wait::wait_for;
+
+const READY_MAX: Duration = Duration::from_secs(30);
+const HTTP_MAX: Duration = Duration::from_secs(2);
+/// Another process may take a port between its choice and its use.
+const START_TRIES_MAX: u32 = 5;
+const PORT_TRIES_MAX: u32 = 1000;
+/// Below the ephemeral ports: no outgoing connection takes one of these while a server is down.
+const PORT_FIRST: u16 = 10_000;
+const PORT_COUNT: u64 = 20_000;
+const LOG_TAIL_LINES: usize = 20;
+
+/// How a server differs from the usual one.
+#[derive(Clone, Debug)]
+pub(crate) struct EtcdOptions {
+    /// The binary.
+    pub(crate) program: PathBuf,
+    /// More flags.
+    pub(crate) args: Vec<String>,
+    /// Only a benchmark wants to wait for the disk.
+    pub(crate) fsync: bool,
+    /// Serve TLS only, and only to clients with a certificate.
+    pub(crate) mtls: bool,
+}
+
+impl Default for EtcdOptions {
+    fn default() -> Self {
+        Self { program: tool("etcd"), args: Vec::new(), fsync: false, mtls: false }
+    }
+}
+
+/// A running server; killed and its data removed on drop, killed too when the test process dies.
+#[derive(Debug)]
+pub(crate) struct Etcd {
+    options: EtcdOptions,
+    folder: PathBuf,
+    ports: Ports,
+    tls: Option<Tls>,
+    child: Child,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    client: u16,
+    peer: u16,
+    metrics: u16,
+}
+
+impl Etcd {
+    /// The server that all tests of this process share. It lives as long as the process.
+    pub(crate) fn shared() -> &'static Self {
+        static SHARED: OnceLock<Etcd> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    pub(crate) fn start() -> Self {
+        Self::start_with(EtcdOptions::default())
+    }
+
+    /// With more flags, for instance `--quota-backend-bytes=...` or `--max-txn-ops=...`.
+    pub(crate) fn with_args(args: &[&str]) -> Self {
+        let args = args.iter().map(|&arg| arg.to_owned()).collect();
+        Self::start_with(EtcdOptions { args, ..EtcdOptions::default() })
+    }
+
+    /// A server that is too old for metes.
+    pub(crate) fn start_version_34() -> Self {
+        // The older flag set has no --unsafe-no-fsync.
+        let program = tool("etcd-3.4");
+        Self::start_with(EtcdOptions { program, fsync: true, ..EtcdOptions::default() })
+    }
+
+    pub(crate) fn start_mtls() -> Self {
+        Self::start_with(EtcdOptions { mtls: true, ..EtcdOptions::default() })
+    }
+
+    pub(crate) fn start_with(options: EtcdOptions) -> Self {
+        let folder = new_folder();
+        let tls = options.mtls.then(|| Tls::create(&folder.join("tls")));
+        for _ in 0..START_TRIES_MAX {
+            let ports = Ports::choose();
+            let child = spawn(&options, &folder, ports, tls.as_ref());
+            let mut etcd =
+                Self { options: options.clone(), folder: folder.clone(), ports, tls: tls.clone(), child };
+            match etcd.wait_ready() {
+                Ok(()) => return etcd,
+                Err(Dead) if etcd.log().contains("address already in use") => etcd.kill(),
+                Err(Dead) => panic!("etcd ended at once; its last words:\n{}", etcd.log_tail()),
+            }
+        }
+        panic!("no free ports for etcd in {START_TRIES_MAX} tries");
+    }
+
+    /// Where clients find it, with its scheme.
+    pub(crate) fn endpoint(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.ports.client)
+    }
+
+    pub(crate) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
+    /// The host file's `etcd` object for this server.
+    pub(crate) fn host_keys(&self, prefix: &str) -> Value {
+        let mut keys = json!({"endpoints": [self.endpoint()], "prefix": prefix});
+        if let Some(tls) = &self.tls {
+            keys["ca_file"] = json!(tls.ca());
+            keys["cert_file"] = json!(tls.client_cert());
+            keys["key_file"] = json!(tls.client_key());
+        }
+        keys
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGSTOP: connections stay open, nothing answers.
+    pub(crate) fn stop(&self) {
+        stop(&self.child);
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) {
+        signal(&self.child, Signal::CONT);
+    }
+
+    /// SIGKILL, and waits for the end: from here on connections are refused.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("an own child can be killed");
+        self.child.wait().expect("an own child can be waited for");
+    }
+
+    /// Starts it again on the same ports with the same data.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        self.child = spawn(&self.options, &self.folder, self.ports, self.tls.as_ref());
+        if let Err(Dead) = self.wait_ready() {
+            panic!("etcd did not come back; its last words:\n{}", self.log_tail());
+        }
+    }
+
+    /// A copy of its data folder, to be put back by [`Etcd::restore_data`]: a store that went back in time.
+    pub(crate) fn copy_data(&mut self) -> PathBuf {
+        self.kill();
+        let copy = self.folder.join("copy");
+        copy_folder(&self.data(), &copy);
+        self.restart();
+        copy
+    }
+
+    pub(crate) fn restore_data(&mut self, copy: &Path) {
+        self.kill();
+        fs::remove_dir_all(self.data()).expect("the data of a dead server can be removed");
+        copy_folder(copy, &self.data());
+        self.restart();
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
+    }
+
+    fn wait_ready(&mut self) -> Result<(), Dead> {
+        let metrics = self.ports.metrics;
+        let child = &mut self.child;
+        wait_for("etcd to answer", READY_MAX, || {
+            if child.try_wait().expect("an own child can be asked").is_some() {
+                return Ok(Err(Dead));
+            }
+            healthy(metrics).map(Ok)
+        })
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        // It may be dead already, and a failing test must show its own failure.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The process ended before it answered.
+#[derive(Debug)]
+struct Dead;
+
+impl Ports {
+    fn choose() -> Self {
+        let mut chosen: Vec<u16> = Vec::new();
+        for _ in 0..PORT_TRIES_MAX {
+            let random = RandomState::new().build_hasher().finish() % PORT_COUNT;
+            let port = PORT_FIRST + u16::try_from(random).expect("PORT_COUNT fits u16");
+            if chosen.contains(&port) || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err() {
+                continue;
+            }
+            chosen.push(port);
+            if let [client, peer, metrics] = chosen[..] {
+                return Self { client, peer, metrics };
+            }
+        }
+        panic!("no three free ports in {PORT_TRIES_MAX} tries");
+    }
+}
+
+fn spawn(options: &EtcdOptions, folder: &Path, ports: Ports, tls: Option<&Tls>) -> Child {
+    let log = File::options().create(true).append(true).open(folder.join("log")).expect("a log can be made");
+    let errors = log.try_clone().expect("a file handle can be doubled");
+    spawn_bound(&options.program, |command| {
+        command.args(flags(options, folder, ports, tls)).args(&options.args);
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
+    })
+    .unwrap_or_else(|error| panic!("cannot start {}: {error}", options.program.display()))
+}
+
+fn flags(options: &EtcdOptions, folder: &Path, ports: Ports, tls: Option<&Tls>) -> Vec<String> {
+    let Ports { client, peer, metrics } = ports;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let mut flags = vec![
+        "--name=test".to_owned(),
+        "--log-level=warn".to_owned(),
+        "--logger=zap".to_owned(),
+        format!("--data-dir={}", folder.join("data").display()),
+        format!("--listen-client-urls={scheme}://127.0.0.1:{client}"),
+        format!("--advertise-client-urls={scheme}://127.0.0.1:{client}"),
+        format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+        format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
+        format!("--initial-cluster=test=http://127.0.0.1:{peer}"),
+        format!("--listen-metrics-urls=http://127.0.0.1:{metrics}"),
+    ];
+    if !options.fsync {
+        flags.push("--unsafe-no-fsync".to_owned());
+    }
+    if let Some(tls) = tls {
+        flags.push(format!("--trusted-ca-file={}", tls.ca().display()));
+        flags.push(format!("--cert-file={}", tls.server_cert().display()));
+        flags.push(format!("--key-file={}", tls.server_key().display()));
+        flags.push("--client-cert-auth".to_owned());
+    }
+    flags
+}
+
+/// Asks the server's own /health; a store that is full is healthy enough to be tested.
+fn healthy(port: u16) -> Result<(), String> {
+    let answer = http_get(port, "/health?exclude=NOSPACE").map_err(|error| error.to_string())?;
+    if answer.contains("\"health\":\"true\"") { Ok(()) } else { Err(answer) }
+}
+
+fn http_get(port: u16, path: &str) -> std::io::Result<String> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut stream = TcpStream::connect_timeout(&address, HTTP_MAX)?;
+    stream.set_read_timeout(Some(HTTP_MAX))?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder can be made");
+    for entry in fs::read_dir(from).expect("the folder can be read") {
+        let entry = entry.expect("its entries can be read");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("an entry has a type").is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("a file can be copied");
+        }
+    }
+}

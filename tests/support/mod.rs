@@ -1,0 +1,43 @@
+//! What every black-box test uses: a real etcd, nodes that run the real binary, network namespaces.
+//!
+//! The normal way is one etcd for a whole test process and one [`Cluster`] (a key prefix, a folder and host
+//! files of its own) for each test. Tests that stop, fill or secure a store start an [`Etcd`] of their own.
+
+#![allow(dead_code, unused_imports, reason = "each test file uses a part of it")]
+
+mod cluster;
+mod cnitool;
+mod etcd;
+mod netns;
+mod outcome;
+mod process;
+mod run;
+mod store;
+mod tls;
+mod tool;
+mod wait;
+
+pub(crate) use cluster::{Cluster, Node};
+pub(crate) use cnitool::Cnitool;
+pub(crate) use etcd::{Etcd, EtcdOptions};
+pub(crate) use netns::{Bridge, Netns, bridge_plugin};
+pub(crate) use outcome::Outcome;
+pub(crate) use run::{Run, Running};
+pub(crate) use store::Store;
+pub(crate) use tls::Tls;
+pub(crate) use tool::{metes, tool};
+pub(crate) use wait::{in_parallel, wait_for};
+
+use serde_json::{Value, json};
+
+/// A network configuration around `ipam`, whose `type` is filled in.
+pub(crate) fn network(ipam: Value) -> Value {
+    network_as("1.0.0", "net", ipam)
+}
+
+/// The same in a given CNI version and under a given CNI network name.
+pub(crate) fn network_as(cni_version: &str, name: &str, mut ipam: Value) -> Value {
+    let keys = ipam.as_object_mut().expect("ipam is an object");
+    keys.entry("type").or_insert_with(|| json!("metes"));
+    json!({"cniVersion": cni_version, "name": name, "type": "bridge", "ipam": ipam})
+}

@@ -1,0 +1,100 @@
+//! Servers that end with the test process, however that ends.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+use std::{env, fs, process, thread};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::wait::wait_for;
+
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+type Request = (Command, Sender<io::Result<Child>>);
+
+/// Starts `program` so that the kernel kills it when this process dies.
+///
+/// A parent-death signal counts the death of the *thread* that started the child, and test threads end with
+/// their test: a thread that never ends starts them all.
+pub(crate) fn spawn_bound(program: &Path, configure: impl FnOnce(&mut Command)) -> io::Result<Child> {
+    static KEEPER: OnceLock<Mutex<Sender<Request>>> = OnceLock::new();
+    let keeper = KEEPER.get_or_init(|| Mutex::new(start_keeper()));
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    configure(&mut command);
+    let (answer, answered) = mpsc::channel();
+    keeper.lock().expect("sending does not panic").send((command, answer)).expect("the keeper never ends");
+    answered.recv().expect("the keeper answers")
+}
+
+fn start_keeper() -> Sender<Request> {
+    let (requests, requested) = mpsc::channel::<Request>();
+    thread::Builder::new()
+        .name("keeper".to_owned())
+        .spawn(move || {
+            for (mut command, answer) in requested {
+                // Nobody listens only when the asking test has panicked.
+                let _ = answer.send(command.spawn());
+            }
+        })
+        .expect("a thread starts");
+    requests
+}
+
+pub(crate) fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).expect("a child that was not waited for can be signalled");
+}
+
+/// SIGSTOP, and waits until it has stopped (or ended), so that what follows finds it stopped.
+pub(crate) fn stop(child: &Child) {
+    signal(child, Signal::STOP);
+    wait_for("a process to stop", STOP_MAX, || match state(child) {
+        Some(state @ ('R' | 'S' | 'D')) => Err(format!("its state is {state}")),
+        _ => Ok(()),
+    });
+}
+
+/// The state letter that follows the command's name in brackets.
+fn state(child: &Child) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// A name that no other test and no other run has at this time.
+pub(crate) fn unique(stem: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{stem}{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A new folder. A test removes what it made; what a killed run left behind goes with the next one.
+pub(crate) fn new_folder() -> PathBuf {
+    static SWEPT: OnceLock<()> = OnceLock::new();
+    let base = folder_base();
+    fs::create_dir_all(&base).expect("the folder of all test folders can be made");
+    SWEPT.get_or_init(|| sweep(&base));
+    let folder = base.join(unique(""));
+    fs::create_dir(&folder).expect("a fresh name can be made");
+    folder
+}
+
+fn folder_base() -> PathBuf {
+    let target = option_env!("CARGO_TARGET_TMPDIR").map(PathBuf::from);
+    target.unwrap_or_else(|| env::temp_dir().join("metes-bench")).join("run")
+}
+
+/// Removes the folders of processes that are gone: `<process id>-<counter>`.
+fn sweep(base: &Path) {
+    for entry in fs::read_dir(base).expect("the folder was just made").flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.split('-').next());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            // Another test process may be sweeping too: what is gone already is fine.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

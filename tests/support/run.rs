@@ -1,0 +1,204 @@
+//! One run of the plugin: its environment and stdin, and the process while it runs.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::outcome::Outcome;
+use super::process::{signal, stop};
+
+/// Longer than every deadline of the plugin.
+const RUN_MAX: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_micros(20);
+/// What a pipe takes without a reader.
+const PIPE_BYTES: usize = 32 * 1024;
+
+/// A run that is being prepared. Its environment is what is set here and PATH, nothing else.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    program: PathBuf,
+    arguments: Vec<String>,
+    env: BTreeMap<String, OsString>,
+    stdin: Vec<u8>,
+}
+
+impl Run {
+    pub(crate) fn new(program: impl Into<PathBuf>) -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let env = BTreeMap::from([("PATH".to_owned(), path)]);
+        Self { program: program.into(), arguments: Vec::new(), env, stdin: Vec::new() }
+    }
+
+    pub(crate) fn arguments<S: AsRef<str>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.env.remove(name);
+        self
+    }
+
+    pub(crate) fn container(self, id: &str) -> Self {
+        self.env("CNI_CONTAINERID", id)
+    }
+
+    pub(crate) fn ifname(self, name: &str) -> Self {
+        self.env("CNI_IFNAME", name)
+    }
+
+    pub(crate) fn netns(self, path: impl AsRef<Path>) -> Self {
+        self.env("CNI_NETNS", path.as_ref())
+    }
+
+    pub(crate) fn cni_path(self, path: impl AsRef<Path>) -> Self {
+        self.env("CNI_PATH", path.as_ref())
+    }
+
+    /// CNI_ARGS as written.
+    pub(crate) fn args(self, args: &str) -> Self {
+        self.env("CNI_ARGS", args)
+    }
+
+    /// CNI_ARGS as container runtimes write them for a pod.
+    pub(crate) fn pod(self, namespace: &str, name: &str, uid: &str) -> Self {
+        let pod = format!("K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_UID={uid}");
+        self.args(&format!("IgnoreUnknown=1;{pod}"))
+    }
+
+    /// The network configuration on stdin.
+    pub(crate) fn config(self, config: &Value) -> Self {
+        self.stdin(config.to_string())
+    }
+
+    /// stdin as it is, for what is no valid configuration.
+    pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn run(self) -> Outcome {
+        self.spawn().wait()
+    }
+
+    #[track_caller]
+    pub(crate) fn spawn(self) -> Running {
+        let what = self.describe();
+        let start = Instant::now();
+        let mut child = Command::new(&self.program)
+            .args(&self.arguments)
+            .env_clear()
+            .envs(&self.env)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.program.display()));
+        feed(child.stdin.take().expect("stdin is piped"), self.stdin);
+        let stdout = read_all(child.stdout.take().expect("stdout is piped"));
+        let stderr = read_all(child.stderr.take().expect("stderr is piped"));
+        Running { child, what, start, stdout, stderr }
+    }
+
+    fn describe(&self) -> String {
+        let named = |name: &str| self.env.get(name).map(|value| value.to_string_lossy().into_owned());
+        let verb = named("CNI_COMMAND").unwrap_or_default();
+        let container = named("CNI_CONTAINERID").unwrap_or_default();
+        let program = self.program.file_name().unwrap_or_default().to_string_lossy();
+        format!("{program} {} {verb} {container}", self.arguments.join(" "))
+    }
+}
+
+/// A plugin may end without reading all of it, and what it does not read may fill the pipe.
+fn feed(mut stdin: ChildStdin, bytes: Vec<u8>) {
+    if bytes.len() <= PIPE_BYTES {
+        // A plugin that has ended already has closed the pipe.
+        let _ = stdin.write_all(&bytes);
+    } else {
+        thread::spawn(move || stdin.write_all(&bytes));
+    }
+}
+
+fn read_all(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (done, all) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // A pipe breaks only with its process; what came before counts.
+        let _ = pipe.read_to_end(&mut bytes);
+        // Nobody waits for a run that was given up.
+        let _ = done.send(bytes);
+    });
+    all
+}
+
+/// A run under way. Dropped without [`Running::wait`], it is killed.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    what: String,
+    start: Instant,
+    stdout: Receiver<Vec<u8>>,
+    stderr: Receiver<Vec<u8>>,
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGSTOP; it has stopped when this returns.
+    pub(crate) fn stop(&self) {
+        stop(&self.child);
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) {
+        signal(&self.child, Signal::CONT);
+    }
+
+    /// SIGKILL; [`Running::wait`] tells how it ended.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("an own child can be killed");
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("an own child can be asked").is_none()
+    }
+
+    #[track_caller]
+    pub(crate) fn wait(mut self) -> Outcome {
+        let [stdout, stderr] = [&self.stdout, &self.stderr].map(|pipe| {
+            pipe.recv_timeout(RUN_MAX).unwrap_or_else(|_| panic!("not done in {RUN_MAX:?}: {}", self.what))
+        });
+        // With both pipes closed it is about to end: a coarser pause would be measured as its work.
+        while self.is_running() {
+            assert!(self.start.elapsed() < RUN_MAX * 2, "closed its output but runs on: {}", self.what);
+            thread::sleep(POLL);
+        }
+        let elapsed = self.start.elapsed();
+        let status = self.child.wait().expect("it has ended");
+        Outcome::new(std::mem::take(&mut self.what), Output { status, stdout, stderr }, elapsed)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself, and been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

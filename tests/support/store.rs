@@ -1,0 +1,117 @@
+//! Raw access to a store, below the plugin: what a test reads there and what it breaks there.
+
+use std::fmt;
+use std::fs;
+
+use etcd_client::{
+    Certificate, Client, ConnectOptions, DeleteOptions, Error, GetOptions, Identity, PutOptions, TlsOptions,
+};
+use tokio::runtime::Builder;
+
+use super::etcd::Etcd;
+
+/// Access to one server, connected anew for each request, so that a restarted server is no surprise.
+/// Keys are relative to the prefix it was opened with.
+#[derive(Clone)]
+pub(crate) struct Store {
+    prefix: String,
+    endpoint: String,
+    options: Option<ConnectOptions>,
+}
+
+impl Store {
+    pub(crate) fn open(etcd: &Etcd, prefix: &str) -> Self {
+        let options = etcd.tls().map(|tls| {
+            let read = |path| fs::read(path).expect("a certificate can be read");
+            let identity = Identity::from_pem(read(tls.client_cert()), read(tls.client_key()));
+            let authority = Certificate::from_pem(read(tls.ca()));
+            ConnectOptions::new().with_tls(TlsOptions::new().ca_certificate(authority).identity(identity))
+        });
+        Self { prefix: prefix.to_owned(), endpoint: etcd.endpoint(), options }
+    }
+
+    /// The same server as a user of etcd's own authentication.
+    pub(crate) fn as_user(&self, name: &str, password: &str) -> Self {
+        let options = self.options.clone().unwrap_or_default().with_user(name, password);
+        Self { options: Some(options), ..self.clone() }
+    }
+
+    /// Anything that the helpers below do not have: `store.run(async |client| client.alarm(...).await)`.
+    #[track_caller]
+    pub(crate) fn run<T>(&self, work: impl AsyncFnOnce(&mut Client) -> Result<T, Error>) -> T {
+        self.try_run(work).expect("etcd does as it is asked")
+    }
+
+    pub(crate) fn try_run<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut Client) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
+        runtime.block_on(async {
+            let mut client = Client::connect([&self.endpoint], self.options.clone()).await?;
+            work(&mut client).await
+        })
+    }
+
+    /// The absolute name of a key.
+    pub(crate) fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<Vec<u8>> {
+        let key = self.key(key);
+        let answer = self.run(async |client| client.get(key, None).await);
+        answer.kvs().first().map(|kv| kv.value().to_vec())
+    }
+
+    /// Every key that begins with `prefix` and its value, in order; names are relative.
+    pub(crate) fn entries(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
+        let prefix = self.key(prefix);
+        let options = GetOptions::new().with_prefix();
+        let answer = self.run(async |client| client.get(prefix, Some(options)).await);
+        let relative = |key: &[u8]| String::from_utf8_lossy(&key[self.prefix.len()..]).into_owned();
+        answer.kvs().iter().map(|kv| (relative(kv.key()), kv.value().to_vec())).collect()
+    }
+
+    pub(crate) fn keys(&self, prefix: &str) -> Vec<String> {
+        self.entries(prefix).into_iter().map(|(key, _)| key).collect()
+    }
+
+    pub(crate) fn put(&self, key: &str, value: impl Into<Vec<u8>>) {
+        let key = self.key(key);
+        self.run(async |client| client.put(key, value, None).await);
+    }
+
+    /// A key on a new lease of `ttl_s`, as a queue's place is; the id of the lease.
+    pub(crate) fn put_leased(&self, key: &str, value: impl Into<Vec<u8>>, ttl_s: i64) -> i64 {
+        let key = self.key(key);
+        self.run(async |client| {
+            let lease = client.lease_grant(ttl_s, None).await?.id();
+            client.put(key, value, Some(PutOptions::new().with_lease(lease))).await?;
+            Ok(lease)
+        })
+    }
+
+    pub(crate) fn delete(&self, key: &str) {
+        let key = self.key(key);
+        self.run(async |client| client.delete(key, None).await);
+    }
+
+    pub(crate) fn delete_prefix(&self, prefix: &str) {
+        let prefix = self.key(prefix);
+        let options = DeleteOptions::new().with_prefix();
+        self.run(async |client| client.delete(prefix, Some(options)).await);
+    }
+
+    /// The store's revision now: unchanged means that nothing was written at all.
+    pub(crate) fn revision(&self) -> i64 {
+        let answer = self.run(async |client| client.get("\0", None).await);
+        answer.header().expect("an answer has a header").revision()
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,55 @@
+//! Where the real programs are.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+static FOUND: Mutex<Vec<(String, PathBuf)>> = Mutex::new(Vec::new());
+
+/// The plugin under test: hack/test names the release build, plain `cargo test` takes its own.
+pub(crate) fn metes() -> PathBuf {
+    let built = option_env!("CARGO_BIN_EXE_metes").map(PathBuf::from);
+    env::var_os("METES_BIN")
+        .map(PathBuf::from)
+        .or(built)
+        .expect("outside of tests METES_BIN names the binary")
+}
+
+/// A tool by its name in hack/tool. hack/test has put it in the environment; otherwise hack/tool is asked once.
+pub(crate) fn tool(name: &str) -> PathBuf {
+    if let Some(path) = env::var_os(variable(name)) {
+        return path.into();
+    }
+    let mut found = FOUND.lock().expect("asking for a tool does not panic twice");
+    if let Some((_, path)) = found.iter().find(|(known, _)| known == name) {
+        return path.clone();
+    }
+    let path = ask(name);
+    found.push((name.to_owned(), path.clone()));
+    path
+}
+
+/// The root of the repository.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn variable(name: &str) -> &'static str {
+    match name {
+        "etcd" => "ETCD",
+        "etcd-3.4" => "ETCD_34",
+        "cnitool" => "CNITOOL",
+        "cni-plugins" => "CNI_PLUGINS",
+        "cni-plugins-1.1" => "CNI_PLUGINS_11",
+        _ => panic!("hack/tool has no {name}"),
+    }
+}
+
+fn ask(name: &str) -> PathBuf {
+    let output = Command::new(root().join("hack/tool")).arg(name).output().expect("hack/tool runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "hack/tool {name} failed:\n{stderr}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    stdout.lines().last().expect("hack/tool prints a path").into()
+}
