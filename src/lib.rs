@@ -7,10 +7,13 @@
 //! - [`pool`]: addresses, pages, ranges, the choice of a free address, the stored records.
 //! - [`store`]: keys, transactions as values, and the etcd that carries them out.
 //! - [`commands`]: the verbs of CNI; `commands::add` reads like the section ADD of the design.
+//! - [`audit`]: proves the invariants of a whole tree, and mends what may be mended.
 //! - [`cli`]: the verbs for people.
 //!
 //! `cni`, `config`, `pool` and the key layout are pure: no I/O, no clock, no logging in them.
 
+pub mod audit;
+pub mod cli;
 pub mod cni;
 pub mod config;
 pub mod limits;

@@ -1,1 +1,184 @@
-//! The verbs for people.
+//! The verbs for people: what is held, how much is used, whether all is well, and releasing.
+//!
+//! - [`args`]: what may be typed, and the help.
+//! - [`list`] (with show), [`usage`], [`check`], [`release`]: one verb each.
+//! - [`inventory`], [`ranges`], [`table`]: pure; rows, ranges and text.
+//!
+//! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
+//! or something is wrong, 2 (from clap) it was called wrongly.
+
+pub mod args;
+pub mod check;
+pub mod inventory;
+pub mod list;
+pub mod ranges;
+pub mod release;
+pub mod table;
+pub mod usage;
+
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+pub use args::{Cli, Command, about};
+
+use crate::audit::walk::walk;
+use crate::limits;
+use crate::store::keys::Keys;
+use crate::store::kv::{Failure, Kv};
+use inventory::Inventory;
+
+/// Where a command prints, and whom it asks.
+pub struct Terminal<'a> {
+    /// What was asked for.
+    pub out: &'a mut dyn Write,
+    /// What went wrong, and what else a person should know.
+    pub err: &'a mut dyn Write,
+    /// Asks a question to be answered with yes or no.
+    pub ask: &'a mut dyn FnMut(&str) -> bool,
+}
+
+/// The store that a command works on.
+pub struct Store<'a, K> {
+    /// The store.
+    pub kv: &'a K,
+    /// Its keys.
+    pub keys: &'a Keys,
+    /// When the command has to be done.
+    pub until: Instant,
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// The store did not do it.
+    #[error("cannot {doing}")]
+    Store {
+        /// What was tried.
+        doing: String,
+        /// Why not.
+        source: Failure,
+    },
+    /// What was asked cannot be done; in a sentence that says what to do instead.
+    #[error("{0}")]
+    Refused(String),
+    /// The answer cannot be written.
+    #[error("cannot write the answer")]
+    Output(#[source] io::Error),
+}
+
+impl Failed {
+    fn store(doing: impl Into<String>) -> impl FnOnce(Failure) -> Self {
+        let doing = doing.into();
+        |source| Self::Store { doing, source }
+    }
+
+    fn advice(&self) -> &'static str {
+        let Failed::Store { source, .. } = self else { return "" };
+        match source {
+            Failure::Unreachable(_) | Failure::Unknown(_) => {
+                "; see that etcd runs and that the host file (--config) names it"
+            }
+            Failure::Denied(_) => {
+                "; see that the host file's user or certificate may read and write the prefix"
+            }
+            Failure::NoSpace(_) => "; compact and defragment etcd, then clear its alarm",
+            Failure::Compacted => "; etcd compacts faster than the tree can be read: try again",
+            Failure::Refused(_) | Failure::LeaseNotFound | Failure::LeaseExists => "",
+        }
+    }
+}
+
+/// Carries out one command; everything that it has to say is said when it returns.
+pub async fn run<K: Kv>(command: Command, kv: &K, keys: &Keys, terminal: &mut Terminal<'_>) -> ExitCode {
+    let store = Store { kv, keys, until: Instant::now() + limits::CLI_DEADLINE };
+    let done = match command {
+        Command::List(args) => list::list(&store, &args, terminal).await,
+        Command::Show(args) => list::show(&store, &args, terminal).await,
+        Command::Usage(args) => usage::usage(&store, &args, terminal).await,
+        Command::Check(args) => check::check(&store, &args, terminal).await,
+        Command::Release(args) => release::release(&store, &args, terminal).await,
+    };
+    done.unwrap_or_else(|failed| {
+        let cause = std::error::Error::source(&failed).map(|cause| format!(": {cause}")).unwrap_or_default();
+        terminal.tell(&format!("metes: {failed}{cause}{}", failed.advice()));
+        ExitCode::FAILURE
+    })
+}
+
+impl<K: Kv> Store<'_, K> {
+    /// Reads all that is held, at one moment.
+    async fn inventory(&self, doing: &str) -> Result<Inventory, Failed> {
+        let see = |inventory: &mut Inventory, entry| inventory.see(self.keys, &entry);
+        let root = self.keys.root();
+        let walked = walk(self.kv, &root, self.until, Inventory::default, see).await;
+        walked.map(|(inventory, _)| inventory.sorted()).map_err(Failed::store(doing))
+    }
+}
+
+impl Terminal<'_> {
+    /// Writes what was asked for. A reader that has seen enough is no failure.
+    fn answer(&mut self, text: &str) -> Result<(), Failed> {
+        match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failed::Output(e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn answer_json(&mut self, value: &impl Serialize) -> Result<(), Failed> {
+        let text = serde_json::to_string_pretty(value).map_err(|e| Failed::Output(e.into()))?;
+        self.answer(&(text + "\n"))
+    }
+
+    /// Says something besides.
+    fn tell(&mut self, text: &str) {
+        // Where stderr is closed nobody listens.
+        let _ = writeln!(self.err, "{}", table::printable(text));
+    }
+}
+
+/// Asks on `err` and reads the answer from `input`; everything but yes is no, the end too.
+pub fn ask(question: &str, input: &mut impl BufRead, err: &mut impl Write) -> bool {
+    let mut answer = String::new();
+    let asked = write!(err, "{question} [y/N] ").and_then(|()| err.flush());
+    asked.is_ok()
+        && input.read_line(&mut answer).is_ok()
+        && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Closed;
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_seen_enough_is_no_failure() {
+        let mut err = Vec::new();
+        let mut terminal = Terminal { out: &mut Closed, err: &mut err, ask: &mut |_| false };
+        assert!(terminal.answer("text").is_ok());
+    }
+
+    #[test]
+    fn only_yes_is_yes() {
+        for (typed, expected) in
+            [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("yep\n", false)]
+        {
+            let mut err = Vec::new();
+            assert_eq!(ask("Sure?", &mut typed.as_bytes(), &mut err), expected, "{typed:?}");
+            assert_eq!(err, b"Sure? [y/N] ");
+        }
+    }
+}

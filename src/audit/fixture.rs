@@ -1,0 +1,73 @@
+//! A small tree, for tests: one owner with two addresses of one network.
+
+use crate::pool::bitmap::Bits;
+use crate::pool::record::{
+    Birth, Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone,
+};
+use crate::pool::{Addr, NetworkName, Page};
+use crate::store::keys::{Bytes, Keys, LeaseId, Scope};
+use crate::store::txn::Entry;
+
+pub(crate) const SCOPE: &str = "default,00000000000000000000ffff0a000000-24";
+
+pub(crate) fn keys() -> Keys {
+    Keys::new("/metes/")
+}
+
+pub(crate) fn owner() -> Owner {
+    Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net1".into() }
+}
+
+pub(crate) fn labels() -> Labels {
+    let pod = Pod { namespace: "ns".into(), name: "web-0".into(), uid: "u-1".into() };
+    Labels { cluster: "east".into(), pod, cni_network: "mynet".into() }
+}
+
+pub(crate) fn addr(text: &str) -> Addr {
+    Addr::from(text.parse::<std::net::IpAddr>().expect("an address"))
+}
+
+pub(crate) fn page() -> Page {
+    addr("10.0.0.0").page()
+}
+
+pub(crate) fn entry(key: Bytes, value: Vec<u8>) -> Entry {
+    Entry { key, value, create_revision: 1, mod_revision: 1, lease: 0 }
+}
+
+pub(crate) fn record(addresses: &[&str]) -> OwnerRecord {
+    let network = Some(NetworkName::default());
+    let held = |text: &&str| Held { address: text.parse().expect("ip"), network: network.clone() };
+    let birth = Birth { boot: "b".into(), ns: 1 };
+    OwnerRecord::new(addresses.iter().map(held).collect(), Some(birth), SCOPE.into(), labels())
+}
+
+pub(crate) fn reservation() -> Vec<u8> {
+    Reservation::new(owner(), labels(), "2026-01-02T03:04:05Z".into()).encode()
+}
+
+pub(crate) fn bits(set: impl IntoIterator<Item = usize>) -> Vec<u8> {
+    let mut bits = Bits::empty();
+    set.into_iter().for_each(|bit| bits.set(bit));
+    bits.to_bytes()
+}
+
+/// Everything that there may be, and all of it in order.
+pub(crate) fn clean() -> Vec<Entry> {
+    let (keys, network, owner) = (keys(), NetworkName::default(), owner());
+    let scope = Scope::stored(SCOPE).expect("a scope");
+    let tombstone = Tombstone::new(Birth { boot: "b".into(), ns: 0 }).encode();
+    let leased = |key, value| Entry { lease: 7, ..entry(key, value) };
+    let cursor = [keys.nets(), b"default/cursor/0123456789abcdef0123456789abcdef".to_vec()].concat();
+    vec![
+        leased(keys.dead(&owner).expect("key"), tombstone),
+        leased(keys.place(&scope, LeaseId(7)), Vec::new()),
+        entry(keys.meta(), Meta::first().encode()),
+        entry(cursor, b"00000000000000000000ffff0a000002".to_vec()),
+        entry(keys.ip(&network, addr("10.0.0.1")), reservation()),
+        entry(keys.ip(&network, addr("10.0.0.2")), reservation()),
+        entry(keys.page(&network, page()), bits([1, 2])),
+        entry(keys.own(&owner).expect("key"), record(&["10.0.0.1", "10.0.0.2"]).encode()),
+        entry(keys.pod("u-1", "net1", &network).expect("key"), PodIndex::new(owner).encode()),
+    ]
+}

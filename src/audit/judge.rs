@@ -1,0 +1,280 @@
+//! Judges what was seen of a tree: bits against reservations, reservations against owners,
+//! owners against the pod index, pages against summaries, and each the other way round. Pure.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::finding::{Finding, Kind};
+use super::repair::{Mendings, PageMending};
+use super::seen::{Audit, Bitmap, Holdings, Ip, Network};
+use super::{MetaState, Report};
+use crate::pool::bitmap::Bits;
+use crate::pool::record::Owner;
+use crate::pool::{Addr, NetworkName, Page};
+use crate::store::keys::Keys;
+
+/// How many addresses a sentence names before it only counts.
+const NAMED: usize = 8;
+
+pub(super) fn judge(mut audit: Audit) -> Report {
+    let mut report = Report { violations: std::mem::take(&mut audit.found), ..Report::default() };
+    report.mendings.stale = std::mem::take(&mut audit.stale);
+    judge_meta(&audit, &mut report);
+    judge_owners(&audit, &mut report);
+    judge_pods(&audit, &mut report);
+    for (name, network) in std::mem::take(&mut audit.networks) {
+        NetworkJudge { keys: &audit.keys, owners: &audit.owners, name: &name, network: &network }
+            .judge(&mut report);
+        keep_summaries(name, network, &mut report.mendings);
+    }
+    report.mendings.meta_revision = match &audit.meta {
+        MetaState::Known(meta, revision) if meta.hold.is_none() => Some(*revision),
+        MetaState::Missing => Some(0),
+        _ => None,
+    };
+    report.meta = audit.meta;
+    report.violations.sort();
+    report.harmless.sort();
+    report
+}
+
+fn judge_meta(audit: &Audit, report: &mut Report) {
+    let allocations = !(audit.networks.is_empty() && audit.owners.is_empty() && audit.pods.is_empty());
+    if allocations && !audit.meta_seen {
+        let what = "missing, although there are allocations: ADD fails until somebody accepts the store";
+        report.violations.push(Finding::new(Kind::MetaMissing, &audit.keys.meta(), what));
+    }
+}
+
+fn judge_owners(audit: &Audit, report: &mut Report) {
+    let mut listed: BTreeMap<(&NetworkName, Addr), &Owner> = BTreeMap::new();
+    for (owner, holdings) in &audit.owners {
+        let Some(holdings) = holdings else { continue };
+        let mut find = |kind, what| report.violations.push(owner_finding(audit, kind, owner, what));
+        for (network, address) in holdings.reserved() {
+            if let Some(other) = listed.insert((network, address), owner) {
+                let what = format!("lists {address} of network {network}, as does {}", words(other));
+                find(Kind::AddressListedTwice, what);
+            }
+            if let Some(what) = audit.missing_reservation(owner, network, address) {
+                find(Kind::OwnerWithoutReservation, what);
+            }
+        }
+        for network in audit.unindexed(owner, holdings) {
+            let uid = &holdings.uid;
+            let what = format!("belongs to pod {uid}, whose index for network {network} is missing");
+            find(Kind::OwnerWithoutPodIndex, what);
+        }
+    }
+}
+
+fn owner_finding(audit: &Audit, kind: Kind, owner: &Owner, what: String) -> Finding {
+    // An owner seen under a key can stand in one.
+    Finding::new(kind, &audit.keys.own(owner).unwrap_or_default(), what)
+}
+
+impl Holdings {
+    fn reserved(&self) -> impl Iterator<Item = (&NetworkName, Addr)> {
+        self.addresses.iter().filter_map(|held| Some((held.network.as_ref()?, Addr::from(held.address))))
+    }
+
+    fn lists(&self, network: &NetworkName, address: Addr) -> bool {
+        self.reserved().any(|held| held == (network, address))
+    }
+}
+
+impl Audit {
+    /// What is wrong with the reservation of an address that `owner` lists.
+    fn missing_reservation(&self, owner: &Owner, network: &NetworkName, address: Addr) -> Option<String> {
+        match self.networks.get(network).and_then(|network| network.ips.get(&address)) {
+            None => Some(format!("lists {address} of network {network}, which is not reserved")),
+            Some(Ip { owner: Some(holder), .. }) if **holder != *owner => {
+                let holder = words(holder);
+                Some(format!("lists {address} of network {network}, which is reserved for {holder}"))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// The networks in which no index entry stands for an owner of a pod. An entry that names a
+    /// younger owner does; one that is wrong in itself is judged by itself.
+    fn unindexed<'a>(&self, owner: &Owner, holdings: &'a Holdings) -> Vec<&'a NetworkName> {
+        let missing = |network: &&NetworkName| {
+            let key = (holdings.uid.clone(), owner.ifname.clone(), (*network).clone());
+            !self.pods.contains_key(&key)
+        };
+        if holdings.uid.is_empty() {
+            return Vec::new();
+        }
+        let mut networks: Vec<_> = holdings.reserved().map(|(network, _)| network).filter(missing).collect();
+        networks.sort();
+        networks.dedup();
+        networks
+    }
+}
+
+fn judge_pods(audit: &Audit, report: &mut Report) {
+    for ((uid, ifname, network), owner) in &audit.pods {
+        let Some(owner) = owner else { continue };
+        let (kind, what) = match audit.owners.get(owner) {
+            None => (Kind::PodIndexWithoutOwner, format!("names {}, which holds nothing", words(owner))),
+            Some(Some(holdings)) if holdings.uid != *uid => {
+                let what = format!("names {}, which belongs to pod {:?}", words(owner), holdings.uid);
+                (Kind::PodIndexMismatch, what)
+            }
+            Some(Some(_)) if owner.ifname != *ifname => {
+                (Kind::PodIndexMismatch, format!("names {}, another interface", words(owner)))
+            }
+            Some(Some(holdings)) if !holdings.reserved().any(|(held, _)| held == network) => {
+                (Kind::PodIndexMismatch, format!("names {}, which holds nothing in it", words(owner)))
+            }
+            Some(_) => continue,
+        };
+        let key = audit.keys.pod(uid, ifname, network).unwrap_or_default();
+        report.violations.push(Finding::new(kind, &key, what));
+    }
+}
+
+/// Judges one network.
+struct NetworkJudge<'a> {
+    keys: &'a Keys,
+    owners: &'a BTreeMap<Rc<Owner>, Option<Holdings>>,
+    name: &'a NetworkName,
+    network: &'a Network,
+}
+
+impl NetworkJudge<'_> {
+    fn judge(&self, report: &mut Report) {
+        let mut mendings: BTreeMap<Page, PageMending> = BTreeMap::new();
+        self.judge_reservations(report, &mut mendings);
+        self.judge_pages(report, &mut mendings);
+        self.judge_summaries(report, &mut mendings);
+        report.mendings.pages.extend(mendings.into_values());
+    }
+
+    /// The mending of a page whose bits are known, those of a missing page too.
+    fn mending<'m>(
+        &self,
+        mendings: &'m mut BTreeMap<Page, PageMending>,
+        page: Page,
+    ) -> Option<&'m mut PageMending> {
+        let (revision, bits) = match self.network.pages.get(&page) {
+            None => (0, Bits::empty()),
+            Some(bitmap) => (bitmap.revision, bitmap.bits.clone()?),
+        };
+        let new = || PageMending::new(self.name.clone(), page, revision, bits);
+        Some(mendings.entry(page).or_insert_with(new))
+    }
+
+    fn judge_reservations(&self, report: &mut Report, mendings: &mut BTreeMap<Page, PageMending>) {
+        for (&address, ip) in &self.network.ips {
+            let key = self.keys.ip(self.name, address);
+            if self.is_clear(address) {
+                let what = format!("the bit of {address} is not set");
+                report.violations.push(Finding::new(Kind::ReservationWithoutBit, &key, what));
+                if let Some(mending) = self.mending(mendings, address.page()) {
+                    mending.set.push((address.bit(), ip.revision));
+                }
+            }
+            if let Some(what) = ip.owner.as_ref().and_then(|owner| self.missing_owner(owner, address)) {
+                report.violations.push(Finding::new(Kind::ReservationWithoutOwner, &key, what));
+            }
+        }
+    }
+
+    /// Whether the bit of an address is known to be clear.
+    fn is_clear(&self, address: Addr) -> bool {
+        match self.network.pages.get(&address.page()) {
+            None => true,
+            Some(bitmap) => bitmap.bits.as_ref().is_some_and(|bits| !bits.get(address.bit())),
+        }
+    }
+
+    fn missing_owner(&self, owner: &Owner, address: Addr) -> Option<String> {
+        match self.owners.get(owner) {
+            None => Some(format!("reserved for {}, which has no owner record", words(owner))),
+            Some(Some(holdings)) if !holdings.lists(self.name, address) => {
+                Some(format!("reserved for {}, whose owner record does not list it", words(owner)))
+            }
+            Some(_) => None,
+        }
+    }
+
+    fn judge_pages(&self, report: &mut Report, mendings: &mut BTreeMap<Page, PageMending>) {
+        for (&page, bitmap) in &self.network.pages {
+            let Some(bits) = &bitmap.bits else { continue };
+            let lone: Vec<Addr> = bits
+                .iter()
+                .map(|bit| page.address(bit))
+                .filter(|address| !self.network.ips.contains_key(address))
+                .collect();
+            let key = self.keys.page(self.name, page);
+            if !lone.is_empty() {
+                report.harmless.push(Finding::new(Kind::LoneBit, &key, lone_words(&lone)));
+                if let Some(mending) = self.mending(mendings, page) {
+                    mending.clear.extend(lone.iter().map(|address| address.bit()));
+                }
+                report.lone_bits.extend(lone.into_iter().map(|address| (self.name.clone(), address)));
+            }
+            if bits.is_full() && !self.says_full(page) {
+                let what = "full, but its summary does not say so: every scan reads it in vain";
+                report.harmless.push(Finding::new(Kind::SummaryMissesFull, &key, what));
+                self.mending(mendings, page);
+            }
+        }
+    }
+
+    /// Whether a page's summary calls it full; one that does not decode may.
+    fn says_full(&self, page: Page) -> bool {
+        let summary = self.network.summaries.get(&page.summary());
+        summary.is_some_and(|bitmap| bitmap.bits.as_ref().is_none_or(|bits| bits.get(page.bit())))
+    }
+
+    fn judge_summaries(&self, report: &mut Report, mendings: &mut BTreeMap<Page, PageMending>) {
+        for (&summary, bitmap) in &self.network.summaries {
+            let Some(bits) = &bitmap.bits else { continue };
+            for bit in bits.iter() {
+                let page = Page(summary.first().page().0 | bit as u128);
+                let known = match self.network.pages.get(&page) {
+                    None => Some(false),
+                    Some(bitmap) => bitmap.bits.as_ref().map(Bits::is_full),
+                };
+                if known == Some(false) {
+                    let what =
+                        format!("calls the page of {} to {} full, which is not", page.first(), page.last());
+                    let key = self.keys.full(self.name, summary);
+                    report.violations.push(Finding::new(Kind::SummarySaysFull, &key, what));
+                    self.mending(mendings, page);
+                }
+            }
+        }
+    }
+}
+
+/// Keeps the summaries that a mending of this network may have to change.
+fn keep_summaries(name: NetworkName, network: Network, mendings: &mut Mendings) {
+    let Network { summaries, .. } = network;
+    for page in mendings.pages.iter().filter(|page| page.network == name) {
+        let summary = page.page.summary();
+        let bitmap = summaries.get(&summary).cloned();
+        let bitmap = bitmap.unwrap_or_else(|| Bitmap { revision: 0, bits: Some(Bits::empty()) });
+        mendings.summaries.insert((name.clone(), summary), bitmap);
+    }
+}
+
+/// An owner in words.
+pub(super) fn words(owner: &Owner) -> String {
+    format!("{} of container {} on {}", owner.ifname, owner.container_id, owner.node)
+}
+
+fn lone_words(lone: &[Addr]) -> String {
+    let mut named: Vec<String> = lone.iter().take(NAMED).map(Addr::to_string).collect();
+    if lone.len() > NAMED {
+        named.push("...".to_owned());
+    }
+    format!("{} set without a reservation: {}", bits_of(lone.len()), named.join(", "))
+}
+
+fn bits_of(count: usize) -> String {
+    if count == 1 { "1 bit is".to_owned() } else { format!("{count} bits are") }
+}

@@ -1,0 +1,90 @@
+//! Proves the invariants of a whole tree, read at one revision.
+//!
+//! - [`Audit`] takes keys one by one and judges them together; pure.
+//! - [`finding`]: what it may find; [`repair`]: what of it can be mended without harm.
+//! - [`walk`]: reads a tree at one revision.
+//! - [`accept`]: takes a store that went back in time into service again.
+
+pub mod accept;
+pub mod finding;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod judge;
+pub mod repair;
+mod seen;
+pub mod walk;
+
+use tokio::time::Instant;
+
+pub use finding::{Finding, Kind};
+pub use seen::Audit;
+
+use crate::pool::record::Meta;
+use crate::pool::{Addr, NetworkName};
+use crate::store::keys::Keys;
+use crate::store::kv::{Failure, Kv};
+
+/// What an audit found.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The revision that was read.
+    pub revision: i64,
+    /// What must not be, in the order of the keys.
+    pub violations: Vec<Finding>,
+    /// What may be and costs a little, in the order of the keys.
+    pub harmless: Vec<Finding>,
+    /// Each set bit without a reservation.
+    pub lone_bits: Vec<(NetworkName, Addr)>,
+    /// How much was read.
+    pub counts: Counts,
+    /// What all writers have agreed on.
+    pub meta: MetaState,
+    /// What can be mended.
+    pub mendings: repair::Mendings,
+}
+
+/// How much a tree holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    /// Networks with any key.
+    pub networks: usize,
+    /// Reservations, those that do not decode too.
+    pub reservations: usize,
+    /// Owner records.
+    pub owners: usize,
+    /// Pod index entries.
+    pub pods: usize,
+    /// Pages.
+    pub pages: usize,
+    /// Summaries.
+    pub summaries: usize,
+    /// Tombstones.
+    pub tombstones: usize,
+    /// Places in queues.
+    pub places: usize,
+}
+
+/// The meta of a tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum MetaState {
+    /// There is none.
+    #[default]
+    Missing,
+    /// There is one that this program cannot read, or that is not for it.
+    Unreadable,
+    /// There is one, of this mod revision.
+    Known(Meta, i64),
+}
+
+/// Audits the whole tree at one revision.
+///
+/// # Errors
+/// [`Failure`] if it could not be read to its end.
+pub async fn audit<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<Report, Failure> {
+    let (audit, revision) =
+        walk::walk(kv, &keys.root(), until, || Audit::new(keys), |audit, entry| audit.see(&entry)).await?;
+    Ok(Report { revision, ..audit.finish() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! Mends what can be mended without harm: bits, summaries, and what a lease should have removed.
+//!
+//! A mending relies on nothing but what it compares: the page's mod revision, the absence (or
+//! the mod revision) of each reservation, the summary's mod revision and meta's. If one of them
+//! changed, nothing happens; another audit finds what is left. What does not decode is never
+//! touched.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use super::seen::Bitmap;
+use crate::limits;
+use crate::pool::bitmap::Bits;
+use crate::pool::{NetworkName, Page, Summary};
+use crate::store::keys::{Bytes, Keys};
+use crate::store::kv::{Failure, Kv};
+use crate::store::txn::{Compare, Op, Txn};
+
+/// What an audit found that can be mended.
+#[derive(Debug, Default)]
+pub struct Mendings {
+    /// Meta's mod revision (0: missing); none if this program may not write to this tree.
+    pub(super) meta_revision: Option<i64>,
+    pub(super) pages: Vec<PageMending>,
+    pub(super) summaries: BTreeMap<(NetworkName, Summary), Bitmap>,
+    /// Keys to delete, with their mod revisions.
+    pub(super) stale: Vec<(Bytes, i64)>,
+}
+
+/// One page whose bits, or whose bit in the summary, are not as they should be.
+#[derive(Debug)]
+pub(super) struct PageMending {
+    pub(super) network: NetworkName,
+    pub(super) page: Page,
+    revision: i64,
+    bits: Bits,
+    /// Set bits without a reservation.
+    pub(super) clear: Vec<usize>,
+    /// Clear bits with a reservation, and its mod revision.
+    pub(super) set: Vec<(usize, i64)>,
+}
+
+/// What a repair did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mended {
+    /// Lone bits that were cleared.
+    pub cleared: usize,
+    /// Bits of reservations that were set.
+    pub set: usize,
+    /// Bits of summaries that were set or cleared.
+    pub summaries: usize,
+    /// Tombstones and places that were deleted.
+    pub deleted: usize,
+    /// Transactions that came to nothing because something changed meanwhile.
+    pub lost: usize,
+}
+
+impl Mendings {
+    /// Whether there is nothing to mend.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty() && self.stale.is_empty()
+    }
+
+    /// Whether this program may write to this tree: not if it is a newer program's, if meta
+    /// does not decode, or while a migration is under way.
+    #[must_use]
+    pub fn allowed(&self) -> bool {
+        self.meta_revision.is_some()
+    }
+}
+
+impl Mended {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            cleared: self.cleared + other.cleared,
+            set: self.set + other.set,
+            summaries: self.summaries + other.summaries,
+            deleted: self.deleted + other.deleted,
+            lost: self.lost + other.lost,
+        }
+    }
+}
+
+/// Mends what an audit found, as far as it has not changed since.
+///
+/// # Errors
+/// [`Failure`]; what was mended until then stays mended, and another repair does the rest.
+pub async fn repair<K: Kv>(
+    kv: &K,
+    keys: &Keys,
+    mendings: Mendings,
+    until: Instant,
+) -> Result<Mended, Failure> {
+    let Mendings { meta_revision: Some(meta_revision), pages, summaries, stale } = mendings else {
+        return Ok(Mended::default());
+    };
+    let meta = Compare::Mod(keys.meta(), meta_revision);
+    let mut repair = Repair { kv, keys, until, meta, summaries, mended: Mended::default() };
+    for page in pages {
+        repair.mend_page(page).await?;
+    }
+    repair.delete_stale(&stale).await?;
+    Ok(repair.mended)
+}
+
+/// A repair under way.
+struct Repair<'a, K> {
+    kv: &'a K,
+    keys: &'a Keys,
+    until: Instant,
+    /// What every transaction compares first.
+    meta: Compare,
+    /// As they are now, this repair's own changes included.
+    summaries: BTreeMap<(NetworkName, Summary), Bitmap>,
+    mended: Mended,
+}
+
+impl<K: Kv> Repair<'_, K> {
+    /// Mends a page in as many transactions as it needs; each builds on the one before.
+    async fn mend_page(&mut self, mut page: PageMending) -> Result<(), Failure> {
+        loop {
+            let step = page.step();
+            let summary = self.summary_after(&page, &step);
+            let txn = self.transaction(&page, &step, summary.as_ref());
+            let reply = self.kv.txn(&txn, self.until).await?;
+            if !reply.succeeded {
+                self.mended.lost += 1;
+                return Ok(());
+            }
+            if let Some(bits) = summary {
+                let key = (page.network.clone(), page.page.summary());
+                self.summaries.insert(key, Bitmap { revision: reply.revision, bits: Some(bits) });
+                self.mended.summaries += 1;
+            }
+            self.mended.cleared += step.clear.len();
+            self.mended.set += step.set.len();
+            page.advance(step, reply.revision);
+            if page.is_done() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The summary as it must be after `step`; none if it need not, or must not, be written.
+    fn summary_after(&self, page: &PageMending, step: &Step) -> Option<Bits> {
+        let summary = self.summaries.get(&(page.network.clone(), page.page.summary()))?;
+        let mut bits = summary.bits.clone()?;
+        let (bit, full) = (page.page.bit(), step.bits.is_full());
+        if bits.get(bit) == full {
+            return None;
+        }
+        if full {
+            bits.set(bit)
+        } else {
+            bits.clear(bit)
+        }
+        Some(bits)
+    }
+
+    fn transaction(&self, page: &PageMending, step: &Step, summary: Option<&Bits>) -> Txn {
+        let key = self.keys.page(&page.network, page.page);
+        let ip = |bit| self.keys.ip(&page.network, page.page.address(bit));
+        let mut txn = Txn { compares: vec![self.meta.clone()], ..Txn::default() };
+        txn.compares.push(Compare::Mod(key.clone(), page.revision));
+        txn.compares.extend(step.clear.iter().map(|&bit| Compare::Create(ip(bit), 0)));
+        txn.compares.extend(step.set.iter().map(|&(bit, revision)| Compare::Mod(ip(bit), revision)));
+        if step.bits != page.bits {
+            txn.then.push(Op::Put(key, step.bits.to_bytes(), None));
+        }
+        if let Some(bits) = summary {
+            let id = page.page.summary();
+            let key = self.keys.full(&page.network, id);
+            let revision = self.summaries.get(&(page.network.clone(), id)).map_or(0, |s| s.revision);
+            txn.compares.push(Compare::Mod(key.clone(), revision));
+            txn.then.push(Op::Put(key, bits.to_bytes(), None));
+        }
+        txn
+    }
+
+    /// Deletes what no lease will: each by itself, so that one that changed does not keep the others.
+    async fn delete_stale(&mut self, stale: &[(Bytes, i64)]) -> Result<(), Failure> {
+        for (key, revision) in stale {
+            let txn = Txn {
+                compares: vec![self.meta.clone(), Compare::Mod(key.clone(), *revision)],
+                then: vec![Op::Delete(key.clone())],
+                otherwise: Vec::new(),
+            };
+            if self.kv.txn(&txn, self.until).await?.succeeded {
+                self.mended.deleted += 1;
+            } else {
+                self.mended.lost += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What one transaction does to a page, and the page after it.
+struct Step {
+    clear: Vec<usize>,
+    set: Vec<(usize, i64)>,
+    bits: Bits,
+}
+
+impl PageMending {
+    /// A page as it was read; revision 0 if it does not exist.
+    pub(super) fn new(network: NetworkName, page: Page, revision: i64, bits: Bits) -> Self {
+        Self { network, page, revision, bits, clear: Vec::new(), set: Vec::new() }
+    }
+
+    fn step(&self) -> Step {
+        let set: Vec<_> = self.set.iter().copied().take(limits::MEND_BITS).collect();
+        let clear: Vec<_> = self.clear.iter().copied().take(limits::MEND_BITS - set.len()).collect();
+        let mut bits = self.bits.clone();
+        set.iter().for_each(|&(bit, _)| bits.set(bit));
+        clear.iter().for_each(|&bit| bits.clear(bit));
+        Step { clear, set, bits }
+    }
+
+    fn advance(&mut self, step: Step, revision: i64) {
+        if step.bits != self.bits {
+            self.revision = revision;
+        }
+        self.bits = step.bits;
+        self.set.drain(..step.set.len());
+        self.clear.drain(..step.clear.len());
+    }
+
+    fn is_done(&self) -> bool {
+        self.set.is_empty() && self.clear.is_empty()
+    }
+}

@@ -1,0 +1,241 @@
+//! Takes the keys of a tree one by one and keeps of each what the judgement needs. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use super::finding::{Finding, Kind};
+use super::{Counts, MetaState, Report, judge};
+use crate::pool::bitmap::Bits;
+use crate::pool::record::{
+    Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, Undecodable, VERSION,
+};
+use crate::pool::{Addr, NetworkName, Page, Summary};
+use crate::store::keys::{Key, Keys};
+use crate::store::txn::Entry;
+
+/// An audit under way. Keys may come in any order.
+pub struct Audit {
+    pub(super) keys: Keys,
+    pub(super) networks: BTreeMap<NetworkName, Network>,
+    /// None: there is a record that does not decode.
+    pub(super) owners: BTreeMap<Rc<Owner>, Option<Holdings>>,
+    /// By UID, interface name and network; none as above.
+    pub(super) pods: BTreeMap<(String, String, NetworkName), Option<Rc<Owner>>>,
+    pub(super) meta: MetaState,
+    pub(super) meta_seen: bool,
+    pub(super) found: Vec<Finding>,
+    pub(super) stale: Vec<(Vec<u8>, i64)>,
+    counts: Counts,
+    /// Every owner's name once, however many records give it.
+    names: BTreeSet<Rc<Owner>>,
+}
+
+/// What was seen of one network.
+#[derive(Default)]
+pub(super) struct Network {
+    pub(super) ips: BTreeMap<Addr, Ip>,
+    pub(super) pages: BTreeMap<Page, Bitmap>,
+    pub(super) summaries: BTreeMap<Summary, Bitmap>,
+}
+
+/// A reservation: its mod revision, and its owner if it decodes.
+pub(super) struct Ip {
+    pub(super) revision: i64,
+    pub(super) owner: Option<Rc<Owner>>,
+}
+
+/// A page or a summary: its mod revision (0: it does not exist), and its bits if they decode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bitmap {
+    pub(super) revision: i64,
+    pub(super) bits: Option<Bits>,
+}
+
+/// What an owner record says.
+pub(super) struct Holdings {
+    pub(super) addresses: Vec<Held>,
+    pub(super) uid: String,
+}
+
+impl Audit {
+    /// Begins.
+    #[must_use]
+    pub fn new(keys: &Keys) -> Self {
+        Self {
+            keys: keys.clone(),
+            networks: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            meta: MetaState::Missing,
+            meta_seen: false,
+            found: Vec::new(),
+            stale: Vec::new(),
+            counts: Counts::default(),
+            names: BTreeSet::new(),
+        }
+    }
+
+    /// Takes one key.
+    pub fn see(&mut self, entry: &Entry) {
+        match self.keys.parse(&entry.key) {
+            Err(_) => self.find(Kind::ForeignKey, entry, "metes writes no such key"),
+            Ok(Key::Meta) => self.see_meta(entry),
+            Ok(Key::Ip(network, address)) => self.see_ip(entry, network, address),
+            Ok(Key::Page(network, page)) => self.see_page(entry, network, page),
+            Ok(Key::Full(network, summary)) => self.see_summary(entry, network, summary),
+            Ok(Key::Cursor(network, _)) => self.see_cursor(entry, network),
+            Ok(Key::Own(owner)) => self.see_owner(entry, owner),
+            Ok(Key::Pod(uid, ifname, network)) => self.see_pod(entry, uid, ifname, network),
+            Ok(Key::Dead(_)) => self.see_tombstone(entry),
+            Ok(Key::Lock(..)) => self.see_place(entry),
+            Ok(Key::Cluster(_)) => self.lives_without_lease(entry),
+        }
+    }
+
+    /// Judges what was taken.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        self.counts.networks = self.networks.len();
+        let counts = self.counts;
+        Report { counts, ..judge::judge(self) }
+    }
+
+    fn find(&mut self, kind: Kind, entry: &Entry, what: impl Into<String>) {
+        self.found.push(Finding::new(kind, &entry.key, what));
+    }
+
+    /// Decodes a record; one that does not is reported.
+    fn decode<R: Record>(&mut self, kind: Kind, entry: &Entry) -> Option<R> {
+        R::decode(&entry.value).map_err(|why| self.find(kind, entry, why.to_string())).ok()
+    }
+
+    fn lives_without_lease(&mut self, entry: &Entry) {
+        if entry.lease != 0 {
+            let what = format!("hangs on lease {:x} and vanishes with it", entry.lease);
+            self.find(Kind::RecordOnLease, entry, what);
+        }
+    }
+
+    /// One copy of an owner's name for all records that give it.
+    fn name(&mut self, owner: Owner) -> Rc<Owner> {
+        if let Some(known) = self.names.get(&owner) {
+            return known.clone();
+        }
+        let owner = Rc::new(owner);
+        self.names.insert(owner.clone());
+        owner
+    }
+
+    fn see_meta(&mut self, entry: &Entry) {
+        self.meta_seen = true;
+        self.lives_without_lease(entry);
+        self.meta = match Meta::decode(&entry.value) {
+            Ok(meta) if meta.min_writer > VERSION => {
+                let what = format!("only writers of version {} or newer may write", meta.min_writer);
+                self.find(Kind::SchemaNewer, entry, what);
+                MetaState::Unreadable
+            }
+            Ok(meta) => MetaState::Known(meta, entry.mod_revision),
+            Err(why) => {
+                let newer = matches!(why, Undecodable::Version { .. });
+                let kind = if newer { Kind::SchemaNewer } else { Kind::UndecodableMeta };
+                self.find(kind, entry, why.to_string());
+                MetaState::Unreadable
+            }
+        };
+        if let MetaState::Known(Meta { suspect: Some(epoch), .. }, _) = self.meta {
+            let what = format!(
+                "the store may have gone back in time in epoch {epoch}: ADD fails until \
+                 somebody accepts what it holds"
+            );
+            self.find(Kind::Suspect, entry, what);
+        }
+    }
+
+    fn see_ip(&mut self, entry: &Entry, network: NetworkName, address: Addr) {
+        self.counts.reservations += 1;
+        if entry.lease != 0 {
+            let what = format!("hangs on lease {:x} and is given away when it ends", entry.lease);
+            self.find(Kind::ReservationOnLease, entry, what);
+        }
+        let owner = self.decode::<Reservation>(Kind::UndecodableReservation, entry);
+        let owner = owner.map(|reservation| self.name(reservation.owner));
+        let ip = Ip { revision: entry.mod_revision, owner };
+        self.networks.entry(network).or_default().ips.insert(address, ip);
+    }
+
+    fn see_page(&mut self, entry: &Entry, network: NetworkName, page: Page) {
+        self.counts.pages += 1;
+        let bitmap = self.bitmap(Kind::UndecodablePage, entry);
+        self.networks.entry(network).or_default().pages.insert(page, bitmap);
+    }
+
+    fn see_summary(&mut self, entry: &Entry, network: NetworkName, summary: Summary) {
+        self.counts.summaries += 1;
+        let bitmap = self.bitmap(Kind::UndecodableSummary, entry);
+        self.networks.entry(network).or_default().summaries.insert(summary, bitmap);
+    }
+
+    fn bitmap(&mut self, kind: Kind, entry: &Entry) -> Bitmap {
+        self.lives_without_lease(entry);
+        let bits = Bits::from_bytes(&entry.value);
+        if bits.is_none() {
+            self.find(kind, entry, format!("{} bytes, expected 512", entry.value.len()));
+        }
+        Bitmap { revision: entry.mod_revision, bits }
+    }
+
+    fn see_cursor(&mut self, entry: &Entry, network: NetworkName) {
+        self.lives_without_lease(entry);
+        self.networks.entry(network).or_default();
+        if !is_address(&entry.value) {
+            self.find(Kind::UndecodableCursor, entry, "its value is no address");
+        }
+    }
+
+    fn see_owner(&mut self, entry: &Entry, owner: Owner) {
+        self.counts.owners += 1;
+        self.lives_without_lease(entry);
+        let record = self.decode::<OwnerRecord>(Kind::UndecodableOwner, entry);
+        let holdings =
+            record.map(|record| Holdings { addresses: record.addresses, uid: record.labels.pod.uid });
+        let owner = self.name(owner);
+        self.owners.insert(owner, holdings);
+    }
+
+    fn see_pod(&mut self, entry: &Entry, uid: String, ifname: String, network: NetworkName) {
+        self.counts.pods += 1;
+        self.lives_without_lease(entry);
+        let index = self.decode::<PodIndex>(Kind::UndecodablePodIndex, entry);
+        let owner = index.map(|index| self.name(index.owner));
+        self.pods.insert((uid, ifname, network), owner);
+    }
+
+    fn see_tombstone(&mut self, entry: &Entry) {
+        self.counts.tombstones += 1;
+        if self.decode::<Tombstone>(Kind::UndecodableTombstone, entry).is_some() {
+            self.goes_with_lease(entry);
+        }
+    }
+
+    fn see_place(&mut self, entry: &Entry) {
+        self.counts.places += 1;
+        self.goes_with_lease(entry);
+    }
+
+    fn goes_with_lease(&mut self, entry: &Entry) {
+        if entry.lease == 0 {
+            self.find(Kind::StaleWithoutLease, entry, "hangs on no lease, so it would stay for ever");
+            self.stale.push((entry.key.clone(), entry.mod_revision));
+        }
+    }
+}
+
+/// Whether a cursor's value is an address: 32 hex digits, as in keys, or as people write it.
+fn is_address(value: &[u8]) -> bool {
+    std::str::from_utf8(value).is_ok_and(|text| {
+        let hex = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        hex || text.parse::<IpAddr>().is_ok()
+    })
+}

@@ -1,0 +1,362 @@
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use super::accept::{Accepted, accept};
+use super::fixture::{self, addr, bits, entry, keys, owner, page};
+use super::repair::{Mended, repair};
+use super::*;
+use crate::pool::Page;
+use crate::pool::bitmap::Bits;
+use crate::pool::record::{Owner, PodIndex, Record};
+use crate::store::keys::{Bytes, LeaseId};
+use crate::store::kv::{About, Watch};
+use crate::store::txn::{Compare, Entry, Found, Op, Reply, Txn};
+
+fn judge(entries: &[Entry]) -> Report {
+    let mut audit = Audit::new(&keys());
+    entries.iter().for_each(|entry| audit.see(entry));
+    audit.finish()
+}
+
+fn net() -> NetworkName {
+    NetworkName::default()
+}
+
+/// The clean tree with one key changed by `change`, which takes it away by returning none.
+fn with(key: &Bytes, change: impl Fn(Entry) -> Option<Entry>) -> Vec<Entry> {
+    let entries = fixture::clean().into_iter();
+    entries.filter_map(|entry| if entry.key == *key { change(entry) } else { Some(entry) }).collect()
+}
+
+fn without(key: &Bytes) -> Vec<Entry> {
+    with(key, |_| None)
+}
+
+fn valued(key: &Bytes, value: impl Into<Vec<u8>>) -> Vec<Entry> {
+    let value = value.into();
+    with(key, |entry| Some(Entry { value: value.clone(), ..entry }))
+}
+
+fn leased(key: &Bytes, lease: i64) -> Vec<Entry> {
+    with(key, |entry| Some(Entry { lease, ..entry }))
+}
+
+fn and(key: Bytes, value: Vec<u8>) -> Vec<Entry> {
+    let mut entries = fixture::clean();
+    entries.push(entry(key, value));
+    entries
+}
+
+fn names(findings: &[Finding]) -> Vec<&'static str> {
+    findings.iter().map(|finding| finding.kind.name()).collect()
+}
+
+fn key_of(part: &str) -> Bytes {
+    let keys: Vec<Bytes> = fixture::clean().into_iter().map(|entry| entry.key).collect();
+    keys.into_iter().find(|key| String::from_utf8_lossy(key).contains(part)).expect("a key")
+}
+
+#[test]
+fn a_clean_tree_has_nothing_to_report() {
+    let report = judge(&fixture::clean());
+    assert_eq!((names(&report.violations), names(&report.harmless)), (vec![], vec![]));
+    assert!(report.mendings.is_empty() && report.lone_bits.is_empty());
+    let counts = Counts {
+        networks: 1,
+        reservations: 2,
+        owners: 1,
+        pods: 1,
+        pages: 1,
+        summaries: 0,
+        tombstones: 1,
+        places: 1,
+    };
+    assert_eq!(report.counts, counts);
+    assert!(judge(&[]).violations.is_empty());
+}
+
+#[test]
+fn what_does_not_decode_is_named_by_its_kind_and_nothing_else() {
+    for (part, name) in [
+        ("/page/", "undecodable-page"),
+        ("/ip/", "undecodable-reservation"),
+        ("/own/", "undecodable-owner"),
+        ("/pod/", "undecodable-pod-index"),
+        ("/dead/", "undecodable-tombstone"),
+        ("/cursor/", "undecodable-cursor"),
+        ("/meta", "undecodable-meta"),
+    ] {
+        let report = judge(&valued(&key_of(part), "garbage"));
+        assert_eq!(names(&report.violations), [name], "{part}");
+        assert!(report.mendings.is_empty(), "{part}");
+    }
+    let summary = keys().full(&net(), page().summary());
+    assert_eq!(names(&judge(&and(summary, vec![0; 511])).violations), ["undecodable-summary"]);
+}
+
+#[test]
+fn whatever_hangs_on_the_wrong_lease_is_named() {
+    for (part, lease, name) in [
+        ("/ip/", 7, "reservation-on-lease"),
+        ("/own/", 7, "record-on-lease"),
+        ("/pod/", 7, "record-on-lease"),
+        ("/page/", 7, "record-on-lease"),
+        ("/cursor/", 7, "record-on-lease"),
+        ("/meta", 7, "record-on-lease"),
+        ("/dead/", 0, "stale-without-lease"),
+        ("/lock/", 0, "stale-without-lease"),
+    ] {
+        assert_eq!(names(&judge(&leased(&key_of(part), lease)).violations), [name], "{part}");
+    }
+}
+
+#[test]
+fn meta_says_whether_the_store_may_be_used() {
+    let meta = keys().meta();
+    for (value, name) in [
+        (r#"{"v":2,"min_writer":1,"epoch":1}"#, "schema-newer"),
+        (r#"{"v":1,"min_writer":2,"epoch":1}"#, "schema-newer"),
+        (r#"{"v":1,"min_writer":1,"epoch":3,"suspect":3}"#, "suspect"),
+    ] {
+        let report = judge(&valued(&meta, value));
+        assert_eq!(names(&report.violations), [name], "{value}");
+        assert_eq!(report.mendings.allowed(), name == "suspect", "{value}");
+    }
+    assert!(!judge(&valued(&meta, r#"{"v":1,"min_writer":1,"epoch":1,"hold":"move"}"#)).mendings.allowed());
+    assert_eq!(names(&judge(&without(&meta)).violations), ["meta-missing"]);
+}
+
+#[test]
+fn bits_reservations_and_owners_are_held_against_each_other() {
+    let keys = keys();
+    let own = keys.own(&owner()).expect("key");
+    let index = keys.pod("u-1", "net1", &net()).expect("key");
+    let first = keys.ip(&net(), addr("10.0.0.1"));
+    let page_key = keys.page(&net(), page());
+    let summary = keys.full(&net(), page().summary());
+    let other = Owner { container_id: "c2".into(), ..owner() };
+    let others_record = fixture::record(&["10.0.0.1"]).encode();
+    let mut another_pod = fixture::record(&["10.0.0.1", "10.0.0.2"]);
+    another_pod.labels.pod.uid = "u-2".into();
+    for (entries, expected) in [
+        (valued(&page_key, bits([2])), vec!["reservation-without-bit"]),
+        (without(&page_key), vec!["reservation-without-bit"; 2]),
+        (without(&first), vec!["owner-without-reservation"]),
+        (
+            without(&own),
+            vec!["reservation-without-owner", "reservation-without-owner", "pod-index-without-owner"],
+        ),
+        (valued(&own, fixture::record(&["10.0.0.1"]).encode()), vec!["reservation-without-owner"]),
+        (without(&index), vec!["owner-without-pod-index"]),
+        (valued(&own, another_pod.encode()), vec!["owner-without-pod-index", "pod-index-mismatch"]),
+        (
+            and(keys.own(&other).expect("key"), others_record),
+            vec!["owner-without-reservation", "address-listed-twice"],
+        ),
+        (and(summary, bits([page().bit()])), vec!["summary-says-full"]),
+        (and(b"/metes/v1/stranger".to_vec(), Vec::new()), vec!["foreign-key"]),
+    ] {
+        let mut found = names(&judge(&entries).violations);
+        let mut expected = expected;
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn an_index_may_name_a_younger_owner_of_the_same_pod_only() {
+    let keys = keys();
+    let younger = Owner { container_id: "c2".into(), ..owner() };
+    let index = keys.pod("u-1", "net1", &net()).expect("key");
+    let mut entries = valued(&index, PodIndex::new(younger.clone()).encode());
+    assert_eq!(names(&judge(&entries).violations), ["pod-index-without-owner"]);
+    entries.push(entry(keys.own(&younger).expect("key"), fixture::record(&[]).encode()));
+    assert_eq!(names(&judge(&entries).violations), ["pod-index-mismatch"]);
+}
+
+#[test]
+fn lone_bits_and_unsaid_full_pages_are_harmless() {
+    let page_key = keys().page(&net(), page());
+    let report = judge(&valued(&page_key, bits([1, 2, 9])));
+    assert_eq!((names(&report.violations), names(&report.harmless)), (vec![], vec!["lone-bit"]));
+    assert_eq!(report.lone_bits, [(net(), addr("10.0.0.9"))]);
+    assert_eq!(report.harmless[0].what, "1 bit is set without a reservation: 10.0.0.9");
+    let report = judge(&valued(&page_key, bits(0..4096)));
+    assert_eq!(names(&report.harmless), ["lone-bit", "summary-misses-full"]);
+    assert!(
+        report.harmless[0].what.starts_with("4094 bits are set without a reservation: 10.0.0.0, 10.0.0.3,")
+    );
+}
+
+/// A store that is a map. It carries out one transaction after the other, and `meddle` runs
+/// before each, as others would write in between.
+struct Model {
+    tree: RefCell<BTreeMap<Bytes, Entry>>,
+    revision: RefCell<i64>,
+    meddle: fn(&mut BTreeMap<Bytes, Entry>),
+}
+
+struct NoWatch;
+
+impl Watch for NoWatch {
+    async fn changed(&mut self) {}
+}
+
+impl Model {
+    fn new(entries: Vec<Entry>) -> Self {
+        let tree = entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+        Self { tree: RefCell::new(tree), revision: RefCell::new(1), meddle: |_| {} }
+    }
+
+    fn holds(tree: &BTreeMap<Bytes, Entry>, compare: &Compare) -> bool {
+        match compare {
+            Compare::Create(key, at) => tree.get(key).map_or(0, |entry| entry.create_revision) == *at,
+            Compare::Mod(key, at) => tree.get(key).map_or(0, |entry| entry.mod_revision) == *at,
+            Compare::Empty(prefix) => !tree.keys().any(|key| key.starts_with(prefix)),
+        }
+    }
+
+    fn apply(tree: &mut BTreeMap<Bytes, Entry>, op: &Op, revision: i64) -> Found {
+        match op {
+            Op::List(list) => {
+                let all: Vec<Entry> = tree
+                    .range(list.start.clone()..list.end.clone())
+                    .map(|(_, entry)| entry.clone())
+                    .collect();
+                let count = all.len() as i64;
+                return Found { entries: all.into_iter().take(list.limit as usize).collect(), count };
+            }
+            Op::Put(key, value, _) => {
+                let created = tree.get(key).map_or(revision, |entry| entry.create_revision);
+                let new = entry(key.clone(), value.clone());
+                tree.insert(key.clone(), Entry { create_revision: created, mod_revision: revision, ..new });
+            }
+            Op::Delete(key) => drop(tree.remove(key)),
+            other => panic!("{other:?}"),
+        }
+        Found::default()
+    }
+}
+
+impl Kv for Model {
+    type Watch = NoWatch;
+
+    async fn txn(&self, txn: &Txn, _: Instant) -> Result<Reply, Failure> {
+        assert!(txn.fits());
+        let tree = &mut *self.tree.borrow_mut();
+        if !txn.only_reads() {
+            (self.meddle)(tree);
+        }
+        let succeeded = txn.compares.iter().all(|compare| Model::holds(tree, compare));
+        let ops = if succeeded { &txn.then } else { &txn.otherwise };
+        let mut revision = self.revision.borrow_mut();
+        *revision += i64::from(ops.iter().any(Op::writes));
+        let found = ops.iter().map(|op| Model::apply(tree, op, *revision)).collect();
+        Ok(Reply { succeeded, revision: *revision, found })
+    }
+
+    async fn grant(&self, _: LeaseId, _: Instant) -> Result<(), Failure> {
+        Err(Failure::LeaseExists)
+    }
+
+    async fn watch(&self, _: &[u8], _: Instant) -> Result<NoWatch, Failure> {
+        Ok(NoWatch)
+    }
+
+    async fn about(&self, _: Instant) -> Result<About, Failure> {
+        Ok(About { version: "3.6.0".into(), errors: Vec::new(), has_leader: true })
+    }
+}
+
+fn wait<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(work)
+}
+
+fn soon() -> Instant {
+    Instant::now() + crate::limits::CLI_DEADLINE
+}
+
+async fn mend(model: &Model) -> (Mended, Report) {
+    let report = audit(model, &keys(), soon()).await.expect("reads");
+    let mended = repair(model, &keys(), report.mendings, soon()).await.expect("mends");
+    (mended, audit(model, &keys(), soon()).await.expect("reads"))
+}
+
+#[test]
+fn a_full_page_of_lone_bits_is_mended_in_steps() {
+    let keys = keys();
+    let summary = keys.full(&net(), page().summary());
+    let mut entries = valued(&keys.page(&net(), page()), bits(0..4096));
+    entries.push(entry(summary.clone(), bits([page().bit(), 5])));
+    let model = Model::new(entries);
+    let (mended, after) = wait(mend(&model));
+    assert_eq!(mended, Mended { cleared: 4094, summaries: 2, ..Mended::default() });
+    assert_eq!((names(&after.violations), names(&after.harmless)), (vec![], vec![]));
+    let tree = model.tree.borrow();
+    assert_eq!(Bits::from_bytes(&tree[&summary].value), Some(Bits::empty()));
+    let left = Bits::from_bytes(&tree[&keys.page(&net(), page())].value).expect("bits");
+    assert_eq!(left.iter().collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn missing_bits_are_set_and_what_no_lease_removes_is_deleted() {
+    let mut entries = leased(&key_of("/dead/"), 0);
+    entries.retain(|entry| entry.key != keys().page(&net(), page()));
+    let (mended, after) = wait(mend(&Model::new(entries)));
+    assert_eq!(mended, Mended { set: 2, deleted: 1, ..Mended::default() });
+    assert_eq!(names(&after.violations), Vec::<&str>::new());
+}
+
+#[test]
+fn a_bit_whose_address_was_handed_out_meanwhile_stays() {
+    let mut model = Model::new(valued(&keys().page(&net(), page()), bits([1, 2, 9])));
+    model.meddle = |tree| {
+        let key = keys().ip(&net(), addr("10.0.0.9"));
+        tree.insert(key.clone(), entry(key, fixture::reservation()));
+    };
+    let (mended, after) = wait(mend(&model));
+    assert_eq!(mended, Mended { lost: 1, ..Mended::default() });
+    assert!(after.lone_bits.is_empty());
+}
+
+#[test]
+fn nothing_is_mended_in_a_newer_programs_tree() {
+    let mut entries = valued(&keys().meta(), r#"{"v":9}"#);
+    entries.push(entry(keys().page(&net(), Page(page().0 + 1)), bits([3])));
+    let (mended, after) = wait(mend(&Model::new(entries)));
+    assert_eq!((mended, after.lone_bits.len()), (Mended::default(), 1));
+}
+
+#[test]
+fn a_store_is_accepted_once_and_only_if_suspect() {
+    let accepted = |entries: Vec<Entry>| {
+        let model = Model::new(entries);
+        wait(async {
+            let mut outcomes = Vec::new();
+            for _ in 0..2 {
+                let report = audit(&model, &keys(), soon()).await.expect("reads");
+                outcomes.push(accept(&model, &keys(), &report, soon()).await.expect("answers"));
+            }
+            outcomes
+        })
+    };
+    let meta = keys().meta();
+    let suspect = valued(&meta, r#"{"v":1,"min_writer":1,"epoch":3,"suspect":3}"#);
+    assert_eq!(accepted(suspect), [Accepted::Epoch(4), Accepted::NotNeeded]);
+    assert_eq!(accepted(without(&meta)), [Accepted::Made(2), Accepted::NotNeeded]);
+    assert_eq!(accepted(fixture::clean()), [Accepted::NotNeeded; 2]);
+    assert_eq!(accepted(Vec::new()), [Accepted::NotNeeded; 2]);
+    assert_eq!(accepted(valued(&meta, "garbage")), [Accepted::Unreadable; 2]);
+}
+
+#[test]
+fn a_tree_of_many_pages_is_read_to_its_end() {
+    let page = |n: u128| entry(keys().page(&net(), Page(page().0 + n)), bits([0]));
+    let mut entries = fixture::clean();
+    entries.extend((1..=2 * crate::limits::LIST_KEYS as u128).map(page));
+    let report = wait(audit(&Model::new(entries), &keys(), soon())).expect("reads");
+    assert_eq!(report.lone_bits.len(), 2 * crate::limits::LIST_KEYS as usize);
+}

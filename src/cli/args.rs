@@ -1,0 +1,257 @@
+//! What a person may type.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::pool::NetworkName;
+
+const LONG_ABOUT: &str = "\
+metes is a cluster-wide IPAM plugin for CNI: networks of containers delegate to it, and
+every address that it hands out is held once in the whole cluster, agreed on through etcd.
+
+Container runtimes and other plugins call it with CNI_COMMAND set and a configuration on
+stdin. Called by a person, without CNI_COMMAND, it shows and mends what is held.";
+
+const AFTER_HELP: &str = "\
+A network that uses metes, as a configuration for the bridge plugin (the same `ipam` serves
+macvlan, sriov, ovs, and others, directly or in a NetworkAttachmentDefinition of Multus):
+
+  {
+    \"cniVersion\": \"1.0.0\",
+    \"name\": \"storage\",
+    \"type\": \"bridge\",
+    \"bridge\": \"br-storage\",
+    \"ipam\": {
+      \"type\": \"metes\",
+      \"range\": \"10.56.0.0/16\",
+      \"exclude\": [\"10.56.0.0/28\"]
+    }
+  }
+
+The host file says where etcd is; it is --config, else $METES_CONF, else
+/etc/cni/net.d/metes.d/metes.conf. Without one, etcd is expected at http://127.0.0.1:2379:
+
+  {
+    \"etcd\": {
+      \"endpoints\": [\"https://10.0.0.1:2379\", \"https://10.0.0.2:2379\"],
+      \"ca_file\": \"/etc/metes/ca.crt\",
+      \"cert_file\": \"/etc/metes/client.crt\",
+      \"key_file\": \"/etc/metes/client.key\"
+    }
+  }
+
+Exit codes: 0 done, 1 it failed or `check` found a violation, 2 it was called wrongly.";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "metes",
+    version,
+    about = "A cluster-wide CNI IPAM plugin coordinated through etcd",
+    long_about = LONG_ABOUT,
+    after_long_help = AFTER_HELP
+)]
+pub struct Cli {
+    /// The host file, which says where etcd is
+    #[arg(long, global = true, env = "METES_CONF", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the addresses that are held
+    List(ListArgs),
+    /// Show all that is known of one address, or of what one container holds
+    Show(ShowArgs),
+    /// Show how much of each range is used
+    ///
+    /// Ranges stand in the configurations of networks, not in etcd: a range is known by the
+    /// containers that were attached through it and still hold something. Addresses outside
+    /// every range known of are counted in the row "-".
+    Usage(UsageArgs),
+    /// Prove that all that is stored fits together
+    ///
+    /// Reads everything at one moment and names each violation. Exit 1 if there is any.
+    /// Bits that are set without a reservation are harmless and reported with exit 0.
+    Check(CheckArgs),
+    /// Free all that one owner (an interface of a container) holds
+    ///
+    /// An owner is freed as a whole, with all its addresses. Make sure that nothing uses them any
+    /// more: they may be handed out again at once.
+    Release(ReleaseArgs),
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+/// The choice of a format.
+#[derive(Debug, Args)]
+pub struct Output {
+    /// How to print
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+/// `metes list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only addresses of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    pub network: Option<NetworkName>,
+    /// Only addresses held on this node
+    #[arg(long)]
+    pub node: Option<String>,
+    /// Only addresses of this pod
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod_name)]
+    pub pod: Option<PodName>,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `metes show`
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// An address, or a container id or its beginning
+    #[arg(value_name = "ADDRESS|CONTAINERID")]
+    pub what: String,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `metes usage`
+#[derive(Debug, Args)]
+pub struct UsageArgs {
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `metes check`
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Mend bits that do not match the reservations, and delete tombstones and places in queues
+    /// that no lease would ever remove; never touches what cannot be decoded
+    #[arg(long)]
+    pub repair: bool,
+    /// Take a store into service again that was restored from a backup: what it holds counts
+    #[arg(long)]
+    pub accept_store: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `metes release`
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["address", "container"]))]
+pub struct ReleaseArgs {
+    /// Free the owner that holds this address
+    pub address: Option<std::net::IpAddr>,
+    /// The network of the address, if it is held in several
+    #[arg(long, value_parser = NetworkName::stored, conflicts_with = "container")]
+    pub network: Option<NetworkName>,
+    /// Free all interfaces of the container with exactly this id
+    #[arg(long, value_name = "ID")]
+    pub container: Option<String>,
+    /// The node of the container, if several have one with this id
+    #[arg(long)]
+    pub node: Option<String>,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    pub yes: bool,
+}
+
+/// A pod as a person names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+fn pod_name(text: &str) -> Result<PodName, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(PodName { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => Err("expected NAMESPACE/NAME".to_owned()),
+    }
+}
+
+/// What metes says of itself when a person calls it without arguments, as other plugins do.
+#[must_use]
+pub fn about(versions: &[&str]) -> String {
+    format!(
+        "metes {}: a cluster-wide CNI IPAM plugin coordinated through etcd (metes --help says more)\n\
+         CNI protocol versions supported: {}\n",
+        env!("CARGO_PKG_VERSION"),
+        versions.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("metes").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn accepted_and_refused() {
+        for good in [
+            "list",
+            "list --network n1 --node a --pod ns/web-0 -o json",
+            "--config /x list",
+            "list --config /x",
+            "show 10.0.0.1 -o json",
+            "usage",
+            "check --repair --accept-store",
+            "release 10.0.0.1 --network a --yes",
+            "release --container c1 -y",
+        ] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "lsit",
+            "list --pod web-0",
+            "list --pod ns/",
+            "list --network a/b",
+            "list -o yaml",
+            "show",
+            "release",
+            "release nonsense",
+            "release 10.0.0.1 --container c1",
+            "release --container c1 --network a",
+        ] {
+            let error = parse(bad).expect_err(bad);
+            assert_eq!(error.exit_code(), 2, "{bad}");
+        }
+    }
+
+    #[test]
+    fn it_says_which_versions_it_speaks() {
+        assert!(about(&["0.1.0", "1.1.0"]).ends_with("CNI protocol versions supported: 0.1.0, 1.1.0\n"));
+    }
+}

@@ -1,0 +1,230 @@
+//! `metes check`.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::args::{CheckArgs, Format};
+use super::table::printable;
+use super::{Failed, Store, Terminal};
+use crate::audit::accept::{Accepted, accept};
+use crate::audit::repair::{Mended, repair};
+use crate::audit::{Counts, Finding, Kind, MetaState, Report, audit};
+use crate::pool::record::Meta;
+use crate::store::kv::Kv;
+
+/// The oldest etcd that metes supports.
+const ETCD_AT_LEAST: (u32, u32) = (3, 5);
+
+/// How often a repair looks again for what changed while it was mended.
+const REPAIR_ROUNDS: usize = 4;
+
+/// Audits the tree, after mending it or accepting the store if that was asked.
+pub(super) async fn check<K: Kv>(
+    store: &Store<'_, K>,
+    args: &CheckArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, Failed> {
+    let mut notes = Vec::new();
+    let too_old = etcd_too_old(store, &mut notes).await;
+    let mut report = read(store).await?;
+    if args.accept_store {
+        notes.push(accept_store(store, &report).await?);
+        report = read(store).await?;
+    }
+    if args.repair {
+        let mended;
+        (report, mended) = repair_until_clean(store, report, &mut notes).await?;
+        notes.push(mended_words(mended));
+    }
+    notes.extend(hold(&report));
+    report.violations.extend(too_old);
+    match args.output.format {
+        Format::Json => terminal.answer_json(&Answer::new(&report, &notes))?,
+        Format::Table => terminal.answer(&text(&report, &notes))?,
+    }
+    Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn read<K: Kv>(store: &Store<'_, K>) -> Result<Report, Failed> {
+    audit(store.kv, store.keys, store.until).await.map_err(Failed::store("check what is stored"))
+}
+
+/// The violation of an etcd that is too old. A version that cannot be asked for is only noted:
+/// etcd may keep it from users without the right to see it.
+async fn etcd_too_old<K: Kv>(store: &Store<'_, K>, notes: &mut Vec<String>) -> Option<Finding> {
+    match store.kv.about(store.until).await {
+        Ok(about) if is_too_old(&about.version) => {
+            let (major, minor) = ETCD_AT_LEAST;
+            let what = format!("version {}, metes needs {major}.{minor} or newer", about.version);
+            Some(Finding::new(Kind::EtcdTooOld, b"etcd", what))
+        }
+        Ok(_) => None,
+        Err(failure) => {
+            notes.push(format!("etcd's version is not known: {failure}"));
+            None
+        }
+    }
+}
+
+fn is_too_old(version: &str) -> bool {
+    let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
+    matches!((parts.next(), parts.next()), (Some(major), Some(minor)) if (major, minor) < ETCD_AT_LEAST)
+}
+
+async fn accept_store<K: Kv>(store: &Store<'_, K>, report: &Report) -> Result<String, Failed> {
+    let doing = Failed::store("accept the store");
+    match accept(store.kv, store.keys, report, store.until).await.map_err(doing)? {
+        Accepted::NotNeeded => Ok("the store is not suspect: there is nothing to accept".to_owned()),
+        Accepted::Epoch(epoch) => Ok(format!("accepted the store: epoch {epoch} begins")),
+        Accepted::Made(epoch) => {
+            Ok(format!("accepted the store: its missing meta was made anew, epoch {epoch} begins"))
+        }
+        Accepted::Unreadable => Err(Failed::Refused(format!(
+            "the store cannot be accepted: {} is not for this version of metes; metes check says more",
+            String::from_utf8_lossy(&store.keys.meta())
+        ))),
+        Accepted::Changed => Err(Failed::Refused(
+            "the store was not accepted: somebody else changed its meta at the same time; look again"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Mends what can be mended and audits again, until nothing is left or rounds are used up.
+async fn repair_until_clean<K: Kv>(
+    store: &Store<'_, K>,
+    mut report: Report,
+    notes: &mut Vec<String>,
+) -> Result<(Report, Mended), Failed> {
+    let mut total = Mended::default();
+    for _ in 0..REPAIR_ROUNDS {
+        if report.mendings.is_empty() {
+            break;
+        }
+        if !report.mendings.allowed() {
+            notes.push("nothing is mended while this version of metes may not write to the store".to_owned());
+            break;
+        }
+        let mendings = std::mem::take(&mut report.mendings);
+        let mended = repair(store.kv, store.keys, mendings, store.until).await;
+        total = total.and(mended.map_err(Failed::store("mend what is stored"))?);
+        report = read(store).await?;
+    }
+    Ok((report, total))
+}
+
+fn mended_words(mended: Mended) -> String {
+    if mended == Mended::default() {
+        return "nothing to mend".to_owned();
+    }
+    let Mended { cleared, set, summaries, deleted, lost } = mended;
+    let mut words = format!(
+        "mended: {cleared} lone bits cleared, {set} bits of reservations set, {summaries} bits of summaries \
+         corrected, {deleted} stale keys deleted"
+    );
+    if lost > 0 {
+        words.push_str(&format!("; {lost} times something changed meanwhile and was left as it was"));
+    }
+    words
+}
+
+fn hold(report: &Report) -> Option<String> {
+    match &report.meta {
+        MetaState::Known(Meta { hold: Some(why), .. }, _) => Some(format!("a migration is under way: {why}")),
+        _ => None,
+    }
+}
+
+fn text(report: &Report, notes: &[String]) -> String {
+    let mut lines: Vec<String> = notes.to_vec();
+    lines.extend(report.violations.iter().map(|finding| format!("violation {finding}")));
+    lines.extend(report.harmless.iter().map(|finding| format!("harmless  {finding}")));
+    let Counts { networks, reservations, owners, .. } = report.counts;
+    lines.push(format!(
+        "{} violations, {} lone bits; {reservations} addresses in {networks} networks held by {owners} \
+         owners, as of revision {}",
+        report.violations.len(),
+        report.lone_bits.len(),
+        report.revision,
+    ));
+    lines.iter().map(|line| format!("{}\n", printable(line))).collect()
+}
+
+/// What programs see.
+#[derive(Serialize)]
+struct Answer<'a> {
+    revision: i64,
+    violations: Vec<FindingJson<'a>>,
+    harmless: Vec<FindingJson<'a>>,
+    lone_bits: Vec<LoneJson<'a>>,
+    counts: Counts,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct FindingJson<'a> {
+    name: &'static str,
+    key: &'a str,
+    what: &'a str,
+}
+
+#[derive(Serialize)]
+struct LoneJson<'a> {
+    network: &'a str,
+    address: String,
+}
+
+impl<'a> Answer<'a> {
+    fn new(report: &'a Report, notes: &'a [String]) -> Self {
+        let lone = |(network, address): &'a (crate::pool::NetworkName, crate::pool::Addr)| LoneJson {
+            network: network.as_str(),
+            address: address.to_string(),
+        };
+        Self {
+            revision: report.revision,
+            violations: report.violations.iter().map(FindingJson::new).collect(),
+            harmless: report.harmless.iter().map(FindingJson::new).collect(),
+            lone_bits: report.lone_bits.iter().map(lone).collect(),
+            counts: report.counts,
+            notes,
+        }
+    }
+}
+
+impl<'a> FindingJson<'a> {
+    fn new(finding: &'a Finding) -> Self {
+        Self { name: finding.kind.name(), key: &finding.key, what: &finding.what }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_versions_are_told_from_new_ones() {
+        for old in ["3.4.30", "3.3.0", "2.3.8"] {
+            assert!(is_too_old(old), "{old}");
+        }
+        for fine in ["3.5.0", "3.6.14", "3.8.0-alpha.0", "4.0.0", "", "unknown"] {
+            assert!(!is_too_old(fine), "{fine}");
+        }
+    }
+
+    #[test]
+    fn each_violation_has_a_line_with_its_name() {
+        let mut report = Report { revision: 7, ..Report::default() };
+        report.violations.push(Finding::new(Kind::Suspect, b"/metes/v1/meta", "why"));
+        assert_eq!(
+            text(&report, &["a note".to_owned()]),
+            "a note\nviolation suspect: /metes/v1/meta: why\n0 addresses in 0 networks".replace(
+                "0 addresses in 0 networks",
+                "1 violations, 0 lone bits; 0 addresses in 0 networks held by 0 owners, as of revision 7\n"
+            )
+        );
+        let json = serde_json::to_value(Answer::new(&report, &[])).expect("json");
+        assert_eq!(json["violations"][0]["name"], "suspect");
+        assert_eq!(json["lone_bits"], serde_json::json!([]));
+    }
+}

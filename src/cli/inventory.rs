@@ -1,0 +1,173 @@
+//! All held addresses of a tree, as rows. Pure.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use super::args::ListArgs;
+use super::ranges::Cidr;
+use crate::pool::record::{Labels, Owner, OwnerRecord, Record, Reservation};
+use crate::pool::{Addr, NetworkName};
+use crate::store::keys::{Key, Keys};
+use crate::store::txn::Entry;
+
+/// One held address, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The network; none for a static address that is only recorded.
+    pub network: Option<NetworkName>,
+    /// The address.
+    pub address: Addr,
+    /// Who holds it and since when; none if its reservation does not decode.
+    pub holder: Option<Holder>,
+}
+
+/// Who holds an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The owner.
+    pub owner: Owner,
+    /// Its labels.
+    pub labels: Labels,
+    /// Since when; none for an address that is only recorded.
+    pub created_at: Option<String>,
+}
+
+/// A record that does not decode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The network that it belongs to, if it belongs to one.
+    pub network: Option<NetworkName>,
+    /// The key and what is wrong.
+    pub what: String,
+}
+
+/// All held addresses, and the ranges that their owners were attached through.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    /// The addresses; [`Inventory::sorted`] puts them in order.
+    pub rows: Vec<Row>,
+    /// Everybody who has an owner record.
+    pub owners: BTreeSet<Owner>,
+    /// The ranges, with the networks that they lie in.
+    pub ranges: Vec<(NetworkName, Cidr)>,
+    /// What does not decode.
+    pub unreadable: Vec<Unreadable>,
+}
+
+impl Inventory {
+    /// Takes one key.
+    pub fn see(&mut self, keys: &Keys, entry: &Entry) {
+        match keys.parse(&entry.key) {
+            Ok(Key::Ip(network, address)) => self.see_reservation(entry, network, address),
+            Ok(Key::Own(owner)) => self.see_owner(entry, owner),
+            // A network for one range alone carries the range in its name.
+            Ok(Key::Page(network, _)) => self.ranges.extend(Cidr::of_network(&network).map(|c| (network, c))),
+            _ => {}
+        }
+    }
+
+    fn see_reservation(&mut self, entry: &Entry, network: NetworkName, address: Addr) {
+        let record: Option<Reservation> = self.decode(entry, Some(&network));
+        let holder = record.map(|record| Holder {
+            owner: record.owner,
+            labels: record.labels,
+            created_at: Some(record.created_at),
+        });
+        self.rows.push(Row { network: Some(network), address, holder });
+    }
+
+    fn see_owner(&mut self, entry: &Entry, owner: Owner) {
+        let Some(record) = self.decode::<OwnerRecord>(entry, None) else { return };
+        self.ranges.extend(Cidr::of_scope(&record.scope));
+        let holder = Holder { owner: owner.clone(), labels: record.labels, created_at: None };
+        let recorded = record.addresses.iter().filter(|held| held.network.is_none());
+        self.rows.extend(recorded.map(|held| Row {
+            network: None,
+            address: Addr::from(held.address),
+            holder: Some(holder.clone()),
+        }));
+        self.owners.insert(owner);
+    }
+
+    fn decode<R: Record>(&mut self, entry: &Entry, network: Option<&NetworkName>) -> Option<R> {
+        let key = String::from_utf8_lossy(&entry.key);
+        let unreadable = |why| Unreadable { network: network.cloned(), what: format!("{key}: {why}") };
+        R::decode(&entry.value).map_err(|why| self.unreadable.push(unreadable(why))).ok()
+    }
+
+    /// By network, then by address; what is only recorded last.
+    #[must_use]
+    pub fn sorted(mut self) -> Self {
+        self.rows.sort_by(|a, b| a.order().cmp(&b.order()));
+        self.ranges.sort();
+        self.ranges.dedup();
+        self
+    }
+}
+
+impl Row {
+    fn order(&self) -> (bool, Option<&NetworkName>, Addr, Option<&Owner>) {
+        let owner = self.holder.as_ref().map(|holder| &holder.owner);
+        (self.network.is_none(), self.network.as_ref(), self.address, owner)
+    }
+
+    /// Who owns it, if that is known.
+    #[must_use]
+    pub fn owner(&self) -> Option<&Owner> {
+        self.holder.as_ref().map(|holder| &holder.owner)
+    }
+
+    /// Whether a person who typed `args` wants to see it.
+    #[must_use]
+    pub fn is_wanted(&self, args: &ListArgs) -> bool {
+        let network = args.network.as_ref().is_none_or(|network| self.network.as_ref() == Some(network));
+        let node =
+            args.node.as_ref().is_none_or(|node| self.owner().is_some_and(|owner| owner.node == *node));
+        let pod = args.pod.as_ref().is_none_or(|wanted| {
+            self.holder.as_ref().is_some_and(|holder| {
+                let pod = &holder.labels.pod;
+                pod.namespace == wanted.namespace && pod.name == wanted.name
+            })
+        });
+        network && node && pod
+    }
+}
+
+/// One row as programs see it; what is not known is null.
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let holder = self.holder.as_ref();
+        let owner = self.owner();
+        let pod = holder.map(|holder| &holder.labels.pod);
+        let pod = PodJson {
+            namespace: pod.and_then(|pod| known(&pod.namespace)),
+            name: pod.and_then(|pod| known(&pod.name)),
+            uid: pod.and_then(|pod| known(&pod.uid)),
+        };
+        let mut map = serializer.serialize_map(Some(8))?;
+        map.serialize_entry("network", &self.network)?;
+        map.serialize_entry::<_, IpAddr>("address", &self.address.ip())?;
+        map.serialize_entry("container_id", &owner.map(|owner| &owner.container_id))?;
+        map.serialize_entry("ifname", &owner.map(|owner| &owner.ifname))?;
+        map.serialize_entry("pod", &pod)?;
+        map.serialize_entry("node", &owner.map(|owner| &owner.node))?;
+        map.serialize_entry("cni_network", &holder.map(|holder| &holder.labels.cni_network))?;
+        map.serialize_entry("created_at", &holder.and_then(|holder| holder.created_at.as_ref()))?;
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct PodJson<'a> {
+    namespace: Option<&'a str>,
+    name: Option<&'a str>,
+    uid: Option<&'a str>,
+}
+
+/// A label that may be empty because nobody gave it.
+pub(super) fn known(label: &str) -> Option<&str> {
+    (!label.is_empty()).then_some(label)
+}

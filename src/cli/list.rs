@@ -1,0 +1,205 @@
+//! `metes list` and `metes show`.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use super::args::{Format, ListArgs, ShowArgs};
+use super::inventory::{Inventory, Row, known};
+use super::table::{or_dash, printable, table};
+use super::{Failed, Store, Terminal};
+use crate::pool::record::Pod;
+use crate::pool::{Addr, NetworkName};
+use crate::store::kv::Kv;
+
+/// Lists the held addresses that are wanted.
+pub(super) async fn list<K: Kv>(
+    store: &Store<'_, K>,
+    args: &ListArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, Failed> {
+    let inventory = store.inventory("list the held addresses").await?;
+    tell_unreadable(&inventory, args.network.as_ref(), terminal);
+    let rows: Vec<&Row> = inventory.rows.iter().filter(|row| row.is_wanted(args)).collect();
+    match args.output.format {
+        Format::Json => terminal.answer_json(&rows)?,
+        Format::Table => terminal.answer(&list_table(&rows))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows all rows of one address or container.
+pub(super) async fn show<K: Kv>(
+    store: &Store<'_, K>,
+    args: &ShowArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, Failed> {
+    let what = &args.what;
+    let inventory = store.inventory(&format!("look up {what:?}")).await?;
+    tell_unreadable(&inventory, None, terminal);
+    let rows = find(&inventory.rows, what);
+    if rows.is_empty() {
+        let sentence = match what.parse::<IpAddr>() {
+            Ok(address) => format!("{address} is not held in any network; metes list shows what is"),
+            Err(_) => format!(
+                "{what:?} is neither an address nor the id of a container that holds one; metes list shows them"
+            ),
+        };
+        return Err(Failed::Refused(sentence));
+    }
+    match args.output.format {
+        Format::Json => terminal.answer_json(&rows)?,
+        Format::Table => {
+            let blocks: Vec<String> = rows.into_iter().map(block).collect();
+            terminal.answer(&blocks.join("\n"))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Names what does not decode: it is held by somebody all the same.
+fn tell_unreadable(inventory: &Inventory, wanted: Option<&NetworkName>, terminal: &mut Terminal<'_>) {
+    for unreadable in &inventory.unreadable {
+        if wanted.is_none() || unreadable.network.is_none() || unreadable.network.as_ref() == wanted {
+            terminal.tell(&format!("metes: cannot decode {}", unreadable.what));
+        }
+    }
+}
+
+/// The rows of an address, of a container, or of all containers whose ids begin like that.
+fn find<'a>(rows: &'a [Row], what: &str) -> Vec<&'a Row> {
+    let held = |test: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| test(row)).collect::<Vec<_>>();
+    if let Ok(address) = what.parse::<IpAddr>() {
+        return held(&|row| row.address == Addr::from(address));
+    }
+    let id = |test: &dyn Fn(&str) -> bool| held(&|row| row.owner().is_some_and(|o| test(&o.container_id)));
+    let exact = id(&|id| id == what);
+    if exact.is_empty() && !what.is_empty() { id(&|id| id.starts_with(what)) } else { exact }
+}
+
+fn list_table(rows: &[&Row]) -> String {
+    let header = ["NETWORK", "ADDRESS", "NODE", "POD", "IFNAME", "SINCE", "CONTAINER"];
+    let cells: Vec<[String; 7]> = rows.iter().map(|row| cells(row)).collect();
+    table(header, &cells)
+}
+
+fn cells(row: &Row) -> [String; 7] {
+    let owner = row.owner();
+    [
+        or_dash(row.network.as_ref().map(NetworkName::as_str)),
+        row.address.to_string(),
+        or_dash(owner.map(|owner| owner.node.as_str())),
+        or_dash(row.holder.as_ref().and_then(|holder| pod_words(&holder.labels.pod)).as_deref()),
+        or_dash(owner.map(|owner| owner.ifname.as_str())),
+        or_dash(row.holder.as_ref().and_then(|holder| holder.created_at.as_deref())),
+        or_dash(owner.map(|owner| owner.container_id.as_str())),
+    ]
+}
+
+fn pod_words(pod: &Pod) -> Option<String> {
+    known(&pod.name).map(|name| format!("{}/{name}", pod.namespace))
+}
+
+/// All that is known of one address, one line each.
+fn block(row: &Row) -> String {
+    let holder = row.holder.as_ref();
+    let owner = row.owner();
+    let labels = holder.map(|holder| &holder.labels);
+    let network = row.network.as_ref().map(NetworkName::as_str);
+    let lines = [
+        ("address", Some(row.address.to_string())),
+        ("network", Some(network.unwrap_or("none: a static address, only recorded").to_owned())),
+        ("container id", owner.map(|owner| owner.container_id.clone())),
+        ("interface", owner.map(|owner| owner.ifname.clone())),
+        ("node", owner.map(|owner| owner.node.clone())),
+        ("pod", labels.and_then(|labels| pod_words(&labels.pod))),
+        ("pod uid", labels.map(|labels| labels.pod.uid.clone())),
+        ("cni network", labels.map(|labels| labels.cni_network.clone())),
+        ("cluster", labels.map(|labels| labels.cluster.clone())),
+        ("held since", holder.and_then(|holder| holder.created_at.clone())),
+    ];
+    let line = |(name, value): (&str, Option<String>)| {
+        format!("{:<14}{}\n", format!("{name}:"), printable(&or_dash(value.as_deref())))
+    };
+    lines.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::inventory::Inventory;
+    use super::*;
+    use crate::audit::fixture;
+    use crate::pool::record::{Held, Labels, Owner, OwnerRecord, Record};
+
+    fn inventory() -> Inventory {
+        let keys = fixture::keys();
+        let mut entries = fixture::clean();
+        let owner = Owner { node: "n2".into(), container_id: "cafe".into(), ifname: "eth0".into() };
+        let held = vec![Held { address: "192.0.2.1".parse().expect("ip"), network: None }];
+        let labels = Labels { cni_network: "fixed".into(), ..Labels::default() };
+        let record = OwnerRecord::new(held, None, "-".into(), labels);
+        entries.push(fixture::entry(keys.own(&owner).expect("key"), record.encode()));
+        let broken = Addr::from("10.0.0.3".parse::<IpAddr>().expect("ip"));
+        entries.push(fixture::entry(keys.ip(&NetworkName::default(), broken), b"?".to_vec()));
+        let mut inventory = Inventory::default();
+        entries.iter().rev().for_each(|entry| inventory.see(&keys, entry));
+        inventory.sorted()
+    }
+
+    #[test]
+    fn a_table_for_people() {
+        let rows = inventory().rows;
+        let rows: Vec<&Row> = rows.iter().collect();
+        let expected = "\
+NETWORK  ADDRESS    NODE  POD       IFNAME  SINCE                 CONTAINER
+default  10.0.0.1   n1    ns/web-0  net1    2026-01-02T03:04:05Z  c1
+default  10.0.0.2   n1    ns/web-0  net1    2026-01-02T03:04:05Z  c1
+default  10.0.0.3   -     -         -       -                     -
+-        192.0.2.1  n2    -         eth0    -                     cafe
+";
+        assert_eq!(list_table(&rows), expected);
+        assert!(list_table(&[]).starts_with("NETWORK") && list_table(&[]).lines().count() == 1);
+    }
+
+    #[test]
+    fn json_for_programs() {
+        let rows = inventory().rows;
+        let text: Vec<String> = rows.iter().map(|row| serde_json::to_string(row).expect("json")).collect();
+        assert_eq!(
+            text[0],
+            r#"{"network":"default","address":"10.0.0.1","container_id":"c1","ifname":"net1","pod":{"namespace":"ns","name":"web-0","uid":"u-1"},"node":"n1","cni_network":"mynet","created_at":"2026-01-02T03:04:05Z"}"#
+        );
+        assert_eq!(
+            text[2],
+            r#"{"network":"default","address":"10.0.0.3","container_id":null,"ifname":null,"pod":{"namespace":null,"name":null,"uid":null},"node":null,"cni_network":null,"created_at":null}"#
+        );
+        assert_eq!(
+            text[3],
+            r#"{"network":null,"address":"192.0.2.1","container_id":"cafe","ifname":"eth0","pod":{"namespace":null,"name":null,"uid":null},"node":"n2","cni_network":"fixed","created_at":null}"#
+        );
+    }
+
+    #[test]
+    fn found_by_address_by_id_and_by_its_beginning() {
+        let rows = inventory().rows;
+        for (what, count) in
+            [("10.0.0.2", 1), ("c1", 2), ("c", 3), ("caf", 1), ("10.0.0.9", 0), ("x", 0), ("", 0)]
+        {
+            assert_eq!(find(&rows, what).len(), count, "{what:?}");
+        }
+    }
+
+    #[test]
+    fn all_that_is_known_of_an_address() {
+        let text = block(&inventory().rows[0]);
+        assert!(text.contains("pod uid:      u-1\n") && text.contains("held since:   2026-01-02T"), "{text}");
+    }
+
+    #[test]
+    fn what_does_not_decode_is_named() {
+        let inventory = inventory();
+        assert_eq!(inventory.unreadable.len(), 1);
+        assert!(
+            inventory.unreadable[0].what.contains("/ip/00000000000000000000ffff0a000003: not a reservation")
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! `metes release`.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use super::args::ReleaseArgs;
+use super::inventory::{Inventory, Row};
+use super::{Failed, Store, Terminal};
+use crate::pool::record::Owner;
+use crate::pool::{Addr, NetworkName};
+use crate::store::kv::Kv;
+
+/// Frees whole owners, after naming all that they hold.
+pub(super) async fn release<K: Kv>(
+    store: &Store<'_, K>,
+    args: &ReleaseArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, Failed> {
+    let inventory = store.inventory("look up what is to be released").await?;
+    let owners = chosen(&inventory, args).map_err(Failed::Refused)?;
+    for owner in &owners {
+        terminal.tell(&plan_words(&inventory, owner));
+    }
+    if !args.yes && !(terminal.ask)("Free them? Nothing may use them any more.") {
+        return Err(Failed::Refused(
+            "nothing was freed: it was not confirmed (--yes does not ask)".to_owned(),
+        ));
+    }
+    for owner in owners {
+        free_owner(store, owner).await?;
+        terminal.answer(&format!("freed {}: {}\n", words(owner), held_words(&inventory, owner)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Frees one owner. The only place where a command of a person frees anything.
+async fn free_owner<K: Kv>(store: &Store<'_, K>, owner: &Owner) -> Result<(), Failed> {
+    let _ = (store.kv, store.keys, store.until);
+    Err(Failed::Refused(format!("{} was not freed: this build cannot free yet", words(owner))))
+}
+
+/// The owners to free; else a sentence that says why none, and what to do.
+fn chosen<'a>(inventory: &'a Inventory, args: &ReleaseArgs) -> Result<BTreeSet<&'a Owner>, String> {
+    let owners = match (&args.address, &args.container) {
+        (Some(address), _) => vec![holder_of(inventory, *address, args)?],
+        (None, Some(id)) => owners_of_container(inventory, id, args.node.as_deref())?,
+        (None, None) => Vec::new(),
+    };
+    Ok(owners.into_iter().collect())
+}
+
+fn holder_of<'a>(inventory: &'a Inventory, address: IpAddr, args: &ReleaseArgs) -> Result<&'a Owner, String> {
+    let wanted = |row: &&Row| {
+        row.address == Addr::from(address)
+            && args.network.as_ref().is_none_or(|network| row.network.as_ref() == Some(network))
+            && args.node.as_ref().is_none_or(|node| row.owner().is_none_or(|owner| owner.node == *node))
+    };
+    let rows: Vec<&Row> = inventory.rows.iter().filter(wanted).collect();
+    match rows[..] {
+        [] => Err(not_held(address, args)),
+        [row] => row.owner().ok_or_else(|| {
+            format!("the reservation of {address} cannot be decoded: it counts as held and is not freed")
+        }),
+        _ => Err(ambiguous(address, &rows)),
+    }
+}
+
+fn not_held(address: IpAddr, args: &ReleaseArgs) -> String {
+    let mut place = String::new();
+    if let Some(network) = &args.network {
+        place.push_str(&format!(" in network {network}"));
+    }
+    if let Some(node) = &args.node {
+        place.push_str(&format!(" on node {node}"));
+    }
+    format!(
+        "{address} is not held{place}, so there is nothing to free; metes show {address} says where it is"
+    )
+}
+
+fn ambiguous(address: IpAddr, rows: &[&Row]) -> String {
+    let networks: BTreeSet<&NetworkName> = rows.iter().filter_map(|row| row.network.as_ref()).collect();
+    if networks.len() == rows.len() {
+        let names: Vec<&str> = networks.into_iter().map(NetworkName::as_str).collect();
+        return format!(
+            "{address} is held in the networks {}: say which with --network",
+            names.join(" and ")
+        );
+    }
+    let owners: Vec<String> = rows.iter().filter_map(|row| row.owner()).map(words).collect();
+    format!("{address} belongs to {}: say which with --container", owners.join(" and to "))
+}
+
+fn owners_of_container<'a>(
+    inventory: &'a Inventory,
+    id: &str,
+    node: Option<&str>,
+) -> Result<Vec<&'a Owner>, String> {
+    // An owner whose reservations are gone has no row, and one whose record is gone only rows.
+    let known = inventory.rows.iter().filter_map(Row::owner).chain(&inventory.owners);
+    let owners: Vec<&Owner> = known
+        .filter(|owner| owner.container_id == id && node.is_none_or(|node| owner.node == node))
+        .collect();
+    let nodes: BTreeSet<&str> = owners.iter().map(|owner| owner.node.as_str()).collect();
+    if owners.is_empty() {
+        return Err(format!(
+            "no container with the id {id:?} holds an address; metes list shows those that do"
+        ));
+    }
+    if nodes.len() > 1 {
+        let nodes: Vec<&str> = nodes.into_iter().collect();
+        return Err(format!("a container {id:?} is on {}: say which with --node", nodes.join(" and on ")));
+    }
+    Ok(owners)
+}
+
+fn plan_words(inventory: &Inventory, owner: &Owner) -> String {
+    format!("{} holds {}", words(owner), held_words(inventory, owner))
+}
+
+fn words(owner: &Owner) -> String {
+    format!("{} of container {} on {}", owner.ifname, owner.container_id, owner.node)
+}
+
+/// All that an owner holds.
+fn held_words(inventory: &Inventory, owner: &Owner) -> String {
+    let held: Vec<String> = inventory
+        .rows
+        .iter()
+        .filter(|row| row.owner() == Some(owner))
+        .map(|row| match &row.network {
+            Some(network) => format!("{} of network {network}", row.address),
+            None => format!("{} (only recorded)", row.address),
+        })
+        .collect();
+    if held.is_empty() { "nothing that is reserved".to_owned() } else { held.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::inventory::Holder;
+    use crate::pool::record::Labels;
+
+    fn row(network: Option<&str>, address: &str, owner: Option<(&str, &str, &str)>) -> Row {
+        let holder = owner.map(|(node, container, ifname)| Holder {
+            owner: Owner { node: node.into(), container_id: container.into(), ifname: ifname.into() },
+            labels: Labels::default(),
+            created_at: None,
+        });
+        let network = network.map(|network| NetworkName::stored(network).expect("network"));
+        Row { network, address: Addr::from(address.parse::<IpAddr>().expect("ip")), holder }
+    }
+
+    fn inventory() -> Inventory {
+        let rows = vec![
+            row(Some("a"), "10.0.0.1", Some(("n1", "c1", "net1"))),
+            row(Some("a"), "fd00::1", Some(("n1", "c1", "net1"))),
+            row(Some("b"), "10.0.0.1", Some(("n1", "c2", "net1"))),
+            row(Some("b"), "10.0.0.2", Some(("n2", "c2", "net1"))),
+            row(Some("b"), "10.0.0.3", None),
+            row(None, "192.0.2.1", Some(("n1", "c3", "net1"))),
+            row(None, "192.0.2.1", Some(("n2", "c4", "net1"))),
+        ];
+        Inventory { rows, ..Inventory::default() }
+    }
+
+    fn args(line: &str) -> ReleaseArgs {
+        use clap::Parser;
+        let words = ["metes", "release"].into_iter().chain(line.split_whitespace());
+        match super::super::Cli::try_parse_from(words).expect("parses").command {
+            super::super::Command::Release(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_freed_is_told_apart() {
+        let inventory = inventory();
+        for (line, expected) in [
+            ("fd00::1", Ok("net1 of container c1 on n1")),
+            ("10.0.0.1 --network b", Ok("net1 of container c2 on n1")),
+            ("--container c1", Ok("net1 of container c1 on n1")),
+            ("--container c2 --node n2", Ok("net1 of container c2 on n2")),
+            ("10.0.0.1", Err("networks a and b: say which with --network")),
+            ("10.0.0.9", Err("10.0.0.9 is not held")),
+            ("10.0.0.1 --network c", Err("not held in network c")),
+            ("10.0.0.3", Err("cannot be decoded")),
+            ("192.0.2.1", Err("say which with --container")),
+            ("--container c2", Err("is on n1 and on n2: say which with --node")),
+            ("--container c9", Err("no container with the id \"c9\"")),
+        ] {
+            let found = chosen(&inventory, &args(line));
+            match (found, expected) {
+                (Ok(owners), Ok(expected)) => {
+                    assert_eq!(owners.into_iter().map(words).collect::<Vec<_>>(), [expected], "{line}");
+                }
+                (Err(found), Err(expected)) => assert!(found.contains(expected), "{line}: {found}"),
+                (found, expected) => panic!("{line}: {found:?}, expected {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_owner_is_named_with_all_that_it_holds() {
+        let inventory = inventory();
+        let owner = inventory.rows[0].owner().expect("owner");
+        let expected = "net1 of container c1 on n1 holds 10.0.0.1 of network a, fd00::1 of network a";
+        assert_eq!(plan_words(&inventory, owner), expected);
+    }
+}
