@@ -8,7 +8,12 @@ pub mod choose;
 pub mod names;
 pub mod range;
 pub mod record;
+mod scan;
+pub mod view;
 
 pub use address::{Addr, Page, Summary};
-pub use range::{Range, RangeSet};
+pub use bitmap::Bits;
+pub use choose::{Pick, Refusal, Start, Step, Wish, choose, spread_start};
 pub use names::NetworkName;
+pub use range::{Family, Range, RangeError, RangeSet, RangeSetError, RangeSpec, Span, Standing};
+pub use view::{Need, View};
