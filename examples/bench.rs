@@ -176,7 +176,7 @@ impl Bench {
     }
 
     fn floor(&self) -> Run {
-        let prefix = format!("{}floor/", self.cluster.prefix().replace("test", "bench"));
+        let prefix = format!("/floor{}", self.cluster.prefix());
         Run::new(&self.floor).env("FLOOR_ENDPOINT", &self.endpoint).env("FLOOR_PREFIX", prefix)
     }
 
@@ -228,9 +228,9 @@ impl Storms {
     fn rows(&self) -> [(&'static str, f64, usize); 3] {
         let floor_failures = self.floor.iter().map(|storm| storm.failures).sum();
         [
-            ("floor (mean of two)", self.floor_s(), floor_failures),
-            ("ADD over 16 networks", self.many_networks.wall.as_secs_f64(), self.many_networks.failures),
-            ("ADD over one network", self.one_network.wall.as_secs_f64(), self.one_network.failures),
+            ("x floor (mean of two)", self.floor_s(), floor_failures),
+            ("x ADD over 16 networks", self.many_networks.wall.as_secs_f64(), self.many_networks.failures),
+            ("x ADD over one network", self.one_network.wall.as_secs_f64(), self.one_network.failures),
         ]
     }
 }
@@ -290,7 +290,7 @@ fn count(number: usize) -> f64 {
 
 fn print_table(single: &Single, storms: &Storms, marks: &[Mark]) {
     let floor = single.floor.percentile_ms(50);
-    println!("{:<38} {:>8} {:>12} {:>12} {:>9}", "", "x floor", "p50", "p95", "failures");
+    println!("{:<38} {:>8} {:>12} {:>12} {:>9}", "", "x floor", "p50, or wall", "p95", "failures");
     for (what, sample) in single.rows() {
         let [p50, p95] = [50, 95].map(|percent| sample.percentile_ms(percent));
         println!(
@@ -301,8 +301,8 @@ fn print_table(single: &Single, storms: &Storms, marks: &[Mark]) {
         );
     }
     for (what, wall_s, failures) in storms.rows() {
-        let what = format!("storm of {STORM}: {what}");
-        println!("{what:<44} {:>5.2} {wall_s:>8.2} s {failures:>22}", wall_s / storms.floor_s());
+        let what = format!("{STORM} {what}");
+        println!("{what:<38} {:>8.2} {wall_s:>10.2} s {:>12} {failures:>9}", wall_s / storms.floor_s(), "");
     }
     println!();
     for Mark { what, value, limit, met } in marks {

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::etcd::Etcd;
 use super::outcome::Outcome;
-use super::process::unique;
+use super::process::{temporary, unique};
 use super::run::Run;
 use super::store::Store;
 use super::tool::metes;
@@ -39,7 +39,7 @@ impl Cluster {
         let prefix = format!("/{}/", unique("test"));
         Self {
             etcd_keys: etcd.host_keys(&prefix),
-            folder: TempDir::with_prefix("metes-test-").expect("a temporary folder can be made"),
+            folder: temporary(),
             store: Store::open(etcd, &prefix),
             checked: AtomicBool::new(false),
             prefix,

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::cluster::Node;
 use super::netns::Netns;
-use super::process::unique;
+use super::process::{temporary, unique};
 use super::run::Run;
 use super::tool::{metes, tool};
 
@@ -28,7 +28,7 @@ impl Cnitool {
     /// `plugins` is the conflist's list; the network's name is made up, for cnitool's results are the host's.
     pub(crate) fn new(node: &Node, cni_version: &str, plugins: Value) -> Self {
         let network = unique("metes-test-");
-        let folder = TempDir::with_prefix("metes-cni-").expect("a temporary folder can be made");
+        let folder = temporary();
         let conflist = json!({"cniVersion": cni_version, "name": network, "plugins": plugins});
         fs::write(folder.path().join("net.conflist"), conflist.to_string()).expect("it can be written");
         // The distribution's plugins end at 1.0.0.

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use super::process::{new_folder, signal, spawn_bound, stop};
+use super::process::{signal, spawn_bound, stop, temporary};
 use super::tls::Tls;
 use super::tool::tool;
 use super::wait::wait_for;
@@ -47,11 +48,11 @@ impl Default for EtcdOptions {
     }
 }
 
-/// A running server; killed and its data removed on drop, killed too when the test process dies.
+/// A running server: on drop it is killed and its data removed; it is killed too when the test process dies.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     options: EtcdOptions,
-    folder: PathBuf,
+    folder: TempDir,
     ports: Ports,
     tls: Option<Tls>,
     child: Child,
@@ -93,16 +94,15 @@ impl Etcd {
     }
 
     pub(crate) fn start_with(options: EtcdOptions) -> Self {
-        let folder = new_folder();
-        let tls = options.mtls.then(|| Tls::create(&folder.join("tls")));
         for _ in 0..START_TRIES_MAX {
+            let folder = temporary();
+            let tls = options.mtls.then(|| Tls::create(&folder.path().join("tls")));
             let ports = Ports::choose();
-            let child = spawn(&options, &folder, ports, tls.as_ref());
-            let mut etcd =
-                Self { options: options.clone(), folder: folder.clone(), ports, tls: tls.clone(), child };
+            let child = spawn(&options, folder.path(), ports, tls.as_ref());
+            let mut etcd = Self { options: options.clone(), folder, ports, tls, child };
             match etcd.wait_ready() {
                 Ok(()) => return etcd,
-                Err(Dead) if etcd.log().contains("address already in use") => etcd.kill(),
+                Err(Dead) if etcd.log().contains("address already in use") => {}
                 Err(Dead) => panic!("etcd ended at once; its last words:\n{}", etcd.log_tail()),
             }
         }
@@ -153,7 +153,7 @@ impl Etcd {
     /// Starts it again on the same ports with the same data.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        self.child = spawn(&self.options, &self.folder, self.ports, self.tls.as_ref());
+        self.child = spawn(&self.options, self.folder.path(), self.ports, self.tls.as_ref());
         if let Err(Dead) = self.wait_ready() {
             panic!("etcd did not come back; its last words:\n{}", self.log_tail());
         }
@@ -162,7 +162,7 @@ impl Etcd {
     /// A copy of its data folder, to be put back by [`Etcd::restore_data`]: a store that went back in time.
     pub(crate) fn copy_data(&mut self) -> PathBuf {
         self.kill();
-        let copy = self.folder.join("copy");
+        let copy = self.folder.path().join("copy");
         copy_folder(&self.data(), &copy);
         self.restart();
         copy
@@ -176,11 +176,11 @@ impl Etcd {
     }
 
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     fn data(&self) -> PathBuf {
-        self.folder.join("data")
+        self.folder.path().join("data")
     }
 
     fn log_tail(&self) -> String {
@@ -206,7 +206,6 @@ impl Drop for Etcd {
         // It may be dead already, and a failing test must show its own failure.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

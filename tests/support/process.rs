@@ -10,6 +10,7 @@ use std::time::Duration;
 use std::{env, fs, process, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use super::wait::wait_for;
 
@@ -71,23 +72,26 @@ pub(crate) fn unique(stem: &str) -> String {
     format!("{stem}{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A new folder. A test removes what it made; what a killed run left behind goes with the next one.
-pub(crate) fn new_folder() -> PathBuf {
-    static SWEPT: OnceLock<()> = OnceLock::new();
-    let base = folder_base();
-    fs::create_dir_all(&base).expect("the folder of all test folders can be made");
-    SWEPT.get_or_init(|| sweep(&base));
-    let folder = base.join(unique(""));
-    fs::create_dir(&folder).expect("a fresh name can be made");
-    folder
+/// A new folder that is removed with its value; what a killed run left behind goes with the next one.
+pub(crate) fn temporary() -> TempDir {
+    static BASE: OnceLock<PathBuf> = OnceLock::new();
+    let base = BASE.get_or_init(|| {
+        let base = folder_base();
+        fs::create_dir_all(&base).expect("the folder of all test folders can be made");
+        sweep(&base);
+        base
+    });
+    TempDir::with_prefix_in(format!("{}-", process::id()), base).expect("a temporary folder can be made")
 }
 
+/// On the disk of the target folder, which hack/bench names: a folder in memory would make fsync free.
 fn folder_base() -> PathBuf {
+    let given = env::var_os("METES_TEST_FOLDER").map(PathBuf::from);
     let target = option_env!("CARGO_TARGET_TMPDIR").map(PathBuf::from);
-    target.unwrap_or_else(|| env::temp_dir().join("metes-bench")).join("run")
+    given.or(target).expect("outside of tests METES_TEST_FOLDER names a folder").join("run")
 }
 
-/// Removes the folders of processes that are gone: `<process id>-<counter>`.
+/// Removes the folders of processes that are gone: `<process id>-<random>`.
 fn sweep(base: &Path) {
     for entry in fs::read_dir(base).expect("the folder was just made").flatten() {
         let name = entry.file_name();
