@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use tokio::time::Instant;
@@ -197,6 +197,8 @@ struct Model {
     tree: RefCell<BTreeMap<Bytes, Entry>>,
     revision: RefCell<i64>,
     meddle: fn(&mut BTreeMap<Bytes, Entry>),
+    /// How many reads of a pinned revision are yet to fail.
+    compactions: Cell<usize>,
 }
 
 struct NoWatch;
@@ -208,7 +210,12 @@ impl Watch for NoWatch {
 impl Model {
     fn new(entries: Vec<Entry>) -> Self {
         let tree = entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
-        Self { tree: RefCell::new(tree), revision: RefCell::new(1), meddle: |_| {} }
+        Self {
+            tree: RefCell::new(tree),
+            revision: RefCell::new(1),
+            meddle: |_| {},
+            compactions: Cell::new(0),
+        }
     }
 
     fn holds(tree: &BTreeMap<Bytes, Entry>, compare: &Compare) -> bool {
@@ -246,6 +253,11 @@ impl Kv for Model {
 
     async fn txn(&self, txn: &Txn, _: Instant) -> Result<Reply, Failure> {
         assert!(txn.fits());
+        let pinned = |op: &Op| matches!(op, Op::List(list) if list.revision != 0);
+        if self.compactions.get() > 0 && txn.then.iter().any(pinned) {
+            self.compactions.set(self.compactions.get() - 1);
+            return Err(Failure::Compacted);
+        }
         let tree = &mut *self.tree.borrow_mut();
         if !txn.only_reads() {
             (self.meddle)(tree);
@@ -353,10 +365,28 @@ fn a_store_is_accepted_once_and_only_if_suspect() {
 }
 
 #[test]
+fn a_walk_starts_over_when_its_revision_is_compacted() {
+    let mut entries = fixture::clean();
+    entries.extend((1..=1001_u128).map(|n| entry(keys().page(&net(), Page(page().0 + n)), bits([]))));
+    for (compactions, fails) in [(0, false), (1, false), (4, false), (5, true)] {
+        let model = Model { compactions: Cell::new(compactions), ..Model::new(entries.clone()) };
+        let count = |seen: &mut usize, _: Entry| *seen += 1;
+        let seen = wait(walk::walk(&model, &keys().root(), soon(), || 0, count));
+        let expected = if fails { Err(Failure::Compacted) } else { Ok((entries.len(), 1)) };
+        assert_eq!(seen, expected, "{compactions}");
+    }
+}
+
+#[test]
 fn a_tree_of_many_pages_is_read_to_its_end() {
     let page = |n: u128| entry(keys().page(&net(), Page(page().0 + n)), bits([0]));
     let mut entries = fixture::clean();
     entries.extend((1..=2 * crate::limits::LIST_KEYS as u128).map(page));
-    let report = wait(audit(&Model::new(entries), &keys(), soon())).expect("reads");
+    let keys_in_all = entries.len();
+    let count = |seen: &mut usize, _: Entry| *seen += 1;
+    let model = Model::new(entries);
+    let seen = wait(walk::walk(&model, &keys().root(), soon(), || 0, count)).expect("reads");
+    assert_eq!(seen, (keys_in_all, 1));
+    let report = wait(audit(&model, &keys(), soon())).expect("reads");
     assert_eq!(report.lone_bits.len(), 2 * crate::limits::LIST_KEYS as usize);
 }

@@ -3,11 +3,14 @@
 use tokio::time::Instant;
 
 use crate::limits;
+use crate::store::keys::Bytes;
 use crate::store::kv::{Failure, Kv};
-use crate::store::txn::{Entry, List, Op, Txn};
+use crate::store::txn::{Entry, Found, List, Op, Txn};
 
 /// How often a walk starts over because etcd compacted the revision that it reads.
 const STARTS: usize = 5;
+/// How many names are asked for at once: the longest fit into [`limits::REPLY_BYTES`].
+const NAMES: i64 = 20_000;
 
 /// Shows every key below `prefix`, all as of one revision, to `see`, in the order of the keys.
 ///
@@ -38,28 +41,47 @@ pub async fn walk<K: Kv, S>(
     Ok((state, revision))
 }
 
+/// etcd counts all keys from a listing's start to its end, however few it returns. So only the
+/// first listing is open to the end; then names are listed, many at once, and between two names
+/// their values.
 async fn walk_once<K: Kv>(
     kv: &K,
     prefix: &[u8],
     until: Instant,
     mut see: impl FnMut(Entry),
 ) -> Result<i64, Failure> {
-    let mut list = List::prefix(prefix, limits::LIST_KEYS);
-    loop {
-        let reply = kv.txn(&Txn::read(vec![Op::List(list.clone())]), until).await?;
-        if list.revision == 0 {
-            list.revision = reply.revision;
-        }
-        let Some(found) = reply.found.into_iter().next() else { return Ok(list.revision) };
-        let more = found.count > found.entries.len() as i64;
-        if let Some(last) = found.entries.last() {
-            list.start.clone_from(&last.key);
-            list.start.push(0);
-        }
-        let nothing = found.entries.is_empty();
-        found.entries.into_iter().for_each(&mut see);
-        if !more || nothing {
-            return Ok(list.revision);
+    let mut rest = List::prefix(prefix, limits::LIST_KEYS);
+    let (mut found, revision) = read(kv, rest.clone(), until).await?;
+    rest = List { revision, limit: NAMES, keys_only: true, ..rest };
+    let mut more = go_on(&mut rest, &found);
+    found.entries.into_iter().for_each(&mut see);
+    while more {
+        (found, _) = read(kv, rest.clone(), until).await?;
+        more = go_on(&mut rest, &found);
+        for names in found.entries.chunks(limits::LIST_KEYS as usize) {
+            let (Some(first), Some(last)) = (names.first(), names.last()) else { break };
+            let (start, end) = (first.key.clone(), after(&last.key));
+            let limit = limits::LIST_KEYS;
+            let values = read(kv, List { start, end, limit, revision, keys_only: false }, until).await?;
+            values.0.entries.into_iter().for_each(&mut see);
         }
     }
+    Ok(revision)
+}
+
+async fn read<K: Kv>(kv: &K, list: List, until: Instant) -> Result<(Found, i64), Failure> {
+    let reply = kv.txn(&Txn::read(vec![Op::List(list)]), until).await?;
+    Ok((reply.found.into_iter().next().unwrap_or_default(), reply.revision))
+}
+
+/// Moves the start of what is to be read behind what was found; whether anything is left there.
+fn go_on(rest: &mut List, found: &Found) -> bool {
+    let Some(last) = found.entries.last() else { return false };
+    rest.start = after(&last.key);
+    found.count > found.entries.len() as i64
+}
+
+/// The first key after `key`.
+fn after(key: &[u8]) -> Bytes {
+    [key, &[0]].concat()
 }

@@ -120,11 +120,11 @@ fn mended_words(mended: Mended) -> String {
     }
     let Mended { cleared, set, summaries, deleted, lost } = mended;
     let mut words = format!(
-        "mended: {cleared} lone bits cleared, {set} bits of reservations set, {summaries} bits of summaries \
-         corrected, {deleted} stale keys deleted"
+        "mended: lone bits cleared: {cleared}, bits of reservations set: {set}, bits of summaries \
+         corrected: {summaries}, stale keys deleted: {deleted}"
     );
     if lost > 0 {
-        words.push_str(&format!("; {lost} times something changed meanwhile and was left as it was"));
+        words.push_str(&format!("; changed meanwhile and left as it was: {lost}"));
     }
     words
 }
@@ -142,13 +142,25 @@ fn text(report: &Report, notes: &[String]) -> String {
     lines.extend(report.harmless.iter().map(|finding| format!("harmless  {finding}")));
     let Counts { networks, reservations, owners, .. } = report.counts;
     lines.push(format!(
-        "{} violations, {} lone bits; {reservations} addresses in {networks} networks held by {owners} \
-         owners, as of revision {}",
-        report.violations.len(),
-        report.lone_bits.len(),
+        "{}, {}; {} in {}, {}, as of revision {}",
+        many(report.violations.len(), "violation"),
+        many(report.lone_bits.len(), "lone bit"),
+        many(reservations, "address"),
+        many(networks, "network"),
+        many(owners, "owner"),
         report.revision,
     ));
     lines.iter().map(|line| format!("{}\n", printable(line))).collect()
+}
+
+/// A number of things, in English.
+fn many(count: usize, thing: &str) -> String {
+    let ending = match (count, thing.ends_with('s')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{count} {thing}{ending}")
 }
 
 /// What programs see.
@@ -218,10 +230,8 @@ mod tests {
         report.violations.push(Finding::new(Kind::Suspect, b"/metes/v1/meta", "why"));
         assert_eq!(
             text(&report, &["a note".to_owned()]),
-            "a note\nviolation suspect: /metes/v1/meta: why\n0 addresses in 0 networks".replace(
-                "0 addresses in 0 networks",
-                "1 violations, 0 lone bits; 0 addresses in 0 networks held by 0 owners, as of revision 7\n"
-            )
+            "a note\nviolation suspect: /metes/v1/meta: why\n\
+             1 violation, 0 lone bits; 0 addresses in 0 networks, 0 owners, as of revision 7\n"
         );
         let json = serde_json::to_value(Answer::new(&report, &[])).expect("json");
         assert_eq!(json["violations"][0]["name"], "suspect");
