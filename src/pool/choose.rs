@@ -533,8 +533,7 @@ mod tests {
     fn a_taken_bit_stays_unknown_in_an_unknown_page() {
         let (network, mut view) = (NetworkName::default(), View::default());
         view.take(&network, addr("10.0.0.1"));
-        assert_eq!(view, view.clone());
-        assert_eq!(view.page(&network, addr("10.0.0.1").page()), None);
+        assert_eq!(view, View::default());
     }
 
     /// Checks the address found and how many needs each step asked for.
@@ -599,6 +598,21 @@ mod tests {
         let (step, asked) = cluster.settle(&[wish(&set([spec]), Start::Lowest)], View::default());
         assert_eq!(given(&step), Ok(vec![addr("10.15.156.78")]));
         assert!(asked.len() <= 20, "{} steps", asked.len());
+    }
+
+    #[test]
+    fn a_summary_is_asked_for_once_however_many_spans_are_below_it() {
+        let (network, page) = (NetworkName::default(), addr("10.0.0.0").page());
+        let excludes: Vec<String> = (0..64).map(|n| format!("10.0.{}.9/32", n * 4)).collect();
+        let range =
+            set([cidr("10.0.0.0/12").exclude(&excludes.iter().map(String::as_str).collect::<Vec<_>>())]);
+        let mut view = View::default();
+        view.set_page(&network, page, Cluster::holding(&[("10.0.0.0", "10.0.15.255")]).page(&network, page));
+        let next = vec![
+            Need::Page(network.clone(), Page(page.0 + 1)),
+            Need::Summary(network.clone(), page.summary()),
+        ];
+        assert_eq!(choose(&[wish(&range, Start::Lowest)], &view), Step::Need(next));
     }
 
     #[test]
