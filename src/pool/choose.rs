@@ -403,7 +403,24 @@ mod tests {
         row(cidr("caa5::0/112").exclude(&["caa5::0/113"]), &[], "caa5::8000"); // C11
         row(cidr("192.168.22.0/28"), &["192.168.22.1"], "192.168.22.2"); // C19
         row(cidr("2001::2:3:0/126"), &["2001::2:3:1"], "2001::2:3:2"); // C20
+        row(cidr("192.168.1.0/24").never(&["192.168.10.1"]), &[], "192.168.1.1"); // C02
+        row(cidr("fd::1/116").never(&["fd::f:1"]), &[], "fd::1"); // C05
+        row(cidr("192.168.10.1/24"), &[], "192.168.10.1"); // C13
+        row(cidr("192.168.1.0/24").bounds("192.168.1.5", "192.168.1.25"), &[], "192.168.1.5"); // C16
+        row(cidr("192.168.1.0/24").from("192.168.1.5"), &[], "192.168.1.5"); // C17
+        row(cidr("10.0.0.0/24").never(&["10.0.0.1"]), &[], "10.0.0.2"); // D02
         check(&set([cidr("10.0.0.0/30")]), Start::Lowest, &["10.0.0.1", "10.0.0.2"], None); // D01
+    }
+
+    #[test]
+    fn whereabouts_pods_that_come_one_after_the_other() {
+        let c04 = set([cidr("192.168.1.0/24").bounds("192.168.1.11", "192.168.1.23")]);
+        let mut held: Vec<String> = Vec::new();
+        for pod in 0..12 {
+            let expected = format!("192.168.1.{}", 11 + pod);
+            check(&c04, Start::Lowest, &held.iter().map(String::as_str).collect::<Vec<_>>(), Some(&expected));
+            held.push(expected);
+        }
     }
 
     #[test]
@@ -472,6 +489,8 @@ mod tests {
         );
         check(&[lowest(&wide), lowest(&other)], &[], &["10.0.0.1", "10.0.0.1"]);
         check(&[lowest(&wide), request(&narrow, "10.0.0.1")], &[], &["10.0.0.2", "10.0.0.1"]);
+        check(&[request(&wide, "10.0.0.88")], &["10.0.0.1"], &["10.0.0.88"]); // T40
+        check(&[wish(&wide, Start::After(addr("10.0.0.88")))], &["10.0.0.88"], &["10.0.0.89"]); // T41
         check(&[request(&wide, "10.0.0.9"), request(&other, "10.0.0.9")], &[], &["10.0.0.9", "10.0.0.9"]);
     }
 
