@@ -99,7 +99,7 @@ impl Bits {
     /// The indices of the set bits, in ascending order.
     pub fn ones(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, &word)| {
-            std::iter::successors(Some(word), |rest| Some(rest & (rest - 1)))
+            std::iter::successors(Some(word), |rest| Some(rest & rest.wrapping_sub(1)))
                 .take_while(|&rest| rest != 0)
                 .map(move |rest| at * WORD_BITS + rest.trailing_zeros() as usize)
         })

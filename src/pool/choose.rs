@@ -242,3 +242,617 @@ fn page_runs(range: &Range) -> impl Iterator<Item = (Addr, u128)> + '_ {
 fn pages_between(span: Span) -> u128 {
     span.last.page().0 - span.first.page().0 + 1
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::pool::range::fixtures::*;
+    use crate::pool::{RangeSpec, Summary};
+
+    /// More steps than any search here may take.
+    const STEPS: usize = 64;
+
+    /// What is held in the cluster: plain lists of spans.
+    #[derive(Debug, Clone, Default)]
+    struct Cluster(BTreeMap<NetworkName, Vec<Span>>);
+
+    impl Cluster {
+        fn holding(spans: &[(&str, &str)]) -> Self {
+            let mut cluster = Self::default();
+            spans.iter().for_each(|(first, last)| cluster.hold(&NetworkName::default(), span(first, last)));
+            cluster
+        }
+
+        fn with(addresses: &[&str]) -> Self {
+            Self::holding(&addresses.iter().map(|&text| (text, text)).collect::<Vec<_>>())
+        }
+
+        fn hold(&mut self, network: &NetworkName, span: Span) {
+            self.0.entry(network.clone()).or_default().push(span);
+        }
+
+        fn spans(&self, network: &NetworkName) -> &[Span] {
+            self.0.get(network).map_or(&[], Vec::as_slice)
+        }
+
+        fn holds(&self, network: &NetworkName, address: Addr) -> bool {
+            self.spans(network).iter().any(|span| span.contains(address))
+        }
+
+        fn page(&self, network: &NetworkName, page: Page) -> Bits {
+            let all = Span { first: page.first(), last: page.last() };
+            let mut bits = Bits::empty();
+            for span in self.spans(network).iter().filter_map(|span| span.within(all)) {
+                (span.first.bit()..=span.last.bit()).for_each(|bit| bits.set(bit));
+            }
+            bits
+        }
+
+        fn summary(&self, network: &NetworkName, summary: Summary) -> Bits {
+            let first = summary.first().page();
+            let mut bits = Bits::empty();
+            for page in (0..4096).map(|n| Page(first.0 + n)) {
+                let all = Span { first: page.first(), last: page.last() };
+                let mut touching = self.spans(network).iter().filter_map(|span| span.within(all)).peekable();
+                let touched = touching.peek().is_some();
+                if touching.any(|part| part == all) || touched && self.page(network, page).is_full() {
+                    bits.set(page.bit());
+                }
+            }
+            bits
+        }
+
+        fn answer(&self, view: &mut View, need: &Need) {
+            assert!(!view.knows(need), "asked twice: {need:?}");
+            match need {
+                Need::Page(network, page) => view.set_page(network, *page, self.page(network, *page)),
+                Need::Summary(network, at) => view.set_summary(network, *at, self.summary(network, *at)),
+                Need::Reservation(network, address) => {
+                    view.set_held(network, *address, self.holds(network, *address));
+                }
+            }
+            assert!(view.knows(need));
+        }
+
+        /// Answers what is asked until there is a verdict; with it, the needs of each step.
+        fn settle(&self, wishes: &[Wish<'_>], mut view: View) -> (Step, Vec<Vec<Need>>) {
+            let mut asked = Vec::new();
+            while asked.len() < STEPS {
+                match choose(wishes, &view) {
+                    Step::Need(needs) => {
+                        assert!((1..=MAX_NEEDS).contains(&needs.len()), "{needs:?}");
+                        needs.iter().for_each(|need| self.answer(&mut view, need));
+                        asked.push(needs);
+                    }
+                    verdict => return (verdict, asked),
+                }
+            }
+            panic!("no verdict after {STEPS} steps");
+        }
+    }
+
+    fn wish(set: &RangeSet, start: Start) -> Wish<'_> {
+        Wish { set, start, request: None }
+    }
+
+    fn request<'a>(set: &'a RangeSet, address: &str) -> Wish<'a> {
+        Wish { set, start: Start::Lowest, request: Some(addr(address)) }
+    }
+
+    fn given(step: &Step) -> Result<Vec<Addr>, &Step> {
+        match step {
+            Step::Chosen(picks) => Ok(picks.iter().map(|pick| pick.address).collect()),
+            other => Err(other),
+        }
+    }
+
+    /// One set, one address (or none).
+    fn check(set: &RangeSet, start: Start, held: &[&str], expected: Option<&str>) {
+        let (step, _) = Cluster::with(held).settle(&[wish(set, start)], View::default());
+        let label = format!("{start:?} with {held:?} in {set:?}");
+        match expected {
+            Some(expected) => assert_eq!(given(&step), Ok(vec![addr(expected)]), "{label}"),
+            None => assert_eq!(step, Step::Full { set: 0 }, "{label}"),
+        }
+    }
+
+    #[test]
+    fn whereabouts_rows_of_the_allocator() {
+        fn row(spec: RangeSpec, held: &[&str], expected: Option<&str>) {
+            check(&set([spec]), Start::Lowest, held, expected);
+        }
+        let a13 = ["192.168.0.0/30", "192.168.0.6/31", "192.168.0.8/31", "192.168.0.4/30"];
+        let a14 = ["192.168.0.0/30", "192.168.0.14/31", "192.168.0.4/30", "192.168.0.6/31", "192.168.0.8/31"];
+        let three = ["192.168.0.1", "192.168.0.2", "192.168.0.3"];
+        let a20 = || cidr("192.168.0.0/28").bounds("192.168.0.1", "192.168.0.6");
+        row(cidr("192.168.1.1/24"), &[], Some("192.168.1.1")); // A01
+        row(cidr("caa5::0/112"), &[], Some("caa5::1")); // A02
+        row(cidr("fd::1/116"), &[], Some("fd::1")); // A04
+        row(cidr("100::2:1/126"), &[], Some("100::2:1")); // A05
+        row(cidr("192.168.0.0/29").exclude(&["192.168.0.1/32"]), &[], Some("192.168.0.2")); // A07
+        row(cidr("100::2:1/125").exclude(&["100::2:1/128"]), &[], Some("100::2:2")); // A10
+        row(cidr("192.168.0.0/28").exclude(&a13), &[], Some("192.168.0.10")); // A13
+        row(cidr("192.168.0.0/28").exclude(&a14), &[], Some("192.168.0.10")); // A14
+        row(cidr("192.168.0.0/29").exclude(&["192.168.0.4/30"]), &three, None); // A16
+        row(
+            cidr("100::2:1/125").from("100::2:1").exclude(&["100::2:4/126"]), // A17
+            &["100::2:1", "100::2:2", "100::2:3"],
+            None,
+        );
+        row(a20().exclude(&["192.168.0.4/30"]), &three, None); // A20
+        row(a20(), &three, Some("192.168.0.4")); // A22
+        row(a20(), &["192.168.0.1", "192.168.0.2", "192.168.0.5"], Some("192.168.0.3")); // A23
+    }
+
+    #[test]
+    fn whereabouts_rows_of_the_black_box() {
+        fn row(spec: RangeSpec, held: &[&str], expected: &str) {
+            check(&set([spec]), Start::Lowest, held, Some(expected));
+        }
+        let c07 = cidr("2001:db8:5422:5::/64")
+            .bounds("2001:db8:5422:5::", "2001:db8:5422:5:7fff:ffff:ffff:ffff")
+            .never(&["2001:db8:5422:5::1"]);
+        let c08 = cidr("fd00:0:0:10:0:0:3:1/64").bounds("fd00:0:0:10:0:0:3:1", "fd00:0:0:10:0:0:3:6");
+        row(c07.from("2001:db8:5422:5::1"), &[], "2001:db8:5422:5::2"); // C07: never the gateway
+        row(c08, &[], "fd00:0:0:10:0:0:3:1"); // C08
+        row(cidr("2001::1/116").exclude(&["2001::/128", "2001::1/128", "2001::2/128"]), &[], "2001::3"); // C10
+        row(cidr("caa5::0/112").exclude(&["caa5::0/113"]), &[], "caa5::8000"); // C11
+        row(cidr("192.168.22.0/28"), &["192.168.22.1"], "192.168.22.2"); // C19
+        row(cidr("2001::2:3:0/126"), &["2001::2:3:1"], "2001::2:3:2"); // C20
+        row(cidr("192.168.1.0/24").never(&["192.168.10.1"]), &[], "192.168.1.1"); // C02
+        row(cidr("fd::1/116").never(&["fd::f:1"]), &[], "fd::1"); // C05
+        row(cidr("192.168.10.1/24"), &[], "192.168.10.1"); // C13
+        row(cidr("192.168.1.0/24").bounds("192.168.1.5", "192.168.1.25"), &[], "192.168.1.5"); // C16
+        row(cidr("192.168.1.0/24").from("192.168.1.5"), &[], "192.168.1.5"); // C17
+        row(cidr("10.0.0.0/24").never(&["10.0.0.1"]), &[], "10.0.0.2"); // D02
+        check(&set([cidr("10.0.0.0/30")]), Start::Lowest, &["10.0.0.1", "10.0.0.2"], None); // D01
+    }
+
+    #[test]
+    fn whereabouts_pods_that_come_one_after_the_other() {
+        let c04 = set([cidr("192.168.1.0/24").bounds("192.168.1.11", "192.168.1.23")]);
+        let mut held: Vec<String> = Vec::new();
+        for pod in 0..12 {
+            let expected = format!("192.168.1.{}", 11 + pod);
+            check(&c04, Start::Lowest, &held.iter().map(String::as_str).collect::<Vec<_>>(), Some(&expected));
+            held.push(expected);
+        }
+    }
+
+    #[test]
+    fn host_local_goes_round() {
+        let after = |text| Start::After(addr(text));
+        let r29 = set([host_local("10.0.0.0/29")]);
+        let three = set(["10.0.0.0/30", "10.0.1.0/30", "10.0.2.0/30"].map(host_local));
+        let two = set(["10.0.0.0/30", "10.0.1.0/30"].map(host_local));
+        let all = ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"];
+        check(&r29, Start::Lowest, &[], Some("10.0.0.2")); // T08
+        check(&r29, after("10.0.0.5"), &[], Some("10.0.0.6")); // T10
+        check(&r29, after("10.0.0.3"), &["10.0.0.4", "10.0.0.5"], Some("10.0.0.6")); // T11
+        check(&r29, after("10.0.0.128"), &["10.0.0.2"], Some("10.0.0.3")); // T13
+        check(&r29, after("10.0.0.3"), &["10.0.0.2", "10.0.0.4", "10.0.0.5", "10.0.0.6"], Some("10.0.0.3")); // T14
+        check(&three, after("10.0.2.2"), &[], Some("10.0.0.2")); // T16
+        check(&three, after("10.0.0.2"), &[], Some("10.0.1.2"));
+        check(&set([host_local("10.0.0.0/30")]), Start::Lowest, &["10.0.0.2"], None); // T17
+        check(&two, after("10.0.0.2"), &["10.0.0.2", "10.0.1.2"], None);
+        check(&r29, after("10.0.0.6"), &all, None);
+        check(&r29, after("10.0.0.2"), &[], Some("10.0.0.3")); // T19
+        let pair = set([host_local("10.0.0.0/29").bounds("10.0.0.6", "10.0.0.7")]);
+        check(&pair, Start::Lowest, &[], Some("10.0.0.6")); // T25
+        check(&pair, after("10.0.0.6"), &["10.0.0.6"], Some("10.0.0.7"));
+        let only_gateway = cidr("10.1.2.0/24").bounds("10.1.2.9", "10.1.2.9").never(&["10.1.2.9"]);
+        check(&set([only_gateway]), Start::Lowest, &[], None); // T26
+        let halves = set([cidr("10.0.0.0/24").to("10.0.0.127"), cidr("10.0.0.0/24").from("10.0.0.128")]); // T35
+        check(&halves, after("10.0.0.127"), &[], Some("10.0.0.128"));
+        check(&halves, after("10.0.0.200"), &[], Some("10.0.0.201"));
+        check(&halves, after("10.0.0.254"), &[], Some("10.0.0.1"));
+    }
+
+    #[test]
+    fn a_cursor_that_can_no_longer_be_handed_out_still_says_where_to_go_on() {
+        let after = |text| Start::After(addr(text));
+        let cut = || cidr("10.0.0.0/24").bounds("10.0.0.10", "10.0.0.99").exclude(&["10.0.0.20/30"]);
+        let sets = set([cut(), cidr("10.0.1.0/24")]);
+        check(&sets, after("10.0.0.21"), &[], Some("10.0.0.24"));
+        check(&sets, after("10.0.0.5"), &[], Some("10.0.0.10"));
+        check(&sets, after("10.0.0.200"), &[], Some("10.0.1.1"));
+        check(&set([cut()]), after("10.0.0.200"), &[], Some("10.0.0.10"));
+        check(&set([cut()]), after("fd00::1"), &[], Some("10.0.0.10"));
+        check(&sets, Start::At(addr("10.0.0.30")), &[], Some("10.0.0.30"));
+        check(&sets, Start::At(addr("10.0.0.20")), &[], Some("10.0.0.24"));
+        check(&set([cidr("10.0.0.0/29")]), Start::At(addr("10.0.0.6")), &["10.0.0.6"], Some("10.0.0.1"));
+        let top = set([cidr("::/0").bounds("ffff::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")]);
+        check(&top, after("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), &[], Some("ffff::"));
+        check(&top, Start::At(Addr(u128::MAX)), &[], Some("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"));
+    }
+
+    #[test]
+    fn sets_that_share_addresses_get_different_ones() {
+        fn check(wishes: &[Wish<'_>], held: &[&str], expected: &[&str]) {
+            let (step, _) = Cluster::with(held).settle(wishes, View::default());
+            let expected: Vec<Addr> = expected.iter().map(|text| addr(text)).collect();
+            assert_eq!(given(&step), Ok(expected), "{wishes:?}");
+        }
+        let (wide, narrow) = (set([cidr("10.0.0.0/24")]), set([cidr("10.0.0.0/29")]));
+        let v6 = set([cidr("abcd::1/64")]);
+        let other = set([cidr("10.0.0.0/24").network("other")]);
+        let lowest = |set| wish(set, Start::Lowest);
+        check(&[lowest(&wide), lowest(&v6)], &[], &["10.0.0.1", "abcd::1"]); // C14
+        check(
+            &[lowest(&wide), lowest(&narrow), lowest(&wide)],
+            &["10.0.0.2"],
+            &["10.0.0.1", "10.0.0.3", "10.0.0.4"],
+        );
+        check(&[lowest(&wide), lowest(&other)], &[], &["10.0.0.1", "10.0.0.1"]);
+        check(&[lowest(&wide), request(&narrow, "10.0.0.1")], &[], &["10.0.0.2", "10.0.0.1"]);
+        check(&[request(&wide, "10.0.0.88")], &["10.0.0.1"], &["10.0.0.88"]); // T40
+        check(&[wish(&wide, Start::After(addr("10.0.0.88")))], &["10.0.0.88"], &["10.0.0.89"]); // T41
+        check(&[request(&wide, "10.0.0.9"), request(&other, "10.0.0.9")], &[], &["10.0.0.9", "10.0.0.9"]);
+    }
+
+    #[test]
+    fn a_request_is_given_or_refused_for_a_reason() {
+        fn check(wishes: &[Wish<'_>], held: &[&str], expected: (usize, &str, Refusal)) {
+            let (step, _) = Cluster::with(held).settle(wishes, View::default());
+            let (set, address, why) = (expected.0, addr(expected.1), expected.2);
+            assert_eq!(step, Step::Refused { set, address, why });
+        }
+        let range = set([host_local("10.1.2.0/24")]);
+        let standing = Refusal::Standing;
+        for (address, why) in [
+            ("10.1.2.0", standing(Standing::NetworkAddress)), // T46
+            ("10.1.2.255", standing(Standing::Broadcast)),
+            ("10.9.9.9", standing(Standing::OutsideSubnet)),
+            ("10.1.2.1", standing(Standing::Gateway)),
+            ("10.1.2.88", Refusal::Taken), // T41
+        ] {
+            check(&[request(&range, address)], &["10.1.2.88"], (0, address, why));
+        }
+        let twice = [request(&range, "10.1.2.7"), request(&range, "10.1.2.7")];
+        check(&twice, &[], (1, "10.1.2.7", Refusal::Taken));
+        let both = [request(&range, "10.1.2.7"), request(&range, "10.1.2.8")];
+        check(&both, &["10.1.2.7", "10.1.2.8"], (0, "10.1.2.7", Refusal::Taken));
+    }
+
+    #[test]
+    fn a_request_goes_by_its_reservation_not_by_its_bit() {
+        let (network, range) = (NetworkName::default(), set([cidr("10.1.2.0/24")]));
+        let address = addr("10.1.2.88");
+        let wishes = [request(&range, "10.1.2.88")];
+        let mut view = View::default();
+        let both =
+            vec![Need::Reservation(network.clone(), address), Need::Page(network.clone(), address.page())];
+        assert_eq!(choose(&wishes, &view), Step::Need(both));
+        view.set_page(&network, address.page(), Bits::empty());
+        view.take(&network, address);
+        view.set_held(&network, address, false);
+        assert_eq!(given(&choose(&wishes, &view)), Ok(vec![address]));
+        view.set_page(&network, address.page(), Bits::empty());
+        view.set_held(&network, address, true);
+        assert!(matches!(choose(&wishes, &view), Step::Refused { why: Refusal::Taken, .. }));
+    }
+
+    #[test]
+    fn whoever_fills_a_page_knows_its_summary() {
+        let range = set([cidr("10.0.0.0/19").bounds("10.0.15.254", "10.0.15.255")]);
+        let cluster = Cluster::holding(&[("10.0.0.0", "10.0.15.253")]);
+        let network = NetworkName::default();
+        let page = Need::Page(network.clone(), addr("10.0.0.0").page());
+        let summary = Need::Summary(network, addr("10.0.0.0").page().summary());
+        let lowest = wish(&range, Start::Lowest);
+        assert_eq!(cluster.settle(&[lowest], View::default()).1, [vec![page.clone()]]);
+        assert_eq!(cluster.settle(&[lowest; 2], View::default()).1, [vec![page], vec![summary]]);
+    }
+
+    #[test]
+    fn a_taken_bit_stays_unknown_in_an_unknown_page() {
+        let (network, mut view) = (NetworkName::default(), View::default());
+        view.take(&network, addr("10.0.0.1"));
+        assert_eq!(view, View::default());
+    }
+
+    /// Checks the address found and how many needs each step asked for.
+    fn check_needs(set: &RangeSet, start: Start, cluster: &Cluster, expected: (Option<&str>, &[usize])) {
+        let (step, asked) = cluster.settle(&[wish(set, start)], View::default());
+        let counts: Vec<usize> = asked.iter().map(Vec::len).collect();
+        let found = given(&step).ok().map(|found| found[0]);
+        assert_eq!((found, counts.as_slice()), (expected.0.map(addr), expected.1), "{asked:?}");
+    }
+
+    #[test]
+    fn a_large_range_asks_for_no_more_than_a_small_one() {
+        let none = Cluster::default();
+        let fresh = |spec: RangeSpec, first: &str, needs: &[usize]| {
+            check_needs(&set([spec]), Start::Lowest, &none, (Some(first), needs));
+        };
+        fresh(cidr("10.0.0.0/24"), "10.0.0.1", &[1]);
+        fresh(cidr("10.0.0.0/18"), "10.0.0.1", &[4]);
+        fresh(cidr("10.0.0.0/8"), "10.0.0.1", &[2]);
+        fresh(cidr("fd00::/64"), "fd00::1", &[2]);
+        fresh(cidr("::/0"), "::1", &[2]);
+        fresh(cidr("::/0").exclude(&["::/1"]), "8000::", &[2]);
+        let late = Start::After(addr("10.255.255.254"));
+        check_needs(&set([cidr("10.0.0.0/8")]), late, &none, (Some("10.0.0.1"), &[2]));
+        let late = Start::After(addr("10.255.255.200"));
+        check_needs(&set([cidr("10.0.0.0/8")]), late, &none, (Some("10.255.255.201"), &[2]));
+    }
+
+    #[test]
+    fn the_one_free_address_of_a_large_range_is_found_by_the_summary() {
+        let slash_12 = set([cidr("10.0.0.0/12")]);
+        let all_but =
+            |first: &str, last: &str| Cluster::holding(&[("10.0.0.0", first), (last, "10.255.255.255")]);
+        let one = all_but("10.12.200.6", "10.12.200.8");
+        check_needs(&slash_12, Start::Lowest, &one, (Some("10.12.200.7"), &[2, 1]));
+        let after = Start::After(addr("10.12.200.7"));
+        check_needs(&slash_12, after, &one, (Some("10.12.200.7"), &[2]));
+        let after = Start::After(addr("10.15.255.254"));
+        check_needs(&slash_12, after, &one, (Some("10.12.200.7"), &[2, 1]));
+        let full = Cluster::holding(&[("10.0.0.0", "10.255.255.255")]);
+        check_needs(&slash_12, Start::Lowest, &full, (None, &[2]));
+    }
+
+    #[test]
+    fn a_full_range_of_many_summaries_takes_few_steps() {
+        let full = Cluster::holding(&[("64.0.0.0", "95.255.255.255")]);
+        check_needs(&set([cidr("64.0.0.0/4")]), Start::Lowest, &full, (None, &[2, 4, 8, 16, 2]));
+        let set = set([cidr("fd00::/64")]);
+        let full = Cluster::holding(&[("fd00::", "fd00::3ff:ffff")]);
+        check_needs(&set, Start::Lowest, &full, (Some("fd00::400:0"), &[2, 4, 8]));
+    }
+
+    #[test]
+    fn pages_that_keep_an_excluded_bit_never_read_as_full_but_are_read_many_at_once() {
+        let mut spec = cidr("10.0.0.0/12");
+        spec.excludes =
+            (0..1000u32).map(|n| net(&format!("10.{}.{}.77/32", n >> 6, (n & 63) << 2))).collect();
+        let mut cluster = Cluster::default();
+        for pair in set([spec.clone()]).ranges()[0].spans().windows(2) {
+            cluster.hold(&NetworkName::default(), Span { first: pair[0].first, last: pair[0].last });
+        }
+        let (step, asked) = cluster.settle(&[wish(&set([spec]), Start::Lowest)], View::default());
+        assert_eq!(given(&step), Ok(vec![addr("10.15.156.78")]));
+        assert!(asked.len() <= 20, "{} steps", asked.len());
+    }
+
+    #[test]
+    fn a_summary_is_asked_for_once_however_many_spans_are_below_it() {
+        let (network, page) = (NetworkName::default(), addr("10.0.0.0").page());
+        let excludes: Vec<String> = (0..64).map(|n| format!("10.0.{}.9/32", n * 4)).collect();
+        let range =
+            set([cidr("10.0.0.0/12").exclude(&excludes.iter().map(String::as_str).collect::<Vec<_>>())]);
+        let mut view = View::default();
+        view.set_page(&network, page, Cluster::holding(&[("10.0.0.0", "10.0.15.255")]).page(&network, page));
+        let next = vec![
+            Need::Page(network.clone(), Page(page.0 + 1)),
+            Need::Summary(network.clone(), page.summary()),
+        ];
+        assert_eq!(choose(&[wish(&range, Start::Lowest)], &view), Step::Need(next));
+    }
+
+    #[test]
+    fn what_was_read_of_a_page_outweighs_its_summary() {
+        let (network, range) = (NetworkName::default(), set([cidr("10.0.0.0/12")]));
+        let full = Cluster::holding(&[("10.0.0.0", "10.255.255.255")]);
+        let mut view = View::default();
+        let page = addr("10.3.0.0").page();
+        view.set_summary(&network, page.summary(), full.summary(&network, page.summary()));
+        assert_eq!(choose(&[wish(&range, Start::Lowest)], &view), Step::Full { set: 0 });
+        view.set_page(&network, page, Bits::empty());
+        let step = choose(&[wish(&range, Start::Lowest)], &view);
+        assert_eq!(given(&step), Ok(vec![addr("10.3.0.0")]));
+    }
+
+    #[test]
+    fn thirty_sets_are_asked_for_in_a_few_small_steps() {
+        let sets: Vec<RangeSet> = (0..30).map(|n| set([cidr(&format!("10.{n}.0.0/16"))])).collect();
+        let wishes: Vec<Wish<'_>> = sets.iter().map(|set| wish(set, Start::Lowest)).collect();
+        let (step, asked) = Cluster::default().settle(&wishes, View::default());
+        assert_eq!(given(&step).map(|found| found.len()), Ok(30));
+        assert!(asked.len() <= 4, "{} steps", asked.len());
+    }
+
+    #[test]
+    fn a_seed_selects_a_page_of_those_that_have_an_address() {
+        fn check(set: &RangeSet, seed: u64, expected: &str) {
+            assert_eq!(spread_start(set, seed), addr(expected), "{seed} of {set:?}");
+        }
+        let slash_18 = set([cidr("10.0.0.0/18").exclude(&["10.0.16.0/20", "10.0.32.0/24", "10.0.33.7/32"])]);
+        for (seed, expected) in [(0, "10.0.0.1"), (1, "10.0.33.0"), (2, "10.0.48.0"), (3, "10.0.0.1")] {
+            check(&slash_18, seed, expected);
+        }
+        let two = set([cidr("10.0.0.0/24"), cidr("10.1.0.0/19")]);
+        for (seed, expected) in [(0, "10.0.0.1"), (1, "10.1.0.1"), (2, "10.1.16.0"), (3, "10.0.0.1")] {
+            check(&two, seed, expected);
+        }
+        check(&set([cidr("::/0").exclude(&["::/1"])]), u64::MAX, "8000:0:0:fff:ffff:ffff:ffff:f000");
+        check(&set([cidr("10.0.0.0/24").exclude(&["10.0.0.0/8"])]), 7, "10.0.0.1");
+    }
+
+    mod model {
+        //! The engine against a model that walks over every address.
+
+        use ipnetwork::IpNetwork;
+
+        use super::*;
+
+        /// All addresses within the bounds of a set, with their ranges' positions, from the
+        /// start on and round.
+        fn order(set: &RangeSet, start: Start) -> Vec<(usize, Addr)> {
+            let all: Vec<(usize, Addr)> = (set.ranges().iter().enumerate())
+                .flat_map(|(at, range)| (range.first().0..=range.last().0).map(move |n| (at, Addr(n))))
+                .collect();
+            let (cursor, including) = match start {
+                Start::Lowest => return all,
+                Start::After(cursor) => (cursor, false),
+                Start::At(cursor) => (cursor, true),
+            };
+            let Some(home) = home(set, cursor) else { return all };
+            let is_later =
+                |&(at, a): &(usize, Addr)| (at, a) > (home, cursor) || including && (at, a) == (home, cursor);
+            let (later, earlier): (Vec<_>, Vec<_>) = all.into_iter().partition(is_later);
+            later.into_iter().chain(earlier).collect()
+        }
+
+        fn home(set: &RangeSet, cursor: Addr) -> Option<usize> {
+            let best = |at: &usize| {
+                let range = &set.ranges()[*at];
+                let inside = range.first() <= cursor && cursor <= range.last();
+                (range.standing(cursor) == Standing::Assignable, inside)
+            };
+            let covering = (0..set.ranges().len()).rev().filter(|&at| set.ranges()[at].covers(cursor));
+            covering.max_by_key(best)
+        }
+
+        fn model(wishes: &[Wish<'_>], cluster: &Cluster) -> Step {
+            let mut held = cluster.clone();
+            let mut picks = vec![None; wishes.len()];
+            let requests =
+                || wishes.iter().enumerate().filter_map(|(at, wish)| Some((at, wish, wish.request?)));
+            for (set, wish, address) in requests() {
+                let standing = wish.set.standing(address);
+                if standing != Standing::Assignable {
+                    return Step::Refused { set, address, why: Refusal::Standing(standing) };
+                }
+            }
+            for (set, wish, address) in requests() {
+                let range = home(wish.set, address).expect("assignable");
+                let network = wish.set.ranges()[range].network();
+                if held.holds(network, address) {
+                    return Step::Refused { set, address, why: Refusal::Taken };
+                }
+                held.hold(network, Span { first: address, last: address });
+                picks[set] = Some(Pick { set, network: network.clone(), address, range });
+            }
+            for (set, wish) in wishes.iter().enumerate().filter(|(_, wish)| wish.request.is_none()) {
+                let free = order(wish.set, wish.start).into_iter().find(|&(at, address)| {
+                    let range = &wish.set.ranges()[at];
+                    range.standing(address) == Standing::Assignable && !held.holds(range.network(), address)
+                });
+                let Some((range, address)) = free else { return Step::Full { set } };
+                let network = wish.set.ranges()[range].network();
+                held.hold(network, Span { first: address, last: address });
+                picks[set] = Some(Pick { set, network: network.clone(), address, range });
+            }
+            Step::Chosen(picks.into_iter().flatten().collect())
+        }
+
+        /// Two kinds of terrain: narrow ranges about a boundary of pages, and wide ones of many pages
+        /// about a boundary of summaries.
+        #[derive(Debug, Clone, Copy)]
+        struct Terrain {
+            base: u128,
+            prefix: u8,
+            size: u128,
+        }
+
+        const NARROW: Terrain = Terrain { base: 0xffff_0a00_0f80, prefix: 19, size: 256 };
+        const WIDE: Terrain = Terrain { base: 0xffff_0aff_8000, prefix: 7, size: 14 * 4096 };
+
+        type RangeDraft = (u128, u128, Vec<(u128, u8)>, Vec<u128>, bool);
+        type WishDraft = (Vec<RangeDraft>, u8, u128, Option<u128>);
+
+        impl Terrain {
+            fn addr(self, at: u128) -> Addr {
+                Addr(self.base + at % self.size)
+            }
+
+            fn range(self, (from, len, excludes, never, own): RangeDraft) -> Range {
+                let first = self.addr(from);
+                let last = Addr(first.0 + len % (self.base + self.size - first.0));
+                let prefix = |bits: u8| 32 - bits % (self.size.ilog2() as u8);
+                let exclude =
+                    |(at, bits)| IpNetwork::new(self.addr(at).ip(), prefix(bits)).expect("a network");
+                let network = NetworkName::configured(if own { "own" } else { "default" }).expect("a name");
+                let subnet = IpNetwork::new(Addr(self.base).ip(), self.prefix).expect("a network");
+                Range::new(RangeSpec {
+                    network,
+                    subnet,
+                    first: first.ip(),
+                    last: last.ip(),
+                    excludes: excludes.into_iter().map(exclude).collect(),
+                    never: never.into_iter().map(|at| self.addr(at).ip()).collect(),
+                    gateway: None,
+                })
+                .expect("a range")
+            }
+
+            fn start(self, kind: u8, at: u128) -> Start {
+                match kind {
+                    0 => Start::Lowest,
+                    1 => Start::At(self.addr(at)),
+                    2 => Start::After(Addr(at)),
+                    _ => Start::After(self.addr(at)),
+                }
+            }
+
+            fn check(self, drafts: Vec<WishDraft>, held: Vec<(u128, u128, bool)>) {
+                let mut cluster = Cluster::default();
+                for (from, len, own) in held {
+                    let network =
+                        NetworkName::configured(if own { "own" } else { "default" }).expect("a name");
+                    let first = self.addr(from);
+                    let last = Addr((first.0 + len % self.size).min(self.base + self.size));
+                    cluster.hold(&network, Span { first, last });
+                }
+                let parts: Vec<(RangeSet, Start, Option<Addr>)> = drafts
+                    .into_iter()
+                    .map(|(ranges, kind, at, request)| {
+                        let ranges = ranges.into_iter().map(|draft| self.range(draft)).collect();
+                        let set = RangeSet::new(ranges).expect("a set");
+                        (set, self.start(kind, at), request.map(|at| self.addr(at)))
+                    })
+                    .collect();
+                let wishes: Vec<Wish<'_>> = parts
+                    .iter()
+                    .map(|(set, start, request)| Wish { set, start: *start, request: *request })
+                    .collect();
+                assert_eq!(cluster.settle(&wishes, View::default()).0, model(&wishes, &cluster));
+                assert_eq!(cluster.settle(&wishes, self.all_known(&cluster)).0, model(&wishes, &cluster));
+            }
+
+            fn all_known(self, cluster: &Cluster) -> View {
+                let mut view = View::default();
+                for network in ["own", "default"].map(|name| NetworkName::configured(name).expect("a name")) {
+                    for page in Addr(self.base).page().0..=Addr(self.base + self.size).page().0 {
+                        view.set_page(&network, Page(page), cluster.page(&network, Page(page)));
+                    }
+                }
+                view
+            }
+        }
+
+        fn wishes() -> impl Strategy<Value = Vec<WishDraft>> {
+            let n = || any::<u32>().prop_map(u128::from);
+            let excludes = prop::collection::vec((n(), any::<u8>()), 0..3);
+            let range = (n(), n(), excludes, prop::collection::vec(n(), 0..2), prop::bool::weighted(0.2));
+            let wish = (prop::collection::vec(range, 1..4), 0..5u8, n(), prop::option::weighted(0.2, n()));
+            prop::collection::vec(wish, 1..4)
+        }
+
+        fn held(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<(u128, u128, bool)>> {
+            let n = || any::<u32>().prop_map(u128::from);
+            prop::collection::vec((n(), n(), prop::bool::weighted(0.2)), count)
+        }
+
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases(400))]
+            #[test]
+            fn narrow_ranges(wishes in wishes(), held in held(0..6)) {
+                NARROW.check(wishes, held);
+            }
+        }
+
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases(60))]
+            #[test]
+            fn ranges_of_many_pages(wishes in wishes(), held in held(0..8)) {
+                WIDE.check(wishes, held);
+            }
+        }
+    }
+}

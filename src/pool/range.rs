@@ -433,3 +433,286 @@ fn without(bounds: Span, mut holes: Vec<Span>) -> Vec<Span> {
     spans.extend(rest);
     spans
 }
+
+/// Ranges for tests, as a configuration would compute them.
+#[cfg(test)]
+pub(super) mod fixtures {
+    use super::*;
+
+    pub(in crate::pool) fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    pub(in crate::pool) fn addr(text: &str) -> Addr {
+        ip(text).into()
+    }
+
+    pub(in crate::pool) fn net(text: &str) -> IpNetwork {
+        text.parse().expect("a network")
+    }
+
+    pub(in crate::pool) fn span(first: &str, last: &str) -> Span {
+        Span { first: addr(first), last: addr(last) }
+    }
+
+    /// A CIDR with whereabouts' bounds: without the first and the last address, if there are more.
+    pub(in crate::pool) fn cidr(text: &str) -> RangeSpec {
+        let all = Span::of_cidr(net(text));
+        let trim = u128::from(all.size() > 2);
+        RangeSpec {
+            network: NetworkName::default(),
+            subnet: net(text),
+            first: family_ip(net(text), all.first.0 + trim),
+            last: family_ip(net(text), all.last.0 - trim),
+            excludes: Vec::new(),
+            never: Vec::new(),
+            gateway: None,
+        }
+    }
+
+    /// A CIDR as host-local reads it: the first usable address is the gateway.
+    pub(in crate::pool) fn host_local(text: &str) -> RangeSpec {
+        let mut spec = cidr(text);
+        spec.gateway = Some(spec.first);
+        spec.never = vec![spec.first];
+        spec
+    }
+
+    fn family_ip(subnet: IpNetwork, number: u128) -> IpAddr {
+        if subnet.is_ipv4() { Addr(number).ip() } else { IpAddr::V6(number.into()) }
+    }
+
+    impl RangeSpec {
+        pub(in crate::pool) fn bounds(mut self, first: &str, last: &str) -> Self {
+            (self.first, self.last) = (ip(first), ip(last));
+            self
+        }
+
+        pub(in crate::pool) fn from(mut self, first: &str) -> Self {
+            self.first = ip(first);
+            self
+        }
+
+        pub(in crate::pool) fn to(mut self, last: &str) -> Self {
+            self.last = ip(last);
+            self
+        }
+
+        pub(in crate::pool) fn exclude(mut self, excludes: &[&str]) -> Self {
+            self.excludes = excludes.iter().map(|text| net(text)).collect();
+            self
+        }
+
+        pub(in crate::pool) fn never(mut self, gateways: &[&str]) -> Self {
+            self.never = gateways.iter().map(|text| ip(text)).collect();
+            self
+        }
+
+        pub(in crate::pool) fn network(mut self, name: &str) -> Self {
+            self.network = NetworkName::configured(name).expect("a name");
+            self
+        }
+
+        pub(in crate::pool) fn range(self) -> Range {
+            Range::new(self).expect("a range")
+        }
+    }
+
+    pub(in crate::pool) fn set(specs: impl IntoIterator<Item = RangeSpec>) -> RangeSet {
+        RangeSet::new(specs.into_iter().map(RangeSpec::range).collect()).expect("a set")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::fixtures::*;
+    use super::*;
+
+    #[test]
+    fn spans_are_the_bounds_without_excludes_and_gateways() {
+        fn check(spec: RangeSpec, expected: &[(&str, &str)]) {
+            let expected: Vec<Span> = expected.iter().map(|(first, last)| span(first, last)).collect();
+            let label = format!("{spec:?}");
+            assert_eq!(spec.range().spans(), expected, "{label}");
+        }
+        check(cidr("192.168.21.100/30"), &[("192.168.21.101", "192.168.21.102")]); // R01
+        check(cidr("192.168.2.200/27"), &[("192.168.2.193", "192.168.2.222")]); // R02
+        check(cidr("192.168.2.200/24").from("192.168.2.23"), &[("192.168.2.23", "192.168.2.254")]); // R04
+        check(cidr("192.168.2.200/24").to("192.168.2.100"), &[("192.168.2.1", "192.168.2.100")]); // R05
+        check(cidr("2001::0/116"), &[("2001::1", "2001::ffe")]); // R10
+        check(
+            cidr("fd:db8:abcd:12::0/96"),
+            &[("fd:db8:abcd:12::1", "fd:db8:abcd:12::ffff:fffe")], // R11
+        );
+        let r13 = || cidr("2001:db8:abcd:12::/64");
+        check(r13(), &[("2001:db8:abcd:12::1", "2001:db8:abcd:12:ffff:ffff:ffff:fffe")]);
+        check(r13().to("2001:db8:abcd:12::100"), &[("2001:db8:abcd:12::1", "2001:db8:abcd:12::100")]); // R14
+        for (first, last) in [
+            ("2001:db8:abcd:12::50", "2001:db8:abcd:12::100"),  // R15
+            ("2001:db8:abcd:12::100", "2001:db8:abcd:12::100"), // R18
+        ] {
+            check(r13().bounds(first, last), &[(first, last)]);
+        }
+        let r19 = ("2001:db8:480:603d:304:403::", "2001:db8:480:603d:304:403:0:4");
+        check(cidr("2001:db8:480:603d::/64").bounds(r19.0, r19.1), &[r19]);
+        check(cidr("192.168.21.100/31"), &[("192.168.21.100", "192.168.21.101")]); // R20
+        check(cidr("192.168.0.0/32"), &[("192.168.0.0", "192.168.0.0")]); // R21
+        check(cidr("2000::/127"), &[("2000::", "2000::1")]); // R22
+        check(cidr("2000::/128"), &[("2000::", "2000::")]); // R23
+
+        check(
+            cidr("10.0.0.0/29").exclude(&["10.0.0.2/32", "10.0.0.3/32"]).never(&["10.0.0.5"]),
+            &[("10.0.0.1", "10.0.0.1"), ("10.0.0.4", "10.0.0.4"), ("10.0.0.6", "10.0.0.6")],
+        );
+        check(cidr("10.0.0.0/29").exclude(&["10.0.0.0/8", "10.0.0.4/32"]), &[]);
+        check(cidr("10.0.0.0/29").exclude(&["::/0"]), &[("10.0.0.1", "10.0.0.6")]);
+        check(cidr("fd00::/126").exclude(&["0.0.0.0/0"]).never(&["fd01::1"]), &[("fd00::1", "fd00::2")]);
+    }
+
+    #[test]
+    fn the_end_of_all_numbers_is_no_special_case() {
+        let all = || cidr("::/0").bounds("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff").range();
+        assert_eq!(all().size(), u128::MAX - u128::from(u32::MAX));
+        assert_eq!(all().spans().len(), 2, "all but IPv4");
+        assert_eq!(all().standing(addr("10.0.0.1")), Standing::OutsideSubnet);
+        let upper = cidr("::/0").exclude(&["::/1"]).range();
+        assert_eq!(upper.spans(), [span("8000::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe")]);
+        let lower = cidr("::/0").exclude(&["8000::/1"]).range();
+        assert_eq!(lower.spans().last().map(|span| span.last), Some(Addr(u128::MAX >> 1)));
+        assert_eq!(cidr("0.0.0.0/0").range().size(), (1 << 32) - 2);
+    }
+
+    #[test]
+    fn many_and_huge_excludes_cost_nothing() {
+        let mut spec = cidr("fd00::/16");
+        spec.excludes = (0..5000u128)
+            .map(|n| {
+                IpNetwork::new(IpAddr::V6(((0xfd00 << 112) + (n << 100)).into()), 120).expect("a network")
+            })
+            .collect();
+        let range = spec.range();
+        assert_eq!(range.spans().len(), 4096, "the rest lies outside");
+        assert_eq!(range.size(), (1 << 112) - (256 * 4096) - 1, "the network address is one of the excluded");
+    }
+
+    #[test]
+    fn a_range_that_cannot_be_is_refused() {
+        fn check(spec: RangeSpec, expected: &str) {
+            let label = format!("{spec:?}");
+            assert_eq!(
+                Range::new(spec).map_err(|error| error.to_string()),
+                Err(expected.to_owned()),
+                "{label}"
+            );
+        }
+        let v4 = || cidr("10.0.0.0/24");
+        check(v4().from("fd00::1"), "fd00::1 and 10.0.0.0/24 are not of one address family");
+        check(v4().from("::ffff:10.0.0.1"), "::ffff:10.0.0.1 and 10.0.0.0/24 are not of one address family");
+        check(v4().to("10.0.1.0"), "10.0.1.0 is not in 10.0.0.0/24"); // R08, R16, A19, T32
+        check(v4().from("9.9.9.9"), "9.9.9.9 is not in 10.0.0.0/24");
+        check(
+            v4().bounds("10.0.0.9", "10.0.0.5"), // R17, D04
+            "the range's start 10.0.0.9 is above its end 10.0.0.5",
+        );
+        check(cidr("::ffff:10.0.0.0/120"), "::ffff:10.0.0.0/120 is an IPv4 network written as IPv6");
+        check(cidr("::/64").from("::ffff:10.0.0.1"), "::ffff:10.0.0.1 is an IPv4 address written as IPv6");
+    }
+
+    #[test]
+    fn a_range_says_what_the_configuration_said() {
+        let range = host_local("10.1.2.3/24").range();
+        assert_eq!((range.subnet(), range.prefix_len()), (net("10.1.2.0/24"), 24));
+        assert_eq!((range.first(), range.last()), (addr("10.1.2.1"), addr("10.1.2.254")));
+        assert_eq!(range.gateway(), Some(ip("10.1.2.1")));
+        assert_eq!((range.family(), cidr("fd00::/64").range().family()), (Family::V4, Family::V6));
+        assert_eq!(range.network(), &NetworkName::default());
+    }
+
+    #[test]
+    fn standing_names_the_reason() {
+        fn check(spec: &RangeSpec, address: &str, expected: Standing) {
+            assert_eq!(spec.clone().range().standing(addr(address)), expected, "{address} in {spec:?}");
+        }
+        let v4 = host_local("10.1.2.0/24").to("10.1.2.100").exclude(&["10.1.2.8/31", "10.1.2.1/32"]);
+        check(&v4, "10.1.2.0", Standing::NetworkAddress);
+        check(&v4, "10.1.2.255", Standing::Broadcast);
+        check(&v4, "10.1.2.1", Standing::Gateway);
+        check(&v4, "10.1.2.7", Standing::Assignable);
+        check(&v4, "10.1.2.9", Standing::Excluded);
+        check(&v4, "10.1.2.101", Standing::OutsideBounds);
+        check(&v4, "10.9.9.9", Standing::OutsideSubnet);
+        check(&v4, "fd00::1", Standing::OutsideSubnet);
+        let explicit = cidr("10.1.2.0/24").bounds("10.1.2.0", "10.1.2.255");
+        check(&explicit, "10.1.2.0", Standing::Assignable);
+        check(&explicit, "10.1.2.255", Standing::Assignable);
+        let v6 = cidr("fd00::/120");
+        check(&v6, "fd00::", Standing::NetworkAddress);
+        check(&v6, "fd00::ff", Standing::OutsideBounds);
+    }
+
+    #[test]
+    fn a_set_has_ranges_of_one_family() {
+        assert_eq!(RangeSet::new(Vec::new()), Err(RangeSetError::Empty));
+        let mixed = RangeSet::new(vec![cidr("10.0.0.0/24").range(), cidr("fd00::/64").range()]);
+        let (first, other) = (net("10.0.0.0/24"), net("fd00::/64"));
+        assert_eq!(mixed, Err(RangeSetError::MixedFamilies { first, other }));
+    }
+
+    #[test]
+    fn a_set_finds_the_range_that_would_hand_an_address_out() {
+        let halves = set([cidr("10.0.0.0/24").to("10.0.0.127"), cidr("10.0.0.0/24").from("10.0.0.128")]); // T35
+        assert_eq!(halves.position(addr("10.0.0.127")), Some(0));
+        assert_eq!(halves.position(addr("10.0.0.128")), Some(1));
+        assert_eq!(halves.position(addr("10.0.0.255")), Some(0), "covered by both, in the bounds of none");
+        assert_eq!(halves.covers(addr("10.0.1.0")), None);
+        assert_eq!(halves.standing(addr("10.0.1.0")), Standing::OutsideSubnet);
+        assert_eq!(halves.standing(addr("10.0.0.255")), Standing::Broadcast);
+        assert_eq!((halves.size(), halves.family(), halves.ranges().len()), (254, Family::V4, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn spans_size_and_standing_agree_with_a_look_at_every_address(
+            (v6, prefix, at) in (any::<bool>(), 0..8u8, 0..256u128),
+            (low, high) in (0..256u128, 0..256u128),
+            excludes in prop::collection::vec((0..256u128, 0..8u8), 0..6),
+            never in prop::collection::vec(0..256u128, 0..4),
+        ) {
+            let (base, bits) = if v6 { (u128::MAX - 255, 128) } else { (addr("10.0.15.128").0, 32) };
+            let to_ip = |n: u128| if v6 { IpAddr::V6((base + n).into()) } else { Addr(base + n).ip() };
+            let small = |n, host: u8| IpNetwork::new(to_ip(n), bits - host).expect("a network");
+            let subnet = small(at, prefix);
+            let cidr = Span::of_cidr(subnet);
+            let inside = |n: u128| Addr(cidr.first.0 + n % cidr.size()).max(cidr.first);
+            let (low, high) = (inside(low).min(inside(high)), inside(low).max(inside(high)));
+            let to_family = |a: Addr| if v6 { IpAddr::V6(a.0.into()) } else { a.ip() };
+            let excludes: Vec<IpNetwork> = excludes.into_iter().map(|(n, host)| small(n, host)).collect();
+            let never: Vec<IpAddr> = never.into_iter().map(to_ip).collect();
+            let range = Range::new(RangeSpec {
+                network: NetworkName::default(), subnet, first: to_family(low), last: to_family(high),
+                excludes: excludes.clone(), never: never.clone(), gateway: None,
+            }).expect("a range");
+
+            let naive = |a: Addr| {
+                let ip = to_family(a);
+                if !subnet.contains(ip) { Standing::OutsideSubnet }
+                else if (a < low || a > high) && ip == subnet.network() { Standing::NetworkAddress }
+                else if (a < low || a > high) && !v6 && ip == subnet.broadcast() { Standing::Broadcast }
+                else if a < low || a > high { Standing::OutsideBounds }
+                else if never.contains(&ip) { Standing::Gateway }
+                else if excludes.iter().any(|exclude| exclude.contains(ip)) { Standing::Excluded }
+                else { Standing::Assignable }
+            };
+            let mut assignable = 0;
+            for address in (0..256).map(|n| Addr(base + n)) {
+                prop_assert_eq!(range.standing(address), naive(address), "{:?}", address);
+                assignable += u128::from(naive(address) == Standing::Assignable);
+            }
+            prop_assert_eq!(range.size(), assignable);
+            prop_assert!(range.spans().windows(2).all(|pair| pair[0].last.0 + 1 < pair[1].first.0));
+            prop_assert!(range.spans().iter().all(|span| span.first <= span.last));
+        }
+    }
+}

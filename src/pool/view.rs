@@ -76,7 +76,8 @@ impl View {
     /// Sets the bit of an address in its page. An unknown page stays unknown; a page that is
     /// set afterwards replaces the bit.
     pub fn take(&mut self, network: &NetworkName, address: Addr) {
-        if let Some(bits) = self.known_mut(network).pages.get_mut(&address.page()) {
+        let known = self.networks.get_mut(network);
+        if let Some(bits) = known.and_then(|known| known.pages.get_mut(&address.page())) {
             bits.set(address.bit());
         }
     }
