@@ -13,7 +13,7 @@ use crate::cni::address::Zeros;
 use crate::cni::result::{Dns, Route};
 use crate::cni::section::Shows;
 use crate::cni::{Error, Request, Section, Verb, Version};
-use crate::pool::range::RangeSet;
+use crate::pool::range::{Family, RangeSet};
 use crate::pool::{Addr, NetworkName};
 
 /// The most addresses that one interface may have, from range sets and static ones together.
@@ -262,7 +262,7 @@ impl Config {
     }
 
     fn one_address_a_family(&self, version: Version) -> Result<(), Error> {
-        let v4 = self.sets.iter().filter(|set| set.is_v4()).count()
+        let v4 = self.sets.iter().filter(|set| set.family() == Family::V4).count()
             + self.statics.iter().filter(|given| given.address.is_ipv4()).count();
         let v6 = self.sets.len() + self.statics.len() - v4;
         if version >= Version::V0_3_0 || (v4 <= 1 && v6 <= 1) {

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cni::{Environment, Json};
+use crate::pool::range::Standing;
 
 /// A request for an ADD with CNI_ARGS and a whole configuration.
 fn request(args: &str, config: &str) -> Request {
@@ -245,6 +246,36 @@ fn gateways_are_echoed_on_their_own_family_only() {
     let gateways: Vec<_> =
         config.sets.iter().map(|set| set.ranges()[0].gateway().map(|g| g.to_string())).collect();
     assert_eq!(gateways, [Some("192.168.10.1".to_owned()), None]);
+}
+
+#[test]
+fn gateways_and_excludes_are_never_handed_out() {
+    let standing = |config: &Config, ip: &str| {
+        let addr = Addr::from(ip.parse::<IpAddr>().expect("an address"));
+        config.sets.iter().find_map(|set| Some(set.covers(addr)?.standing(addr)))
+    };
+    let config = valid(
+        r#"{"range":"10.0.0.0/24","gateway":"10.0.0.1","exclude":["10.0.0.128/25","10.0.0.8","fd00::/64"],
+            "ipRanges":[{"range":"fd00::/64"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.0.0.2"}],
+            "addresses":[{"address":"10.0.0.9/24","gateway":"10.0.0.3"}]}"#,
+    );
+    for gateway in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+        assert_eq!(standing(&config, gateway), Some(Standing::Gateway), "{gateway}");
+    }
+    for excluded in ["10.0.0.8", "10.0.0.200"] {
+        assert_eq!(standing(&config, excluded), Some(Standing::Excluded), "{excluded}");
+    }
+    for assignable in ["10.0.0.4", "fd00::1"] {
+        assert_eq!(standing(&config, assignable), Some(Standing::Assignable), "{assignable}");
+    }
+    assert_eq!(standing(&valid(r#"{"range":"10.0.0.0/24"}"#), "10.0.0.1"), Some(Standing::Assignable));
+    // In host-local's form each range has a gateway, and none is given from another range either.
+    let config = valid(
+        r#"{"ranges":[[{"subnet":"10.0.0.0/24","rangeEnd":"10.0.0.99","gateway":"10.0.0.200"}],
+            [{"subnet":"10.0.0.0/24","rangeStart":"10.0.0.100"}]]}"#,
+    );
+    let set = &config.sets[1];
+    assert_eq!(set.standing(Addr::from("10.0.0.200".parse::<IpAddr>().expect("ip"))), Standing::Gateway);
 }
 
 #[test]
