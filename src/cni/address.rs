@@ -58,6 +58,24 @@ pub fn masked(network: IpNetwork) -> IpNetwork {
     IpNetwork::new(network.network(), network.prefix()).expect("the prefix length was valid before")
 }
 
+/// The address after this one, in its own family.
+#[must_use]
+pub fn next(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(v4) => IpAddr::V4(u32::from(v4).wrapping_add(1).into()),
+        IpAddr::V6(v6) => IpAddr::V6(u128::from(v6).wrapping_add(1).into()),
+    }
+}
+
+/// The address before this one, in its own family.
+#[must_use]
+pub fn previous(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(v4) => IpAddr::V4(u32::from(v4).wrapping_sub(1).into()),
+        IpAddr::V6(v6) => IpAddr::V6(u128::from(v6).wrapping_sub(1).into()),
+    }
+}
+
 fn network(ip: IpAddr, prefix_len: &str) -> Option<IpNetwork> {
     // u8's parser would also take a sign.
     let digits = !prefix_len.is_empty() && prefix_len.bytes().all(|b| b.is_ascii_digit());

@@ -1,1 +1,21 @@
-//! The configuration.
+//! The network configuration and the host file, each folded into one checked type.
+//!
+//! Three forms of `ipam` that users already write are told apart by their keys
+//! ([`network`]): those of whereabouts, of host-local and
+//! of static. What may be asked of etcd, and by whom, comes from the host
+//! file ([`host`]) and is folded into [`settings`].
+
+pub mod etcd;
+pub mod host;
+mod hostlocal;
+pub mod keys;
+pub mod network;
+mod requests;
+mod results;
+pub mod settings;
+mod statics;
+mod whereabouts;
+
+pub use host::HostFile;
+pub use network::{Config, Order, Static};
+pub use settings::Settings;

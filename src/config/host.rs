@@ -1,0 +1,160 @@
+//! The host file: root's word on which etcd is meant, who this node is, and what networks may do.
+//!
+//! Errors name keys and say what is expected, but never repeat what the file contains: they
+//! reach whoever may read a pod's events.
+
+use std::collections::BTreeMap;
+
+use ipnetwork::IpNetwork;
+
+use super::etcd::Etcd;
+use super::keys;
+use crate::cni::address::{Zeros, parse_prefix};
+use crate::cni::section::Shows;
+use crate::cni::{Error, Json, Section};
+use crate::pool::NetworkName;
+use crate::pool::names::is_plain_name;
+
+/// The largest host file that is read, in bytes.
+pub const MAX_HOST_FILE_BYTES: usize = 1 << 20;
+
+/// The longest node name, in characters.
+pub const NODE_NAME_MAX: usize = 253;
+
+/// The longest cluster name, in characters.
+pub const CLUSTER_NAME_MAX: usize = 63;
+
+/// The longest grace of GC: a year, in seconds.
+const GC_GRACE_MAX_S: u64 = 365 * 24 * 3600;
+
+/// All keys of the file.
+const KEYS: [&str; 15] = [
+    "etcd",
+    "node_name",
+    "cluster",
+    "spool_dir",
+    "gc_grace_s",
+    "log_file",
+    "log_level",
+    "allow_plaintext",
+    "allowed",
+    "etcd_host",
+    "etcd_username",
+    "etcd_password",
+    "etcd_key_file",
+    "etcd_cert_file",
+    "etcd_ca_cert_file",
+];
+
+/// All keys of its section `etcd`.
+const ETCD_KEYS: [&str; 8] =
+    ["endpoints", "prefix", "ca_file", "cert_file", "key_file", "server_name", "username", "password_file"];
+
+/// Which prefixes each network may use.
+pub type Allowed = BTreeMap<NetworkName, Vec<IpNetwork>>;
+
+/// The host file, read and checked key by key.
+#[derive(Debug, Clone)]
+pub struct HostFile {
+    /// How etcd is reached.
+    pub etcd: Etcd,
+    /// The node's name.
+    pub node_name: Option<String>,
+    /// The name of the cluster among those that share the prefix.
+    pub cluster: Option<String>,
+    /// Where state of this node is kept.
+    pub spool_dir: Option<String>,
+    /// How much older than itself an owner must be for GC to free it, in seconds.
+    pub gc_grace_s: Option<u64>,
+    /// The log file.
+    pub log_file: Option<String>,
+    /// The log level, as written.
+    pub log_level: Option<String>,
+    /// Whether etcd may be spoken to in the clear across the network.
+    pub allow_plaintext: bool,
+    /// Which prefixes each network may use; none: all.
+    pub allowed: Option<Allowed>,
+    /// One line for each unknown key, for the log.
+    pub notes: Vec<String>,
+}
+
+impl HostFile {
+    /// Reads the content of the file.
+    ///
+    /// # Errors
+    /// Code 7, naming the key.
+    pub fn parse(bytes: &[u8]) -> Result<HostFile, Error> {
+        let not_json =
+            |why: &str| Error::invalid_config(format!("the host file is not a JSON object: {why}"));
+        if bytes.len() > MAX_HOST_FILE_BYTES {
+            return Err(not_json("it is larger than 1 MiB"));
+        }
+        let json = Json::parse(bytes).map_err(|e| {
+            not_json(&format!("it cannot be read at line {} column {}", e.line(), e.column()))
+        })?;
+        let pairs = json.pairs().ok_or_else(|| not_json(&format!("it is {}", json.kind())))?;
+        Self::read(&Section::new("", pairs, Shows::Kinds))
+            .map_err(|e| Error { msg: format!("host file: {}", e.msg), ..e })
+    }
+
+    fn read(file: &Section<'_>) -> Result<HostFile, Error> {
+        Ok(HostFile {
+            etcd: Etcd::read(file)?,
+            node_name: name(file, "node_name", NODE_NAME_MAX)?,
+            cluster: name(file, "cluster", CLUSTER_NAME_MAX)?,
+            spool_dir: path(file, "spool_dir")?,
+            gc_grace_s: gc_grace_s(file)?,
+            log_file: path(file, "log_file")?,
+            log_level: file.text("log_level")?.map(str::to_owned),
+            allow_plaintext: file.flag("allow_plaintext")?.unwrap_or(false),
+            allowed: file.section("allowed")?.map(|allowed| read_allowed(&allowed)).transpose()?,
+            notes: notes(file)?,
+        })
+    }
+}
+
+fn name(file: &Section<'_>, key: &str, max: usize) -> Result<Option<String>, Error> {
+    let expected = format!("1 to {max} characters out of A-Z a-z 0-9 . _ -");
+    file.parsed(key, &expected, |text| is_plain_name(text, max).then(|| text.to_owned()))
+}
+
+fn path(file: &Section<'_>, key: &str) -> Result<Option<String>, Error> {
+    file.parsed(key, "a path that starts with /", |text| text.starts_with('/').then(|| text.to_owned()))
+}
+
+fn gc_grace_s(file: &Section<'_>) -> Result<Option<u64>, Error> {
+    let seconds = |n: i64| u64::try_from(n).ok().filter(|n| *n <= GC_GRACE_MAX_S);
+    match file.integer("gc_grace_s")? {
+        None => Ok(None),
+        Some(n) => {
+            seconds(n).map(Some).ok_or_else(|| file.invalid("gc_grace_s", "seconds, from 0 to a year"))
+        }
+    }
+}
+
+/// Networks by name. Names keep their case: `a` and `A` are two networks.
+fn read_allowed(section: &Section<'_>) -> Result<Allowed, Error> {
+    let mut allowed = Allowed::new();
+    for pair in section.pairs() {
+        let network = NetworkName::configured(&pair.0).map_err(|e| {
+            Error::invalid_config(format!(
+                "`allowed` has a name that no network can have: expected {}",
+                e.expected
+            ))
+        })?;
+        // A section of this pair alone: keys of sections match in any case.
+        let alone = Section::new("allowed", std::slice::from_ref(pair), Shows::Kinds);
+        let prefixes =
+            alone.parsed_list(&pair.0, "an array of prefixes", |text| parse_prefix(text, Zeros::Refused))?;
+        allowed.insert(network, prefixes);
+    }
+    Ok(allowed)
+}
+
+fn notes(file: &Section<'_>) -> Result<Vec<String>, Error> {
+    let mut notes = keys::unknown(file, &KEYS, |_| false);
+    if let Some(etcd) = file.section("etcd")? {
+        notes.extend(keys::unknown(&etcd, &ETCD_KEYS, |_| false));
+    }
+    Ok(notes)
+}

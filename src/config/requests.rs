@@ -1,0 +1,84 @@
+//! Requested addresses, each matched to the range set that shall give it.
+
+use std::net::IpAddr;
+
+use super::network::Input;
+use crate::cni::address::{self, Zeros, parse_cidr, parse_ip};
+use crate::cni::{Error, Section};
+use crate::pool::Addr;
+use crate::pool::range::RangeSet;
+
+/// The address asked of each set. Sources are CNI_ARGS `IP=`, args.cni.ips and
+/// runtimeConfig.ips; their prefix lengths mean nothing here, the range's counts.
+pub(super) fn of_sets(
+    input: &Input<'_>,
+    zeros: Zeros,
+    sets: &[RangeSet],
+) -> Result<Vec<Option<Addr>>, Error> {
+    let mut requests = vec![None; sets.len()];
+    for ip in wanted(input, zeros)? {
+        let addr = Addr::from(ip);
+        let set = set_for(addr, sets, &requests).ok_or_else(|| unmatched(addr, sets))?;
+        requests[set] = Some(addr);
+    }
+    Ok(requests)
+}
+
+/// The error for a part of CNI_ARGS that cannot be read.
+pub(super) fn bad_arg(key: &str, expected: &str, found: &str) -> Error {
+    let shown: String = found.chars().take(64).collect();
+    Error::environment(format!("CNI_ARGS: {key} must be {expected}, found {shown:?}"))
+}
+
+/// All requested addresses, each once.
+fn wanted(input: &Input<'_>, zeros: Zeros) -> Result<Vec<IpAddr>, Error> {
+    let mut wanted = Vec::new();
+    for text in &input.request.args.ips {
+        wanted.push(with_or_without_prefix(text, zeros).ok_or_else(|| bad_arg("IP", address::IP, text))?);
+    }
+    for list in [&input.args_cni, &input.runtime].into_iter().flatten() {
+        wanted.extend(ips(list, zeros)?);
+    }
+    let mut once = Vec::new();
+    for ip in wanted {
+        if !once.contains(&ip) {
+            once.push(ip);
+        }
+    }
+    Ok(once)
+}
+
+fn ips(list: &Section<'_>, zeros: Zeros) -> Result<Vec<IpAddr>, Error> {
+    list.parsed_list("ips", "an array of addresses", |text| with_or_without_prefix(text, zeros))
+}
+
+fn with_or_without_prefix(text: &str, zeros: Zeros) -> Option<IpAddr> {
+    match text.contains('/') {
+        true => parse_cidr(text, zeros).map(|cidr| cidr.ip()),
+        false => parse_ip(text, zeros),
+    }
+}
+
+/// The first set without a request whose ranges hold the address between their bounds, else
+/// the first whose subnets cover it: that one then says why it cannot be given.
+fn set_for(addr: Addr, sets: &[RangeSet], requests: &[Option<Addr>]) -> Option<usize> {
+    let free = || (0..sets.len()).filter(|set| requests[*set].is_none());
+    let holds = |set: &usize| {
+        let mut ranges = sets[*set].ranges().iter();
+        ranges.any(|range| range.covers(addr) && range.first() <= addr && addr <= range.last())
+    };
+    free().find(holds).or_else(|| free().find(|set| sets[*set].covers(addr).is_some()))
+}
+
+fn unmatched(addr: Addr, sets: &[RangeSet]) -> Error {
+    if sets.iter().any(|set| set.covers(addr).is_some()) {
+        return Error::invalid_config(format!(
+            "the requested address {addr} lies only in ranges that another requested address is taken from"
+        ))
+        .with_details("one address is taken from each range set: request at most one from each");
+    }
+    let ranges: Vec<_> =
+        sets.iter().flat_map(RangeSet::ranges).take(8).map(|r| r.subnet().to_string()).collect();
+    Error::invalid_config(format!("the requested address {addr} lies outside every range of the network"))
+        .with_details(format!("the ranges are {}", ranges.join(", ")))
+}

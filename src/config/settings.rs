@@ -1,0 +1,156 @@
+//! What the program needs besides the network configuration, and the rules of trust.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::etcd::{Endpoint, Etcd, Login, StoreKeys, TlsFiles};
+use super::host::{Allowed, HostFile};
+use super::network::Config;
+use crate::cni::Error;
+use crate::pool::NetworkName;
+
+/// Where state of a node is kept by default.
+pub const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
+
+/// GC's grace by default, in seconds.
+pub const DEFAULT_GC_GRACE_S: u64 = 300;
+
+/// What the program needs besides the network configuration.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// At least one endpoint.
+    pub endpoints: Vec<Endpoint>,
+    /// The prefix of all keys; starts and ends with `/`.
+    pub prefix: String,
+    /// Files for TLS; given exactly if an endpoint wants TLS.
+    pub tls: Option<TlsFiles>,
+    /// The user of etcd, if it asks for one.
+    pub login: Option<Login>,
+    /// The node's name, if the host file gives one.
+    pub node_name: Option<String>,
+    /// The cluster's name, if the host file gives one.
+    pub cluster: Option<String>,
+    /// Where state of this node is kept.
+    pub spool_dir: String,
+    /// How much older than itself an owner must be for GC to free it, in seconds.
+    pub gc_grace_s: u64,
+    /// The host file's log file.
+    pub log_file: Option<String>,
+    /// The host file's log level, as written.
+    pub log_level: Option<String>,
+    /// Whether etcd may be spoken to in the clear across the network.
+    pub allow_plaintext: bool,
+    /// Which prefixes each network may use; none: all.
+    pub allowed: Option<Allowed>,
+    /// One line for each key of the host file that has no effect, for the log.
+    pub notes: Vec<String>,
+}
+
+impl Settings {
+    /// The settings of a node with a host file.
+    ///
+    /// # Errors
+    /// Code 7 if etcd would be spoken to in the clear across the network without leave.
+    pub fn from_host(file: HostFile) -> Result<Settings, Error> {
+        let defaults = Self::defaults(file.etcd);
+        let settings = Settings {
+            node_name: file.node_name,
+            cluster: file.cluster,
+            spool_dir: file.spool_dir.unwrap_or(defaults.spool_dir),
+            gc_grace_s: file.gc_grace_s.unwrap_or(defaults.gc_grace_s),
+            log_file: file.log_file,
+            log_level: file.log_level,
+            allow_plaintext: file.allow_plaintext,
+            allowed: file.allowed,
+            notes: file.notes,
+            ..defaults
+        };
+        settings.check_plaintext()?;
+        Ok(settings)
+    }
+
+    /// The settings of a node without a host file: what the network configuration says.
+    ///
+    /// # Errors
+    /// Code 7, naming the key.
+    pub fn from_network(keys: &StoreKeys) -> Result<Settings, Error> {
+        let settings = Self::defaults(Etcd::read(&keys.section())?);
+        settings.check_plaintext()?;
+        Ok(settings)
+    }
+
+    /// With a host file, `allowed` says which networks may use which prefixes.
+    ///
+    /// # Errors
+    /// Code 7 if a range, a request or a static address is not allowed.
+    pub fn check_allowed(&self, config: &Config) -> Result<(), Error> {
+        let Some(allowed) = &self.allowed else {
+            return Ok(());
+        };
+        for (i, set) in config.sets.iter().enumerate() {
+            for range in set.ranges() {
+                check_span(allowed, range.network(), range.first().ip(), range.last().ip())?;
+            }
+            if let Some(addr) = config.requests.get(i).copied().flatten() {
+                let network = set.covers(addr).map_or(&config.network, |range| range.network());
+                check_span(allowed, network, addr.ip(), addr.ip())?;
+            }
+        }
+        for given in &config.statics {
+            let ip = given.address.ip();
+            check_span(allowed, given.network.as_ref().unwrap_or(&config.network), ip, ip)?;
+        }
+        Ok(())
+    }
+
+    fn defaults(etcd: Etcd) -> Settings {
+        Settings {
+            endpoints: etcd.endpoints,
+            prefix: etcd.prefix,
+            tls: etcd.tls,
+            login: etcd.login,
+            node_name: None,
+            cluster: None,
+            spool_dir: DEFAULT_SPOOL_DIR.to_owned(),
+            gc_grace_s: DEFAULT_GC_GRACE_S,
+            log_file: None,
+            log_level: None,
+            allow_plaintext: false,
+            allowed: None,
+            notes: Vec::new(),
+        }
+    }
+
+    fn check_plaintext(&self) -> Result<(), Error> {
+        let is_exposed = |endpoint: &Endpoint| !endpoint.is_tls() && !endpoint.is_loopback();
+        match self.endpoints.iter().position(is_exposed) {
+            Some(i) if !self.allow_plaintext => Err(Error::invalid_config(format!(
+                "`etcd.endpoints[{i}]` is plain http to another machine, which is not allowed"
+            ))
+            .with_details("use https, or set \"allow_plaintext\": true in the host file")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether all addresses from `first` to `last` lie in one prefix that the network may use.
+fn check_span(allowed: &Allowed, network: &NetworkName, first: IpAddr, last: IpAddr) -> Result<(), Error> {
+    let base = base_name(network);
+    let prefixes: &[IpNetwork] = allowed.get(&base).map(Vec::as_slice).unwrap_or_default();
+    if prefixes.iter().any(|prefix| prefix.contains(first) && prefix.contains(last)) {
+        return Ok(());
+    }
+    let what = if first == last { first.to_string() } else { format!("{first} to {last}") };
+    Err(Error::invalid_config(format!("network {base} may not use {what} on this node"))
+        .with_details("the host file's `allowed` says which prefixes each network may use"))
+}
+
+/// A network that a range has for itself is allowed under the name that it is derived from.
+fn base_name(network: &NetworkName) -> NetworkName {
+    let base = network.as_str().split('@').next().unwrap_or_default();
+    NetworkName::configured(base).unwrap_or_else(|_| network.clone())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Ranges as whereabouts writes them: `range`, and `ipRanges` with one address from each.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::keys::two_forms;
+use super::network::Input;
+use super::{keys, results};
+use crate::cni::address::{Zeros, masked, next, parse_cidr, parse_ip, parse_prefix, previous};
+use crate::cni::{Error, Section};
+use crate::pool::range::{Range, RangeSet, RangeSpec};
+use crate::pool::{Addr, NetworkName};
+
+/// In this form, leading zeros are decimal.
+pub(super) const ZEROS: Zeros = Zeros::Decimal;
+
+/// What all ranges of a configuration have in common.
+struct Shared<'a> {
+    network: &'a NetworkName,
+    domains: Domains,
+    gateway: Option<IpAddr>,
+    never: Vec<IpAddr>,
+}
+
+/// Which ranges exclude each other (`enable_overlapping_ranges`).
+enum Domains {
+    /// All of the network: no address is given twice, even if ranges overlap.
+    Network,
+    /// Each range stands for itself.
+    Range,
+}
+
+/// The range sets, `range` first. `gateways` are those of routes and static addresses: like
+/// the configuration's own, none of them is ever given away.
+pub(super) fn sets(
+    input: &Input<'_>,
+    network: &NetworkName,
+    gateways: &[IpAddr],
+    notes: &mut Vec<String>,
+) -> Result<Vec<RangeSet>, Error> {
+    let ipam = &input.ipam;
+    let gateway = results::ip(ipam, "gateway", ZEROS)?;
+    let domains = match ipam.flag("enable_overlapping_ranges")? {
+        Some(false) => Domains::Range,
+        Some(true) | None => Domains::Network,
+    };
+    let never = gateways.iter().copied().chain(gateway).collect();
+    let shared = Shared { network, domains, gateway, never };
+    let mut sets = Vec::new();
+    if ipam.has("range") {
+        sets.push(set(ipam, &shared, notes)?);
+    } else {
+        needs_range(ipam)?;
+    }
+    for entry in ipam.sections("ipRanges")? {
+        if let Some(key) = keys::HOST_LOCAL_ENTRY[..3].iter().find(|key| entry.has(key)) {
+            return Err(two_forms(&entry.at(key), "host-local", &ipam.at("ipRanges"), "whereabouts"));
+        }
+        notes.extend(keys::unknown(&entry, &keys::WHEREABOUTS_ENTRY, |_| false));
+        sets.push(set(&entry, &shared, notes)?);
+    }
+    Ok(sets)
+}
+
+/// Limits at the top level belong to `range`; without it they would limit nothing.
+fn needs_range(ipam: &Section<'_>) -> Result<(), Error> {
+    match ["range_start", "range_end", "exclude"].iter().find(|key| has_content(ipam, key)) {
+        None => Ok(()),
+        Some(key) => Err(Error::invalid_config(format!(
+            "`{}` needs `{}`, which is missing",
+            ipam.at(key),
+            ipam.at("range")
+        ))
+        .with_details("inside ipRanges, each entry has limits of its own")),
+    }
+}
+
+fn has_content(section: &Section<'_>, key: &str) -> bool {
+    section.has(key) && section.get(key).and_then(|value| value.items()).is_none_or(|items| !items.is_empty())
+}
+
+fn set(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> Result<RangeSet, Error> {
+    let refused =
+        |e: &dyn std::fmt::Display| Error::invalid_config(format!("`{}`: {e}", section.at("range")));
+    let range = Range::new(spec(section, shared, notes)?).map_err(|e| refused(&e))?;
+    RangeSet::new(vec![range]).map_err(|e| refused(&e))
+}
+
+fn spec(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> Result<RangeSpec, Error> {
+    let written = written_range(section)?;
+    let subnet = masked(written.end_and_len);
+    let (first, last) = bounds(section, &written, subnet, notes)?;
+    let excludes = section
+        .parsed_list("exclude", "an array of prefixes or addresses", |text| parse_prefix(text, ZEROS))?;
+    Ok(RangeSpec {
+        network: match shared.domains {
+            Domains::Network => shared.network.clone(),
+            Domains::Range => shared.network.of_range(Addr::from(subnet.ip()), subnet.prefix()),
+        },
+        subnet,
+        first,
+        last,
+        // An exclude of the other family excludes nothing, here as in whereabouts.
+        excludes: excludes.into_iter().filter(|e| e.is_ipv4() == subnet.is_ipv4()).collect(),
+        never: shared.never.clone(),
+        gateway: shared.gateway.filter(|gateway| gateway.is_ipv4() == subnet.is_ipv4()),
+    })
+}
+
+/// `range` as written: "B/n", or "A-B/n".
+struct Written {
+    start: Option<IpAddr>,
+    end_and_len: IpNetwork,
+}
+
+fn written_range(section: &Section<'_>) -> Result<Written, Error> {
+    let expected = "a prefix such as 10.0.0.0/24, or first and last address such as 10.0.0.5-10.0.0.9/24";
+    let parse = |text: &str| match text.split_once('-') {
+        None => Some(Written { start: None, end_and_len: parse_cidr(text.trim(), ZEROS)? }),
+        Some((start, end)) => {
+            let start = Some(parse_ip(start.trim(), ZEROS)?);
+            Some(Written { start, end_and_len: parse_cidr(end.trim(), ZEROS)? })
+        }
+    };
+    section.parsed("range", expected, parse)?.ok_or_else(|| section.invalid("range", expected))
+}
+
+/// The first and last address of a range. "A-B/n" overrides range_start and range_end.
+fn bounds(
+    section: &Section<'_>,
+    written: &Written,
+    subnet: IpNetwork,
+    notes: &mut Vec<String>,
+) -> Result<(IpAddr, IpAddr), Error> {
+    let (lowest, highest) = usable(subnet);
+    let (start, end) =
+        (results::ip(section, "range_start", ZEROS)?, results::ip(section, "range_end", ZEROS)?);
+    let (start, end, keys) = match written.start {
+        None => (start, end, ["range_start", "range_end"]),
+        Some(first) => (Some(first), Some(written.end_and_len.ip()), ["range", "range"]),
+    };
+    if keys[0] == "range" && (section.has("range_start") || section.has("range_end")) {
+        notes.push(format!(
+            "`{}` gives first and last address: range_start and range_end are ignored",
+            section.at("range")
+        ));
+    }
+    let expected = format!("inside {subnet}");
+    let inside = |key, ip: Option<IpAddr>| match ip {
+        Some(ip) if !subnet.contains(ip) => Err(section.invalid(key, &expected)),
+        ip => Ok(ip),
+    };
+    let first = inside(keys[0], start)?.filter(|ip| *ip != subnet.network()).unwrap_or(lowest);
+    let last = inside(keys[1], end)?.filter(|ip| *ip != subnet.broadcast()).unwrap_or(highest);
+    if first > last {
+        let what = format!("not before the start of the range: {first} to {last} holds no address");
+        return Err(section.invalid(keys[1], &what));
+    }
+    Ok((first, last))
+}
+
+/// Without the network and the broadcast address, in both families; /31 and /32, /127 and /128
+/// have neither.
+fn usable(subnet: IpNetwork) -> (IpAddr, IpAddr) {
+    let bits = if subnet.is_ipv4() { 32 } else { 128 };
+    if subnet.prefix() + 1 >= bits {
+        return (subnet.network(), subnet.broadcast());
+    }
+    (next(subnet.network()), previous(subnet.broadcast()))
+}
