@@ -6,6 +6,8 @@
 //! - [`config`]: the network configuration and the host file, folded into one checked type.
 //! - [`pool`]: addresses, pages, ranges, the choice of a free address, the stored records.
 //! - [`store`]: keys, transactions as values, and the etcd that carries them out.
+//! - [`local`]: what a run knows and keeps on its own node.
+//! - [`plugin`]: one run of the plugin, from stdin to stdout.
 //! - [`commands`]: the verbs of CNI; `commands::add` reads like the section ADD of the design.
 //! - [`audit`]: proves the invariants of a whole tree, and mends what may be mended.
 //! - [`cli`]: the verbs for people.
@@ -15,7 +17,10 @@
 pub mod audit;
 pub mod cli;
 pub mod cni;
+pub mod commands;
 pub mod config;
 pub mod limits;
+pub mod local;
+pub mod plugin;
 pub mod pool;
 pub mod store;

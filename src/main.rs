@@ -1,3 +1,46 @@
-//! The `metes` binary.
+//! The `metes` binary: a CNI plugin when CNI_COMMAND is set, and people's tool when it is not.
 
-fn main() {}
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use metes::cni::{Code, Environment, Error};
+use metes::commands;
+use metes::limits;
+use metes::local::files::read_bounded;
+use metes::plugin::{self, Failed, Input};
+use tokio::time::Instant;
+
+fn main() -> ExitCode {
+    let birth = commands::birth();
+    let start = Instant::now();
+    let environment = Environment::from_lookup(|name| std::env::var(name).ok());
+    if environment.command.is_empty() {
+        return metes::cli::start::main();
+    }
+    let run = || {
+        let stdin = read_bounded(io::stdin().lock(), limits::INPUT_BYTES);
+        let host_file = std::env::var("METES_CONF").ok();
+        let input = Input { birth, start, environment, host_file, stdin };
+        runtime()?.block_on(plugin::run(input, &mut io::stdout().lock()))
+    };
+    let failed = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => return ExitCode::SUCCESS,
+        Ok(Err(failed)) => failed,
+        Err(_) => Failed::from(
+            Error::new(Code::Internal, "metes has failed in a way that it should not")
+                .with_details("stderr says where; please report it"),
+        ),
+    };
+    let text = failed.error.to_json(failed.version.map(|version| version.as_str()));
+    // Nobody may be there to read it any more; the exit code says the same.
+    let _ = writeln!(io::stdout().lock(), "{text}");
+    ExitCode::FAILURE
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::io(format!("this process cannot wait for the network: {e}")))
+}

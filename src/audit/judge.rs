@@ -204,7 +204,7 @@ impl NetworkJudge<'_> {
         for (&page, bitmap) in &self.network.pages {
             let Some(bits) = &bitmap.bits else { continue };
             let lone: Vec<Addr> = bits
-                .iter()
+                .ones()
                 .map(|bit| page.address(bit))
                 .filter(|address| !self.network.ips.contains_key(address))
                 .collect();
@@ -233,7 +233,7 @@ impl NetworkJudge<'_> {
     fn judge_summaries(&self, report: &mut Report, mendings: &mut BTreeMap<Page, PageMending>) {
         for (&summary, bitmap) in &self.network.summaries {
             let Some(bits) = &bitmap.bits else { continue };
-            for bit in bits.iter() {
+            for bit in bits.ones() {
                 let page = Page(summary.first().page().0 | bit as u128);
                 let known = match self.network.pages.get(&page) {
                     None => Some(false),

@@ -310,7 +310,7 @@ fn a_full_page_of_lone_bits_is_mended_in_steps() {
     let tree = model.tree.borrow();
     assert_eq!(Bits::from_bytes(&tree[&summary].value), Some(Bits::empty()));
     let left = Bits::from_bytes(&tree[&keys.page(&net(), page())].value).expect("bits");
-    assert_eq!(left.iter().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(left.ones().collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]

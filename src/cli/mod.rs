@@ -1,6 +1,7 @@
 //! The verbs for people: what is held, how much is used, whether all is well, and releasing.
 //!
 //! - [`args`]: what may be typed, and the help.
+//! - [`start`]: from the command line and the host file to a command that runs.
 //! - [`list`] (with show), [`usage`], [`check`], [`release`]: one verb each.
 //! - [`inventory`], [`ranges`], [`table`]: pure; rows, ranges and text.
 //!
@@ -13,6 +14,7 @@ pub mod inventory;
 pub mod list;
 pub mod ranges;
 pub mod release;
+pub mod start;
 pub mod table;
 pub mod usage;
 

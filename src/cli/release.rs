@@ -9,6 +9,7 @@ use super::inventory::{Inventory, Row};
 use super::{Failed, Store, Terminal};
 use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName};
+use crate::store::free::{self, FreeError, Freed};
 use crate::store::kv::Kv;
 
 /// Frees whole owners, after naming all that they hold.
@@ -36,8 +37,18 @@ pub(super) async fn release<K: Kv>(
 
 /// Frees one owner. The only place where a command of a person frees anything.
 async fn free_owner<K: Kv>(store: &Store<'_, K>, owner: &Owner) -> Result<(), Failed> {
-    let _ = (store.kv, store.keys, store.until);
-    Err(Failed::Refused(format!("{} was not freed: this build cannot free yet", words(owner))))
+    match free::release(store.kv, store.keys, owner, store.until).await {
+        Ok(Freed::Addresses(_)) => Ok(()),
+        Ok(Freed::Nothing | Freed::Younger) => Err(Failed::Refused(format!(
+            "{} was not freed: its record is gone or was written anew meanwhile; look again with metes list",
+            words(owner)
+        ))),
+        Err(FreeError::Store(failure)) => Err(Failed::store(format!("free {}", words(owner)))(failure)),
+        Err(FreeError::Bad(bad)) => Err(Failed::Refused(format!(
+            "{} was not freed: {bad}; what cannot be decoded counts as held",
+            words(owner)
+        ))),
+    }
 }
 
 /// The owners to free; else a sentence that says why none, and what to do.

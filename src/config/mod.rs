@@ -11,11 +11,12 @@ mod hostlocal;
 pub mod keys;
 pub mod network;
 mod requests;
+pub mod resolv;
 mod results;
 pub mod settings;
 mod statics;
 mod whereabouts;
 
 pub use host::HostFile;
-pub use network::{Config, Order, Static};
+pub use network::{Access, Config, Static};
 pub use settings::Settings;

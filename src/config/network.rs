@@ -14,7 +14,7 @@ use crate::cni::result::{Dns, Route};
 use crate::cni::section::Shows;
 use crate::cni::{Error, Request, Section, Verb, Version};
 use crate::pool::range::{Family, RangeSet};
-use crate::pool::{Addr, NetworkName};
+use crate::pool::{Addr, NetworkName, Order};
 
 /// The most addresses that one interface may have, from range sets and static ones together.
 /// All of them are taken in one transaction, and etcd bounds its operations.
@@ -65,17 +65,6 @@ pub struct Static {
     pub gateway: Option<IpAddr>,
     /// The network it is reserved in; none if it is only recorded with its owner.
     pub network: Option<NetworkName>,
-}
-
-/// Which free address is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// The lowest.
-    Lowest,
-    /// The one after the last that was handed out.
-    Next,
-    /// As `Next`, from a start that depends on the node.
-    Spread,
 }
 
 impl Order {

@@ -26,6 +26,12 @@ impl Bits {
         Self(Box::new([0; WORDS]))
     }
 
+    /// Every bit set.
+    #[must_use]
+    pub fn full() -> Self {
+        Self(Box::new([u64::MAX; WORDS]))
+    }
+
     /// Reads a stored bitmap; none unless it is exactly 512 bytes.
     #[must_use]
     pub fn from_bytes(stored: &[u8]) -> Option<Self> {

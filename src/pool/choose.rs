@@ -58,6 +58,17 @@ pub enum Refusal {
     Taken,
 }
 
+/// The order in which free addresses are handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The lowest free address.
+    Lowest,
+    /// The address after the last one handed out, wrapping.
+    Next,
+    /// Like `Next`, from a page of the node's own.
+    Spread,
+}
+
 /// What a call of [`choose`] comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {

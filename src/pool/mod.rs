@@ -13,7 +13,7 @@ pub mod view;
 
 pub use address::{Addr, Page, Summary};
 pub use bitmap::Bits;
-pub use choose::{Pick, Refusal, Start, Step, Wish, choose, spread_start};
+pub use choose::{Order, Pick, Refusal, Start, Step, Wish, choose, spread_start};
 pub use names::NetworkName;
 pub use range::{Family, Range, RangeError, RangeSet, RangeSetError, RangeSpec, Span, Standing};
 pub use view::{Need, View};

@@ -4,13 +4,14 @@
 //! refuses connections over one that is still shaking hands. Here a connection is opened to one
 //! endpoint, eagerly, so that "never sent" is certain; every call has a timeout around it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::hash_map::RandomState;
 use std::future::Future;
 use std::hash::BuildHasher;
 use std::time::Duration;
 
 use etcd_client as ec;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
@@ -47,9 +48,10 @@ pub struct Tls {
 /// A connection to one member at a time.
 pub struct Etcd {
     access: Access,
-    /// Which endpoint is in use or will be tried next.
-    at: Cell<usize>,
-    client: RefCell<Option<ec::Client>>,
+    /// Counts the turns from one endpoint to the next; it selects the endpoint in use.
+    turns: Cell<usize>,
+    /// Held while connecting, so that two requests at the start share one connection.
+    client: Mutex<Option<ec::Client>>,
 }
 
 /// The outcome of one attempt that did not bring an answer.
@@ -67,7 +69,7 @@ impl Etcd {
     #[must_use]
     pub fn new(access: Access) -> Self {
         let first = random_below(access.endpoints.len() as u64) as usize;
-        Self { access, at: Cell::new(first), client: RefCell::new(None) }
+        Self { access, turns: Cell::new(first), client: Mutex::new(None) }
     }
 
     /// Tries `request` on one endpoint after the other until it is answered or `until` is near.
@@ -83,22 +85,30 @@ impl Etcd {
         F: Future<Output = Result<T, ec::Error>>,
     {
         let start = Instant::now();
-        let mut round = 0;
+        let mut has_connected = false;
+        let mut tries = 0;
         loop {
-            let (why, connected) = match self.attempt_once(until, &request).await {
+            let turn = self.turns.get();
+            let why = match self.attempt_once(until, &mut has_connected, &request).await {
                 Ok(answer) => return Ok(answer),
-                Err(Attempt::Final(failure)) if failure.is_open() && again => (failure.to_string(), true),
-                Err(Attempt::Final(failure)) => return Err(failure),
-                Err(Attempt::Elsewhere(why)) => (why, self.client.borrow().is_some()),
+                Err(Attempt::Final(failure)) if failure.is_open() && again => failure.to_string(),
+                Err(Attempt::Final(failure)) => {
+                    if failure.is_open() {
+                        // Whoever settles it asks another member: this one may be cut off.
+                        self.turn_away(turn).await;
+                    }
+                    return Err(failure);
+                }
+                Err(Attempt::Elsewhere(why)) => why,
             };
-            self.turn_away();
-            let enough = !connected && start.elapsed() > self.access.give_up;
-            if enough || Instant::now() + limits::RETRY_PAUSE >= until {
+            self.turn_away(turn).await;
+            let gives_up = !has_connected && start.elapsed() > self.access.give_up;
+            if gives_up || Instant::now() + limits::RETRY_PAUSE >= until {
                 return Err(Failure::Unreachable(why));
             }
-            round += 1;
+            tries += 1;
             // The other endpoints are tried at once, the whole round again after a pause.
-            if round % self.access.endpoints.len() == 0 {
+            if tries % self.access.endpoints.len() == 0 {
                 sleep(random_pause(limits::RETRY_PAUSE)).await;
             }
         }
@@ -107,12 +117,14 @@ impl Etcd {
     async fn attempt_once<T, F>(
         &self,
         until: Instant,
+        has_connected: &mut bool,
         request: &impl Fn(ec::Client) -> F,
     ) -> Result<T, Attempt>
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
         let client = self.client(until).await?;
+        *has_connected = true;
         let left = until.saturating_duration_since(Instant::now()).min(limits::REQUEST_ATTEMPT);
         match timeout(left, request(client)).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -126,7 +138,8 @@ impl Etcd {
 
     /// The open connection, or a new one to the endpoint whose turn it is.
     async fn client(&self, until: Instant) -> Result<ec::Client, Attempt> {
-        if let Some(client) = &*self.client.borrow() {
+        let mut open = self.client.lock().await;
+        if let Some(client) = &*open {
             return Ok(client.clone());
         }
         let alone = self.access.endpoints.len() == 1;
@@ -140,7 +153,7 @@ impl Etcd {
             Attempt::Elsewhere(why) => Attempt::Elsewhere(format!("{}: {why}", self.endpoint())),
             other => other,
         })?;
-        self.client.replace(Some(client.clone()));
+        *open = Some(client.clone());
         Ok(client)
     }
 
@@ -168,13 +181,17 @@ impl Etcd {
     }
 
     fn endpoint(&self) -> &str {
-        &self.access.endpoints[self.at.get() % self.access.endpoints.len()]
+        &self.access.endpoints[self.turns.get() % self.access.endpoints.len()]
     }
 
-    /// Leaves this endpoint: the next request goes to the next one.
-    fn turn_away(&self) {
-        self.client.replace(None);
-        self.at.set((self.at.get() + 1) % self.access.endpoints.len());
+    /// Leaves the endpoint of `turn`, unless another request has done so: the next request goes to
+    /// the next endpoint.
+    async fn turn_away(&self, turn: usize) {
+        let mut open = self.client.lock().await;
+        if self.turns.get() == turn {
+            *open = None;
+            self.turns.set(turn.wrapping_add(1));
+        }
     }
 }
 
@@ -187,22 +204,12 @@ impl Kv for Etcd {
             return Err(Failure::Refused(why));
         }
         let reads = txn.only_reads();
-        let answer = self
-            .attempt(until, reads, |client| async move {
-                let mut kv = client.kv_client().max_decoding_message_size(limits::REPLY_BYTES);
-                kv.txn(to_etcd(txn)).await
-            })
-            .await;
-        match answer {
-            Ok(answer) => Ok(from_etcd(answer)),
-            Err(failure) => {
-                if failure.is_open() {
-                    // Whoever settles it asks another member: this one may be cut off.
-                    self.turn_away();
-                }
-                Err(failure)
-            }
-        }
+        self.attempt(until, reads, |client| async move {
+            let mut kv = client.kv_client().max_decoding_message_size(limits::REPLY_BYTES);
+            kv.txn(to_etcd(txn)).await
+        })
+        .await
+        .map(from_etcd)
     }
 
     async fn grant(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {

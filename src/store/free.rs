@@ -1,1 +1,311 @@
-//! In preparation.
+//! Giving back all that one owner holds: from a place in its queue when there is time, without
+//! one when there is not, and with deletes alone when etcd is out of space.
+
+use tokio::time::Instant;
+
+use super::keys::{Bytes, Keys, LeaseId, Scope};
+use super::kv::{Failure, Kv};
+use super::plan::{self, Builder, Mode};
+use super::queue::{Queue, Turn, new_lease, stands};
+use super::snapshot::{BadRecord, Snapshot};
+use super::txn::{Op, Txn};
+use crate::limits;
+use crate::pool::Addr;
+use crate::pool::record::{Birth, Held, Owner, OwnerRecord};
+use crate::store::etcd::random_pause;
+
+/// Which record of an owner may be freed.
+#[derive(Debug, Clone, Copy)]
+pub enum Which<'a> {
+    /// One older than this birth (DEL, GC).
+    OlderThan(&'a Birth),
+    /// One older than this birth, or of this very birth (a spooled DEL).
+    UpTo(&'a Birth),
+    /// The one of this mod revision (a person's release, the reconciler).
+    AsRead(i64),
+}
+
+impl Which<'_> {
+    fn admits(self, record: &OwnerRecord, mod_revision: i64) -> bool {
+        match self {
+            Which::OlderThan(birth) => birth.is_after(record.birth.as_ref()),
+            Which::UpTo(birth) => {
+                birth.is_after(record.birth.as_ref()) || record.birth.as_ref() == Some(birth)
+            }
+            Which::AsRead(revision) => revision == mod_revision,
+        }
+    }
+}
+
+/// What freeing an owner came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Freed {
+    /// The owner held nothing.
+    Nothing,
+    /// The owner's record is not one that may be freed: a younger run wrote it.
+    Younger,
+    /// All of this was freed.
+    Addresses(Vec<Held>),
+}
+
+/// Why an owner could not be freed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FreeError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Failure),
+    /// A record does not decode, and what cannot be read is never freed.
+    #[error(transparent)]
+    Bad(#[from] BadRecord),
+}
+
+/// Frees an owner as its record stands now, for a person or the reconciler: no tombstone is left,
+/// and a record that is written anew meanwhile stays.
+///
+/// # Errors
+/// [`FreeError`]
+pub async fn release<K: Kv>(kv: &K, keys: &Keys, owner: &Owner, until: Instant) -> Result<Freed, FreeError> {
+    let own = keys.own(owner).map_err(plan::bad_name)?;
+    let read = Txn::read(vec![Op::Get(own.clone())]);
+    let reply = kv.txn(&read, until).await?;
+    let Some(revision) = reply.found.first().and_then(|found| found.one()).map(|entry| entry.mod_revision)
+    else {
+        return Ok(Freed::Nothing);
+    };
+    Free { kv, keys, owner, which: Which::AsRead(revision), tombstone: None, until }.run().await
+}
+
+/// One freeing of one owner.
+pub struct Free<'a, K> {
+    /// The store.
+    pub kv: &'a K,
+    /// Its keys.
+    pub keys: &'a Keys,
+    /// Whose addresses.
+    pub owner: &'a Owner,
+    /// Which record of it.
+    pub which: Which<'a>,
+    /// The birth for the tombstone; none to leave no tombstone.
+    pub tombstone: Option<&'a Birth>,
+    /// When it must be over.
+    pub until: Instant,
+}
+
+/// How a try from a place ended.
+enum Try {
+    Done(Freed),
+    /// Read everything again.
+    Again,
+    /// The queue takes too long.
+    OutOfTime,
+}
+
+impl<K: Kv> Free<'_, K> {
+    /// Frees the owner; may be repeated, and a repetition finds nothing left to do.
+    ///
+    /// # Errors
+    /// [`FreeError`]
+    pub async fn run(&self) -> Result<Freed, FreeError> {
+        let lease = new_lease();
+        let mut snapshot = Snapshot::default();
+        let base = self.base_keys()?;
+        let (granted, read) =
+            tokio::join!(self.kv.grant(lease, self.until), self.read(base.clone(), &mut snapshot));
+        read?;
+        let mut lease = match granted {
+            Ok(()) => lease,
+            Err(Failure::NoSpace(_)) => return self.delete_only(&mut snapshot).await,
+            Err(failure) if failure.is_open() => self.regrant().await?,
+            Err(failure) => return Err(failure.into()),
+        };
+        loop {
+            match self.attempt(lease, &mut snapshot).await {
+                Ok(Try::Done(freed)) => return Ok(freed),
+                Ok(Try::OutOfTime) => return self.quick(lease, &mut snapshot).await,
+                Ok(Try::Again) => {}
+                Err(FreeError::Store(Failure::NoSpace(_))) => return self.delete_only(&mut snapshot).await,
+                Err(FreeError::Store(Failure::LeaseNotFound | Failure::Unknown(_)))
+                    if Instant::now() < self.until =>
+                {
+                    lease = self.regrant().await?;
+                }
+                Err(e) => return Err(e),
+            }
+            tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+            self.read(base.clone(), &mut snapshot).await?;
+        }
+    }
+
+    async fn regrant(&self) -> Result<LeaseId, Failure> {
+        let lease = new_lease();
+        self.kv.grant(lease, self.until).await.map(|()| lease)
+    }
+
+    fn base_keys(&self) -> Result<Vec<Bytes>, BadRecord> {
+        let own = self.keys.own(self.owner).map_err(plan::bad_name)?;
+        let dead = self.keys.dead(self.owner).map_err(plan::bad_name)?;
+        Ok(vec![own, dead])
+    }
+
+    async fn read(&self, keys: Vec<Bytes>, snapshot: &mut Snapshot) -> Result<(), Failure> {
+        for keys in keys.chunks(limits::TXN_OPS) {
+            let txn = Txn::read(keys.iter().cloned().map(Op::Get).collect());
+            let reply = self.kv.txn(&txn, self.until).await?;
+            snapshot.absorb(&txn.then, &reply);
+        }
+        Ok(())
+    }
+
+    /// The owner's record as read, if it is one that may be freed.
+    fn record(&self, snapshot: &Snapshot) -> Result<Result<OwnerRecord, Freed>, BadRecord> {
+        let own = self.keys.own(self.owner).map_err(plan::bad_name)?;
+        Ok(match snapshot.record::<OwnerRecord>(&own)? {
+            None => Err(Freed::Nothing),
+            Some(record) if self.which.admits(&record, snapshot.mod_revision(&own)) => Ok(record),
+            Some(_) => Err(Freed::Younger),
+        })
+    }
+
+    /// One try: nothing to free, or a commit from a place in the queue that the record names.
+    async fn attempt(&self, lease: LeaseId, snapshot: &mut Snapshot) -> Result<Try, FreeError> {
+        let record = match self.record(snapshot)? {
+            Err(Freed::Nothing) => return self.bury(lease, snapshot).await,
+            Err(other) => return Ok(Try::Done(other)),
+            Ok(record) => record,
+        };
+        let Ok(scope) = Scope::stored(&record.scope) else { return Ok(Try::OutOfTime) };
+        let queue = Queue::new(self.kv, self.keys, &scope);
+        let reads: Vec<Op> = self.reads(&record)?.into_iter().map(Op::Get).collect();
+        let taken = queue.take_on(lease, self.owner, &reads, snapshot, self.until).await?;
+        let tried = self.from_place(&queue, &taken, &reads, snapshot).await;
+        // A try that is done has removed its place in its commit.
+        if !matches!(tried, Ok(Try::Done(Freed::Addresses(_)))) {
+            queue.leave(&taken.place).await;
+        }
+        tried
+    }
+
+    async fn from_place(
+        &self,
+        queue: &Queue<'_, K>,
+        taken: &super::queue::Taken,
+        reads: &[Op],
+        snapshot: &mut Snapshot,
+    ) -> Result<Try, FreeError> {
+        let patience =
+            self.until - limits::DEL_RESERVE.min(self.until.saturating_duration_since(Instant::now()));
+        match queue.wait(taken, reads, snapshot, patience).await? {
+            Turn::Head => {}
+            // The place fences all the same when it is taken anew; but a DEL that was stopped for
+            // so long has no time to queue again.
+            Turn::Evicted | Turn::OutOfTime => return Ok(Try::OutOfTime),
+        }
+        loop {
+            let record = match self.record(snapshot)? {
+                Ok(record) => record,
+                Err(_) => return Ok(Try::Again),
+            };
+            let tombstone = self.tombstone.map(|birth| (birth, taken.place.lease));
+            let mode = Mode::Whole(&taken.place);
+            let txn = match plan::free(self.keys, snapshot, self.owner, &record, tombstone, mode)? {
+                Ok(txn) => txn,
+                Err(missing) => {
+                    self.read(missing, snapshot).await?;
+                    continue;
+                }
+            };
+            let reply = self.kv.txn(&txn, self.until).await?;
+            if reply.succeeded {
+                return Ok(Try::Done(Freed::Addresses(record.addresses)));
+            }
+            snapshot.absorb(&txn.otherwise, &reply);
+            if !stands(snapshot, &taken.place) || Instant::now() >= patience {
+                return Ok(Try::OutOfTime);
+            }
+        }
+    }
+
+    /// Everything that freeing the record will rely on.
+    fn reads(&self, record: &OwnerRecord) -> Result<Vec<Bytes>, BadRecord> {
+        let mut keys = self.base_keys()?;
+        for held in &record.addresses {
+            let Some(network) = &held.network else { continue };
+            let address = Addr::from(held.address);
+            keys.push(self.keys.ip(network, address));
+            keys.push(self.keys.page(network, address.page()));
+        }
+        let uid = &record.labels.pod.uid;
+        if !uid.is_empty() {
+            for network in plan::networks(record) {
+                keys.push(self.keys.pod(uid, &self.owner.ifname, network).map_err(plan::bad_name)?);
+            }
+        }
+        keys.sort();
+        keys.dedup();
+        // What does not fit beside the place's own operations is read when the plan asks for it.
+        keys.truncate(limits::TXN_OPS - 3);
+        Ok(keys)
+    }
+
+    /// Nothing to free: only the tombstone is left to put, if the owner still holds nothing.
+    async fn bury(&self, lease: LeaseId, snapshot: &mut Snapshot) -> Result<Try, FreeError> {
+        let Some(birth) = self.tombstone else { return Ok(Try::Done(Freed::Nothing)) };
+        let mut builder = Builder::new(snapshot);
+        builder.absent(self.keys.own(self.owner).map_err(plan::bad_name)?);
+        plan::bury(self.keys, self.owner, birth, lease, &mut builder)?;
+        let Ok(txn) = builder.finish() else { return Ok(Try::Again) };
+        if self.kv.txn(&txn, self.until).await?.succeeded {
+            return Ok(Try::Done(Freed::Nothing));
+        }
+        Ok(Try::Again)
+    }
+
+    /// Frees without place and pages: the bits are left to be mended.
+    async fn quick(&self, lease: LeaseId, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
+        let tombstone = self.tombstone.map(|birth| (birth, lease));
+        match self.without_place(Mode::Quick, tombstone, snapshot).await {
+            Err(FreeError::Store(Failure::NoSpace(_))) => self.delete_only(snapshot).await,
+            result => result,
+        }
+    }
+
+    /// Frees with deletes alone: etcd takes them even when it is out of space.
+    async fn delete_only(&self, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
+        self.without_place(Mode::DeleteOnly, None, snapshot).await
+    }
+
+    async fn without_place(
+        &self,
+        mode: Mode<'_>,
+        tombstone: Option<(&Birth, LeaseId)>,
+        snapshot: &mut Snapshot,
+    ) -> Result<Freed, FreeError> {
+        loop {
+            // Also settles an attempt that was refused with its outcome open: what it freed is gone.
+            self.read(self.base_keys()?, snapshot).await?;
+            let record = match self.record(snapshot)? {
+                Ok(record) => record,
+                Err(freed) => return Ok(freed),
+            };
+            let planned = plan::free(self.keys, snapshot, self.owner, &record, tombstone, mode)?;
+            let txn = match planned {
+                Ok(txn) => txn,
+                Err(missing) => {
+                    self.read(missing, snapshot).await?;
+                    match plan::free(self.keys, snapshot, self.owner, &record, tombstone, mode)? {
+                        Ok(txn) => txn,
+                        Err(_) => continue,
+                    }
+                }
+            };
+            match self.kv.txn(&txn, self.until).await {
+                Ok(reply) if reply.succeeded => return Ok(Freed::Addresses(record.addresses)),
+                Ok(reply) => snapshot.absorb(&txn.otherwise, &reply),
+                // The compares hold for one record only: sending it again is safe.
+                Err(Failure::Unknown(_)) if Instant::now() < self.until => {}
+                Err(failure) => return Err(failure.into()),
+            }
+            tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+        }
+    }
+}

@@ -1,10 +1,12 @@
 //! The store: keys, transactions as values, and the etcd that carries them out.
 //!
 //! - [`keys`], [`txn`], [`snapshot`], [`plan`]: pure; what is asked, and what was found.
+//! - [`allot`]: what an ADD does next, given what it has read; pure.
 //! - [`kv`]: what a store is; [`etcd`]: the real one.
 //! - [`queue`]: a run's lease and its place among others.
 //! - [`free`]: giving back all that an owner holds.
 
+pub mod allot;
 pub mod etcd;
 pub mod free;
 pub mod keys;

@@ -1,1 +1,334 @@
-//! In preparation.
+//! A run's lease and its place in a first-in-first-out queue.
+//!
+//! The queue only keeps contenders from wasting work: what makes an allocation safe are the
+//! compares of its commit, one of which is the place. So nobody has to wait for a dead run: who
+//! has seen one head for too long evicts it, and a run that was evicted and wakes up finds that
+//! its place does not serve any more.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::etcd::{random, random_pause};
+use super::keys::{Bytes, Keys, LeaseId, Scope};
+use super::kv::{Failure, Kv, Watch};
+use super::plan::Place;
+use super::snapshot::Snapshot;
+use super::txn::{Compare, Entry, Op, QueueEnd, Reply, Txn};
+use crate::limits;
+use crate::pool::record::{Owner, PodIndex, Record};
+
+/// One queue, as one run sees it.
+pub struct Queue<'a, K> {
+    kv: &'a K,
+    keys: &'a Keys,
+    scope: &'a Scope,
+}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// The run is at the head.
+    Head,
+    /// The run's place is gone.
+    Evicted,
+    /// There is no time left to wait.
+    OutOfTime,
+}
+
+/// A place and how many stood before it when it was taken.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    /// The place.
+    pub place: Place,
+    /// Places before it; 0 at the head.
+    pub before: i64,
+}
+
+impl<'a, K: Kv> Queue<'a, K> {
+    /// The queue of `scope`.
+    pub fn new(kv: &'a K, keys: &'a Keys, scope: &'a Scope) -> Self {
+        Self { kv, keys, scope }
+    }
+
+    /// Grants a lease and takes a place on it; both requests travel together. What `reads` ask
+    /// for is read in the transaction that takes the place.
+    ///
+    /// # Errors
+    /// [`Failure`]; a place that may have been made is gone with its lease.
+    pub async fn take(
+        &self,
+        owner: &Owner,
+        reads: &[Op],
+        snapshot: &mut Snapshot,
+        until: Instant,
+    ) -> Result<Taken, Failure> {
+        loop {
+            let lease = new_lease();
+            let txn = self.place_txn(lease, owner, reads);
+            let (granted, placed) = tokio::join!(self.kv.grant(lease, until), self.kv.txn(&txn, until));
+            let placed = match (granted, placed) {
+                // The two overtook each other on the way: now that the lease is there, once more.
+                (Ok(()), Err(Failure::LeaseNotFound)) => self.kv.txn(&txn, until).await,
+                (Err(Failure::LeaseExists), _) => continue,
+                (Err(failure), Err(Failure::LeaseNotFound)) => Err(failure),
+                (_, placed) => placed,
+            };
+            match self.placed(lease, &txn, placed, snapshot, until).await {
+                Err(Failure::LeaseNotFound) if Instant::now() < until => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Takes a place on a lease that was granted before.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn take_on(
+        &self,
+        lease: LeaseId,
+        owner: &Owner,
+        reads: &[Op],
+        snapshot: &mut Snapshot,
+        until: Instant,
+    ) -> Result<Taken, Failure> {
+        let txn = self.place_txn(lease, owner, reads);
+        let placed = self.kv.txn(&txn, until).await;
+        self.placed(lease, &txn, placed, snapshot, until).await
+    }
+
+    fn place_txn(&self, lease: LeaseId, owner: &Owner, reads: &[Op]) -> Txn {
+        let key = self.keys.place(self.scope, lease);
+        let tail = self.places(None, QueueEnd::Youngest, 1);
+        // For people who look at a queue; nothing reads it.
+        let value = PodIndex::new(owner.clone()).encode();
+        let mut then = vec![tail.clone(), Op::Put(key.clone(), value, Some(lease)), Op::Get(key.clone())];
+        let mut otherwise = vec![tail, Op::Get(key.clone())];
+        then.extend_from_slice(reads);
+        otherwise.extend_from_slice(reads);
+        Txn { compares: vec![Compare::Create(key, 0)], then, otherwise }
+    }
+
+    /// Evaluates the answer; a request without one is sent again, because it takes effect once.
+    async fn placed(
+        &self,
+        lease: LeaseId,
+        txn: &Txn,
+        mut placed: Result<Reply, Failure>,
+        snapshot: &mut Snapshot,
+        until: Instant,
+    ) -> Result<Taken, Failure> {
+        while matches!(placed, Err(Failure::Unknown(_))) && Instant::now() < until {
+            tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
+            placed = self.kv.txn(txn, until).await;
+        }
+        let key = self.keys.place(self.scope, lease);
+        if let Err(failure) = &placed
+            && failure.is_open()
+        {
+            self.remove(&key).await;
+        }
+        let reply = placed?;
+        let ops = if reply.succeeded { &txn.then } else { &txn.otherwise };
+        snapshot.absorb(ops, &reply);
+        let Some(entry) = snapshot.entry(&key) else { return Err(Failure::LeaseNotFound) };
+        let place = Place { key, create_revision: entry.create_revision, lease };
+        // Read before the place was put, so that it counts the others only; in the answer to a
+        // request that was sent twice it may count this place too, which costs one look.
+        let before = reply.found.first().map_or(0, |tail| tail.count);
+        Ok(Taken { place, before })
+    }
+
+    /// Waits for the head of the queue. At the head, `reads` have been read anew.
+    ///
+    /// # Errors
+    /// [`Failure`]; the place may still stand.
+    pub async fn wait(
+        &self,
+        taken: &Taken,
+        reads: &[Op],
+        snapshot: &mut Snapshot,
+        until: Instant,
+    ) -> Result<Turn, Failure> {
+        if taken.before == 0 {
+            return Ok(Turn::Head);
+        }
+        let mut patience = Patience::default();
+        let mut watched: Option<(Bytes, K::Watch)> = None;
+        loop {
+            if Instant::now() >= until {
+                return Ok(Turn::OutOfTime);
+            }
+            let look = self.look(&taken.place, reads, snapshot, until).await?;
+            let (head, predecessor) = match look {
+                Look::Gone => return Ok(Turn::Evicted),
+                Look::Head => return Ok(Turn::Head),
+                Look::Behind { head, predecessor } => (head, predecessor),
+            };
+            let before = if head.key == predecessor.key { 1 } else { taken.before };
+            let evict_at = patience.see(&head, before);
+            if Instant::now() >= evict_at {
+                self.evict(&taken.place, &head, until).await?;
+                patience.has_evicted();
+                continue;
+            }
+            match watched.take().filter(|(key, _)| *key == predecessor.key) {
+                // A watch from now shows nothing of before: look once more, then wait.
+                None => {
+                    watched = Some((predecessor.key.clone(), self.kv.watch(&predecessor.key, until).await?))
+                }
+                Some((key, mut watch)) => {
+                    tokio::select! {
+                        () = watch.changed() => {}
+                        () = sleep_until(evict_at.min(until)) => watched = Some((key, watch)),
+                    }
+                }
+            }
+        }
+    }
+
+    async fn look(
+        &self,
+        place: &Place,
+        reads: &[Op],
+        snapshot: &mut Snapshot,
+        until: Instant,
+    ) -> Result<Look, Failure> {
+        let mut ops = vec![
+            self.places(None, QueueEnd::Oldest, 1),
+            self.places(Some(place.create_revision), QueueEnd::Youngest, 1),
+            Op::Get(place.key.clone()),
+        ];
+        ops.extend_from_slice(reads);
+        let txn = Txn::read(ops);
+        let reply = self.kv.txn(&txn, until).await?;
+        snapshot.absorb(&txn.then, &reply);
+        if !stands(snapshot, place) {
+            return Ok(Look::Gone);
+        }
+        match (reply.found[0].one(), reply.found[1].one()) {
+            (Some(head), Some(predecessor)) => {
+                Ok(Look::Behind { head: head.clone(), predecessor: predecessor.clone() })
+            }
+            _ => Ok(Look::Head),
+        }
+    }
+
+    /// Removes the oldest places before `place`, if `head` is still the first of them.
+    async fn evict(&self, place: &Place, head: &Entry, until: Instant) -> Result<(), Failure> {
+        let oldest = self.places(Some(place.create_revision), QueueEnd::Oldest, limits::EVICT_PLACES);
+        let reply = self.kv.txn(&Txn::read(vec![oldest]), until).await?;
+        let stale = reply.found.first().map(|found| found.entries.as_slice()).unwrap_or_default();
+        let txn = Txn {
+            compares: vec![Compare::Create(head.key.clone(), head.create_revision)],
+            then: stale.iter().map(|entry| Op::Delete(entry.key.clone())).collect(),
+            otherwise: Vec::new(),
+        };
+        tracing::info!(queue = %self.scope, places = stale.len(), "evicting runs that do not move");
+        match self.kv.txn(&txn, until).await {
+            // Whether it was applied shows at the next look.
+            Ok(_) | Err(Failure::Unknown(_)) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Removes a place and reads one key, in one transaction that only deletes, repeated until it
+    /// is acknowledged: from then on no late copy of a commit from that place can succeed.
+    ///
+    /// # Errors
+    /// [`Failure`] if `until` came first: then nothing is settled.
+    pub async fn settle(&self, place: &Place, key: &[u8], until: Instant) -> Result<Option<Entry>, Failure> {
+        let txn = Txn {
+            compares: Vec::new(),
+            then: vec![Op::Delete(place.key.clone()), Op::Get(key.to_vec())],
+            otherwise: Vec::new(),
+        };
+        loop {
+            match self.kv.txn(&txn, until).await {
+                Ok(reply) => return Ok(reply.found.get(1).and_then(|found| found.one().cloned())),
+                Err(failure) if !failure.is_open() || Instant::now() >= until => return Err(failure),
+                Err(_) => tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await,
+            }
+        }
+    }
+
+    /// Gives a place up, in at most [`limits::LEAVE`]; if it does not succeed the lease's end will.
+    pub async fn leave(&self, place: &Place) {
+        self.remove(&place.key).await;
+    }
+
+    async fn remove(&self, key: &[u8]) {
+        let txn = Txn { then: vec![Op::Delete(key.to_vec())], ..Txn::default() };
+        let until = Instant::now() + limits::LEAVE;
+        if !matches!(timeout(limits::LEAVE, self.kv.txn(&txn, until)).await, Ok(Ok(_))) {
+            tracing::info!(queue = %self.scope, "the place in the queue stays until its lease ends");
+        }
+    }
+
+    fn places(&self, before: Option<i64>, end: QueueEnd, limit: i64) -> Op {
+        Op::Places { queue: self.keys.queue(self.scope), before, end, limit }
+    }
+}
+
+/// What a look at the queue showed.
+enum Look {
+    Gone,
+    Head,
+    Behind { head: Entry, predecessor: Entry },
+}
+
+/// Whether a place still stands, as last read.
+#[must_use]
+pub fn stands(snapshot: &Snapshot, place: &Place) -> bool {
+    snapshot.entry(&place.key).is_some_and(|entry| entry.create_revision == place.create_revision)
+}
+
+/// A new random lease id; positive, as etcd wants it.
+#[must_use]
+pub fn new_lease() -> LeaseId {
+    LeaseId(((random() >> 1) as i64).max(1))
+}
+
+/// How long one head has been looked at, counted only while etcd answers.
+#[derive(Debug, Default)]
+struct Patience {
+    seen: Option<Seen>,
+    has_evicted: bool,
+}
+
+#[derive(Debug)]
+struct Seen {
+    create_revision: i64,
+    since: Instant,
+    last: Instant,
+}
+
+impl Patience {
+    /// Notes a head seen right now; returns when it may be evicted by one with `before` places
+    /// before its own.
+    fn see(&mut self, head: &Entry, before: i64) -> Instant {
+        let now = Instant::now();
+        let wait = self.wait(before);
+        let seen =
+            self.seen.get_or_insert(Seen { create_revision: head.create_revision, since: now, last: now });
+        // A gap longer than any wait between two looks: etcd did not answer in between.
+        let silent = now.duration_since(seen.last) > wait + limits::EVICT_SLOW_LOOK;
+        if seen.create_revision != head.create_revision || silent {
+            *seen = Seen { create_revision: head.create_revision, since: now, last: now };
+        }
+        seen.last = now;
+        seen.since + wait
+    }
+
+    fn wait(&self, before: i64) -> Duration {
+        let after = if self.has_evicted { limits::EVICT_AFTER_ONE } else { limits::EVICT_AFTER };
+        let places = u32::try_from(before).unwrap_or(u32::MAX);
+        (after + limits::EVICT_PER_PLACE.saturating_mul(places)).min(limits::EVICT_AT_MOST)
+    }
+
+    fn has_evicted(&mut self) {
+        self.has_evicted = true;
+        self.seen = None;
+    }
+}

@@ -1,1 +1,76 @@
-//! In preparation.
+//! What a run has read so far: keys with their revisions, or that they do not exist. Pure.
+
+use std::collections::BTreeMap;
+
+use super::keys::Bytes;
+use super::txn::{Entry, Found, Op, Reply};
+use crate::pool::record::{Record, Undecodable};
+
+/// A stored value that stops a run: it cannot be decoded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {why}")]
+pub struct BadRecord {
+    /// The key.
+    pub key: String,
+    /// What is wrong with its value.
+    pub why: Undecodable,
+}
+
+/// The newest known state of every key that was read.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    known: BTreeMap<Bytes, Option<Entry>>,
+    /// The store's revision at the newest answer.
+    pub revision: i64,
+}
+
+impl Snapshot {
+    /// Takes over the answers to `ops`, the branch of a transaction that was carried out.
+    pub fn absorb(&mut self, ops: &[Op], reply: &Reply) {
+        self.revision = reply.revision;
+        for (op, found) in ops.iter().zip(&reply.found) {
+            if let Op::Get(key) = op {
+                self.learn(key, found);
+            }
+        }
+    }
+
+    fn learn(&mut self, key: &[u8], found: &Found) {
+        self.known.insert(key.to_vec(), found.one().cloned());
+    }
+
+    /// Whether the key was read.
+    #[must_use]
+    pub fn knows(&self, key: &[u8]) -> bool {
+        self.known.contains_key(key)
+    }
+
+    /// The key as it was read; none if it does not exist or was not read.
+    #[must_use]
+    pub fn entry(&self, key: &[u8]) -> Option<&Entry> {
+        self.known.get(key).and_then(Option::as_ref)
+    }
+
+    /// All existing keys from `first` to `last`, inclusive, that were read.
+    pub fn existing<'a>(&'a self, first: &[u8], last: &[u8]) -> impl Iterator<Item = &'a Entry> {
+        self.known.range(first.to_vec()..=last.to_vec()).filter_map(|(_, entry)| entry.as_ref())
+    }
+
+    /// The mod revision to compare with: 0 for a key that does not exist.
+    #[must_use]
+    pub fn mod_revision(&self, key: &[u8]) -> i64 {
+        self.entry(key).map_or(0, |entry| entry.mod_revision)
+    }
+
+    /// The record under a key; none if it does not exist.
+    ///
+    /// # Errors
+    /// [`BadRecord`] if there is something that does not decode.
+    pub fn record<R: Record>(&self, key: &[u8]) -> Result<Option<R>, BadRecord> {
+        let decode = |entry: &Entry| {
+            R::decode(&entry.value)
+                .map_err(|why| BadRecord { key: String::from_utf8_lossy(key).into_owned(), why })
+        };
+        self.entry(key).map(decode).transpose()
+    }
+}

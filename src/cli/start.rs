@@ -1,0 +1,55 @@
+//! From the command line and the host file to a command that runs.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use super::{Cli, Terminal, about, ask, run};
+use crate::cni::version::SUPPORTED;
+use crate::cni::{Error, Version};
+use crate::config::Settings;
+use crate::config::etcd::StoreKeys;
+use crate::limits;
+use crate::local::setup;
+use crate::store::etcd::Etcd;
+use crate::store::keys::Keys;
+
+/// `metes` as a person starts it: without arguments it says what it is, as other plugins do.
+#[must_use]
+pub fn main() -> ExitCode {
+    let mut err = io::stderr().lock();
+    if std::env::args_os().len() < 2 {
+        let versions = SUPPORTED.map(Version::as_str);
+        // Where stderr is closed nobody listens.
+        let _ = writeln!(err, "{}", about(&versions));
+        return ExitCode::SUCCESS;
+    }
+    drop(err);
+    match start(Cli::parse()) {
+        Ok(code) => code,
+        Err(e) => {
+            let _ = writeln!(io::stderr().lock(), "metes: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(cli: Cli) -> Result<ExitCode, Error> {
+    let named = cli.config.as_ref().map(|path| path.to_string_lossy());
+    let settings = match setup::host_file(named.as_deref(), None)? {
+        Some(host) => Settings::from_host(host)?,
+        None => Settings::from_network(&StoreKeys::default())?,
+    };
+    setup::start_log(None, None);
+    let kv = Etcd::new(setup::access(&settings, limits::UNREACHABLE)?);
+    let keys = Keys::new(&settings.prefix);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Error::io(format!("this process cannot wait for the network: {e}")))?;
+    Ok(runtime.block_on(async {
+        let (mut out, mut err) = (io::stdout().lock(), io::stderr());
+        let mut confirm = |question: &str| ask(question, &mut io::stdin().lock(), &mut io::stderr());
+        let mut terminal = Terminal { out: &mut out, err: &mut err, ask: &mut confirm };
+        run(cli.command, &kv, &keys, &mut terminal).await
+    }))
+}

@@ -1,0 +1,296 @@
+//! ADD: an address for one interface of one container.
+
+use tokio::time::Instant;
+
+use super::{Run, errors, mend};
+use crate::cni::error::{Code, Error};
+use crate::limits;
+use crate::local::spool::Spooled;
+use crate::pool::record::{Held, Meta, OwnerRecord, Record};
+use crate::store::allot::{Ask, Decision, Refused, decide};
+use crate::store::etcd::random_pause;
+use crate::store::keys::Bytes;
+use crate::store::kv::{Failure, Kv};
+use crate::store::queue::{Queue, Taken, Turn, stands};
+use crate::store::snapshot::Snapshot;
+use crate::store::txn::{Compare, List, Op, Reply, Txn};
+
+/// The oldest etcd that metes works with.
+const OLDEST_ETCD: (u32, u32) = (3, 5);
+
+/// Allots what `ask` asks for and returns the addresses in result order.
+///
+/// # Errors
+/// A CNI error; then the owner holds nothing that it did not hold before, or a spooled DEL will
+/// see to that.
+pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Vec<Held>, Error> {
+    for spooled in run.spool.of(&ask.owner) {
+        run.carry_out(&spooled, run.deadline).await?;
+    }
+    let mut add = Add::new(run, ask)?;
+    loop {
+        run.must_go_on()?;
+        match add.attempt().await? {
+            Attempt::Held(addresses) => return Ok(addresses),
+            Attempt::Again => tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await,
+            Attempt::Full(set) => add.look_for_lone_bits(set).await?,
+        }
+    }
+}
+
+/// What one attempt came to.
+enum Attempt {
+    Held(Vec<Held>),
+    /// Lost, for now: from a new place.
+    Again,
+    Full(usize),
+}
+
+/// One ADD and what its attempts have taught it.
+struct Add<'a, K> {
+    run: &'a Run<'a, K>,
+    ask: &'a Ask,
+    own: Bytes,
+    first_reads: Vec<Op>,
+    /// Evicted once: the place fences, and waiting again would only be longer.
+    jumps_queue: bool,
+    /// A tombstone of this owner was seen, so nothing is taken over.
+    deleted_before: bool,
+    /// The prefix was found without allocations by this run.
+    is_first: bool,
+    /// The one search for lone bits was made.
+    has_mended: bool,
+    /// What this node had seen of the store before the first request.
+    mark: Option<crate::local::mark::Mark>,
+}
+
+impl<'a, K: Kv> Add<'a, K> {
+    fn new(run: &'a Run<'a, K>, ask: &'a Ask) -> Result<Self, Error> {
+        let own = run.keys.own(&ask.owner).map_err(|e| Error::new(Code::Environment, e.to_string()))?;
+        let mut first_reads: Vec<Op> = ask.first_reads(run.keys)?.into_iter().map(Op::Get).collect();
+        // What does not fit beside the place's own operations is read when it is needed.
+        first_reads.truncate(limits::TXN_OPS - 3);
+        Ok(Self {
+            run,
+            ask,
+            own,
+            first_reads,
+            jumps_queue: false,
+            deleted_before: false,
+            is_first: false,
+            has_mended: false,
+            mark: run.read_mark(),
+        })
+    }
+
+    /// One attempt: takes a place, waits for its turn, and commits. Every way out removes the place.
+    async fn attempt(&mut self) -> Result<Attempt, Error> {
+        let scope = self.ask.scope();
+        let queue = Queue::new(self.run.kv, self.run.keys, &scope);
+        let mut snapshot = Snapshot::default();
+        let taken = queue.take(&self.ask.owner, &self.first_reads, &mut snapshot, self.run.deadline).await?;
+        let attempt = self.in_queue(&queue, &taken, &mut snapshot).await;
+        if !matches!(attempt, Ok(Attempt::Held(_))) {
+            queue.leave(&taken.place).await;
+        }
+        attempt
+    }
+
+    async fn in_queue(
+        &mut self,
+        queue: &Queue<'_, K>,
+        taken: &Taken,
+        snapshot: &mut Snapshot,
+    ) -> Result<Attempt, Error> {
+        self.check_mark(snapshot).await?;
+        let turn = match self.jumps_queue {
+            true => Turn::Head,
+            false => queue.wait(taken, &self.first_reads, snapshot, self.run.deadline).await?,
+        };
+        match turn {
+            Turn::Head => self.at_head(queue, taken, snapshot).await,
+            Turn::Evicted => {
+                self.jumps_queue = true;
+                Ok(Attempt::Again)
+            }
+            Turn::OutOfTime => self.run.must_go_on().map(|()| Attempt::Again),
+        }
+    }
+
+    /// Decides, reads what the decision lacks, and commits; until done, lost, or too long at it.
+    async fn at_head(
+        &mut self,
+        queue: &Queue<'_, K>,
+        taken: &Taken,
+        snapshot: &mut Snapshot,
+    ) -> Result<Attempt, Error> {
+        let leave_at = Instant::now() + limits::HEAD_WORK;
+        while Instant::now() < leave_at {
+            self.note_tombstone(snapshot);
+            self.prepare_first(snapshot).await?;
+            let decision = decide(self.ask, self.run.keys, snapshot, &taken.place, self.deleted_before);
+            let (txn, held) = match decision {
+                Decision::Read(keys) => {
+                    self.run.read(&keys, snapshot).await?;
+                    continue;
+                }
+                Decision::Full { set } => return Ok(Attempt::Full(set)),
+                Decision::Refuse(why) => return Err(why.into()),
+                Decision::FreeFirst(txn) => (txn, None),
+                Decision::Commit { txn, held } => (txn, Some(held)),
+            };
+            self.run.must_go_on()?;
+            match self.run.kv.txn(&txn, self.run.deadline).await {
+                Ok(reply) if reply.succeeded => return Ok(self.committed(held, snapshot, &reply)),
+                Ok(reply) => snapshot.absorb(&txn.otherwise, &reply),
+                Err(failure) if failure.is_open() => return self.settle(queue, taken, failure).await,
+                Err(failure) => return Err(failure.into()),
+            }
+            if !stands(snapshot, &taken.place) {
+                self.jumps_queue = true;
+                return Ok(Attempt::Again);
+            }
+            self.is_first = false;
+            tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+        }
+        Ok(Attempt::Again)
+    }
+
+    fn committed(&self, held: Option<Vec<Held>>, snapshot: &Snapshot, reply: &Reply) -> Attempt {
+        let meta = snapshot.record::<Meta>(&self.run.keys.meta()).ok().flatten();
+        self.run.raise_mark(meta.map_or(1, |meta| meta.epoch), reply.revision);
+        held.map_or(Attempt::Again, Attempt::Held)
+    }
+
+    /// Nobody knows whether the commit was applied: find out, so that no late copy can be.
+    async fn settle(&self, queue: &Queue<'_, K>, taken: &Taken, why: Failure) -> Result<Attempt, Error> {
+        tracing::info!(%why, "settling a commit with an open outcome");
+        let until = self.run.deadline;
+        let found = match queue.settle(&taken.place, &self.own, until).await {
+            Ok(found) => found,
+            Err(failure) => return Err(self.spool_own(&failure)),
+        };
+        let record = found.map(|entry| OwnerRecord::decode(&entry.value));
+        match record {
+            Some(Ok(record)) if record.birth.as_ref() == Some(&self.run.birth) => {
+                Ok(Attempt::Held(record.addresses))
+            }
+            // Not applied, and etcd says that it would not be.
+            _ if matches!(why, Failure::NoSpace(_)) => Err(why.into()),
+            _ => Ok(Attempt::Again),
+        }
+    }
+
+    /// Cannot settle in time: whatever the commit left behind is freed later.
+    fn spool_own(&self, failure: &Failure) -> Error {
+        let spooled = Spooled { owner: self.ask.owner.clone(), birth: self.run.birth.clone() };
+        let error = Error::new(
+            Code::TryAgain,
+            format!("it is not known whether the address was reserved: {failure}"),
+        );
+        match self.run.spool.keep(&spooled) {
+            Ok(()) => error.with_details("a spooled DEL frees it; the request may be repeated"),
+            Err(e) => {
+                error.with_details(format!("and a DEL cannot be spooled ({e}); run DEL for this container"))
+            }
+        }
+    }
+
+    fn note_tombstone(&mut self, snapshot: &Snapshot) {
+        let dead = self.run.keys.dead(&self.ask.owner);
+        self.deleted_before |= dead.is_ok_and(|key| snapshot.entry(&key).is_some());
+    }
+
+    /// A prefix without meta is a new one, or one that has lost it; only a new one is written to.
+    async fn prepare_first(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        let meta = self.run.keys.meta();
+        if self.is_first || !snapshot.knows(&meta) || snapshot.entry(&meta).is_some() {
+            return Ok(());
+        }
+        let one = |prefix: Bytes| Op::List(List { keys_only: true, ..List::prefix(&prefix, 1) });
+        let mut ops = vec![Op::Get(meta)];
+        ops.extend(self.run.keys.allocations().into_iter().map(one));
+        let reply = self.run.kv.txn(&Txn::read(ops), self.run.deadline).await?;
+        let has_meta = reply.found[0].one().is_some();
+        if !has_meta && reply.found[1..].iter().any(|found| found.count > 0) {
+            let text = format!(
+                "{}meta is missing while allocations exist",
+                String::from_utf8_lossy(&self.run.keys.root())
+            );
+            return Err(Refused::Contradiction(text).into());
+        }
+        if !has_meta {
+            self.check_version().await?;
+        }
+        self.is_first = true;
+        Ok(())
+    }
+
+    async fn check_version(&self) -> Result<(), Error> {
+        let about = self.run.kv.about(self.run.deadline).await?;
+        too_old(&about.version).map_or(Ok(()), |text| Err(Error::new(Code::Refused, text)))
+    }
+
+    /// A store that answers with a lower revision than this node has seen has forgotten something.
+    async fn check_mark(&self, snapshot: &Snapshot) -> Result<(), Error> {
+        let Some(mark) = &self.mark else { return Ok(()) };
+        let meta_key = self.run.keys.meta();
+        let Ok(meta) = snapshot.record::<Meta>(&meta_key) else { return Ok(()) };
+        let same_epoch = meta.as_ref().is_none_or(|meta| meta.epoch == mark.epoch);
+        if !same_epoch || snapshot.revision >= mark.revision {
+            return Ok(());
+        }
+        if meta.as_ref().is_none_or(|meta| meta.suspect.is_none()) {
+            let mut suspect = meta.unwrap_or_else(Meta::first);
+            suspect.epoch = mark.epoch;
+            suspect.suspect = Some(mark.epoch);
+            let txn = Txn {
+                compares: vec![Compare::Mod(meta_key.clone(), snapshot.mod_revision(&meta_key))],
+                then: vec![Op::Put(meta_key, suspect.encode(), None)],
+                otherwise: Vec::new(),
+            };
+            self.run.kv.txn(&txn, self.run.deadline).await?;
+        }
+        Err(errors::suspect(mark.epoch))
+    }
+
+    /// Before answering that nothing is free: bits without reservations are mended, once, and the
+    /// ADD goes on if that found something.
+    async fn look_for_lone_bits(&mut self, set: usize) -> Result<(), Error> {
+        if !self.has_mended {
+            self.has_mended = true;
+            if mend::mend_some(self.run, &self.ask.sets[set]).await? > 0 {
+                return Ok(());
+            }
+        }
+        Err(full(self.ask, set))
+    }
+}
+
+fn full(ask: &Ask, set: usize) -> Error {
+    let ranges = ask.sets[set].ranges();
+    let names: Vec<String> = ranges
+        .iter()
+        .map(|range| format!("{} ({} to {})", range.subnet(), range.first(), range.last()))
+        .collect();
+    let size = ask.sets[set].size();
+    let network = ranges[0].network();
+    Error::new(
+        Code::NoFreeAddress,
+        format!("no free address in network {network}, range {}: size {size}, held {size}", names.join(", ")),
+    )
+    .with_details(
+        "`metes usage` and `metes list` show who holds them; a larger range, or fewer excludes, makes room",
+    )
+}
+
+/// Why an etcd of this version cannot be used; none if it can. A version that is not understood
+/// is taken for a new one.
+#[must_use]
+pub fn too_old(version: &str) -> Option<String> {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+    let (Some(Some(major)), Some(Some(minor))) = (parts.next(), parts.next()) else { return None };
+    ((major, minor) < OLDEST_ETCD).then(|| {
+        format!("etcd {version} is too old: metes needs {}.{} or newer", OLDEST_ETCD.0, OLDEST_ETCD.1)
+    })
+}

@@ -1,0 +1,72 @@
+//! CHECK: whether an interface still holds what ADD gave it.
+
+use std::net::IpAddr;
+
+use super::Run;
+use crate::cni::error::{Code, Error};
+use crate::pool::record::{Owner, OwnerRecord, Reservation};
+use crate::pool::{Addr, RangeSet};
+use crate::store::keys::Bytes;
+use crate::store::kv::Kv;
+use crate::store::snapshot::Snapshot;
+
+/// Succeeds if the owner's record and all its reservations exist and name it, and if every
+/// address of the previous result that lies in a range of the configuration is among them.
+///
+/// # Errors
+/// Code 102 if a record contradicts another, 7 if an address is not this owner's, and those of
+/// the store.
+pub async fn check<K: Kv>(
+    run: &Run<'_, K>,
+    owner: &Owner,
+    sets: &[RangeSet],
+    previous: &[IpAddr],
+) -> Result<(), Error> {
+    let own = run.keys.own(owner).map_err(|e| Error::new(Code::Environment, e.to_string()))?;
+    let mut snapshot = Snapshot::default();
+    run.read(std::slice::from_ref(&own), &mut snapshot).await?;
+    let Some(record) = snapshot.record::<OwnerRecord>(&own)? else {
+        let text = format!("interface {} of container {} holds no address", owner.ifname, owner.container_id);
+        return Err(Error::new(Code::StoredState, text).with_details(
+            "ADD was never answered, or the address was freed since; the pod must be restarted",
+        ));
+    };
+    check_reservations(run, owner, &record, &mut snapshot).await?;
+    let is_held = |ip: &IpAddr| record.addresses.iter().any(|held| held.address == *ip);
+    let in_ranges = |ip: &IpAddr| sets.iter().any(|set| set.covers(Addr::from(*ip)).is_some());
+    match previous.iter().find(|ip| in_ranges(ip) && !is_held(ip)) {
+        None => Ok(()),
+        Some(ip) => {
+            let text = format!(
+                "{ip} is in the previous result, but interface {} of container {} does not hold it",
+                owner.ifname, owner.container_id
+            );
+            Err(Error::new(Code::StoredState, text).with_details("`metes show` tells who holds it"))
+        }
+    }
+}
+
+async fn check_reservations<K: Kv>(
+    run: &Run<'_, K>,
+    owner: &Owner,
+    record: &OwnerRecord,
+    snapshot: &mut Snapshot,
+) -> Result<(), Error> {
+    let key_of = |held: &crate::pool::record::Held| {
+        held.network.as_ref().map(|network| (run.keys.ip(network, Addr::from(held.address)), held.address))
+    };
+    let expected: Vec<(Bytes, IpAddr)> = record.addresses.iter().filter_map(key_of).collect();
+    let keys: Vec<Bytes> = expected.iter().map(|(key, _)| key.clone()).collect();
+    run.read(&keys, snapshot).await?;
+    for (key, address) in expected {
+        let holder = snapshot.record::<Reservation>(&key)?.map(|reservation| reservation.owner);
+        if holder.as_ref() == Some(owner) {
+            continue;
+        }
+        let by = holder
+            .map_or_else(|| "nobody".to_owned(), |o| format!("container {} on {}", o.container_id, o.node));
+        let text = format!("{address} of container {} is reserved by {by}", owner.container_id);
+        return Err(Error::new(Code::StoredState, text).with_details("run `metes check`"));
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! DEL: gives back all that one interface of one container holds. It succeeds when there is
+//! nothing to give back, and when etcd cannot be reached: then the spool remembers.
+
+use super::Run;
+use crate::cni::error::{Code, Error};
+use crate::local::spool::Spooled;
+use crate::pool::record::Owner;
+use crate::store::free::{Free, FreeError, Freed, Which};
+use crate::store::kv::{Failure, Kv};
+
+/// Frees what `owner` holds, if a run older than this one reserved it.
+///
+/// # Errors
+/// A CNI error if it is neither freed nor spooled.
+pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<(), Error> {
+    let free = Free {
+        kv: run.kv,
+        keys: run.keys,
+        owner,
+        which: Which::OlderThan(&run.birth),
+        tombstone: Some(&run.birth),
+        until: run.deadline,
+    };
+    match free.run().await {
+        Ok(freed) => {
+            if freed == Freed::Younger {
+                tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");
+            }
+            forget_spooled(run, owner);
+            Ok(())
+        }
+        Err(FreeError::Store(failure)) if can_wait(&failure) => spool(run, owner, &failure),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Whether the failure passes by itself, so that the free is only put off.
+fn can_wait(failure: &Failure) -> bool {
+    match failure {
+        Failure::Unreachable(_)
+        | Failure::Unknown(_)
+        | Failure::LeaseNotFound
+        | Failure::LeaseExists
+        | Failure::Compacted
+        | Failure::NoSpace(_) => true,
+        Failure::Denied(_) | Failure::Refused(_) => false,
+    }
+}
+
+/// What was spooled for this owner before is done with this DEL.
+fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
+    for spooled in run.spool.of(owner) {
+        if spooled.birth == run.birth || run.birth.is_after(Some(&spooled.birth)) {
+            run.spool.forget(&spooled);
+        }
+    }
+}
+
+fn spool<K: Kv>(run: &Run<'_, K>, owner: &Owner, failure: &Failure) -> Result<(), Error> {
+    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone() };
+    match run.spool.keep(&spooled) {
+        Ok(()) => {
+            tracing::warn!(container = %owner.container_id, ifname = %owner.ifname, why = %failure, "DEL is spooled");
+            Ok(())
+        }
+        Err(e) => {
+            Err(Error::new(Code::TryAgain, format!("DEL can neither be done ({failure}) nor spooled ({e})"))
+                .with_details(
+                    "check that etcd is reachable and that the spool folder can be written; repeat the DEL",
+                ))
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! From what went wrong to what the runtime hears: one exhaustive match for each layer.
+
+use std::fmt::Write;
+
+use crate::cni::error::{Code, Error};
+use crate::pool::choose::Refusal;
+use crate::pool::range::Standing;
+use crate::pool::record::{Held, VERSION};
+use crate::store::allot::Refused;
+use crate::store::free::FreeError;
+use crate::store::kv::Failure;
+use crate::store::snapshot::BadRecord;
+
+/// What an operator does about a state that contradicts itself.
+const LOOK_AT_STORE: &str = "run `metes check` and look at what it reports; nothing was changed";
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let text = failure.to_string();
+        match failure {
+            Failure::Unreachable(_) => Error::new(Code::TryAgain, text)
+                .with_details("check that etcd runs and that this node reaches its endpoints"),
+            Failure::Unknown(_) | Failure::LeaseNotFound | Failure::LeaseExists | Failure::Compacted => {
+                Error::new(Code::TryAgain, text)
+                    .with_details("etcd is slow or without a leader; the request may be repeated")
+            }
+            Failure::NoSpace(_) => Error::new(Code::Refused, text)
+                .with_details("compact and defragment etcd, then clear its alarm; DEL and GC work meanwhile"),
+            Failure::Denied(_) => Error::new(Code::PermissionDenied, text)
+                .with_details("the user of this node's certificate needs read and write on the whole prefix"),
+            Failure::Refused(_) => Error::new(Code::Refused, text).with_details(
+                "etcd's --max-txn-ops must be at least 128 and --max-request-bytes 1.5 MiB, their defaults",
+            ),
+        }
+    }
+}
+
+impl From<BadRecord> for Error {
+    fn from(bad: BadRecord) -> Self {
+        Error::new(Code::StoredState, format!("stored state cannot be decoded: {bad}"))
+            .with_details(LOOK_AT_STORE)
+    }
+}
+
+impl From<FreeError> for Error {
+    fn from(e: FreeError) -> Self {
+        match e {
+            FreeError::Store(failure) => failure.into(),
+            FreeError::Bad(bad) => bad.into(),
+        }
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Deleted => Error::new(Code::TryAgain, "a DEL of this container came after this ADD began")
+                .with_details("an ADD that is still wanted may be repeated"),
+            Refused::Outlived(owner) => Error::new(
+                Code::TryAgain,
+                format!("a younger sandbox of this pod, {}, holds its addresses", owner.container_id),
+            )
+            .with_details("the sandbox that asked has been replaced"),
+            Refused::Unfit(held) => Error::new(
+                Code::InvalidConfig,
+                format!("this container's interface holds {} and the configuration asks for something else", list(&held)),
+            )
+            .with_details("DEL first, or repeat the ADD with the configuration that it was made with"),
+            Refused::Address(address, network, why) => Error::new(
+                Code::AddressNotAvailable,
+                format!("the requested address {address} in network {network} {}", because(why)),
+            )
+            .with_details("ask for another address, or for none; `metes show` tells who holds one"),
+            Refused::Suspect(epoch) => suspect(epoch),
+            Refused::Hold(why) => Error::new(Code::TryAgain, format!("new addresses are on hold: {why}"))
+                .with_details("a migration is under way; ADD works again when it has finished"),
+            Refused::Newer(version) => Error::new(
+                Code::StoredState,
+                format!("the store is written by version {version} of the records, and this metes writes version {VERSION}"),
+            )
+            .with_details("install the newer metes on this node"),
+            Refused::Bad(bad) => bad.into(),
+            Refused::Contradiction(text) => {
+                Error::new(Code::StoredState, format!("stored state contradicts itself: {text}")).with_details(LOOK_AT_STORE)
+            }
+        }
+    }
+}
+
+/// The store has gone back in time, or was emptied.
+#[must_use]
+pub fn suspect(epoch: u64) -> Error {
+    Error::new(
+        Code::StoredState,
+        format!("etcd went back in time in epoch {epoch}: it may have forgotten addresses that are in use"),
+    )
+    .with_details(
+        "if it was restored or replaced, run `metes-reconciler adopt` (or, outside Kubernetes and with no container left from before, `metes check --accept-store`)",
+    )
+}
+
+fn because(why: Refusal) -> &'static str {
+    match why {
+        Refusal::Taken => "is taken",
+        Refusal::Standing(Standing::Gateway) => "is the gateway",
+        Refusal::Standing(Standing::Excluded) => "is excluded",
+        Refusal::Standing(Standing::OutsideBounds) => "is outside the start and end of its range",
+        Refusal::Standing(Standing::NetworkAddress) => "is the network address",
+        Refusal::Standing(Standing::Broadcast) => "is the broadcast address",
+        Refusal::Standing(Standing::OutsideSubnet) => "is outside every range",
+        Refusal::Standing(Standing::Assignable) => "cannot be had",
+    }
+}
+
+fn list(held: &[Held]) -> String {
+    let mut text = String::new();
+    for (i, held) in held.iter().enumerate() {
+        let _ = write!(text, "{}{}", if i == 0 { "" } else { ", " }, held.address);
+    }
+    if text.is_empty() { "no address".to_owned() } else { text }
+}

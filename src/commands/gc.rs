@@ -1,0 +1,120 @@
+//! GC: frees what this node holds for a network and no valid attachment names.
+
+use std::collections::HashSet;
+
+use super::Run;
+use crate::cni::previous::Attachment;
+use crate::cni::{Code, Error};
+use crate::limits;
+use crate::pool::record::{Birth, Meta, Owner, OwnerRecord, Record};
+use crate::store::free::{Free, Which};
+use crate::store::keys::{Key, prefix_end};
+use crate::store::kv::Kv;
+use crate::store::snapshot::Snapshot;
+use crate::store::txn::{Entry, List, Op, Txn};
+
+/// Frees the owners of this node whose record names `cni_network`, that are not in `valid`, and
+/// that are of another boot or more than `grace_s` seconds older than this run.
+///
+/// # Errors
+/// A CNI error; what was freed until then stays freed, and GC may be repeated.
+pub async fn gc<K: Kv>(
+    run: &Run<'_, K>,
+    cni_network: &str,
+    valid: &HashSet<Attachment>,
+    grace_s: u64,
+) -> Result<(), Error> {
+    if is_suspect(run).await? {
+        tracing::warn!("the store is suspect: nothing is freed");
+        return Ok(());
+    }
+    let prefix = run.keys.owners_of(run.node).map_err(|e| Error::new(Code::InvalidConfig, e.to_string()))?;
+    let (mut start, end) = (prefix.clone(), prefix_end(&prefix));
+    loop {
+        let list = List {
+            start: start.clone(),
+            end: end.clone(),
+            limit: limits::LIST_KEYS,
+            revision: 0,
+            keys_only: false,
+        };
+        let reply = run.kv.txn(&Txn::read(vec![Op::List(list)]), run.deadline).await?;
+        let entries = reply.found.into_iter().next().map(|found| found.entries).unwrap_or_default();
+        for entry in &entries {
+            if let Some(owner) = stale(run, entry, cni_network, valid, grace_s) {
+                free(run, &owner).await?;
+            }
+        }
+        match entries.last() {
+            Some(last) if entries.len() as i64 == limits::LIST_KEYS => {
+                start = last.key.clone();
+                start.push(0);
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+async fn is_suspect<K: Kv>(run: &Run<'_, K>) -> Result<bool, Error> {
+    let meta = run.keys.meta();
+    let mut snapshot = Snapshot::default();
+    run.read(std::slice::from_ref(&meta), &mut snapshot).await?;
+    Ok(snapshot.record::<Meta>(&meta)?.is_some_and(|meta| meta.suspect.is_some()))
+}
+
+/// The owner of a record that GC frees. What does not decode stays.
+fn stale<K: Kv>(
+    run: &Run<'_, K>,
+    entry: &Entry,
+    cni_network: &str,
+    valid: &HashSet<Attachment>,
+    grace_s: u64,
+) -> Option<Owner> {
+    let Ok(Key::Own(owner)) = run.keys.parse(&entry.key) else { return None };
+    let record = OwnerRecord::decode(&entry.value).ok()?;
+    let named = Attachment { container_id: owner.container_id.clone(), ifname: owner.ifname.clone() };
+    let is_stale = record.labels.cni_network == cni_network
+        && !valid.contains(&named)
+        && record.birth.is_some_and(|birth| is_past_grace(&birth, &run.birth, grace_s));
+    is_stale.then_some(owner)
+}
+
+/// Whether a run born at `birth` is of another boot than `now`, or more than `grace_s` older.
+fn is_past_grace(birth: &Birth, now: &Birth, grace_s: u64) -> bool {
+    birth.boot != now.boot || birth.ns.saturating_add(grace_s.saturating_mul(1_000_000_000)) < now.ns
+}
+
+async fn free<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<(), Error> {
+    run.must_go_on()?;
+    let free = Free {
+        kv: run.kv,
+        keys: run.keys,
+        owner,
+        which: Which::OlderThan(&run.birth),
+        // The DEL that should have come never did: no ADD of this owner is on its way.
+        tombstone: None,
+        until: run.deadline,
+    };
+    let freed = free.run().await?;
+    tracing::info!(container = %owner.container_id, ifname = %owner.ifname, ?freed, "freed by GC");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grace_counts_on_one_boot_only() {
+        let birth = |boot: &str, s: u64| Birth { boot: boot.into(), ns: s * 1_000_000_000 };
+        let now = birth("b", 1000);
+        for (of, past) in [
+            (birth("a", 999), true),
+            (birth("b", 700), false),
+            (birth("b", 699), true),
+            (birth("b", 1001), false),
+        ] {
+            assert_eq!(is_past_grace(&of, &now, 300), past, "{of:?}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Bits without a reservation: what a DEL that was short of time leaves behind. They cost room,
+//! nothing else, and are cleared by whoever needs it.
+
+use super::Run;
+use crate::limits;
+use crate::pool::{Addr, Bits, NetworkName, Page, RangeSet};
+use crate::store::etcd::random;
+use crate::store::keys::{Key, Keys};
+use crate::store::kv::{Failure, Kv};
+use crate::store::plan::{BitChanges, Builder};
+use crate::store::snapshot::Snapshot;
+use crate::store::txn::{Found, List, Op, Txn};
+
+/// Looks through at most [`limits::MEND_PAGES`] pages of a set, from a random one, and clears the
+/// lone bits that it finds in one transaction. Returns how many it cleared.
+///
+/// # Errors
+/// [`Failure`]
+pub async fn mend_some<K: Kv>(run: &Run<'_, K>, set: &RangeSet) -> Result<usize, Failure> {
+    let pages = some_pages(set, random());
+    let mut snapshot = Snapshot::default();
+    let mut lone: Vec<(NetworkName, Addr)> = Vec::new();
+    // Pages and reservations are compared as of one revision; the first answer names it.
+    let mut revision = 0;
+    for (network, page) in pages {
+        let read = page_reads(run.keys, &network, page, revision);
+        let reply = run.kv.txn(&read, run.deadline).await?;
+        if revision == 0 {
+            revision = reply.revision;
+        }
+        if let [stored, reserved] = &reply.found[..] {
+            lone.extend(
+                lone_bits(run.keys, stored, reserved, page).into_iter().map(|a| (network.clone(), a)),
+            );
+        }
+    }
+    lone.truncate(limits::MEND_BITS);
+    if lone.is_empty() {
+        return Ok(0);
+    }
+    clear(run, &lone, &mut snapshot).await
+}
+
+fn page_reads(keys: &Keys, network: &NetworkName, page: Page, revision: i64) -> Txn {
+    let bits = keys.page(network, page);
+    let mut end = bits.clone();
+    end.push(0);
+    let mut past = keys.ip(network, page.last());
+    past.push(0);
+    Txn::read(vec![
+        Op::List(List { start: bits, end, limit: 1, revision, keys_only: false }),
+        Op::List(List {
+            start: keys.ip(network, page.first()),
+            end: past,
+            limit: crate::pool::address::PAGE_ADDRESSES as i64,
+            revision,
+            keys_only: true,
+        }),
+    ])
+}
+
+fn lone_bits(keys: &Keys, stored: &Found, reserved: &Found, page: Page) -> Vec<Addr> {
+    let Some(mut bits) = stored.one().and_then(|entry| Bits::from_bytes(&entry.value)) else {
+        return Vec::new();
+    };
+    for entry in &reserved.entries {
+        if let Ok(Key::Ip(_, address)) = keys.parse(&entry.key) {
+            bits.clear(address.bit());
+        }
+    }
+    bits.ones().map(|bit| page.address(bit)).collect()
+}
+
+/// Clears the bits in one transaction that compares each page and the absence of each reservation.
+async fn clear<K: Kv>(
+    run: &Run<'_, K>,
+    lone: &[(NetworkName, Addr)],
+    snapshot: &mut Snapshot,
+) -> Result<usize, Failure> {
+    loop {
+        let mut builder = Builder::new(snapshot);
+        let mut changes = BitChanges::default();
+        for (network, address) in lone {
+            builder.absent(run.keys.ip(network, *address));
+            changes.clear(network, *address);
+        }
+        changes.plan(run.keys, &mut builder);
+        match builder.finish() {
+            Err(missing) => run.read(&missing, snapshot).await?,
+            Ok(txn) => {
+                let mended = run.kv.txn(&txn, run.deadline).await?.succeeded;
+                return Ok(if mended { lone.len() } else { 0 });
+            }
+        }
+    }
+}
+
+/// Up to [`limits::MEND_PAGES`] pages of the set in a row, wrapping, from the one that `seed`
+/// selects.
+fn some_pages(set: &RangeSet, seed: u64) -> Vec<(NetworkName, Page)> {
+    let pages_of = |first: Addr, last: Addr| last.page().0 - first.page().0 + 1;
+    let total: u128 = set.ranges().iter().map(|range| pages_of(range.first(), range.last())).sum();
+    let start = u128::from(seed) % total;
+    (0..total.min(limits::MEND_PAGES))
+        .filter_map(|i| {
+            let mut position = (start + i) % total;
+            for range in set.ranges() {
+                let pages = pages_of(range.first(), range.last());
+                if position < pages {
+                    return Some((range.network().clone(), Page(range.first().page().0 + position)));
+                }
+                position -= pages;
+            }
+            None
+        })
+        .collect()
+}

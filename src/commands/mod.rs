@@ -1,0 +1,152 @@
+//! The verbs of CNI. Each file reads from top to bottom like its section of the design.
+
+pub mod add;
+pub mod check;
+pub mod del;
+pub mod errors;
+pub mod gc;
+pub mod mend;
+pub mod status;
+
+use tokio::time::Instant;
+
+use crate::cni::error::{Code, Error};
+use crate::local::mark::{Mark, MarkFile};
+use crate::local::spool::{Spool, Spooled};
+use crate::pool::record::{Birth, Owner};
+use crate::store::free::{Free, FreeError, Freed, Which};
+use crate::store::keys::{Bytes, Keys};
+use crate::store::kv::{Failure, Kv};
+use crate::store::snapshot::Snapshot;
+use crate::store::txn::{Op, Txn};
+use crate::{limits, local};
+
+/// What every verb needs to do its work.
+pub struct Run<'a, K> {
+    /// The store.
+    pub kv: &'a K,
+    /// Its keys.
+    pub keys: &'a Keys,
+    /// This node's name.
+    pub node: &'a str,
+    /// The cluster's name; may be empty.
+    pub cluster: &'a str,
+    /// The store's endpoints, which the high-water mark belongs to.
+    pub endpoints: &'a [String],
+    /// When this run began.
+    pub birth: Birth,
+    /// When it must have answered.
+    pub deadline: Instant,
+    /// Whether whoever called still waits for the answer.
+    pub awaited: &'a dyn Fn() -> bool,
+    /// Frees that wait for the store.
+    pub spool: Spool,
+    /// The highest revision seen on this node.
+    pub mark: MarkFile,
+}
+
+impl<K: Kv> Run<'_, K> {
+    /// The owner that a container's interface is on this node.
+    #[must_use]
+    pub fn owner(&self, container_id: &str, ifname: &str) -> Owner {
+        Owner { node: self.node.to_owned(), container_id: container_id.to_owned(), ifname: ifname.to_owned() }
+    }
+
+    /// Fails when nobody waits for the answer any more: there is no time left, or the process that
+    /// called is gone, and with it whoever would use the address.
+    ///
+    /// # Errors
+    /// Code 11.
+    pub fn must_go_on(&self) -> Result<(), Error> {
+        if Instant::now() >= self.deadline {
+            return Err(Error::new(Code::TryAgain, "the time for this request is over")
+                .with_details("etcd answers too slowly, or too many runs contend for this range"));
+        }
+        if !(self.awaited)() {
+            return Err(Error::new(Code::TryAgain, "the process that asked for an address is gone"));
+        }
+        Ok(())
+    }
+
+    /// Reads keys that are not known yet.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) -> Result<(), Failure> {
+        for keys in keys.chunks(limits::TXN_OPS) {
+            let txn = Txn::read(keys.iter().cloned().map(Op::Get).collect());
+            let reply = self.kv.txn(&txn, self.deadline).await?;
+            snapshot.absorb(&txn.then, &reply);
+        }
+        Ok(())
+    }
+
+    /// Notes how far the store has come; for answers to acknowledged writes.
+    pub fn raise_mark(&self, epoch: u64, revision: i64) {
+        self.mark.raise(&Mark { endpoints: self.sorted_endpoints(), epoch, revision });
+    }
+
+    /// The mark of this store, if there is one.
+    #[must_use]
+    pub fn read_mark(&self) -> Option<Mark> {
+        self.mark.read().filter(|mark| mark.endpoints == self.sorted_endpoints())
+    }
+
+    fn sorted_endpoints(&self) -> Vec<String> {
+        let mut endpoints = self.endpoints.to_vec();
+        endpoints.sort();
+        endpoints
+    }
+
+    /// Frees what was spooled for one owner.
+    ///
+    /// # Errors
+    /// [`FreeError`]; what was not carried out stays in the spool.
+    pub async fn carry_out(&self, spooled: &Spooled, until: Instant) -> Result<Freed, FreeError> {
+        let free = Free {
+            kv: self.kv,
+            keys: self.keys,
+            owner: &spooled.owner,
+            which: Which::UpTo(&spooled.birth),
+            tombstone: Some(&spooled.birth),
+            until,
+        };
+        let freed = free.run().await?;
+        tracing::info!(container = %spooled.owner.container_id, ifname = %spooled.owner.ifname, ?freed, "carried out a spooled DEL");
+        self.spool.forget(spooled);
+        Ok(freed)
+    }
+
+    /// Carries out what other runs spooled, for a bounded time; for runs that have answered.
+    pub async fn drain_spool(&self) {
+        let until = Instant::now() + limits::DRAIN;
+        for spooled in self.spool.any(limits::DRAIN_ENTRIES) {
+            if Instant::now() >= until || self.carry_out(&spooled, until).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The folder for all state of one prefix on this node.
+#[must_use]
+pub fn state_folder(spool_dir: &str, prefix: &str) -> std::path::PathBuf {
+    let name: String =
+        prefix.trim_matches('/').chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let digest = crate::store::keys::digest_hex(prefix.as_bytes());
+    std::path::Path::new(spool_dir).join(format!("{name}-{}", &digest[..8]))
+}
+
+/// Whether the parent of this process is the one it had at the start.
+pub fn parent_watch() -> impl Fn() -> bool {
+    let parent = std::os::unix::process::parent_id();
+    move || std::os::unix::process::parent_id() == parent
+}
+
+/// The birth of this run as a CNI error if the machine does not tell it.
+///
+/// # Errors
+/// Code 5.
+pub fn birth() -> Result<Birth, Error> {
+    local::node::birth().map_err(|e| Error::new(Code::Io, format!("this run has no birth: {e}")))
+}

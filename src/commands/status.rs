@@ -1,0 +1,35 @@
+//! STATUS: whether an ADD could be served now. A full pool is no failure.
+
+use super::Run;
+use super::add::too_old;
+use crate::cni::error::{Code, Error};
+use crate::store::kv::Kv;
+use crate::store::txn::{Op, Txn};
+
+/// What etcd says of itself when it refuses writes.
+const REFUSES_WRITES: [&str; 2] = ["NOSPACE", "CORRUPT"];
+
+/// Succeeds if etcd answers, has a leader, takes writes and is new enough.
+///
+/// # Errors
+/// Code 50.
+pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
+    let not_available = |text: String| Error::new(Code::NotAvailable, text);
+    let read = Txn::read(vec![Op::Get(run.keys.meta())]);
+    // The read is linearizable: it needs a quorum, which a member's own word does not.
+    let (read, about) = tokio::join!(run.kv.txn(&read, run.deadline), run.kv.about(run.deadline));
+    read.map_err(|failure| not_available(failure.to_string()))?;
+    let about = about.map_err(|failure| not_available(failure.to_string()))?;
+    if let Some(text) = too_old(&about.version) {
+        return Err(not_available(text));
+    }
+    if !about.has_leader {
+        return Err(not_available("etcd has no leader".to_owned()));
+    }
+    let refuses = |e: &&String| REFUSES_WRITES.iter().any(|alarm| e.contains(alarm));
+    match about.errors.iter().find(refuses) {
+        Some(alarm) => Err(not_available(format!("etcd refuses writes: {alarm}"))
+            .with_details("compact and defragment etcd, then clear its alarm")),
+        None => Ok(()),
+    }
+}

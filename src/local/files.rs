@@ -1,0 +1,124 @@
+//! Reading and writing files as root on a machine where others may write too: no symbolic link is
+//! followed in a last path component, sizes are bounded, and a file appears whole or not at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Which permission bits a trusted file must not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// Nobody but the owner may write it.
+    OwnerWrites,
+    /// Nobody but the owner may read or write it.
+    OwnerReads,
+    /// Whoever may write it.
+    Anybody,
+}
+
+impl Trust {
+    fn forbidden(self) -> u32 {
+        match self {
+            Trust::OwnerWrites => 0o022,
+            Trust::OwnerReads => 0o177,
+            Trust::Anybody => 0,
+        }
+    }
+}
+
+/// Reads a file of at most `limit` bytes that belongs to root (or to the user that runs this
+/// program) and keeps to `trust`.
+///
+/// # Errors
+/// An [`io::Error`] whose text says what is wrong with the file, without any of its content.
+pub fn read_trusted(path: &Path, limit: u64, trust: Trust) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    let refuse = |text: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    if !meta.is_file() {
+        return refuse("it is not a regular file".to_owned());
+    }
+    let me = rustix::process::geteuid().as_raw();
+    if trust != Trust::Anybody && meta.uid() != 0 && meta.uid() != me {
+        return refuse(format!("it belongs to user {}, not to root", meta.uid()));
+    }
+    let mode = meta.mode() & 0o7777;
+    if mode & trust.forbidden() != 0 {
+        return refuse(format!("its mode is {mode:04o}; remove the bits {:04o}", mode & trust.forbidden()));
+    }
+    read_bounded(file, limit)
+}
+
+/// Reads all of `source`, which must not hold more than `limit` bytes.
+///
+/// # Errors
+/// [`io::Error`], [`io::ErrorKind::FileTooLarge`] if there is more.
+pub fn read_bounded(source: impl Read, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {limit} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Makes a folder, and those above it, that only its owner may enter.
+///
+/// # Errors
+/// [`io::Error`]
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let meta = fs::symlink_metadata(path)?;
+    if meta.is_dir() {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::NotADirectory, format!("{} is not a folder", path.display())))
+}
+
+/// Writes a file of mode 0600 that appears under its name only when it is whole. `durable` waits
+/// until it is on disk.
+///
+/// # Errors
+/// [`io::Error`]
+pub fn write_whole(path: &Path, content: &[u8], durable: bool) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let written = write_new(&temporary, content, durable).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written?;
+    if durable && let Some(folder) = path.parent() {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn write_new(path: &Path, content: &[u8], durable: bool) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)?;
+    file.write_all(content)?;
+    if durable { file.sync_all() } else { Ok(()) }
+}
+
+/// Opens a log to append to; made with mode 0600, and never through a symbolic link.
+///
+/// # Errors
+/// [`io::Error`]
+pub fn open_log(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)
+}

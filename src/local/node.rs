@@ -1,0 +1,70 @@
+//! Who and when this run is.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::SystemTime;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::pool::names::is_plain_name;
+use crate::pool::record::Birth;
+
+/// The kernel's id of this boot.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Where the machine's id may be; the first one that has it counts.
+const MACHINE_ID: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
+
+/// The birth of this run: read first thing in main.
+///
+/// # Errors
+/// A text, if the kernel does not tell the boot id.
+pub fn birth() -> Result<Birth, String> {
+    let boot = fs::read_to_string(BOOT_ID).map_err(|e| format!("{BOOT_ID}: {e}"))?;
+    let now = clock_gettime(ClockId::Boottime);
+    let ns = (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64);
+    Ok(Birth { boot: boot.trim().to_owned(), ns })
+}
+
+/// A name for a node whose host file gives none: `<host name>-<first 8 hex of the machine id>`.
+///
+/// Container ids alone do not tell hosts apart: cnitool derives them from a path.
+///
+/// # Errors
+/// A text that says what the machine lacks.
+pub fn derived_name() -> Result<String, String> {
+    let uname = rustix::system::uname();
+    let host = uname.nodename().to_string_lossy();
+    let machine_id = MACHINE_ID
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok())
+        .filter(|id| id.len() >= 8 && id.as_bytes()[..8].iter().all(u8::is_ascii_hexdigit))
+        .ok_or_else(|| format!("neither of {} has a machine id", MACHINE_ID.join(", ")))?;
+    let name = format!("{host}-{}", &machine_id[..8]);
+    if is_plain_name(&name, 253) { Ok(name) } else { Err(format!("the host name {host:?} cannot be used")) }
+}
+
+/// Whether `netns` names the network namespace that this process is in. A path that cannot be
+/// looked at is none: what to do about it is the main plugin's business.
+#[must_use]
+pub fn is_own_netns(netns: &str) -> bool {
+    let id = |path: &str| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    matches!((id(netns), id("/proc/self/ns/net")), (Some(a), Some(b)) if a == b)
+}
+
+/// The time of day, RFC 3339 in UTC, for people.
+#[must_use]
+pub fn timestamp() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_run_has_a_later_birth() {
+        let first = birth().expect("a boot id");
+        let second = birth().expect("a boot id");
+        assert!(!first.is_after(Some(&second)));
+    }
+}

@@ -1,0 +1,186 @@
+//! From files on this node to what a run needs: the host file, certificates and keys, the log.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use super::files::{self, Trust};
+use super::node;
+use crate::cni::{Code, Error};
+use crate::config::etcd::{Endpoint, Password, TlsFiles};
+use crate::config::{HostFile, Settings};
+use crate::limits;
+use crate::store::etcd::{Access, Tls};
+
+/// Where the host file is when METES_CONF does not say otherwise.
+pub const HOST_FILE: &str = "/etc/cni/net.d/metes.d/metes.conf";
+
+/// Finds and reads the host file: the one that METES_CONF names (which must exist), else the one
+/// at [`HOST_FILE`], else the one that the network's configuration names.
+///
+/// # Errors
+/// Code 7 if it is missing where it must exist, not to be trusted, or invalid.
+pub fn host_file(named: Option<&str>, from_network: Option<&str>) -> Result<Option<HostFile>, Error> {
+    if let Some(path) = named.filter(|path| !path.is_empty()) {
+        return read_host_file(Path::new(path), "METES_CONF").map(Some);
+    }
+    if Path::new(HOST_FILE).exists() {
+        return read_host_file(Path::new(HOST_FILE), "the host file").map(Some);
+    }
+    from_network.map(|path| read_host_file(Path::new(path), "configuration_path")).transpose()
+}
+
+fn read_host_file(path: &Path, what: &str) -> Result<HostFile, Error> {
+    let bytes = files::read_trusted(path, limits::INPUT_BYTES, Trust::OwnerWrites).map_err(|e| {
+        Error::invalid_config(format!(
+            "{what}: the host file {} cannot be used: {}",
+            path.display(),
+            plain(&e)
+        ))
+        .with_details("it must exist, belong to root, and be writable by nobody else")
+    })?;
+    HostFile::parse(&bytes)
+        .map_err(|e| Error { msg: format!("host file {}: {}", path.display(), e.msg), ..e })
+}
+
+/// The node's name: the host file's, or one derived from the machine.
+///
+/// # Errors
+/// Code 7 if neither is to be had.
+pub fn node_name(settings: &Settings) -> Result<String, Error> {
+    if let Some(name) = &settings.node_name {
+        return Ok(name.clone());
+    }
+    node::derived_name().map_err(|e| {
+        Error::invalid_config(format!("this node has no name: {e}"))
+            .with_details("set node_name in the host file")
+    })
+}
+
+/// Reads the certificates, keys and passwords that the settings name.
+///
+/// # Errors
+/// Code 7 if one cannot be used; its content is never repeated.
+pub fn access(settings: &Settings, give_up: Duration) -> Result<Access, Error> {
+    Ok(Access {
+        endpoints: urls(settings),
+        tls: settings.tls.as_ref().map(read_tls).transpose()?,
+        user: user(settings)?,
+        give_up,
+    })
+}
+
+/// The endpoints as URLs.
+#[must_use]
+pub fn urls(settings: &Settings) -> Vec<String> {
+    settings.endpoints.iter().map(Endpoint::url).collect()
+}
+
+fn read_tls(files: &TlsFiles) -> Result<Tls, Error> {
+    let identity = match &files.client {
+        None => None,
+        Some(client) => Some((
+            read_secret("cert_file", &client.cert_file, Trust::OwnerWrites)?,
+            read_secret("key_file", &client.key_file, Trust::OwnerReads)?,
+        )),
+    };
+    let ca = read_secret("ca_file", &files.ca_file, Trust::OwnerWrites)?;
+    Ok(Tls { ca, identity, server_name: files.server_name.clone() })
+}
+
+fn user(settings: &Settings) -> Result<Option<(String, String)>, Error> {
+    let Some(login) = &settings.login else { return Ok(None) };
+    let password = match &login.password {
+        Password::Inline(text) => text.clone(),
+        Password::File(path) => {
+            let bytes = read_secret("password_file", path, Trust::OwnerReads)?;
+            let text = String::from_utf8(bytes)
+                .map_err(|_| Error::invalid_config(format!("password_file {path} is not UTF-8")))?;
+            text.trim_end_matches(['\r', '\n']).to_owned()
+        }
+    };
+    Ok(Some((login.username.clone(), password)))
+}
+
+fn read_secret(key: &str, path: &str, trust: Trust) -> Result<Vec<u8>, Error> {
+    files::read_trusted(Path::new(path), limits::INPUT_BYTES, trust).map_err(|e| {
+        let needed = if trust == Trust::OwnerReads {
+            "and have mode 0600 or stricter"
+        } else {
+            "and be writable by nobody else"
+        };
+        Error::invalid_config(format!("{key}: {path} cannot be used: {}", plain(&e)))
+            .with_details(format!("it must exist, belong to root, {needed}"))
+    })
+}
+
+/// The lines of a resolv.conf that host-local's form names.
+///
+/// # Errors
+/// Code 7 if it cannot be read or is none of root's own regular files.
+pub fn resolv_conf(path: &str) -> Result<String, Error> {
+    let bytes = files::read_trusted(Path::new(path), limits::RESOLV_CONF_BYTES, Trust::OwnerWrites)
+        .map_err(|e| Error::invalid_config(format!("resolvConf: {path} cannot be used: {}", plain(&e))))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// An error of the file system in words that no runtime takes for "already gone".
+fn plain(e: &std::io::Error) -> String {
+    match e.kind() {
+        ErrorKind::NotFound => "it does not exist".to_owned(),
+        _ => e.to_string(),
+    }
+}
+
+/// Starts the log: to a file if one is named, else to stderr, from `level` up.
+///
+/// A log that cannot be opened is no reason to leave a pod without an address: then the log goes
+/// to stderr, and says why.
+pub fn start_log(file: Option<&str>, level: Option<&str>) {
+    let (level, known) = log_level(level);
+    let opened = file.map(|path| files::open_log(Path::new(path)));
+    let (writer, refused) = match opened {
+        Some(Ok(file)) => (BoxMakeWriter::new(Mutex::new(file)), None),
+        Some(Err(e)) => (BoxMakeWriter::new(std::io::stderr), Some(e)),
+        None => (BoxMakeWriter::new(std::io::stderr), None),
+    };
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_target(false).with_writer(writer);
+    // What the libraries below have to say is of no use to an operator.
+    let ours = Targets::new().with_target("metes", level);
+    let started = tracing_subscriber::registry().with(lines.with_filter(ours)).try_init();
+    if started.is_err() {
+        return;
+    }
+    if let Some(e) = refused {
+        tracing::error!(log_file = file, error = %e, "the log file cannot be opened; logging to stderr");
+    }
+    if !known {
+        tracing::warn!("log_level is none of error, warning, info, verbose, debug, panic: taking warning");
+    }
+}
+
+/// The level that a word stands for, and whether the word is known.
+fn log_level(word: Option<&str>) -> (LevelFilter, bool) {
+    match word.unwrap_or("warning").to_ascii_lowercase().as_str() {
+        "debug" => (LevelFilter::DEBUG, true),
+        "info" | "verbose" => (LevelFilter::INFO, true),
+        "warning" | "warn" => (LevelFilter::WARN, true),
+        "error" | "panic" => (LevelFilter::ERROR, true),
+        _ => (LevelFilter::WARN, false),
+    }
+}
+
+/// A failure to read stdin, or more on it than a configuration can be.
+#[must_use]
+pub fn stdin_error(e: &std::io::Error) -> Error {
+    let code = if e.kind() == ErrorKind::FileTooLarge { Code::Decode } else { Code::Io };
+    Error::new(code, format!("error reading from stdin: {}", plain(e)))
+}

@@ -1,0 +1,145 @@
+//! Frees that could not be carried out because the store could not be reached, kept on the node
+//! until a later run carries them out. One file for each owner and birth.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::files;
+use crate::pool::record::{Birth, Owner};
+use crate::store::keys::digest_hex;
+
+/// A free to carry out later: of that owner's record, if it is of this birth or older.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spooled {
+    /// Whose addresses.
+    pub owner: Owner,
+    /// The birth of the run that could not finish.
+    pub birth: Birth,
+}
+
+/// The folder of spooled frees.
+#[derive(Debug, Clone)]
+pub struct Spool {
+    folder: PathBuf,
+}
+
+impl Spool {
+    /// The spool in a node's folder.
+    #[must_use]
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.join("spool") }
+    }
+
+    /// Keeps a free; returns when it is on disk.
+    ///
+    /// # Errors
+    /// [`io::Error`] if it cannot be kept.
+    pub fn keep(&self, spooled: &Spooled) -> io::Result<()> {
+        files::make_folder(&self.folder)?;
+        let content = serde_json::to_vec(spooled)?;
+        files::write_whole(&self.path(spooled), &content, true)
+    }
+
+    /// Forgets a free that was carried out.
+    pub fn forget(&self, spooled: &Spooled) {
+        if let Err(e) = fs::remove_file(self.path(spooled)) {
+            tracing::warn!(error = %e, "a spooled DEL that was carried out cannot be removed");
+        }
+    }
+
+    /// The frees of one owner, in no order.
+    #[must_use]
+    pub fn of(&self, owner: &Owner) -> Vec<Spooled> {
+        let prefix = file_prefix(owner);
+        self.read(usize::MAX, |name| name.starts_with(&prefix))
+            .into_iter()
+            .filter(|s| s.owner == *owner)
+            .collect()
+    }
+
+    /// At most `limit` frees of any owner.
+    #[must_use]
+    pub fn any(&self, limit: usize) -> Vec<Spooled> {
+        self.read(limit, |_| true)
+    }
+
+    fn read(&self, limit: usize, wanted: impl Fn(&str) -> bool) -> Vec<Spooled> {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
+        entries
+            .flatten()
+            .filter(|entry| {
+                let name = entry.file_name();
+                let name = name.to_string_lossy();
+                name.ends_with(".del") && wanted(&name)
+            })
+            .filter_map(|entry| read_one(&entry.path()))
+            .take(limit)
+            .collect()
+    }
+
+    fn path(&self, spooled: &Spooled) -> PathBuf {
+        let Birth { boot, ns } = &spooled.birth;
+        let birth = digest_hex(boot.as_bytes());
+        self.folder.join(format!("{}{}-{ns}.del", file_prefix(&spooled.owner), &birth[..8]))
+    }
+}
+
+fn file_prefix(owner: &Owner) -> String {
+    // A zero byte is in none of the three names.
+    let name = [owner.node.as_str(), &owner.container_id, &owner.ifname].join("\0");
+    format!("{}-", digest_hex(name.as_bytes()))
+}
+
+fn read_one(path: &Path) -> Option<Spooled> {
+    let read = files::read_trusted(path, 64 << 10, files::Trust::OwnerReads)
+        .and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from));
+    match read {
+        Ok(spooled) => Some(spooled),
+        Err(e) => {
+            tracing::warn!(file = %path.display(), error = %e, "a spooled DEL cannot be read and stays");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spooled(container: &str, ns: u64) -> Spooled {
+        let owner = Owner { node: "n".into(), container_id: container.into(), ifname: "eth0".into() };
+        Spooled { owner, birth: Birth { boot: "b".into(), ns } }
+    }
+
+    #[test]
+    fn keeps_one_file_for_each_owner_and_birth() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::new(folder.path());
+        for s in [spooled("a", 1), spooled("a", 1), spooled("a", 2), spooled("b", 1)] {
+            spool.keep(&s).expect("kept");
+        }
+        let mut of_a = spool.of(&spooled("a", 1).owner);
+        of_a.sort_by_key(|s| s.birth.ns);
+        assert_eq!(of_a, [spooled("a", 1), spooled("a", 2)]);
+        assert_eq!(spool.any(2).len(), 2);
+        spool.forget(&spooled("a", 1));
+        assert_eq!(spool.any(9).len(), 2);
+    }
+
+    #[test]
+    fn only_root_reads_it_and_garbage_is_left_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::new(folder.path());
+        spool.keep(&spooled("a", 1)).expect("kept");
+        let file = spool.path(&spooled("a", 1));
+        let mode = fs::metadata(&file).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::write(folder.path().join("spool/junk.del"), "{").expect("written");
+        assert_eq!(spool.any(9).len(), 1);
+        assert!(folder.path().join("spool/junk.del").exists());
+    }
+}

@@ -1,0 +1,265 @@
+//! One run of the plugin: from the environment and stdin to what is printed.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::cni::result::{Dns, IpConfig, Success};
+use crate::cni::version::version_json;
+use crate::cni::{Code, Environment, Error, Request, Verb, Version, previous};
+use crate::commands::{Run, add, check, del, gc, parent_watch, state_folder, status};
+use crate::config::{self, Config, Settings};
+use crate::limits;
+use crate::local::mark::MarkFile;
+use crate::local::node;
+use crate::local::setup;
+use crate::local::spool::{Spool, Spooled};
+use crate::pool::Addr;
+use crate::pool::record::{Birth, Held, Labels, Owner};
+use crate::store::allot::Ask;
+use crate::store::etcd::Etcd;
+use crate::store::free::{Free, Which};
+use crate::store::keys::{Keys, digest_hex};
+
+/// What a run was given.
+pub struct Input {
+    /// When it began.
+    pub birth: Result<Birth, Error>,
+    /// When it began, for its deadline.
+    pub start: Instant,
+    /// The CNI_* variables.
+    pub environment: Environment,
+    /// METES_CONF.
+    pub host_file: Option<String>,
+    /// Stdin, up to its bound.
+    pub stdin: io::Result<Vec<u8>>,
+}
+
+/// A failed run: the error and the version that it is told in, if that is known.
+pub struct Failed {
+    /// The error.
+    pub error: Error,
+    /// The configuration's version.
+    pub version: Option<Version>,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, version: None }
+    }
+}
+
+/// Carries out one command of CNI and prints its answer to `out`.
+///
+/// # Errors
+/// [`Failed`]; then nothing was printed.
+pub async fn run(input: Input, out: &mut impl Write) -> Result<(), Failed> {
+    if input.environment.verb() == Some(Verb::Version) {
+        Request::parse(&input.environment, b"")?;
+        return print(out, &version_json()).map_err(Failed::from);
+    }
+    let stdin = input.stdin.map_err(|e| setup::stdin_error(&e))?;
+    let request = Request::parse(&input.environment, &stdin)?;
+    let version = Some(request.version);
+    let birth = input.birth?;
+    let done = carry_out(&request, birth, input.start, input.host_file.as_deref(), out).await;
+    done.map_err(|error| match request.verb {
+        Verb::Del => Failed { error: error.for_del(), version },
+        _ => Failed { error, version },
+    })
+}
+
+/// How long a verb may take, and how long it tries to reach an etcd that nobody answers for.
+fn limits_of(verb: Verb) -> (Duration, Duration) {
+    match verb {
+        Verb::Add => (limits::ADD_DEADLINE, limits::UNREACHABLE),
+        Verb::Del => (limits::DEL_DEADLINE, limits::UNREACHABLE_DEL),
+        Verb::Check => (limits::CHECK_DEADLINE, limits::UNREACHABLE),
+        Verb::Status => (limits::STATUS_DEADLINE, limits::STATUS_DEADLINE),
+        Verb::Gc => (limits::GC_DEADLINE, limits::UNREACHABLE),
+        Verb::Version => (limits::STATUS_DEADLINE, limits::STATUS_DEADLINE),
+    }
+}
+
+async fn carry_out(
+    request: &Request,
+    birth: Birth,
+    start: Instant,
+    host_file: Option<&str>,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    refuse_own_netns(request)?;
+    // Only ADD needs all of `ipam` to be valid; a DEL must not fail over any of it.
+    let config = match request.verb {
+        Verb::Add => Some(Config::parse(request)?),
+        _ => None,
+    };
+    let settings = settings(request, host_file)?;
+    if let Some(config) = &config {
+        settings.check_allowed(config)?;
+        settings.notes.iter().chain(&config.notes).for_each(|note| tracing::warn!("{note}"));
+    }
+    let (deadline, give_up) = limits_of(request.verb);
+    let node = setup::node_name(&settings)?;
+    let endpoints = setup::urls(&settings);
+    let kv = Etcd::new(setup::access(&settings, give_up)?);
+    let keys = Keys::new(&settings.prefix);
+    let folder = state_folder(&settings.spool_dir, &settings.prefix);
+    let run = Run {
+        kv: &kv,
+        keys: &keys,
+        node: &node,
+        cluster: settings.cluster.as_deref().unwrap_or_default(),
+        endpoints: &endpoints,
+        birth,
+        deadline: start + deadline,
+        awaited: &parent_watch(),
+        spool: Spool::new(&folder),
+        mark: MarkFile::new(&folder),
+    };
+    let owner = run.owner(&request.container_id, &request.ifname);
+    match (request.verb, config) {
+        (Verb::Add, Some(config)) => add_and_print(&run, owner, request, &config, out).await?,
+        (Verb::Del, _) => del::del(&run, &owner).await?,
+        (Verb::Check, _) => check_previous(&run, &owner, request).await?,
+        (Verb::Status, _) => return status::status(&run).await,
+        (Verb::Gc, _) => collect(&run, request, settings.gc_grace_s).await?,
+        (Verb::Add | Verb::Version, _) => {}
+    }
+    run.drain_spool().await;
+    Ok(())
+}
+
+/// The host file decides; without one, what the network's configuration says of the store.
+fn settings(request: &Request, named: Option<&str>) -> Result<Settings, Error> {
+    let access = config::Access::of(request);
+    let Some(host) = setup::host_file(named, access.configuration_path.as_deref())? else {
+        let settings = Settings::from_network(&access.store)?;
+        setup::start_log(access.log_file.as_deref(), access.log_level.as_deref());
+        return Ok(settings);
+    };
+    if request.verb != Verb::Del {
+        access.store.refuse_beside_host_file()?;
+    }
+    let settings = Settings::from_host(host)?;
+    setup::start_log(settings.log_file.as_deref(), settings.log_level.as_deref());
+    if access.log_file.is_some() || access.configuration_path.is_some() {
+        tracing::warn!("log_file and configuration_path of the network are ignored: the host file decides");
+    }
+    Ok(settings)
+}
+
+fn refuse_own_netns(request: &Request) -> Result<(), Error> {
+    let concerns = matches!(request.verb, Verb::Add | Verb::Del) && !request.netns_override;
+    if concerns && !request.netns.is_empty() && node::is_own_netns(&request.netns) {
+        return Err(Error::new(
+            Code::InvalidNetns,
+            "plugin's netns and netns from CNI_NETNS should not be the same",
+        )
+        .with_details("set CNI_NETNS_OVERRIDE=1 if that is meant"));
+    }
+    Ok(())
+}
+
+async fn add_and_print(
+    run: &Run<'_, Etcd>,
+    owner: Owner,
+    request: &Request,
+    config: &Config,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let dns = match &config.resolv_conf {
+        None => config.dns.clone(),
+        Some(path) => config::resolv::parse(&setup::resolv_conf(path)?),
+    };
+    let ask = ask(run, owner, request, config);
+    let held = add::add(run, &ask).await?;
+    let answer = success(config, &held, dns).render(request.version);
+    let printed = answer.and_then(|answer| print(out, &answer));
+    if let Err(error) = printed {
+        undo(run, &ask.owner).await;
+        return Err(error);
+    }
+    Ok(())
+}
+
+fn ask(run: &Run<'_, Etcd>, owner: Owner, request: &Request, config: &Config) -> Ask {
+    let pod = request.args.pod.clone();
+    let hash = u64::from_str_radix(&digest_hex(run.node.as_bytes())[..16], 16).unwrap_or_default();
+    Ask {
+        owner,
+        birth: run.birth.clone(),
+        labels: Labels { cluster: run.cluster.to_owned(), pod, cni_network: request.name.clone() },
+        created_at: node::timestamp(),
+        sets: config.sets.clone(),
+        requests: config.requests.clone(),
+        statics: config
+            .statics
+            .iter()
+            .map(|fixed| Held { address: fixed.address.ip(), network: fixed.network.clone() })
+            .collect(),
+        order: config.order,
+        node_seed: hash,
+    }
+}
+
+/// What is held, with the prefix lengths and gateways of the configuration.
+fn success(config: &Config, held: &[Held], dns: Dns) -> Success {
+    let from_set = |(set, held): (usize, &Held)| {
+        let range = config.sets[set].covers(Addr::from(held.address));
+        IpConfig {
+            address: held.address,
+            prefix_len: range
+                .map_or(if held.address.is_ipv4() { 32 } else { 128 }, |range| range.prefix_len()),
+            gateway: range.and_then(|range| range.gateway()),
+        }
+    };
+    let sets = config.sets.len().min(held.len());
+    let mut ips: Vec<IpConfig> = held[..sets].iter().enumerate().map(from_set).collect();
+    ips.extend(config.statics.iter().map(|fixed| IpConfig {
+        address: fixed.address.ip(),
+        prefix_len: fixed.address.prefix(),
+        gateway: fixed.gateway,
+    }));
+    Success { ips, routes: config.routes.clone(), dns }
+}
+
+/// Nobody heard the answer: the address is given back, now or by the spool.
+async fn undo(run: &Run<'_, Etcd>, owner: &Owner) {
+    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone() };
+    let free = Free {
+        kv: run.kv,
+        keys: run.keys,
+        owner,
+        which: Which::UpTo(&run.birth),
+        tombstone: None,
+        until: run.deadline,
+    };
+    if let Err(e) = free.run().await
+        && let Err(kept) = run.spool.keep(&spooled)
+    {
+        tracing::error!(error = %e, spool = %kept, "an address that nobody heard of cannot be given back");
+    }
+}
+
+async fn check_previous(run: &Run<'_, Etcd>, owner: &Owner, request: &Request) -> Result<(), Error> {
+    let config = Config::parse(request)?;
+    let previous = previous::prev_result_addresses(&request.config)?.unwrap_or_default();
+    let previous: Vec<IpAddr> = previous.into_iter().map(|(address, _)| address).collect();
+    check::check(run, owner, &config.sets, &previous).await
+}
+
+async fn collect(run: &Run<'_, Etcd>, request: &Request, grace_s: u64) -> Result<(), Error> {
+    let Some(valid) = previous::valid_attachments(&request.config)? else { return Ok(()) };
+    let valid: HashSet<_> = valid.into_iter().collect();
+    gc::gc(run, &request.name, &valid, grace_s).await
+}
+
+fn print(out: &mut impl Write, text: &str) -> Result<(), Error> {
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(|e| Error::io(format!("the answer cannot be written to stdout: {e}")))
+}

@@ -1,0 +1,549 @@
+//! What an ADD does next, given what it has read: pure, so that every case can be told apart in
+//! a test, and so that a simulation runs the very same decisions.
+
+use std::collections::BTreeSet;
+
+use super::keys::{Bytes, Keys, Scope};
+use super::plan::{self, BitChanges, Builder, Mode, Place, bad_name};
+use super::snapshot::{BadRecord, Snapshot};
+use super::txn::Txn;
+use crate::pool::choose::{Order, Refusal, Start, Step, Wish, choose, spread_start};
+use crate::pool::record::{
+    Birth, Held, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, VERSION,
+};
+use crate::pool::{Addr, Bits, Need, NetworkName, Page, RangeSet, View};
+
+/// What one ADD asks for.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// For whom.
+    pub owner: Owner,
+    /// When this run began.
+    pub birth: Birth,
+    /// What is noted on the records.
+    pub labels: Labels,
+    /// For people, on each reservation.
+    pub created_at: String,
+    /// One address from each.
+    pub sets: Vec<RangeSet>,
+    /// One for each set: a requested address.
+    pub requests: Vec<Option<Addr>>,
+    /// Static addresses, after those of the sets; those with a network are reserved in it.
+    pub statics: Vec<Held>,
+    /// The order.
+    pub order: Order,
+    /// Selects the node's page for `spread`.
+    pub node_seed: u64,
+}
+
+/// What to do next.
+#[derive(Debug, Clone)]
+pub enum Decision {
+    /// Read these keys, then decide again.
+    Read(Vec<Bytes>),
+    /// Commit; the owner then holds these addresses.
+    Commit {
+        /// The transaction.
+        txn: Txn,
+        /// The addresses, in result order.
+        held: Vec<Held>,
+    },
+    /// Free an older owner of the same pod, whose addresses do not fit, then decide again.
+    FreeFirst(Txn),
+    /// No address of this set is free.
+    Full {
+        /// The set.
+        set: usize,
+    },
+    /// End with this.
+    Refuse(Refused),
+}
+
+/// Why an ADD ends without an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// A DEL of this owner began after this ADD.
+    Deleted,
+    /// A younger owner of the same interface of the same pod exists.
+    Outlived(Owner),
+    /// The owner holds addresses that the configuration does not describe.
+    Unfit(Vec<Held>),
+    /// A requested address cannot be had.
+    Address(Addr, NetworkName, Refusal),
+    /// The store went back in time in this epoch.
+    Suspect(u64),
+    /// A migration is under way.
+    Hold(String),
+    /// The prefix is written by programs newer than this one.
+    Newer(u32),
+    /// A record does not decode.
+    Bad(BadRecord),
+    /// Records contradict each other.
+    Contradiction(String),
+}
+
+/// What keeps [`decide`] from going on: something to read, or the end.
+enum Halt {
+    Read(Vec<Bytes>),
+    Refuse(Refused),
+}
+
+impl From<BadRecord> for Halt {
+    fn from(bad: BadRecord) -> Self {
+        Halt::Refuse(Refused::Bad(bad))
+    }
+}
+
+impl Ask {
+    /// The page where this node starts in the first set, for `spread`.
+    #[must_use]
+    pub fn start_page(&self, set: &RangeSet) -> Option<Page> {
+        (self.order == Order::Spread).then(|| spread_start(set, self.node_seed).page())
+    }
+
+    /// The queue to stand in.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        Scope::of(&self.sets, self.sets.first().and_then(|set| self.start_page(set)))
+    }
+
+    /// All keys that the first look needs, those of the pages that will most likely serve included.
+    ///
+    /// # Errors
+    /// [`BadRecord`] if a name cannot stand in a key.
+    pub fn first_reads(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
+        let mut reads = self.base_keys(keys)?;
+        if let Step::Need(needs) = choose(&self.wishes(keys, &Snapshot::default()), &View::default()) {
+            reads.extend(needs.iter().map(|need| need_key(keys, need)));
+        }
+        let mut seen = BTreeSet::new();
+        reads.retain(|key| seen.insert(key.clone()));
+        Ok(reads)
+    }
+
+    fn base_keys(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
+        let mut base = vec![
+            keys.meta(),
+            keys.own(&self.owner).map_err(bad_name)?,
+            keys.dead(&self.owner).map_err(bad_name)?,
+        ];
+        if self.order != Order::Lowest {
+            base.extend(self.sets.iter().map(|set| keys.cursor(set, self.start_page(set))));
+        }
+        base.extend(self.index_keys(keys)?);
+        Ok(base)
+    }
+
+    fn index_keys(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
+        let uid = &self.labels.pod.uid;
+        if uid.is_empty() {
+            return Ok(Vec::new());
+        }
+        let index = |network: &NetworkName| keys.pod(uid, &self.owner.ifname, network).map_err(bad_name);
+        self.networks().into_iter().map(index).collect()
+    }
+
+    /// Every network that this configuration can reserve in.
+    fn networks(&self) -> BTreeSet<&NetworkName> {
+        let of_ranges = self.sets.iter().flat_map(RangeSet::ranges).map(crate::pool::Range::network);
+        of_ranges.chain(self.statics.iter().filter_map(|held| held.network.as_ref())).collect()
+    }
+
+    fn wishes(&self, keys: &Keys, snapshot: &Snapshot) -> Vec<Wish<'_>> {
+        let start = |set: &RangeSet| match self.order {
+            Order::Lowest => Start::Lowest,
+            Order::Next | Order::Spread => match cursor(keys, self, set, snapshot) {
+                Some(last) => Start::After(last),
+                None if self.order == Order::Spread => Start::At(spread_start(set, self.node_seed)),
+                None => Start::Lowest,
+            },
+        };
+        let wish =
+            |(i, set)| Wish { set, start: start(set), request: self.requests.get(i).copied().flatten() };
+        self.sets.iter().enumerate().map(wish).collect()
+    }
+
+    /// Whether what an owner holds is what this configuration would give: start, end and excludes
+    /// may have changed since, the ranges, networks and static addresses may not.
+    #[must_use]
+    pub fn fits(&self, addresses: &[Held]) -> bool {
+        let (from_sets, statics) = addresses.split_at(self.sets.len().min(addresses.len()));
+        from_sets.len() == self.sets.len()
+            && statics == self.statics
+            && from_sets.iter().enumerate().all(|(i, held)| self.fits_set(i, held))
+    }
+
+    fn fits_set(&self, set: usize, held: &Held) -> bool {
+        let address = Addr::from(held.address);
+        let in_range = self.sets[set]
+            .ranges()
+            .iter()
+            .any(|range| range.covers(address) && held.network.as_ref() == Some(range.network()));
+        in_range && self.requests.get(set).copied().flatten().is_none_or(|wanted| wanted == address)
+    }
+}
+
+/// The last address handed out; a cursor that does not decode counts as none.
+fn cursor(keys: &Keys, ask: &Ask, set: &RangeSet, snapshot: &Snapshot) -> Option<Addr> {
+    let entry = snapshot.entry(&keys.cursor(set, ask.start_page(set)))?;
+    let ip: std::net::IpAddr = std::str::from_utf8(&entry.value).ok()?.parse().ok()?;
+    Some(Addr::from(ip))
+}
+
+fn need_key(keys: &Keys, need: &Need) -> Bytes {
+    match need {
+        Need::Page(network, page) => keys.page(network, *page),
+        Need::Summary(network, summary) => keys.full(network, *summary),
+        Need::Reservation(network, address) => keys.ip(network, *address),
+    }
+}
+
+/// Decides what an ADD standing in `place` does next. `deleted_before` says that this run found
+/// a tombstone of its owner at some time, and so must not take over anything.
+#[must_use]
+pub fn decide(ask: &Ask, keys: &Keys, snapshot: &Snapshot, place: &Place, deleted_before: bool) -> Decision {
+    let deciding = Deciding { ask, keys, snapshot, place };
+    match deciding.decide(deleted_before) {
+        Ok(decision) => decision,
+        Err(Halt::Read(keys)) => Decision::Read(keys),
+        Err(Halt::Refuse(why)) => Decision::Refuse(why),
+    }
+}
+
+struct Deciding<'a> {
+    ask: &'a Ask,
+    keys: &'a Keys,
+    snapshot: &'a Snapshot,
+    place: &'a Place,
+}
+
+/// An older owner of the same interface of the same pod.
+struct Older {
+    owner: Owner,
+    record: OwnerRecord,
+}
+
+impl Deciding<'_> {
+    fn decide(&self, deleted_before: bool) -> Result<Decision, Halt> {
+        self.require(self.ask.base_keys(self.keys)?)?;
+        self.judge_meta()?;
+        let deleted = self.judge_tombstone()? || deleted_before;
+        let own = self.keys.own(&self.ask.owner).map_err(bad_name)?;
+        let mine = self.snapshot.record::<OwnerRecord>(&own)?;
+        let older = self.older_owner()?;
+        match (mine, older) {
+            (Some(record), _) => self.repeat(record),
+            (None, Some(older)) if !deleted && self.ask.fits(&older.record.addresses) => {
+                self.take_over(&older)
+            }
+            (None, Some(older)) if !deleted => self.free_first(&older),
+            (None, _) => self.choose(),
+        }
+    }
+
+    fn judge_meta(&self) -> Result<(), Halt> {
+        let Some(meta) = self.snapshot.record::<Meta>(&self.keys.meta())? else { return Ok(()) };
+        if meta.min_writer > VERSION {
+            return Err(Halt::Refuse(Refused::Newer(meta.min_writer)));
+        }
+        if let Some(epoch) = meta.suspect {
+            return Err(Halt::Refuse(Refused::Suspect(epoch)));
+        }
+        match meta.hold {
+            Some(why) => Err(Halt::Refuse(Refused::Hold(why))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there is a tombstone, an older one; a younger one ends this run.
+    fn judge_tombstone(&self) -> Result<bool, Halt> {
+        let dead = self.keys.dead(&self.ask.owner).map_err(bad_name)?;
+        match self.snapshot.record::<Tombstone>(&dead)? {
+            None => Ok(false),
+            Some(tombstone) if self.ask.birth.is_after(Some(&tombstone.birth)) => Ok(true),
+            Some(_) => Err(Halt::Refuse(Refused::Deleted)),
+        }
+    }
+
+    /// The owner on this node that the pod index names, if it is another and older than this run.
+    fn older_owner(&self) -> Result<Option<Older>, Halt> {
+        for key in self.ask.index_keys(self.keys)? {
+            let Some(index) = self.snapshot.record::<PodIndex>(&key)? else { continue };
+            let owner = index.owner;
+            if owner == self.ask.owner
+                || owner.node != self.ask.owner.node
+                || owner.ifname != self.ask.owner.ifname
+            {
+                continue;
+            }
+            let own = self.keys.own(&owner).map_err(bad_name)?;
+            self.require(vec![own.clone()])?;
+            let Some(record) = self.snapshot.record::<OwnerRecord>(&own)? else { continue };
+            if record.labels.pod.uid != self.ask.labels.pod.uid {
+                continue;
+            }
+            if !self.ask.birth.is_after(record.birth.as_ref()) {
+                return Err(Halt::Refuse(Refused::Outlived(owner)));
+            }
+            return Ok(Some(Older { owner, record }));
+        }
+        Ok(None)
+    }
+
+    /// The owner holds addresses already: they are the answer, if they fit.
+    fn repeat(&self, record: OwnerRecord) -> Result<Decision, Halt> {
+        if !self.ask.fits(&record.addresses) {
+            return Err(Halt::Refuse(Refused::Unfit(record.addresses)));
+        }
+        let mut builder = self.commit_builder();
+        for (key, _) in self.reservations_of(&self.ask.owner, &record)? {
+            builder.unchanged(key);
+        }
+        let birth = match record.birth {
+            Some(other) if !self.ask.birth.is_after(Some(&other)) => other,
+            _ => self.ask.birth.clone(),
+        };
+        self.put_owner(&mut builder, record.addresses.clone(), birth)?;
+        commit(builder, record.addresses)
+    }
+
+    /// A retried sandbox of the same pod inherits all that the older one held.
+    fn take_over(&self, older: &Older) -> Result<Decision, Halt> {
+        let mut builder = self.commit_builder();
+        for (key, _) in self.reservations_of(&older.owner, &older.record)? {
+            builder.unchanged(key.clone());
+            builder.put(key, self.reservation());
+        }
+        let own = self.keys.own(&older.owner).map_err(bad_name)?;
+        builder.unchanged(own.clone());
+        builder.delete(own);
+        let held = older.record.addresses.clone();
+        self.put_owner(&mut builder, held.clone(), self.ask.birth.clone())?;
+        commit(builder, held)
+    }
+
+    fn free_first(&self, older: &Older) -> Result<Decision, Halt> {
+        let mode = Mode::Whole(self.place);
+        let planned = plan::free(self.keys, self.snapshot, &older.owner, &older.record, None, mode)?;
+        planned.map(Decision::FreeFirst).map_err(Halt::Read)
+    }
+
+    /// The reservations that a record speaks of; each must exist and name `owner`.
+    fn reservations_of(
+        &self,
+        owner: &Owner,
+        record: &OwnerRecord,
+    ) -> Result<Vec<(Bytes, Reservation)>, Halt> {
+        let of_network =
+            |held: &Held| held.network.as_ref().map(|n| self.keys.ip(n, Addr::from(held.address)));
+        let keys: Vec<Bytes> = record.addresses.iter().filter_map(of_network).collect();
+        self.require(keys.clone())?;
+        let mut reservations = Vec::new();
+        for key in keys {
+            match self.snapshot.record::<Reservation>(&key)? {
+                Some(reservation) if reservation.owner == *owner => reservations.push((key, reservation)),
+                found => {
+                    let holder = found.map_or_else(
+                        || "nobody".to_owned(),
+                        |r| format!("{}/{}/{}", r.owner.node, r.owner.container_id, r.owner.ifname),
+                    );
+                    let key = String::from_utf8_lossy(&key).into_owned();
+                    let text = format!(
+                        "{key} is held by {holder}, but the record of {}/{}/{} claims it",
+                        owner.node, owner.container_id, owner.ifname
+                    );
+                    return Err(Halt::Refuse(Refused::Contradiction(text)));
+                }
+            }
+        }
+        Ok(reservations)
+    }
+
+    /// Chooses free addresses on what is known of the pages.
+    fn choose(&self) -> Result<Decision, Halt> {
+        let wishes = self.ask.wishes(self.keys, self.snapshot);
+        let mut view = View::default();
+        let mut needs = BTreeSet::new();
+        let pinned: Vec<(NetworkName, Addr)> = self
+            .ask
+            .statics
+            .iter()
+            .filter_map(|held| Some((held.network.clone()?, Addr::from(held.address))))
+            .collect();
+        self.pin(&pinned, &mut view, &mut needs)?;
+        loop {
+            match choose(&wishes, &view) {
+                Step::Need(more) => self.supply(&more, &pinned, &mut view, &mut needs)?,
+                Step::Full { set } => return Ok(Decision::Full { set }),
+                Step::Refused { set, address, why } => {
+                    let network = self.ask.sets[set]
+                        .covers(address)
+                        .map_or_else(NetworkName::default, |range| range.network().clone());
+                    return Err(Halt::Refuse(Refused::Address(address, network, why)));
+                }
+                Step::Chosen(picks) => {
+                    let taken: Vec<_> = picks.into_iter().map(|pick| (pick.network, pick.address)).collect();
+                    return self.allot(&taken, &pinned);
+                }
+            }
+        }
+    }
+
+    /// Reserved static addresses are settled first: no set may pick one of them.
+    fn pin(
+        &self,
+        pinned: &[(NetworkName, Addr)],
+        view: &mut View,
+        needs: &mut BTreeSet<Need>,
+    ) -> Result<(), Halt> {
+        let mut wanted = Vec::new();
+        for (network, address) in pinned {
+            wanted.push(Need::Reservation(network.clone(), *address));
+            wanted.push(Need::Page(network.clone(), address.page()));
+        }
+        self.supply(&wanted, pinned, view, needs)?;
+        let mut seen = BTreeSet::new();
+        for (network, address) in pinned {
+            let held = self.snapshot.entry(&self.keys.ip(network, *address)).is_some();
+            if held || !seen.insert((network, address)) {
+                return Err(Halt::Refuse(Refused::Address(*address, network.clone(), Refusal::Taken)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what is known into the view, or asks for what is not.
+    fn supply(
+        &self,
+        wanted: &[Need],
+        pinned: &[(NetworkName, Addr)],
+        view: &mut View,
+        needs: &mut BTreeSet<Need>,
+    ) -> Result<(), Halt> {
+        self.require(wanted.iter().map(|need| need_key(self.keys, need)).collect())?;
+        for need in wanted {
+            needs.insert(need.clone());
+            let key = need_key(self.keys, need);
+            match need {
+                Need::Page(network, page) => view.set_page(network, *page, self.page(network, *page, pinned)),
+                Need::Summary(network, summary) => {
+                    // One that does not decode says nothing: the pages themselves are read.
+                    let bits = plan::bits(self.snapshot, &key).unwrap_or_else(Bits::empty);
+                    view.set_summary(network, *summary, bits);
+                }
+                Need::Reservation(network, address) => {
+                    view.set_held(network, *address, self.snapshot.entry(&key).is_some());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A page with the bits of all known reservations set, whether they were or not; one that does
+    /// not decode is occupied as a whole.
+    fn page(&self, network: &NetworkName, page: Page, pinned: &[(NetworkName, Addr)]) -> Bits {
+        let key = self.keys.page(network, page);
+        let Some(mut bits) = plan::bits(self.snapshot, &key) else { return Bits::full() };
+        for address in self.reserved_in(network, page) {
+            bits.set(address.bit());
+        }
+        for (_, address) in pinned.iter().filter(|(n, a)| n == network && a.page() == page) {
+            bits.set(address.bit());
+        }
+        bits
+    }
+
+    fn reserved_in(&self, network: &NetworkName, page: Page) -> Vec<Addr> {
+        let (first, last) = (self.keys.ip(network, page.first()), self.keys.ip(network, page.last()));
+        self.snapshot
+            .existing(&first, &last)
+            .filter_map(|entry| match self.keys.parse(&entry.key) {
+                Ok(super::keys::Key::Ip(_, address)) => Some(address),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The commit of newly taken addresses.
+    fn allot(&self, taken: &[(NetworkName, Addr)], pinned: &[(NetworkName, Addr)]) -> Result<Decision, Halt> {
+        let mut builder = self.commit_builder();
+        let mut changes = BitChanges::default();
+        for (network, address) in taken.iter().chain(pinned) {
+            let key = self.keys.ip(network, *address);
+            builder.absent(key.clone());
+            builder.put(key, self.reservation());
+            for reserved in self.reserved_in(network, address.page()) {
+                changes.set(network, reserved);
+            }
+            changes.set(network, *address);
+        }
+        changes.plan(self.keys, &mut builder);
+        self.put_cursors(taken, &mut builder);
+        let mut held: Vec<Held> = taken
+            .iter()
+            .map(|(network, address)| Held { address: address.ip(), network: Some(network.clone()) })
+            .collect();
+        held.extend(self.ask.statics.iter().cloned());
+        self.put_owner(&mut builder, held.clone(), self.ask.birth.clone())?;
+        commit(builder, held)
+    }
+
+    fn put_cursors(&self, taken: &[(NetworkName, Addr)], builder: &mut Builder<'_>) {
+        if self.ask.order == Order::Lowest {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        for (set, (_, address)) in self.ask.sets.iter().zip(taken) {
+            let key = self.keys.cursor(set, self.ask.start_page(set));
+            // Two sets of the same ranges have one cursor: the first one's address stands.
+            if seen.insert(key.clone()) {
+                builder.unchanged(key.clone());
+                builder.put(key, address.to_string().into_bytes());
+            }
+        }
+    }
+
+    /// What every commit of an ADD relies on and does: place, tombstone, meta.
+    fn commit_builder(&self) -> Builder<'_> {
+        let mut builder = Builder::new(self.snapshot);
+        builder.stand_in(self.place);
+        builder.delete(self.place.key.clone());
+        plan::rely_on_meta(self.keys, &Meta::first(), &mut builder);
+        if let Ok(dead) = self.keys.dead(&self.ask.owner) {
+            builder.unchanged(dead);
+        }
+        builder
+    }
+
+    fn put_owner(&self, builder: &mut Builder<'_>, held: Vec<Held>, birth: Birth) -> Result<(), Halt> {
+        let own = self.keys.own(&self.ask.owner).map_err(bad_name)?;
+        builder.unchanged(own.clone());
+        let scope = self.ask.scope().as_str().to_owned();
+        let record = OwnerRecord::new(held, Some(birth), scope, self.ask.labels.clone());
+        let uid = &self.ask.labels.pod.uid;
+        if !uid.is_empty() {
+            for network in plan::networks(&record) {
+                let key = self.keys.pod(uid, &self.ask.owner.ifname, network).map_err(bad_name)?;
+                builder.unchanged(key.clone());
+                builder.put(key, PodIndex::new(self.ask.owner.clone()).encode());
+            }
+        }
+        builder.put(own, record.encode());
+        Ok(())
+    }
+
+    fn reservation(&self) -> Vec<u8> {
+        let Ask { owner, labels, created_at, .. } = self.ask;
+        Reservation::new(owner.clone(), labels.clone(), created_at.clone()).encode()
+    }
+
+    fn require(&self, keys: Vec<Bytes>) -> Result<(), Halt> {
+        let missing: Vec<Bytes> = keys.into_iter().filter(|key| !self.snapshot.knows(key)).collect();
+        if missing.is_empty() { Ok(()) } else { Err(Halt::Read(missing)) }
+    }
+}
+
+fn commit(builder: Builder<'_>, held: Vec<Held>) -> Result<Decision, Halt> {
+    let txn = builder.finish().map_err(Halt::Read)?;
+    Ok(Decision::Commit { txn, held })
+}
