@@ -1,0 +1,693 @@
+//! The verbs for people: list, show, usage, check and release, and what metes says of itself.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use support::{Cluster, Node, Outcome, Run, Store, metes, network, network_as};
+
+const PAGE: &str = "v1/net/default/page/00000000000000000000ffff0a000000";
+const SUMMARY: &str = "v1/net/default/full/00000000000000000000ffff0a000000";
+const IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000001";
+const NEXT_IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000002";
+const OWNER: &str = "v1/own/a/c1/eth0";
+const POD: &str = "v1/pod/u1/eth0/default";
+const TOMBSTONE: &str = "v1/dead/a/c1/eth0";
+const META: &str = "v1/meta";
+
+/// Every case that failed, by its name.
+#[track_caller]
+fn report(failures: impl IntoIterator<Item = Option<String>>) {
+    let failures: Vec<String> = failures.into_iter().flatten().collect();
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn expect(row: &str, is_right: bool, found: impl std::fmt::Display) -> Option<String> {
+    (!is_right).then(|| format!("{row}: {found}"))
+}
+
+fn range() -> Value {
+    network(json!({"range": "10.0.0.0/24", "order": "next"}))
+}
+
+/// A node with one container of a pod at 10.0.0.1.
+fn with_one(cluster: &Cluster) -> Node {
+    let node = cluster.node("a");
+    assert_eq!(add(&node, "c1", "u1").address(), "10.0.0.1");
+    node
+}
+
+fn add(node: &Node, container: &str, uid: &str) -> Outcome {
+    node.add(container).pod("ns", "web-0", uid).config(&range()).run()
+}
+
+/// Two networks on two nodes: 10.0.0.1 is held in both, and one owner holds two addresses.
+fn populated() -> (Cluster, Node, Node) {
+    let cluster = Cluster::new();
+    let (a, b) = (cluster.node("a"), cluster.node("b"));
+    let dual = json!({"ipRanges": [{"range": "10.0.0.0/24"}, {"range": "fd00::/64"}]});
+    let lan = |ipam: Value| network_as("1.0.0", "lan", ipam);
+    a.add("c1").pod("ns", "web-0", "u1").config(&lan(dual)).run().ok();
+    b.add("c2")
+        .ifname("net1")
+        .pod("ns", "web-1", "u2")
+        .config(&lan(json!({"range": "10.0.0.0/24"})))
+        .run()
+        .ok();
+    a.add("c3").config(&network(json!({"range": "10.0.0.0/24", "network_name": "storage"}))).run().ok();
+    b.add("c4")
+        .pod("other", "web-0", "u4")
+        .config(&network(json!({"addresses": [{"address": "192.0.2.1/24"}]})))
+        .run()
+        .ok();
+    (cluster, a, b)
+}
+
+fn addresses(outcome: &Outcome) -> Vec<String> {
+    let rows = outcome.ok();
+    let rows = rows.as_array().unwrap_or_else(|| panic!("an array: {outcome}")).clone();
+    let text = |row: &Value| {
+        let network = row["network"].as_str().unwrap_or("-");
+        format!("{network} {}", row["address"].as_str().unwrap_or("-"))
+    };
+    rows.iter().map(text).collect()
+}
+
+#[test]
+fn list() {
+    let (cluster, a, _) = populated();
+    let rows = a.list();
+    let created_at = rows[0]["created_at"].clone();
+    let text = created_at.as_str().unwrap_or_default();
+    assert!(text.len() == 20 && text.ends_with('Z') && text.as_bytes()[10] == b'T', "{created_at}");
+    let expected = json!({
+        "network": "default",
+        "address": "10.0.0.1",
+        "container_id": "c1",
+        "ifname": "eth0",
+        "pod": {"namespace": "ns", "name": "web-0", "uid": "u1"},
+        "node": "a",
+        "cni_network": "lan",
+        "created_at": created_at,
+    });
+    assert_eq!(rows[0], expected);
+    let fields = |row: &Value| row.as_object().expect("an object").keys().cloned().collect::<BTreeSet<_>>();
+    for row in &rows {
+        assert_eq!(fields(row), fields(&expected), "all rows have the same fields: {row}");
+    }
+    let filters: [(&[&str], &[&str]); 12] = [
+        (
+            &[],
+            &["default 10.0.0.1", "default 10.0.0.2", "default fd00::1", "storage 10.0.0.1", "- 192.0.2.1"],
+        ),
+        (&["--network", "default"], &["default 10.0.0.1", "default 10.0.0.2", "default fd00::1"]),
+        (&["--network", "storage"], &["storage 10.0.0.1"]),
+        (&["--network", "nowhere"], &[]),
+        (&["--node", "a"], &["default 10.0.0.1", "default fd00::1", "storage 10.0.0.1"]),
+        (&["--node", "b"], &["default 10.0.0.2", "- 192.0.2.1"]),
+        (&["--node", "c"], &[]),
+        (&["--pod", "ns/web-0"], &["default 10.0.0.1", "default fd00::1"]),
+        (&["--pod", "other/web-0"], &["- 192.0.2.1"]),
+        (&["--pod", "ns/web"], &[]),
+        (
+            &["--network", "default", "--node", "a", "--pod", "ns/web-0"],
+            &["default 10.0.0.1", "default fd00::1"],
+        ),
+        (&["--network", "storage", "--node", "b"], &[]),
+    ];
+    report(filters.into_iter().flat_map(|(filter, expected)| {
+        let row = format!("list {}", filter.join(" "));
+        let json = a.cli([&["list", "-o", "json"], filter].concat());
+        let (mut found, mut wanted) = (addresses(&json), expected.to_vec());
+        found.sort();
+        wanted.sort_unstable();
+        let table = a.cli([&["list"], filter].concat());
+        let lines: Vec<&str> = table.stdout.lines().collect();
+        let is_table = table.succeeded()
+            && lines
+                .first()
+                .is_some_and(|header| header.starts_with("NETWORK") && header.contains("ADDRESS"))
+            && lines.len() == 1 + expected.len()
+            && expected.iter().all(|row| {
+                let (network, address) = row.split_once(' ').expect("two words");
+                let cells = |line: &&str| line.split_whitespace().take(2).eq([network, address]);
+                lines.iter().any(cells)
+            });
+        [expect(&row, found == wanted, json), expect(&row, is_table, table)]
+    }));
+    cluster.assert_clean();
+}
+
+#[test]
+fn show() {
+    let (cluster, a, _) = populated();
+    let rows: [(&str, &[&str]); 6] = [
+        ("10.0.0.1", &["default 10.0.0.1", "storage 10.0.0.1"]),
+        ("FD00:0:0::1", &["default fd00::1"]),
+        ("192.0.2.1", &["- 192.0.2.1"]),
+        ("c1", &["default 10.0.0.1", "default fd00::1"]),
+        ("c2", &["default 10.0.0.2"]),
+        ("c4", &["- 192.0.2.1"]),
+    ];
+    report(rows.into_iter().flat_map(|(what, expected)| {
+        let json = a.cli(["show", what, "-o", "json"]);
+        let text = a.cli(["show", what]);
+        let address = expected[0].split(' ').nth(1).expect("two words");
+        let is_text = text.succeeded() && text.stdout.contains(address) && text.stdout.contains("container");
+        [expect(what, addresses(&json) == expected, &json), expect(what, is_text, &text)]
+    }));
+    assert_eq!(
+        a.cli(["show", "c1", "-o", "json"]).ok(),
+        a.cli(["list", "--pod", "ns/web-0", "-o", "json"]).ok()
+    );
+    report(["10.0.0.9", "c9", "fd00::9"].map(|what| {
+        let outcome = a.cli(["show", what]);
+        let is_right = outcome.status.code() == Some(1)
+            && outcome.stdout.is_empty()
+            && outcome.stderr.contains(what)
+            && outcome.stderr.lines().count() == 1;
+        expect(what, is_right, outcome)
+    }));
+    cluster.assert_clean();
+}
+
+#[test]
+fn usage() {
+    let (cluster, a, _) = populated();
+    let small = network(json!({"range": "10.7.0.0/30", "network_name": "small"}));
+    let alone = network(json!({"range": "10.8.0.0/24", "enable_overlapping_ranges": false}));
+    for container in ["d1", "d2"] {
+        a.add(container).config(&small).run().ok();
+    }
+    a.add("e1").config(&alone).run().ok();
+    let rows = a.cli(["usage", "-o", "json"]).ok();
+    let rows = rows.as_array().expect("an array");
+    let row = |network: &str, range: &str, size: u64, used: u64| json!({"network": network, "range": range, "size": size, "used": used, "free": size - used});
+    let own = "default@00000000000000000000ffff0a080000-24";
+    report(
+        [
+            row("default", "10.0.0.0/24", 254, 2),
+            row("storage", "10.0.0.0/24", 254, 1),
+            row("small", "10.7.0.0/30", 2, 2),
+            row(own, "10.8.0.0/24", 254, 1),
+        ]
+        .map(|row| expect("usage", rows.contains(&row), format!("{row} is not in {rows:?}"))),
+    );
+    let held: u64 = rows.iter().filter_map(|row| row["used"].as_u64()).sum();
+    assert_eq!(held, 7, "every reserved address counts once: {rows:?}");
+    let table = a.cli(["usage"]);
+    let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let lines: Vec<Vec<String>> = table.stdout.lines().map(cells).collect();
+    assert_eq!(lines[0], ["NETWORK", "RANGE", "SIZE", "USED", "FREE"], "{table}");
+    assert!(lines.iter().any(|line| *line == ["small", "10.7.0.0/30", "2", "2", "0"]), "{table}");
+    cluster.assert_clean();
+}
+
+#[test]
+fn nothing_is_held() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    for verb in ["list", "usage"] {
+        assert_eq!(node.cli([verb, "-o", "json"]).ok(), json!([]), "{verb}");
+        assert_eq!(node.cli([verb]).stdout.lines().count(), 1, "{verb}: only the header");
+    }
+    let check = node.cli(["check", "-o", "json"]).ok();
+    assert_eq!(check["violations"], json!([]));
+    assert!(cluster.store().keys("").is_empty(), "looking writes nothing");
+    cluster.assert_clean();
+}
+
+fn release(node: &Node, arguments: &[&str], answer: &str) -> Outcome {
+    let run = Run::new(metes()).env("METES_CONF", node.host_file()).arguments(["release"]);
+    run.arguments(arguments).stdin(answer).run()
+}
+
+#[test]
+fn release_asks() {
+    let cluster = Cluster::new();
+    let node = with_one(&cluster);
+    let before = cluster.store().entries("v1/");
+    report([("no", "n\n"), ("nothing", ""), ("an empty line", "\n"), ("another word", "maybe\n")].map(
+        |(row, answer)| {
+            let outcome = release(&node, &["10.0.0.1"], answer);
+            let is_right = outcome.status.code() == Some(1)
+                && outcome.stdout.is_empty()
+                && outcome.stderr.contains("10.0.0.1")
+                && outcome.stderr.contains("c1")
+                && cluster.store().entries("v1/") == before;
+            expect(row, is_right, outcome)
+        },
+    ));
+    for answer in ["y\n", "Yes\n"] {
+        let outcome = release(&node, &["10.0.0.1"], answer);
+        assert!(outcome.succeeded() && outcome.stdout.contains("10.0.0.1"), "{outcome}");
+        cluster.assert_nothing_held();
+        assert_eq!(add(&node, "c2", "u2").addresses().len(), 1);
+        let outcome = release(&node, &["--container", "c2", "--yes"], "");
+        assert!(outcome.succeeded(), "{outcome}");
+        assert!(!outcome.stderr.contains('?'), "it does not ask: {outcome}");
+        cluster.assert_nothing_held();
+        node.add("c1").args("IP=10.0.0.1").config(&range()).run().ok();
+    }
+    cluster.assert_clean();
+}
+
+#[test]
+fn release_frees_a_whole_owner() {
+    let rows: [(&[&str], &[&str]); 5] = [
+        (&["fd00::1"], &["- 192.0.2.1", "default 10.0.0.2", "storage 10.0.0.1"]),
+        (&["10.0.0.1", "--network", "default"], &["- 192.0.2.1", "default 10.0.0.2", "storage 10.0.0.1"]),
+        (
+            &["10.0.0.1", "--network", "storage"],
+            &["- 192.0.2.1", "default 10.0.0.1", "default 10.0.0.2", "default fd00::1"],
+        ),
+        (&["--container", "c1"], &["- 192.0.2.1", "default 10.0.0.2", "storage 10.0.0.1"]),
+        (&["192.0.2.1"], &["default 10.0.0.1", "default 10.0.0.2", "default fd00::1", "storage 10.0.0.1"]),
+    ];
+    for (arguments, left) in rows {
+        let (cluster, a, _) = populated();
+        let outcome = release(&a, &[arguments, &["--yes"]].concat(), "");
+        assert!(outcome.succeeded(), "{outcome}");
+        let mut found = addresses(&a.cli(["list", "-o", "json"]));
+        found.sort();
+        assert_eq!(found, left, "release {arguments:?}");
+        cluster.assert_clean();
+    }
+}
+
+#[test]
+fn release_refuses() {
+    let (cluster, a, b) = populated();
+    for node in [&a, &b] {
+        node.add("same").config(&network(json!({"range": "10.9.0.0/24"}))).run().ok();
+    }
+    let before = cluster.store().entries("v1/");
+    let rows: [(&[&str], i32, &str); 9] = [
+        (&["10.0.0.1", "--yes"], 1, "--network"),
+        (&["10.0.0.9", "--yes"], 1, "10.0.0.9"),
+        (&["10.0.0.2", "--network", "storage", "--yes"], 1, "storage"),
+        (&["--container", "c9", "--yes"], 1, "c9"),
+        (&["--container", "c", "--yes"], 1, "c"),
+        (&["--container", "same", "--yes"], 1, "--node"),
+        (&["--yes"], 2, ""),
+        (&["nonsense", "--yes"], 2, "nonsense"),
+        (&["10.0.0.1", "--container", "c1", "--yes"], 2, "--container"),
+    ];
+    report(rows.map(|(arguments, status, word)| {
+        let outcome = release(&a, arguments, "");
+        let is_right = outcome.status.code() == Some(status)
+            && outcome.stdout.is_empty()
+            && outcome.stderr.contains(word)
+            && cluster.store().entries("v1/") == before;
+        expect(&format!("release {arguments:?}"), is_right, outcome)
+    }));
+    assert!(release(&a, &["--container", "same", "--node", "b", "--yes"], "").succeeded());
+    cluster.assert_clean();
+}
+
+/// What `metes check` names, each with how often.
+fn violations(outcome: &Outcome) -> Vec<String> {
+    let found = outcome.json()["violations"].clone();
+    let found = found.as_array().unwrap_or_else(|| panic!("an array: {outcome}")).clone();
+    let mut names: Vec<String> =
+        found.iter().map(|one| one["name"].as_str().unwrap_or("?").to_owned()).collect();
+    names.dedup();
+    names
+}
+
+fn change(store: &Store, key: &str, change: impl FnOnce(&mut Value)) {
+    let mut record = serde_json::from_slice(&store.get(key).expect("the key exists")).expect("it is JSON");
+    change(&mut record);
+    store.put(key, record.to_string());
+}
+
+fn bitmap(set: &[usize]) -> Vec<u8> {
+    let mut bytes = vec![0; 512];
+    set.iter().for_each(|bit| bytes[bit / 8] |= 1 << (bit % 8));
+    bytes
+}
+
+/// A name, how the store is broken, what check names, and what is left after `--repair`.
+type Breakage = (&'static str, fn(&Store), &'static [&'static str], &'static [&'static str]);
+
+const BREAKAGES: [Breakage; 20] = [
+    ("nothing", |_| (), &[], &[]),
+    ("a lone bit", |store| store.put(PAGE, bitmap(&[1, 7])), &[], &[]),
+    ("a page is gone", |store| store.delete(PAGE), &["reservation-without-bit"], &[]),
+    ("a bit is clear", |store| store.put(PAGE, bitmap(&[])), &["reservation-without-bit"], &[]),
+    (
+        "an owner is gone",
+        |store| store.delete(OWNER),
+        &["pod-index-without-owner", "reservation-without-owner"],
+        &["pod-index-without-owner", "reservation-without-owner"],
+    ),
+    (
+        "an owner lists less",
+        |store| change(store, OWNER, |record| record["addresses"] = json!([])),
+        &["pod-index-mismatch", "reservation-without-owner"],
+        &["pod-index-mismatch", "reservation-without-owner"],
+    ),
+    (
+        "a reservation is gone",
+        |store| store.delete(IP),
+        &["owner-without-reservation"],
+        &["owner-without-reservation"],
+    ),
+    (
+        "a reservation is another's",
+        |store| change(store, IP, |record| record["container"] = json!("x")),
+        &["owner-without-reservation", "reservation-without-owner"],
+        &["owner-without-reservation", "reservation-without-owner"],
+    ),
+    (
+        "an index is gone",
+        |store| store.delete(POD),
+        &["owner-without-pod-index"],
+        &["owner-without-pod-index"],
+    ),
+    (
+        "an index of nobody",
+        |store| store.put("v1/pod/u9/eth0/default", r#"{"v":1,"node":"a","container":"x","ifname":"eth0"}"#),
+        &["pod-index-without-owner"],
+        &["pod-index-without-owner"],
+    ),
+    (
+        "an index of another pod",
+        |store| store.put("v1/pod/u9/eth0/default", r#"{"v":1,"node":"a","container":"c1","ifname":"eth0"}"#),
+        &["pod-index-mismatch"],
+        &["pod-index-mismatch"],
+    ),
+    (
+        "two owners list one address",
+        |store| {
+            let record = store.get(OWNER).expect("it exists");
+            store.put("v1/own/a/x/eth0", record);
+        },
+        &["address-listed-twice", "owner-without-reservation"],
+        &["address-listed-twice", "owner-without-reservation"],
+    ),
+    (
+        "a reservation on a lease",
+        |store| {
+            let record = store.get(IP).expect("it exists");
+            store.put_leased(IP, record, 600);
+        },
+        &["reservation-on-lease"],
+        &["reservation-on-lease"],
+    ),
+    (
+        "an owner on a lease",
+        |store| {
+            let record = store.get(OWNER).expect("it exists");
+            store.put_leased(OWNER, record, 600);
+        },
+        &["record-on-lease"],
+        &["record-on-lease"],
+    ),
+    (
+        "a tombstone without a lease",
+        |store| store.put("v1/dead/a/x/eth0", r#"{"v":1,"birth":{"boot":"b","ns":1}}"#),
+        &["stale-without-lease"],
+        &[],
+    ),
+    (
+        "a place without a lease",
+        |store| store.put("v1/lock/-/0000000000000001", ""),
+        &["stale-without-lease"],
+        &[],
+    ),
+    ("a summary says full", |store| store.put(SUMMARY, bitmap(&[0])), &["summary-says-full"], &[]),
+    ("a foreign key", |store| store.put("v1/junk", "junk"), &["foreign-key"], &["foreign-key"]),
+    ("no meta", |store| store.delete(META), &["meta-missing"], &["meta-missing"]),
+    (
+        "a newer schema",
+        |store| store.put(META, r#"{"v":2,"min_writer":2,"epoch":1}"#),
+        &["schema-newer"],
+        &["schema-newer"],
+    ),
+];
+
+/// Clean and harmless is exit 0, each violation exit 1 and its name; `--repair` mends what it may.
+#[test]
+fn check_names_every_violation() {
+    report(BREAKAGES.into_iter().flat_map(|(row, break_it, expected, left)| {
+        let cluster = Cluster::new();
+        let node = with_one(&cluster);
+        break_it(cluster.store());
+        let before = cluster.store().entries("v1/");
+        let failures = [
+            judge_check(row, expected, &node.cli(["check", "-o", "json"])),
+            judge_text(row, expected, &node.cli(["check"])),
+            expect(row, cluster.store().entries("v1/") == before, "check alone has written something"),
+            judge_check(&format!("{row}, repaired"), left, &node.cli(["check", "--repair", "-o", "json"])),
+            judge_check(&format!("{row}, afterwards"), left, &node.cli(["check", "-o", "json"])),
+        ];
+        cluster.leave_unclean();
+        failures
+    }));
+}
+
+fn judge_check(row: &str, expected: &[&str], outcome: &Outcome) -> Option<String> {
+    let mut expected: Vec<&str> = expected.to_vec();
+    let mut found = violations(outcome);
+    expected.sort_unstable();
+    found.sort();
+    let status = i32::from(!expected.is_empty());
+    expect(
+        row,
+        found == expected && outcome.status.code() == Some(status),
+        format!("{expected:?}: {outcome}"),
+    )
+}
+
+fn judge_text(row: &str, expected: &[&str], outcome: &Outcome) -> Option<String> {
+    let is_named = expected.iter().all(|name| outcome.stdout.contains(&format!("violation {name}")));
+    let status = i32::from(!expected.is_empty());
+    expect(row, is_named && outcome.status.code() == Some(status), outcome)
+}
+
+#[test]
+fn lone_bits_are_reported_and_cleared() {
+    let cluster = Cluster::new();
+    let node = with_one(&cluster);
+    cluster.store().put(PAGE, bitmap(&[1, 7]));
+    let check = node.cli(["check", "-o", "json"]).ok();
+    assert_eq!(check["lone_bits"], json!([{"network": "default", "address": "10.0.0.7"}]));
+    let text = node.cli(["check"]);
+    assert!(
+        text.succeeded() && text.stdout.contains("lone-bit") && text.stdout.contains("10.0.0.7"),
+        "{text}"
+    );
+    assert!(text.stdout.contains("1 lone bit"), "{text}");
+    // Until then the address is passed over; but who asks for it gets it.
+    node.add("c7").args("IP=10.0.0.7").config(&range()).run().ok();
+    node.del("c7").config(&range()).run().silent();
+    cluster.store().put(PAGE, bitmap(&[1, 7]));
+    let repaired = node.cli(["check", "--repair", "-o", "json"]).ok();
+    assert_eq!(repaired["lone_bits"], json!([]));
+    assert_eq!(cluster.store().get(PAGE).as_deref(), Some(&bitmap(&[1])[..]));
+    cluster.assert_clean();
+}
+
+/// Under every kind of key: named by check, and touched by no ADD, DEL, release or repair.
+#[test]
+fn what_does_not_decode_is_never_touched() {
+    const GARBAGE: &str = "\u{0}garbage";
+    const NEWER: &str = r#"{"v":9}"#;
+    let cursor = {
+        let cluster = Cluster::new();
+        with_one(&cluster);
+        cluster.assert_clean();
+        let keys = cluster.store().keys("v1/net/default/cursor/");
+        keys.into_iter().next().expect("there is a cursor")
+    };
+    let rows = [
+        (PAGE, "undecodable-page", GARBAGE, "102"),
+        (SUMMARY, "undecodable-summary", GARBAGE, ""),
+        (IP, "undecodable-reservation", GARBAGE, "10.0.0.2"),
+        (IP, "undecodable-reservation", NEWER, "10.0.0.2"),
+        (NEXT_IP, "undecodable-reservation", GARBAGE, "10.0.0.3"),
+        (OWNER, "undecodable-owner", GARBAGE, "10.0.0.2"),
+        (OWNER, "undecodable-owner", NEWER, "10.0.0.2"),
+        (POD, "undecodable-pod-index", GARBAGE, "10.0.0.2"),
+        (TOMBSTONE, "undecodable-tombstone", GARBAGE, "10.0.0.2"),
+        (&cursor, "undecodable-cursor", GARBAGE, ""),
+        (META, "undecodable-meta", GARBAGE, "102"),
+    ];
+    report(rows.into_iter().flat_map(|(key, name, garbage, expected)| {
+        let cluster = Cluster::new();
+        let node = with_one(&cluster);
+        cluster.store().put(key, garbage);
+        let row = format!("{garbage:?} at {key}");
+        let named = |outcome: &Outcome| {
+            outcome.status.code() == Some(1) && violations(outcome).iter().any(|found| found == name)
+        };
+        let check = node.cli(["check", "-o", "json"]);
+        let untouched = |after: &Outcome| {
+            let found = cluster.store().get(key);
+            expect(&row, found.as_deref() == Some(garbage.as_bytes()), format!("{found:?} after {after}"))
+        };
+        // Another container gets another address, if any.
+        let other = node.add("c2").config(&range()).run();
+        let got = other.error_code().map_or_else(|| other.address(), |code| code.to_string());
+        let mut failures = vec![
+            expect(&row, named(&check), &check),
+            expect(&row, expected.is_empty() || got == expected, format!("expected {expected}: {other}")),
+            expect(&row, got != "10.0.0.1", &other),
+            untouched(&other),
+        ];
+        let runs = [
+            node.add("c1").pod("ns", "web-0", "u1").config(&range()),
+            node.add("c3").pod("ns", "web-0", "u1").config(&range()),
+            node.del("c1").config(&range()),
+            Run::new(metes()).env("METES_CONF", node.host_file()).arguments([
+                "release",
+                "--container",
+                "c1",
+                "-y",
+            ]),
+            node.add("c4").config(&range()),
+        ];
+        failures.push(runs.into_iter().find_map(|run| untouched(&run.run())));
+        let repair = node.cli(["check", "--repair", "-o", "json"]);
+        failures.extend([expect(&row, named(&repair), &repair), untouched(&repair)]);
+        cluster.leave_unclean();
+        failures
+    }));
+}
+
+/// What does not decode counts as held, and is shown as far as it is known.
+#[test]
+fn what_does_not_decode_is_listed() {
+    let cluster = Cluster::new();
+    let node = with_one(&cluster);
+    cluster.store().put(IP, "garbage");
+    let outcome = node.cli(["list", "-o", "json"]);
+    assert_eq!(addresses(&outcome), ["default 10.0.0.1"], "{outcome}");
+    assert!(outcome.json()[0]["container_id"].is_null(), "{outcome}");
+    assert!(outcome.stderr.contains(IP), "it is named: {outcome}");
+    let outcome = release(&node, &["10.0.0.1", "--yes"], "");
+    assert_eq!(outcome.status.code(), Some(1), "{outcome}");
+    node.add("c9").args("IP=10.0.0.1").config(&range()).run().error(101);
+    cluster.leave_unclean();
+}
+
+/// A store that may have gone back in time serves no ADD until somebody accepts it.
+#[test]
+fn a_suspect_store_is_accepted() {
+    let cluster = Cluster::new();
+    let node = with_one(&cluster);
+    add(&node, "c2", "u2").ok();
+    let mut gc = network_as("1.1.0", "net", json!({"range": "10.0.0.0/24"}));
+    gc["cni.dev/valid-attachments"] = json!([]);
+    node.change_host_file(json!({"gc_grace_s": 0}));
+    cluster.store().put(META, r#"{"v":1,"min_writer":1,"epoch":1,"suspect":1}"#);
+    let check = node.cli(["check", "-o", "json"]);
+    assert_eq!((check.status.code(), violations(&check)), (Some(1), vec!["suspect".to_owned()]), "{check}");
+    add(&node, "c3", "u3").error(102);
+    node.gc().config(&gc).run().silent();
+    assert_eq!(node.list().len(), 2, "GC frees nothing");
+    node.del("c2").config(&range()).run().silent();
+    assert_eq!(node.list().len(), 1, "DEL works");
+    // Repairing it is no acceptance.
+    assert_eq!(node.cli(["check", "--repair"]).status.code(), Some(1));
+    add(&node, "c3", "u3").error(102);
+    let accepted = node.cli(["check", "--accept-store"]);
+    assert!(accepted.succeeded() && accepted.stdout.contains("epoch 2"), "{accepted}");
+    let meta: Value =
+        serde_json::from_slice(&cluster.store().get(META).expect("there is meta")).expect("JSON");
+    assert_eq!((&meta["epoch"], &meta["suspect"]), (&json!(2), &Value::Null));
+    assert_eq!(add(&node, "c3", "u3").addresses().len(), 1);
+    let again = node.cli(["check", "--accept-store"]);
+    assert!(again.succeeded() && !again.stdout.contains("epoch 3"), "there is nothing to accept: {again}");
+    cluster.assert_clean();
+}
+
+#[test]
+fn what_meta_says() {
+    let rows = [
+        ("no meta", None, "102", true),
+        ("a newer schema", Some(r#"{"v":2,"min_writer":2,"epoch":1}"#), "102", false),
+        ("only newer writers", Some(r#"{"v":1,"min_writer":2,"epoch":1}"#), "102", false),
+        ("a migration", Some(r#"{"v":1,"min_writer":1,"epoch":1,"hold":"moving"}"#), "11", false),
+        ("garbage", Some("garbage"), "102", false),
+    ];
+    report(rows.into_iter().flat_map(|(row, meta, code, accepted)| {
+        let cluster = Cluster::new();
+        let node = with_one(&cluster);
+        match meta {
+            Some(meta) => cluster.store().put(META, meta),
+            None => cluster.store().delete(META),
+        }
+        let refused = add(&node, "c2", "u2");
+        let is_refused = refused.error_code().is_some_and(|found| found.to_string() == code);
+        let accept = node.cli(["check", "--accept-store"]);
+        let after = add(&node, "c2", "u2");
+        let kept = accepted || cluster.store().get(META).as_deref() == meta.map(str::as_bytes);
+        cluster.leave_unclean();
+        [
+            expect(row, is_refused, format!("expected {code}: {refused}")),
+            expect(row, after.succeeded() == accepted, format!("after {accept}\n{after}")),
+            expect(row, kept, "meta was changed"),
+        ]
+    }));
+}
+
+fn bare(arguments: &[&str]) -> Outcome {
+    Run::new(metes()).arguments(arguments).run()
+}
+
+#[test]
+fn metes_says_what_it_is() {
+    let outcome = bare(&[]);
+    assert!(outcome.succeeded() && outcome.stdout.is_empty(), "{outcome}");
+    let versions = "CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0";
+    assert!(outcome.stderr.contains(versions), "{outcome}");
+    let help = bare(&["--help"]);
+    assert!(help.succeeded() && help.stderr.is_empty(), "{help}");
+    for word in ["list", "show", "usage", "check", "release", "METES_CONF", "CNI", "\"type\": \"metes\""] {
+        assert!(help.stdout.contains(word), "the help lacks {word}: {help}");
+    }
+    assert!(bare(&["--version"]).ok_text().starts_with("metes "));
+    for verb in ["list", "show", "usage", "check", "release"] {
+        assert!(bare(&[verb, "--help"]).ok_text().contains("Usage: metes"), "{verb}");
+    }
+    for wrong in [&["lsit"][..], &["list", "--pod", "web"], &["list", "-o", "yaml"], &["show"], &["release"]]
+    {
+        let outcome = bare(wrong);
+        assert!(outcome.status.code() == Some(2) && outcome.stdout.is_empty(), "{outcome}");
+        assert!(outcome.stderr.contains("--help"), "{outcome}");
+    }
+}
+
+trait Text {
+    fn ok_text(&self) -> &str;
+}
+
+impl Text for Outcome {
+    #[track_caller]
+    fn ok_text(&self) -> &str {
+        assert!(self.succeeded(), "{self}");
+        &self.stdout
+    }
+}
+
+#[test]
+fn the_host_file_of_a_person() {
+    let cluster = Cluster::new();
+    let node = with_one(&cluster);
+    let file = node.host_file();
+    let file = file.to_str().expect("a path is a text");
+    let named = bare(&["list", "-o", "json", "--config", file]);
+    assert_eq!(addresses(&named), ["default 10.0.0.1"]);
+    let missing = bare(&["list", "--config", "/nowhere/metes.conf"]);
+    assert!(missing.status.code() == Some(1) && missing.stderr.contains("/nowhere/metes.conf"), "{missing}");
+    assert!(missing.stdout.is_empty(), "{missing}");
+    node.change_host_file(json!({"etcd": {"endpoints": ["http://127.0.0.1:1"]}}));
+    let outcome = node.cli(["list"]);
+    assert!(outcome.status.code() == Some(1) && outcome.stdout.is_empty(), "{outcome}");
+    assert!(outcome.stderr.starts_with("metes: "), "{outcome}");
+    cluster.assert_clean();
+}
