@@ -33,22 +33,20 @@ fn run(node: &Node, verb: &str) -> Run {
     }
 }
 
+/// Variables besides or instead of the usual ones; an empty one is missing.
+type Env = &'static [(&'static str, &'static str)];
+
 /// A run that is refused before etcd is asked.
 struct Refused {
     verb: &'static str,
-    /// Variables besides or instead of the usual ones; an empty one is missing.
-    env: &'static [(&'static str, &'static str)],
+    env: Env,
     stdin: String,
     code: u64,
     /// What `msg` or `details` must name.
     names: &'static [&'static str],
 }
 
-fn bad_env(
-    verb: &'static str,
-    env: &'static [(&'static str, &'static str)],
-    names: &'static [&'static str],
-) -> Refused {
+fn bad_env(verb: &'static str, env: Env, names: &'static [&'static str]) -> Refused {
     Refused { verb, env, stdin: network_as("1.1.0", "mynet", subnet()).to_string(), code: 4, names }
 }
 
@@ -534,7 +532,7 @@ fn a_failed_del_never_says_that_something_is_not_there() {
     let good = || network(subnet());
     let named = |name: &str| network_as("1.0.0", name, subnet());
     let down = |spool: &str| json!({"etcd": {"endpoints": [CLOSED]}, "spool_dir": spool});
-    let rows: [(&str, u64, Value, &[(&str, &str)], Value); 11] = [
+    let rows: [(&str, u64, Value, Env, Value); 11] = [
         ("no spool: below a file", 11, down("/dev/null/spool"), &[], good()),
         ("no spool: below /proc", 11, down("/proc/nonexistent/spool"), &[], good()),
         ("no host file", 7, json!({}), &[("METES_CONF", "/nonexistent/not found")], good()),

@@ -94,16 +94,16 @@ fn owners() {
             .gives("ID", ["10.1.2.2/24"])
             .then(add("ID").ifname("eth1").gives(["10.1.2.3/24"]))
             .then(del("ID"))
-            .then(check("ID").is_refused())
+            .then(check("ID").fails_somehow())
             .then(check("ID").ifname("eth1")),
         case("T07 CHECK", net())
-            .then(check("ID").is_refused())
+            .then(check("ID").fails_somehow())
             .then(add("ID").succeeds())
             .then(check("ID"))
             .then(check("ID").version("0.4.0"))
             .then(check("ID").version("1.1.0"))
             .then(del("ID"))
-            .then(check("ID").is_refused()),
+            .then(check("ID").fails_somehow()),
     ]);
 }
 
@@ -381,7 +381,8 @@ fn resolv_conf_is_read_as_the_resolver_does() {
 /// A network's author must not read files of the node through it.
 #[test]
 fn resolv_conf_is_a_regular_file_of_root() {
-    let rows: [(&str, fn(&Path)); 6] = [
+    type Make = fn(&Path);
+    let rows: [(&str, Make); 6] = [
         ("T55 missing", |_| ()),
         ("a folder", |path| fs::create_dir(path).expect("a folder can be made")),
         ("a device", |path| symlink("/dev/zero", path).expect("a link can be made")),

@@ -205,7 +205,7 @@ impl Step {
     }
 
     /// It is refused in a way that has no code of its own.
-    pub(crate) fn is_refused(self) -> Self {
+    pub(crate) fn fails_somehow(self) -> Self {
         self.expects(Expected::Failure)
     }
 
