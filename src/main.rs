@@ -1,6 +1,7 @@
 //! The `metes` binary: a CNI plugin when CNI_COMMAND is set, and people's tool when it is not.
 
 use std::io::{self, Write};
+use std::os::unix::process::parent_id;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 fn main() -> ExitCode {
     let birth = commands::birth();
     let start = Instant::now();
+    let parent = parent_id();
     let environment = Environment::from_lookup(|name| std::env::var(name).ok());
     if environment.command.is_empty() {
         return metes::cli::start::main();
@@ -21,7 +23,7 @@ fn main() -> ExitCode {
     let run = || {
         let stdin = read_bounded(io::stdin().lock(), limits::INPUT_BYTES);
         let host_file = std::env::var("METES_CONF").ok();
-        let input = Input { birth, start, environment, host_file, stdin };
+        let input = Input { birth, start, parent, environment, host_file, stdin };
         runtime()?.block_on(plugin::run(input, &mut io::stdout().lock()))
     };
     let failed = match catch_unwind(AssertUnwindSafe(run)) {

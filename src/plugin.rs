@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::os::unix::process::parent_id;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 use crate::cni::result::{Dns, IpConfig, Success};
 use crate::cni::version::version_json;
 use crate::cni::{Code, Environment, Error, Request, Verb, Version, previous};
-use crate::commands::{Run, add, check, del, gc, parent_watch, state_folder, status};
+use crate::commands::{Run, add, check, del, gc, state_folder, status};
 use crate::config::{self, Config, Settings};
 use crate::limits;
 use crate::local::mark::MarkFile;
@@ -30,6 +31,8 @@ pub struct Input {
     pub birth: Result<Birth, Error>,
     /// When it began, for its deadline.
     pub start: Instant,
+    /// The process that called, as it was then.
+    pub parent: u32,
     /// The CNI_* variables.
     pub environment: Environment,
     /// METES_CONF.
@@ -64,12 +67,19 @@ pub async fn run(input: Input, out: &mut impl Write) -> Result<(), Failed> {
     let stdin = input.stdin.map_err(|e| setup::stdin_error(&e))?;
     let request = Request::parse(&input.environment, &stdin)?;
     let version = Some(request.version);
-    let birth = input.birth?;
-    let done = carry_out(&request, birth, input.start, input.host_file.as_deref(), out).await;
+    let begun = Begun { birth: input.birth?, start: input.start, parent: input.parent };
+    let done = carry_out(&request, begun, input.host_file.as_deref(), out).await;
     done.map_err(|error| match request.verb {
         Verb::Del => Failed { error: error.for_del(), version },
         _ => Failed { error, version },
     })
+}
+
+/// How a run began.
+struct Begun {
+    birth: Birth,
+    start: Instant,
+    parent: u32,
 }
 
 /// How long a verb may take, and how long it tries to reach an etcd that nobody answers for.
@@ -86,8 +96,7 @@ fn limits_of(verb: Verb) -> (Duration, Duration) {
 
 async fn carry_out(
     request: &Request,
-    birth: Birth,
-    start: Instant,
+    begun: Begun,
     host_file: Option<&str>,
     out: &mut impl Write,
 ) -> Result<(), Error> {
@@ -114,9 +123,9 @@ async fn carry_out(
         node: &node,
         cluster: settings.cluster.as_deref().unwrap_or_default(),
         endpoints: &endpoints,
-        birth,
-        deadline: start + deadline,
-        awaited: &parent_watch(),
+        birth: begun.birth,
+        deadline: begun.start + deadline,
+        awaited: &|| parent_id() == begun.parent,
         spool: Spool::new(&folder),
         mark: MarkFile::new(&folder),
     };

@@ -137,12 +137,6 @@ pub fn state_folder(spool_dir: &str, prefix: &str) -> std::path::PathBuf {
     std::path::Path::new(spool_dir).join(format!("{name}-{}", &digest[..8]))
 }
 
-/// Whether the parent of this process is the one it had at the start.
-pub fn parent_watch() -> impl Fn() -> bool {
-    let parent = std::os::unix::process::parent_id();
-    move || std::os::unix::process::parent_id() == parent
-}
-
 /// The birth of this run as a CNI error if the machine does not tell it.
 ///
 /// # Errors

@@ -547,3 +547,6 @@ fn commit(builder: Builder<'_>, held: Vec<Held>) -> Result<Decision, Halt> {
     let txn = builder.finish().map_err(Halt::Read)?;
     Ok(Decision::Commit { txn, held })
 }
+
+#[cfg(test)]
+mod tests;

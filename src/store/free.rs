@@ -177,7 +177,7 @@ impl<K: Kv> Free<'_, K> {
         let queue = Queue::new(self.kv, self.keys, &scope);
         let reads: Vec<Op> = self.reads(&record)?.into_iter().map(Op::Get).collect();
         let taken = queue.take_on(lease, self.owner, &reads, snapshot, self.until).await?;
-        let tried = self.from_place(&queue, &taken, &reads, snapshot).await;
+        let tried = self.commit_at(&queue, &taken, &reads, snapshot).await;
         // A try that is done has removed its place in its commit.
         if !matches!(tried, Ok(Try::Done(Freed::Addresses(_)))) {
             queue.leave(&taken.place).await;
@@ -185,7 +185,7 @@ impl<K: Kv> Free<'_, K> {
         tried
     }
 
-    async fn from_place(
+    async fn commit_at(
         &self,
         queue: &Queue<'_, K>,
         taken: &super::queue::Taken,

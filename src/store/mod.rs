@@ -11,6 +11,8 @@ pub mod etcd;
 pub mod free;
 pub mod keys;
 pub mod kv;
+#[cfg(test)]
+pub(crate) mod memory;
 pub mod plan;
 pub mod queue;
 pub mod snapshot;

@@ -1,0 +1,397 @@
+//! Each case of a decision, on a store of a few keys.
+
+use super::*;
+use crate::pool::RangeSpec;
+use crate::pool::record::Pod;
+use crate::store::memory::Memory;
+
+/// A store, and the place that the run under test stands in.
+struct World {
+    keys: Keys,
+    store: Memory,
+    place: Place,
+}
+
+impl World {
+    fn new() -> Self {
+        let keys = Keys::new("/m/");
+        let mut world = Self {
+            place: Place { key: Vec::new(), create_revision: 0, lease: super::super::keys::LeaseId(7) },
+            keys,
+            store: Memory::default(),
+        };
+        world.store.put(world.keys.meta(), Meta::first().encode());
+        world.stand();
+        world
+    }
+
+    /// Takes a new place.
+    fn stand(&mut self) {
+        let key = self.keys.place(&Scope::stored("-").expect("a scope"), self.place.lease);
+        self.store.put(key.clone(), "");
+        let create_revision = self.store.get(&key).expect("just put").create_revision;
+        self.place = Place { key, create_revision, ..self.place.clone() };
+    }
+
+    fn run(&mut self, ask: &Ask) -> Decision {
+        self.run_as(ask, false)
+    }
+
+    /// Decides, supplying what is asked for, until there is more to do than to read.
+    fn run_as(&mut self, ask: &Ask, deleted_before: bool) -> Decision {
+        let mut snapshot = Snapshot::default();
+        for _ in 0..10 {
+            match decide(ask, &self.keys, &snapshot, &self.place, deleted_before) {
+                Decision::Read(keys) => self.store.read(&keys, &mut snapshot),
+                other => return other,
+            }
+        }
+        panic!("it goes on reading");
+    }
+
+    /// Runs to a commit and applies it; the addresses.
+    fn hold(&mut self, ask: &Ask) -> Vec<String> {
+        self.stand();
+        match self.run(ask) {
+            Decision::Commit { txn, held } => {
+                assert!(self.store.apply(&txn).succeeded);
+                held.iter().map(|held| held.address.to_string()).collect()
+            }
+            other => panic!("no commit: {other:?}"),
+        }
+    }
+
+    /// Frees all that an owner holds, as a DEL from a new place does.
+    fn free(&mut self, owner: &Owner) {
+        self.stand();
+        let own = self.keys.own(owner).expect("a key");
+        let record = OwnerRecord::decode(&self.store.get(&own).expect("held").value).expect("decodes");
+        let mut snapshot = Snapshot::default();
+        for _ in 0..10 {
+            match plan::free(&self.keys, &snapshot, owner, &record, None, Mode::Whole(&self.place)) {
+                Ok(Ok(txn)) => return assert!(self.store.apply(&txn).succeeded),
+                Ok(Err(missing)) => self.store.read(&missing, &mut snapshot),
+                Err(bad) => panic!("{bad}"),
+            }
+        }
+        panic!("it goes on reading");
+    }
+
+    fn refusal(&mut self, ask: &Ask) -> Refused {
+        match self.run(ask) {
+            Decision::Refuse(why) => why,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    fn ip(&self, address: &str) -> Bytes {
+        self.keys.ip(&NetworkName::default(), addr(address))
+    }
+}
+
+fn addr(text: &str) -> Addr {
+    Addr::from(text.parse::<std::net::IpAddr>().expect("an address"))
+}
+
+fn set(subnet: &str, first: &str, last: &str) -> RangeSet {
+    let range = crate::pool::Range::new(RangeSpec {
+        network: NetworkName::default(),
+        subnet: subnet.parse().expect("a subnet"),
+        first: first.parse().expect("an address"),
+        last: last.parse().expect("an address"),
+        excludes: Vec::new(),
+        never: Vec::new(),
+        gateway: None,
+    });
+    RangeSet::new(vec![range.expect("a range")]).expect("a set")
+}
+
+fn owner(container: &str) -> Owner {
+    Owner { node: "n".into(), container_id: container.into(), ifname: "eth0".into() }
+}
+
+fn birth(ns: u64) -> Birth {
+    Birth { boot: "b".into(), ns }
+}
+
+/// A run of container `id`, born at `ns`, of the pod `uid`, on one /29.
+fn ask(id: &str, ns: u64, uid: &str) -> Ask {
+    let pod = Pod { namespace: "ns".into(), name: "p".into(), uid: uid.into() };
+    Ask {
+        owner: owner(id),
+        birth: birth(ns),
+        labels: Labels { cluster: String::new(), pod, cni_network: "net".into() },
+        created_at: "2026-01-01T00:00:00Z".into(),
+        sets: vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")],
+        requests: vec![None],
+        statics: Vec::new(),
+        order: Order::Lowest,
+        node_seed: 0,
+    }
+}
+
+#[test]
+fn addresses_go_lowest_first_and_a_repetition_gets_the_same() {
+    let mut world = World::new();
+    assert_eq!(world.hold(&ask("a", 1, "")), ["10.0.0.1"]);
+    assert_eq!(world.hold(&ask("b", 2, "")), ["10.0.0.2"]);
+    assert_eq!(world.hold(&ask("a", 3, "")), ["10.0.0.1"]);
+}
+
+#[test]
+fn the_first_commit_of_a_prefix_makes_meta_and_only_in_an_empty_one() {
+    let mut world = World::new();
+    world.store = Memory::default();
+    world.stand();
+    let Decision::Commit { txn, .. } = world.run(&ask("a", 1, "")) else { panic!("no commit") };
+    let mut occupied = world.store.clone();
+    occupied.put(world.keys.own(&owner("z")).expect("a key"), "");
+    assert!(!occupied.apply(&txn).succeeded);
+    assert!(world.store.apply(&txn).succeeded);
+    assert!(world.store.get(&world.keys.meta()).is_some());
+}
+
+#[test]
+fn a_repetition_keeps_the_younger_of_two_births() {
+    for (first, second, kept) in [(1, 5, 5), (5, 1, 5)] {
+        let mut world = World::new();
+        world.hold(&ask("a", first, ""));
+        world.hold(&ask("a", second, ""));
+        let own = world.keys.own(&owner("a")).expect("a key");
+        let record = OwnerRecord::decode(&world.store.get(&own).expect("a record").value).expect("decodes");
+        assert_eq!(record.birth, Some(birth(kept)));
+    }
+}
+
+#[test]
+fn a_commit_fails_when_anything_it_relied_on_has_changed() {
+    let asked = ask("a", 1, "u");
+    let changes: [fn(&World) -> Bytes; 6] = [
+        |w| w.keys.own(&owner("a")).expect("a key"),
+        |w| w.keys.dead(&owner("a")).expect("a key"),
+        |w| w.keys.meta(),
+        |w| w.keys.page(&NetworkName::default(), addr("10.0.0.1").page()),
+        |w| w.ip("10.0.0.1"),
+        |w| w.keys.pod("u", "eth0", &NetworkName::default()).expect("a key"),
+    ];
+    for (i, change) in changes.iter().enumerate() {
+        let mut world = World::new();
+        let Decision::Commit { txn, .. } = world.run(&asked) else { panic!("no commit") };
+        world.store.put(change(&world), "changed");
+        assert!(!world.store.apply(&txn).succeeded, "change {i} went unnoticed");
+    }
+}
+
+#[test]
+fn a_commit_fails_from_a_place_that_was_lost_even_if_it_was_made_anew() {
+    let mut world = World::new();
+    let Decision::Commit { txn, .. } = world.run(&ask("a", 1, "")) else { panic!("no commit") };
+    let key = world.place.key.clone();
+    world.store.apply(&Txn { then: vec![super::super::txn::Op::Delete(key)], ..Txn::default() });
+    assert!(!world.store.clone().apply(&txn).succeeded);
+    world.stand();
+    assert!(!world.store.apply(&txn).succeeded);
+}
+
+#[test]
+fn a_reservation_under_a_clear_bit_is_taken_and_gets_its_bit() {
+    let mut world = World::new();
+    world.hold(&ask("a", 1, ""));
+    let page = world.keys.page(&NetworkName::default(), addr("10.0.0.1").page());
+    world.store.put(page.clone(), Bits::empty().to_bytes());
+    let asked = ask("b", 2, "");
+    world.stand();
+    let mut snapshot = Snapshot::default();
+    let mut attempts = Vec::new();
+    for _ in 0..10 {
+        match decide(&asked, &world.keys, &snapshot, &world.place, false) {
+            Decision::Read(keys) => world.store.read(&keys, &mut snapshot),
+            Decision::Commit { txn, held } => {
+                let reply = world.store.apply(&txn);
+                attempts.push((held[0].address.to_string(), reply.succeeded));
+                if reply.succeeded {
+                    break;
+                }
+                snapshot.absorb(&txn.otherwise, &reply);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(attempts, [("10.0.0.1".to_owned(), false), ("10.0.0.2".to_owned(), true)]);
+    let bits = Bits::from_bytes(&world.store.get(&page).expect("a page").value).expect("512 bytes");
+    assert_eq!(bits.ones().collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn a_page_that_does_not_decode_is_full_and_stays() {
+    let mut world = World::new();
+    let page = world.keys.page(&NetworkName::default(), addr("10.0.0.1").page());
+    world.store.put(page.clone(), "garbage");
+    assert!(matches!(world.run(&ask("a", 1, "")), Decision::Full { set: 0 }));
+}
+
+#[test]
+fn records_that_do_not_decode_end_the_run() {
+    let asked = ask("a", 1, "u");
+    let keys: [fn(&World) -> Bytes; 4] = [
+        |w| w.keys.own(&owner("a")).expect("a key"),
+        |w| w.keys.dead(&owner("a")).expect("a key"),
+        |w| w.keys.meta(),
+        |w| w.keys.pod("u", "eth0", &NetworkName::default()).expect("a key"),
+    ];
+    for key in keys {
+        let mut world = World::new();
+        world.store.put(key(&world), "garbage");
+        assert!(matches!(world.refusal(&asked), Refused::Bad(_)));
+    }
+}
+
+#[test]
+fn meta_holds_runs_back() {
+    let meta = |change: fn(&mut Meta)| {
+        let mut meta = Meta::first();
+        change(&mut meta);
+        meta
+    };
+    for (meta, expected) in [
+        (meta(|m| m.suspect = Some(3)), Refused::Suspect(3)),
+        (meta(|m| m.hold = Some("import".into())), Refused::Hold("import".into())),
+        (meta(|m| m.min_writer = 2), Refused::Newer(2)),
+    ] {
+        let mut world = World::new();
+        world.store.put(world.keys.meta(), meta.encode());
+        assert_eq!(world.refusal(&ask("a", 1, "")), expected);
+    }
+}
+
+#[test]
+fn a_younger_tombstone_ends_the_run_and_an_older_one_does_not() {
+    let mut world = World::new();
+    let dead = world.keys.dead(&owner("a")).expect("a key");
+    world.store.put(dead.clone(), Tombstone::new(birth(5)).encode());
+    assert_eq!(world.refusal(&ask("a", 4, "")), Refused::Deleted);
+    assert_eq!(world.hold(&ask("a", 6, "")), ["10.0.0.1"]);
+}
+
+#[test]
+fn a_retried_sandbox_takes_over_and_nobody_else_does() {
+    let mut world = World::new();
+    assert_eq!(world.hold(&ask("a", 1, "u")), ["10.0.0.1"]);
+    assert_eq!(world.hold(&ask("other-pod", 2, "v")), ["10.0.0.2"]);
+    assert_eq!(world.hold(&ask("b", 3, "u")), ["10.0.0.1"]);
+    assert!(!world.store.keys().iter().any(|key| key.ends_with("/own/n/a/eth0")));
+    let reservation = Reservation::decode(&world.store.get(&world.ip("10.0.0.1")).expect("held").value);
+    assert_eq!(reservation.expect("decodes").owner, owner("b"));
+    let mut elsewhere = ask("c", 4, "u");
+    elsewhere.owner.node = "m".into();
+    assert_eq!(world.hold(&elsewhere), ["10.0.0.3"]);
+}
+
+#[test]
+fn nothing_is_taken_over_after_a_tombstone_of_ones_own() {
+    let mut world = World::new();
+    world.hold(&ask("a", 1, "u"));
+    world.stand();
+    let Decision::Commit { held, .. } = world.run_as(&ask("b", 3, "u"), true) else { panic!("no commit") };
+    assert_eq!(held[0].address.to_string(), "10.0.0.2");
+    let dead = world.keys.dead(&owner("b")).expect("a key");
+    world.store.put(dead, Tombstone::new(birth(2)).encode());
+    assert_eq!(world.hold(&ask("b", 3, "u")), ["10.0.0.2"]);
+}
+
+#[test]
+fn an_older_sandbox_yields_to_a_younger_one() {
+    let mut world = World::new();
+    world.hold(&ask("b", 3, "u"));
+    assert_eq!(world.refusal(&ask("a", 1, "u")), Refused::Outlived(owner("b")));
+}
+
+#[test]
+fn what_does_not_fit_is_freed_first() {
+    let mut world = World::new();
+    world.hold(&ask("a", 1, "u"));
+    let mut moved = ask("b", 2, "u");
+    moved.sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
+    world.stand();
+    let Decision::FreeFirst(txn) = world.run(&moved) else { panic!("not freed first") };
+    assert!(world.store.apply(&txn).succeeded);
+    assert!(world.store.get(&world.ip("10.0.0.1")).is_none());
+    assert_eq!(world.hold(&moved), ["10.9.0.1"]);
+}
+
+#[test]
+fn an_owner_that_holds_something_else_is_told_so() {
+    let mut world = World::new();
+    world.hold(&ask("a", 1, ""));
+    let mut moved = ask("a", 2, "");
+    moved.sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
+    assert!(matches!(world.refusal(&moved), Refused::Unfit(_)));
+    let mut narrowed = ask("a", 3, "");
+    narrowed.sets = vec![set("10.0.0.0/29", "10.0.0.4", "10.0.0.5")];
+    assert_eq!(world.hold(&narrowed), ["10.0.0.1"]);
+}
+
+#[test]
+fn a_request_is_judged_by_its_reservation_not_its_bit() {
+    let mut world = World::new();
+    let page = world.keys.page(&NetworkName::default(), addr("10.0.0.1").page());
+    let mut bits = Bits::empty();
+    bits.set(3);
+    world.store.put(page, bits.to_bytes());
+    let mut asked = ask("a", 1, "");
+    asked.requests = vec![Some(addr("10.0.0.3"))];
+    assert_eq!(world.hold(&asked), ["10.0.0.3"]);
+    asked.owner = owner("b");
+    let taken = Refused::Address(addr("10.0.0.3"), NetworkName::default(), Refusal::Taken);
+    assert_eq!(world.refusal(&asked), taken);
+}
+
+#[test]
+fn a_reserved_static_address_is_never_picked_for_a_set() {
+    let mut world = World::new();
+    let fixed = Held { address: addr("10.0.0.1").ip(), network: Some(NetworkName::default()) };
+    let mut asked = ask("a", 1, "");
+    asked.statics = vec![fixed.clone()];
+    assert_eq!(world.hold(&asked), ["10.0.0.2", "10.0.0.1"]);
+    let mut again = ask("b", 2, "");
+    again.statics = vec![fixed];
+    assert!(matches!(world.refusal(&again), Refused::Address(_, _, Refusal::Taken)));
+}
+
+#[test]
+fn next_goes_round_and_spread_starts_where_the_node_does() {
+    let mut world = World::new();
+    let mut asked = ask("a", 1, "");
+    asked.order = Order::Next;
+    assert_eq!(world.hold(&asked), ["10.0.0.1"]);
+    world.free(&owner("a"));
+    assert_eq!(world.hold(&asked), ["10.0.0.2"]);
+}
+
+#[test]
+fn thirty_sets_fit_into_one_transaction() {
+    let mut world = World::new();
+    let mut asked = ask("a", 1, "u");
+    asked.sets = (0..30).map(|_| set("10.0.0.0/8", "10.0.0.1", "10.255.255.254")).collect();
+    asked.requests = vec![None; 30];
+    assert_eq!(world.hold(&asked).len(), 30);
+}
+
+#[test]
+fn a_page_that_becomes_full_is_noted_in_its_summary_and_freeing_takes_that_back() {
+    let mut world = World::new();
+    let mut bits = Bits::full();
+    bits.clear(9);
+    let address = addr("10.0.0.9");
+    let page = world.keys.page(&NetworkName::default(), address.page());
+    let full = world.keys.full(&NetworkName::default(), address.page().summary());
+    world.store.put(page, bits.to_bytes());
+    let mut asked = ask("a", 1, "");
+    asked.sets = vec![set("10.0.0.0/8", "10.0.0.1", "10.0.15.254")];
+    assert_eq!(world.hold(&asked), ["10.0.0.9"]);
+    let summary =
+        |world: &World| Bits::from_bytes(&world.store.get(&full).expect("a summary").value).expect("512");
+    assert!(summary(&world).get(address.page().bit()));
+    world.free(&owner("a"));
+    assert!(!summary(&world).get(address.page().bit()));
+}
