@@ -551,6 +551,10 @@ fn what_does_not_decode_is_never_touched() {
             node.add("c4").config(&range()),
         ];
         failures.push(runs.into_iter().find_map(|run| untouched(&run.run())));
+        if [IP, OWNER].contains(&key) {
+            let ask = node.add("c5").args("IP=10.0.0.1").config(&range()).run();
+            failures.push(expect(&row, ask.error_code() == Some(101), format!("10.0.0.1 stays held: {ask}")));
+        }
         let repair = node.cli(["check", "--repair", "-o", "json"]);
         failures.extend([expect(&row, named(&repair), &repair), untouched(&repair)]);
         cluster.leave_unclean();

@@ -573,6 +573,8 @@ fn remove_default_state(cluster: &Cluster) {
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&own)) {
         fs::remove_dir_all(entry.path()).expect("an own folder can be removed");
     }
+    // Others may keep theirs there.
+    let _ = fs::remove_dir("/var/lib/cni/metes");
 }
 
 #[test]

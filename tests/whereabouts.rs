@@ -446,6 +446,38 @@ fn documents() {
     cluster.assert_clean();
 }
 
+/// An address is asked for in three places, with or without its prefix length.
+#[test]
+fn requests() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let asking = |runtime: Value, args: Value| {
+        let mut config = network(json!({"range": "10.0.0.0/24"}));
+        config["runtimeConfig"] = json!({"ips": runtime});
+        config["args"] = json!({"cni": {"ips": args}});
+        config
+    };
+    let rows = [
+        ("runtimeConfig.ips", asking(json!(["10.0.0.7/24"]), json!([])), "10.0.0.7/24"),
+        ("runtimeConfig.ips, bare", asking(json!(["10.0.0.8"]), json!([])), "10.0.0.8/24"),
+        ("args.cni.ips", asking(json!([]), json!(["10.0.0.9"])), "10.0.0.9/24"),
+        ("the same in both", asking(json!(["10.0.0.10"]), json!(["10.0.0.10/24"])), "10.0.0.10/24"),
+        ("two of one range", asking(json!(["10.0.0.11"]), json!(["10.0.0.12"])), "error 7 10.0.0.11"),
+        ("outside", asking(json!(["10.0.1.7"]), json!([])), "error 7 10.0.1.7"),
+        ("no address", asking(json!(["nowhere"]), json!([])), "error 7 ips nowhere"),
+    ];
+    let failures: Vec<String> = rows
+        .iter()
+        .enumerate()
+        .filter_map(|(i, (row, config, expected))| {
+            let outcome = node.add(&format!("c{i}")).config(config).run();
+            fits(expected, &outcome).err().map(|why| format!("{row}: {why}"))
+        })
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    cluster.assert_clean();
+}
+
 #[test]
 fn corners() {
     let r = |range: &str| json!({"range": range});
@@ -527,6 +559,17 @@ fn corners() {
             "D12, network and broadcast",
             r("10.0.0.0/24"),
             [ask("10.0.0.0", "error 101"), ask("10.0.0.255", "error 101")],
+        ),
+        case(
+            "D12, CNI_ARGS that cannot be read, on ADD only",
+            r("10.0.0.0/24"),
+            [
+                add("a", "error 4 FOO").args("FOO=1"),
+                add("a", "10.0.0.1/24").args("FOO=1;IgnoreUnknown=1"),
+                add("b", "error 4 CNI_ARGS").args("IP"),
+                del("a").args("FOO=1;IP"),
+                add("b", "10.0.0.1/24"),
+            ],
         ),
         case("D12, no address", r("10.0.0.0/24"), [ask("nowhere", "error 4 nowhere")]),
         case("D13", r("10.0.0.0/24"), [add("a", "10.0.0.1/24"), del("a")]),
