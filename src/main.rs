@@ -5,7 +5,7 @@ use std::os::unix::process::parent_id;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use metes::cni::{Code, Environment, Error};
+use metes::cni::{Code, Environment, Error, Verb};
 use metes::commands;
 use metes::limits;
 use metes::local::files::read_bounded;
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     if environment.command.is_empty() {
         return metes::cli::start::main();
     }
+    let verb = environment.verb();
     let run = || {
         let stdin = read_bounded(io::stdin().lock(), limits::INPUT_BYTES);
         let host_file = std::env::var("METES_CONF").ok();
@@ -34,7 +35,8 @@ fn main() -> ExitCode {
                 .with_details("stderr says where; please report it"),
         ),
     };
-    let text = failed.error.to_json(failed.version.map(|version| version.as_str()));
+    let error = if verb == Some(Verb::Del) { failed.error.for_del() } else { failed.error };
+    let text = error.to_json(failed.version.map(|version| version.as_str()));
     // Nobody may be there to read it any more; the exit code says the same.
     let _ = writeln!(io::stdout().lock(), "{text}");
     ExitCode::FAILURE

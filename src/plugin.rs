@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::cni::result::{Dns, IpConfig, Success};
 use crate::cni::version::version_json;
-use crate::cni::{Code, Environment, Error, Request, Verb, Version, previous};
+use crate::cni::{Code, Environment, Error, Json, Request, Verb, Version, previous};
 use crate::commands::{Run, add, check, del, gc, state_folder, status};
 use crate::config::{self, Config, Settings};
 use crate::limits;
@@ -65,14 +65,16 @@ pub async fn run(input: Input, out: &mut impl Write) -> Result<(), Failed> {
         return print(out, &version_json()).map_err(Failed::from);
     }
     let stdin = input.stdin.map_err(|e| setup::stdin_error(&e))?;
-    let request = Request::parse(&input.environment, &stdin)?;
-    let version = Some(request.version);
+    let failed = |error| Failed { error, version: version_of(&stdin) };
+    let request = Request::parse(&input.environment, &stdin).map_err(failed)?;
     let begun = Begun { birth: input.birth?, start: input.start, parent: input.parent };
-    let done = carry_out(&request, begun, input.host_file.as_deref(), out).await;
-    done.map_err(|error| match request.verb {
-        Verb::Del => Failed { error: error.for_del(), version },
-        _ => Failed { error, version },
-    })
+    carry_out(&request, begun, input.host_file.as_deref(), out).await.map_err(failed)
+}
+
+/// The version that a configuration asks to be answered in, valid or not otherwise.
+fn version_of(stdin: &[u8]) -> Option<Version> {
+    let config = Json::parse(stdin).ok()?;
+    Version::exactly(config.get("cniVersion")?.text()?)
 }
 
 /// How a run began.

@@ -1,5 +1,6 @@
-//! Reading and writing files as root on a machine where others may write too: no symbolic link is
-//! followed in a last path component, sizes are bounded, and a file appears whole or not at all.
+//! Reading and writing files as root on a machine where others may write too: only regular files
+//! are read, sizes are bounded, nothing is written through a symbolic link, and a file appears whole
+//! or not at all.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -35,7 +36,9 @@ impl Trust {
 /// # Errors
 /// An [`io::Error`] whose text says what is wrong with the file, without any of its content.
 pub fn read_trusted(path: &Path, limit: u64, trust: Trust) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+    // A FIFO would block on opening until somebody writes to it.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
     let refuse = |text: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     if !meta.is_file() {

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
@@ -88,12 +90,34 @@ fn read_tls(files: &TlsFiles) -> Result<Tls, Error> {
     let identity = match &files.client {
         None => None,
         Some(client) => Some((
-            read_secret("cert_file", &client.cert_file, Trust::OwnerWrites)?,
-            read_secret("key_file", &client.key_file, Trust::OwnerReads)?,
+            read_certificates("cert_file", &client.cert_file)?,
+            read_key("key_file", &client.key_file)?,
         )),
     };
-    let ca = read_secret("ca_file", &files.ca_file, Trust::OwnerWrites)?;
+    let ca = read_certificates("ca_file", &files.ca_file)?;
     Ok(Tls { ca, identity, server_name: files.server_name.clone() })
+}
+
+fn read_certificates(key: &str, path: &str) -> Result<Vec<u8>, Error> {
+    let pem = read_secret(key, path, Trust::OwnerWrites)?;
+    let mut certificates = CertificateDer::pem_slice_iter(&pem).peekable();
+    if certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok()) {
+        return Ok(pem);
+    }
+    Err(not_pem(key, path, "certificates"))
+}
+
+fn read_key(key: &str, path: &str) -> Result<Vec<u8>, Error> {
+    let pem = read_secret(key, path, Trust::OwnerReads)?;
+    match PrivateKeyDer::from_pem_slice(&pem) {
+        Ok(_) => Ok(pem),
+        Err(_) => Err(not_pem(key, path, "a private key")),
+    }
+}
+
+fn not_pem(key: &str, path: &str, what: &str) -> Error {
+    Error::invalid_config(format!("{key}: {path} does not hold {what} in PEM"))
+        .with_details("it begins with a line -----BEGIN ...-----; an encrypted key cannot be used")
 }
 
 fn user(settings: &Settings) -> Result<Option<(String, String)>, Error> {

@@ -9,7 +9,8 @@ use super::snapshot::{BadRecord, Snapshot};
 use super::txn::Txn;
 use crate::pool::choose::{Order, Refusal, Start, Step, Wish, choose, spread_start};
 use crate::pool::record::{
-    Birth, Held, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, VERSION,
+    Birth, Held, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, Undecodable,
+    VERSION,
 };
 use crate::pool::{Addr, Bits, Need, NetworkName, Page, RangeSet, View};
 
@@ -152,7 +153,7 @@ impl Ask {
     fn wishes(&self, keys: &Keys, snapshot: &Snapshot) -> Vec<Wish<'_>> {
         let start = |set: &RangeSet| match self.order {
             Order::Lowest => Start::Lowest,
-            Order::Next | Order::Spread => match cursor(keys, self, set, snapshot) {
+            Order::Next | Order::Spread => match cursor(&keys.cursor(set, self.start_page(set)), snapshot) {
                 Some(last) => Start::After(last),
                 None if self.order == Order::Spread => Start::At(spread_start(set, self.node_seed)),
                 None => Start::Lowest,
@@ -183,9 +184,9 @@ impl Ask {
     }
 }
 
-/// The last address handed out; a cursor that does not decode counts as none.
-fn cursor(keys: &Keys, ask: &Ask, set: &RangeSet, snapshot: &Snapshot) -> Option<Addr> {
-    let entry = snapshot.entry(&keys.cursor(set, ask.start_page(set)))?;
+/// The last address handed out; a cursor that does not decode counts as none, and stays.
+fn cursor(key: &[u8], snapshot: &Snapshot) -> Option<Addr> {
+    let entry = snapshot.entry(key)?;
     let ip: std::net::IpAddr = std::str::from_utf8(&entry.value).ok()?.parse().ok()?;
     Some(Addr::from(ip))
 }
@@ -374,7 +375,10 @@ impl Deciding<'_> {
         loop {
             match choose(&wishes, &view) {
                 Step::Need(more) => self.supply(&more, &pinned, &mut view, &mut needs)?,
-                Step::Full { set } => return Ok(Decision::Full { set }),
+                Step::Full { set } => {
+                    self.refuse_bad_pages(&needs)?;
+                    return Ok(Decision::Full { set });
+                }
                 Step::Refused { set, address, why } => {
                     let network = self.ask.sets[set]
                         .covers(address)
@@ -387,6 +391,19 @@ impl Deciding<'_> {
                 }
             }
         }
+    }
+
+    /// A page that does not decode counts as full, but a range is not full because of it.
+    fn refuse_bad_pages(&self, needs: &BTreeSet<Need>) -> Result<(), Halt> {
+        for need in needs {
+            let key = need_key(self.keys, need);
+            if matches!(need, Need::Page(..)) && plan::bits(self.snapshot, &key).is_none() {
+                let reason = "not a bitmap of 512 bytes".to_owned();
+                let why = Undecodable::Malformed { kind: "page", reason };
+                return Err(BadRecord { key: String::from_utf8_lossy(&key).into_owned(), why }.into());
+            }
+        }
+        Ok(())
     }
 
     /// Reserved static addresses are settled first: no set may pick one of them.
@@ -495,8 +512,9 @@ impl Deciding<'_> {
         let mut seen = BTreeSet::new();
         for (set, (_, address)) in self.ask.sets.iter().zip(taken) {
             let key = self.keys.cursor(set, self.ask.start_page(set));
+            let undecodable = self.snapshot.entry(&key).is_some() && cursor(&key, self.snapshot).is_none();
             // Two sets of the same ranges have one cursor: the first one's address stands.
-            if seen.insert(key.clone()) {
+            if seen.insert(key.clone()) && !undecodable {
                 builder.unchanged(key.clone());
                 builder.put(key, address.to_string().into_bytes());
             }

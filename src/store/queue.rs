@@ -43,6 +43,8 @@ pub struct Taken {
     pub place: Place,
     /// Places before it; 0 at the head.
     pub before: i64,
+    /// The place right before it, if the answer told.
+    predecessor: Option<Bytes>,
 }
 
 impl<'a, K: Kv> Queue<'a, K> {
@@ -69,7 +71,10 @@ impl<'a, K: Kv> Queue<'a, K> {
             let (granted, placed) = tokio::join!(self.kv.grant(lease, until), self.kv.txn(&txn, until));
             let placed = match (granted, placed) {
                 // The two overtook each other on the way: now that the lease is there, once more.
-                (Ok(()), Err(Failure::LeaseNotFound)) => self.kv.txn(&txn, until).await,
+                (Ok(()), Err(Failure::LeaseNotFound)) => {
+                    tracing::debug!("the place arrived before its lease");
+                    self.kv.txn(&txn, until).await
+                }
                 (Err(Failure::LeaseExists), _) => continue,
                 (Err(failure), Err(Failure::LeaseNotFound)) => Err(failure),
                 (_, placed) => placed,
@@ -136,8 +141,10 @@ impl<'a, K: Kv> Queue<'a, K> {
         let place = Place { key, create_revision: entry.create_revision, lease };
         // Read before the place was put, so that it counts the others only; in the answer to a
         // request that was sent twice it may count this place too, which costs one look.
-        let before = reply.found.first().map_or(0, |tail| tail.count);
-        Ok(Taken { place, before })
+        let tail = reply.found.first();
+        let before = tail.map_or(0, |tail| tail.count);
+        let predecessor = tail.and_then(|tail| tail.one()).map(|entry| entry.key.clone());
+        Ok(Taken { place, before, predecessor: predecessor.filter(|_| reply.succeeded) })
     }
 
     /// Waits for the head of the queue. At the head, `reads` have been read anew.
@@ -155,7 +162,10 @@ impl<'a, K: Kv> Queue<'a, K> {
             return Ok(Turn::Head);
         }
         let mut patience = Patience::default();
-        let mut watched: Option<(Bytes, K::Watch)> = None;
+        let mut watched: Option<(Bytes, K::Watch)> = match &taken.predecessor {
+            None => None,
+            Some(key) => Some((key.clone(), self.kv.watch(key, until).await?)),
+        };
         loop {
             if Instant::now() >= until {
                 return Ok(Turn::OutOfTime);

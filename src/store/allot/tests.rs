@@ -227,7 +227,8 @@ fn a_page_that_does_not_decode_is_full_and_stays() {
     let mut world = World::new();
     let page = world.keys.page(&NetworkName::default(), addr("10.0.0.1").page());
     world.store.put(page.clone(), "garbage");
-    assert!(matches!(world.run(&ask("a", 1, "")), Decision::Full { set: 0 }));
+    assert!(matches!(world.refusal(&ask("a", 1, "")), Refused::Bad(bad) if bad.key.as_bytes() == page));
+    assert_eq!(world.store.get(&page).expect("still there").value, b"garbage");
 }
 
 #[test]
