@@ -1,0 +1,209 @@
+//! README and the code say the same: every key stands there, and what it shows is accepted.
+#![allow(missing_docs)]
+
+use std::fs;
+use std::path::Path;
+
+use metes::cni::{Code, Environment, Error, Json, Request};
+use metes::config::{Config, HostFile, Settings};
+use serde_json::{Value, json};
+
+/// Keys below those of `ipam`, each as a configuration that gives it a value of a wrong type: if the
+/// parser reads it, the error names it.
+const NESTED: [(&str, &str); 16] = [
+    ("dst", r#"{"routes":[{"dst":{}}]}"#),
+    ("gw", r#"{"routes":[{"dst":"10.0.0.0/8","gw":{}}]}"#),
+    ("mtu", r#"{"routes":[{"dst":"10.0.0.0/8","mtu":{}}]}"#),
+    ("advmss", r#"{"routes":[{"dst":"10.0.0.0/8","advmss":{}}]}"#),
+    ("priority", r#"{"routes":[{"dst":"10.0.0.0/8","priority":{}}]}"#),
+    ("table", r#"{"routes":[{"dst":"10.0.0.0/8","table":{}}]}"#),
+    ("scope", r#"{"routes":[{"dst":"10.0.0.0/8","scope":{}}]}"#),
+    ("nameservers", r#"{"dns":{"nameservers":{}}}"#),
+    ("domain", r#"{"dns":{"domain":{}}}"#),
+    ("search", r#"{"dns":{"search":{}}}"#),
+    ("options", r#"{"dns":{"options":{}}}"#),
+    ("address", r#"{"addresses":[{"address":{}}]}"#),
+    ("gateway", r#"{"addresses":[{"address":"10.0.0.5/24","gateway":{}}]}"#),
+    ("range", r#"{"ipRanges":[{"range":{}}]}"#),
+    ("exclude", r#"{"ipRanges":[{"range":"10.0.0.0/24","exclude":{}}]}"#),
+    ("subnet", r#"{"ranges":[[{"subnet":{}}]]}"#),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn readme() -> String {
+    fs::read_to_string(root().join("README.md")).expect("README.md")
+}
+
+/// The fenced blocks of a language, in order.
+fn blocks(readme: &str, language: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut lines = readme.lines();
+    while let Some(line) = lines.next() {
+        let Some(found) = line.strip_prefix("```") else { continue };
+        let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        if found == language {
+            blocks.push(block.join("\n"));
+        }
+    }
+    blocks
+}
+
+/// The strings of the constant arrays of a source file; each as long as it says.
+fn key_lists(file: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(file)).expect(file);
+    let production = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let mut keys = Vec::new();
+    for list in production.split(": [&str; ").skip(1) {
+        let (len, rest) = list.split_once(']').expect("a length");
+        let (_, rest) = rest.split_once('[').expect("a list");
+        let (list, _) = rest.split_once(']').expect("an end");
+        let found: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+        assert_eq!(found.len().to_string(), len, "{file}: {list}");
+        keys.extend(found.into_iter().map(str::to_owned));
+    }
+    keys
+}
+
+/// Whether a key stands in README as code: by itself, in a path, or in a list of keys.
+fn is_documented(readme: &str, key: &str) -> bool {
+    let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut spans = readme.split('`').skip(1).step_by(2);
+    spans.any(|span| span.split(|c| !in_word(c)).any(|word| word == key))
+}
+
+fn config(ipam: &Value) -> Result<Config, Error> {
+    let stdin = json!({"cniVersion": "1.0.0", "name": "readme", "ipam": ipam}).to_string();
+    parse(stdin.as_bytes())
+}
+
+fn parse(stdin: &[u8]) -> Result<Config, Error> {
+    let environment = Environment::from_lookup(|name| {
+        let value = match name {
+            "CNI_COMMAND" => "ADD",
+            "CNI_CONTAINERID" => "c1",
+            "CNI_NETNS" => "/run/netns/one",
+            "CNI_IFNAME" => "net1",
+            "CNI_PATH" => "/opt/cni/bin",
+            _ => return None,
+        };
+        Some(value.to_owned())
+    });
+    Config::parse(&Request::parse(&environment, stdin)?)
+}
+
+#[test]
+fn the_first_screen_has_two_commands() {
+    let readme = readme();
+    let first = readme.split("\n## ").next().unwrap_or_default();
+    assert_eq!(blocks(first, ""), ["hack/demo", "hack/test"]);
+    assert_eq!(first.matches("```").count(), 4);
+}
+
+#[test]
+fn every_key_of_ipam_stands_in_readme_and_is_known() {
+    let readme = readme();
+    let keys = key_lists("src/config/keys.rs");
+    assert!(keys.len() > 40, "{keys:?}");
+    for key in keys {
+        assert!(is_documented(&readme, &key), "`{key}` is not in README.md");
+        // Written twice, the last one counts: the configuration stays valid whatever the key is.
+        let stdin = format!(
+            r#"{{"name":"n","ipam":{{"{key}":null,"addresses":[{{"address":"10.0.0.5/24"}}],"type":"metes"}}}}"#
+        );
+        let notes = parse(stdin.as_bytes()).expect(&key).notes;
+        assert!(!notes.iter().any(|note| note.starts_with("unknown")), "{key}: {notes:?}");
+    }
+}
+
+#[test]
+fn every_key_below_them_does_too() {
+    let readme = readme();
+    for (key, ipam) in NESTED {
+        assert!(is_documented(&readme, key), "`{key}` is not in README.md");
+        let error = config(&serde_json::from_str(ipam).expect(ipam)).expect_err(ipam);
+        assert!(error.msg.contains(&format!(".{key}`")), "{ipam}: {}", error.msg);
+    }
+}
+
+#[test]
+fn every_key_of_the_host_file_stands_in_readme_and_is_known() {
+    let readme = readme();
+    let keys = key_lists("src/config/host.rs");
+    assert!(keys.len() > 20, "{keys:?}");
+    for key in keys {
+        assert!(is_documented(&readme, &key), "`{key}` is not in README.md");
+        let either = |text: String| HostFile::parse(text.as_bytes()).expect(&key).notes.is_empty();
+        let outside = either(format!(r#"{{"{key}":null}}"#));
+        let inside = either(format!(r#"{{"etcd":{{"{key}":null}}}}"#));
+        assert!(outside || inside, "{key} is not a key of the host file");
+    }
+}
+
+#[test]
+fn json_in_readme_is_accepted() {
+    let readme = readme();
+    let (mut configurations, mut host_files) = (0, 0);
+    for text in blocks(&readme, "json") {
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"));
+        let found = accept_ipams(&value);
+        configurations += found;
+        if found == 0 {
+            host_files += 1;
+            accept_host_file(&text);
+        }
+    }
+    for text in blocks(&readme, "yaml") {
+        let (_, text) = text.split_once(": |").expect("a block scalar");
+        let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {text}"));
+        configurations += accept_ipams(&value);
+    }
+    assert!(configurations >= 5 && host_files >= 2, "{configurations} and {host_files} examples");
+}
+
+/// Every object that is for metes, wherever it stands: how many there were.
+fn accept_ipams(value: &Value) -> usize {
+    if value["type"] == "metes" {
+        let config = config(value).unwrap_or_else(|e| panic!("{e} in {value:#}"));
+        assert!(config.notes.is_empty(), "{:?} in {value:#}", config.notes);
+        return 1;
+    }
+    match value {
+        Value::Array(items) => items.iter().map(accept_ipams).sum(),
+        Value::Object(map) => map.values().map(accept_ipams).sum(),
+        _ => 0,
+    }
+}
+
+fn accept_host_file(text: &str) {
+    assert!(Json::parse(text.as_bytes()).is_ok(), "{text}");
+    let file = HostFile::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{e} in {text}"));
+    let settings = Settings::from_host(file).unwrap_or_else(|e| panic!("{e} in {text}"));
+    assert!(settings.notes.is_empty(), "{:?} in {text}", settings.notes);
+}
+
+#[test]
+fn every_code_of_its_own_stands_in_readme() {
+    let readme = readme();
+    let codes = [
+        Code::IncompatibleVersion,
+        Code::Environment,
+        Code::Io,
+        Code::Decode,
+        Code::InvalidConfig,
+        Code::InvalidNetns,
+        Code::TryAgain,
+        Code::NotAvailable,
+        Code::NoFreeAddress,
+        Code::AddressNotAvailable,
+        Code::StoredState,
+        Code::Refused,
+        Code::PermissionDenied,
+        Code::Internal,
+    ];
+    for code in codes {
+        assert!(readme.contains(&format!("\n| {} | ", code.number())), "{code:?} is not in README.md");
+    }
+}
