@@ -46,7 +46,9 @@ pub const EVICT_AT_MOST: Duration = Duration::from_secs(4);
 pub const EVICT_AFTER_ONE: Duration = Duration::from_millis(300);
 /// How many places one eviction removes.
 pub const EVICT_PLACES: i64 = 100;
-/// A look at the queue that took longer says that etcd did not answer: the wait starts anew.
+/// Between the last two looks at a head that is evicted: what one that lives needs to move.
+pub const EVICT_CONFIRM: Duration = Duration::from_millis(300);
+/// If the last look came so much later, etcd did not answer in between, and it is repeated.
 pub const EVICT_SLOW_LOOK: Duration = Duration::from_millis(500);
 /// How long a run may work at the head of its queue, so that nobody evicts one that lives.
 pub const HEAD_WORK: Duration = Duration::from_secs(1);
@@ -70,8 +72,8 @@ pub const REPLY_BYTES: usize = 16 << 20;
 pub const LIST_KEYS: i64 = 1000;
 /// How many pages a run that found no free address compares with their reservations.
 pub const MEND_PAGES: u128 = 16;
-/// How many lone bits one mending clears.
-pub const MEND_BITS: usize = 100;
+/// How many lone bits one mending clears: beside their pages and summaries they fill a transaction.
+pub const MEND_BITS: usize = 96;
 
 /// The most that stdin, the host file or a key file may hold, in bytes.
 pub const INPUT_BYTES: u64 = 1 << 20;
@@ -83,6 +85,6 @@ pub const RANGE_SETS: usize = 30;
 
 const _: () = assert!(LEASE_TTL.as_secs() > ADD_DEADLINE.as_secs());
 const _: () = assert!(LEASE_TTL.as_secs() > GC_DEADLINE.as_secs());
-const _: () = assert!(MEND_BITS < TXN_OPS);
+const _: () = assert!(MEND_BITS + 2 * MEND_PAGES as usize <= TXN_OPS);
 const _: () = assert!(EVICT_PLACES < TXN_OPS as i64);
 const _: () = assert!(HEAD_WORK.as_millis() < EVICT_AFTER.as_millis());

@@ -25,7 +25,11 @@ fn main() -> ExitCode {
         let stdin = read_bounded(io::stdin().lock(), limits::INPUT_BYTES);
         let host_file = std::env::var("METES_CONF").ok();
         let input = Input { birth, start, parent, environment, host_file, stdin };
-        runtime()?.block_on(plugin::run(input, &mut io::stdout().lock()))
+        let runtime = runtime()?;
+        let done = runtime.block_on(plugin::run(input, &mut io::stdout().lock()));
+        // A resolver that does not answer would hold a normal end up for longer than any deadline.
+        runtime.shutdown_background();
+        done
     };
     let failed = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => return ExitCode::SUCCESS,

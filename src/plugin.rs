@@ -17,7 +17,7 @@ use crate::limits;
 use crate::local::mark::MarkFile;
 use crate::local::node;
 use crate::local::setup;
-use crate::local::spool::{Spool, Spooled};
+use crate::local::spool::Spool;
 use crate::pool::Addr;
 use crate::pool::record::{Birth, Held, Labels, Owner};
 use crate::store::allot::Ask;
@@ -128,7 +128,7 @@ async fn carry_out(
         birth: begun.birth,
         deadline: begun.start + deadline,
         awaited: &|| parent_id() == begun.parent,
-        spool: Spool::new(&folder),
+        spool: Spool::new(&folder, &endpoints),
         mark: MarkFile::new(&folder),
     };
     let owner = run.owner(&request.container_id, &request.ifname);
@@ -157,8 +157,10 @@ fn settings(request: &Request, named: Option<&str>) -> Result<Settings, Error> {
     }
     let settings = Settings::from_host(host)?;
     setup::start_log(settings.log_file.as_deref(), settings.log_level.as_deref());
-    if access.log_file.is_some() || access.configuration_path.is_some() {
-        tracing::warn!("log_file and configuration_path of the network are ignored: the host file decides");
+    for (key, given) in [("log_file", access.log_file), ("configuration_path", access.configuration_path)] {
+        if given.is_some() && request.verb == Verb::Add {
+            tracing::warn!("`ipam.{key}` has no effect: the host file decides");
+        }
     }
     Ok(settings)
 }
@@ -187,14 +189,13 @@ async fn add_and_print(
         Some(path) => config::resolv::parse(&setup::resolv_conf(path)?),
     };
     let ask = ask(run, owner, request, config);
-    let held = add::add(run, &ask).await?;
-    let answer = success(config, &held, dns).render(request.version);
+    let added = add::add(run, &ask).await?;
+    let answer = success(config, &added.held, dns).render(request.version);
     let printed = answer.and_then(|answer| print(out, &answer));
-    if let Err(error) = printed {
+    if printed.is_err() && !added.repeats {
         undo(run, &ask.owner).await;
-        return Err(error);
     }
-    Ok(())
+    printed
 }
 
 fn ask(run: &Run<'_, Etcd>, owner: Owner, request: &Request, config: &Config) -> Ask {
@@ -240,12 +241,12 @@ fn success(config: &Config, held: &[Held], dns: Dns) -> Success {
 
 /// Nobody heard the answer: the address is given back, now or by the spool.
 async fn undo(run: &Run<'_, Etcd>, owner: &Owner) {
-    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone() };
+    let spooled = run.spool.entry(owner, &run.birth);
     let free = Free {
         kv: run.kv,
         keys: run.keys,
         owner,
-        which: Which::UpTo(&run.birth),
+        which: Which::UpTo { birth: &run.birth, boot: &run.birth.boot },
         tombstone: None,
         until: run.deadline,
     };

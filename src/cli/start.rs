@@ -42,6 +42,7 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
         None => Settings::from_network(&StoreKeys::default())?,
     };
     setup::start_log(None, None);
+    settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let kv = Etcd::new(setup::access(&settings, limits::UNREACHABLE)?);
     let keys = Keys::new(&settings.prefix);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -5,11 +5,10 @@ use tokio::time::Instant;
 use super::{Run, errors, mend};
 use crate::cni::error::{Code, Error};
 use crate::limits;
-use crate::local::spool::Spooled;
 use crate::pool::record::{Held, Meta, OwnerRecord, Record};
 use crate::store::allot::{Ask, Decision, Refused, decide};
 use crate::store::etcd::random_pause;
-use crate::store::keys::Bytes;
+use crate::store::keys::{Bytes, Key};
 use crate::store::kv::{Failure, Kv};
 use crate::store::queue::{Queue, Taken, Turn, stands};
 use crate::store::snapshot::Snapshot;
@@ -18,12 +17,21 @@ use crate::store::txn::{Compare, List, Op, Reply, Txn};
 /// The oldest etcd that metes works with.
 const OLDEST_ETCD: (u32, u32) = (3, 5);
 
-/// Allots what `ask` asks for and returns the addresses in result order.
+/// What an ADD came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Added {
+    /// The owner's addresses, in result order.
+    pub held: Vec<Held>,
+    /// Whether the owner held them before this run.
+    pub repeats: bool,
+}
+
+/// Allots what `ask` asks for.
 ///
 /// # Errors
 /// A CNI error; then the owner holds nothing that it did not hold before, or a spooled DEL will
 /// see to that.
-pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Vec<Held>, Error> {
+pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
     for spooled in run.spool.of(&ask.owner) {
         run.carry_out(&spooled, run.deadline).await?;
     }
@@ -31,7 +39,7 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Vec<Held>, Error>
     loop {
         run.must_go_on()?;
         match add.attempt().await? {
-            Attempt::Held(addresses) => return Ok(addresses),
+            Attempt::Held(added) => return Ok(added),
             Attempt::Again => tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await,
             Attempt::Full(set) => add.look_for_lone_bits(set).await?,
         }
@@ -40,7 +48,7 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Vec<Held>, Error>
 
 /// What one attempt came to.
 enum Attempt {
-    Held(Vec<Held>),
+    Held(Added),
     /// Lost, for now: from a new place.
     Again,
     Full(usize),
@@ -60,6 +68,9 @@ struct Add<'a, K> {
     is_first: bool,
     /// The one search for lone bits was made.
     has_mended: bool,
+    /// The pages that earlier attempts have read. They may have changed since, which the commit
+    /// notices; without them, a scan of many pages would begin anew with each attempt.
+    pages: Snapshot,
     /// What this node had seen of the store before the first request.
     mark: Option<crate::local::mark::Mark>,
 }
@@ -79,6 +90,7 @@ impl<'a, K: Kv> Add<'a, K> {
             deleted_before: false,
             is_first: false,
             has_mended: false,
+            pages: Snapshot::default(),
             mark: run.read_mark(),
         })
     }
@@ -87,9 +99,13 @@ impl<'a, K: Kv> Add<'a, K> {
     async fn attempt(&mut self) -> Result<Attempt, Error> {
         let scope = self.ask.scope();
         let queue = Queue::new(self.run.kv, self.run.keys, &scope);
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = std::mem::take(&mut self.pages);
         let taken = queue.take(&self.ask.owner, &self.first_reads, &mut snapshot, self.run.deadline).await?;
+        // Noted at once: while this run waits the tombstone may end with its lease.
+        self.note_tombstone(&snapshot);
         let attempt = self.in_queue(&queue, &taken, &mut snapshot).await;
+        snapshot.retain(|key| matches!(self.run.keys.parse(key), Ok(Key::Page(..) | Key::Full(..))));
+        self.pages = snapshot;
         if !matches!(attempt, Ok(Attempt::Held(_))) {
             queue.leave(&taken.place).await;
         }
@@ -129,7 +145,7 @@ impl<'a, K: Kv> Add<'a, K> {
             self.note_tombstone(snapshot);
             self.prepare_first(snapshot).await?;
             let decision = decide(self.ask, self.run.keys, snapshot, &taken.place, self.deleted_before);
-            let (txn, held) = match decision {
+            let (txn, added) = match decision {
                 Decision::Read(keys) => {
                     self.run.read(&keys, snapshot).await?;
                     continue;
@@ -137,13 +153,16 @@ impl<'a, K: Kv> Add<'a, K> {
                 Decision::Full { set } => return Ok(Attempt::Full(set)),
                 Decision::Refuse(why) => return Err(why.into()),
                 Decision::FreeFirst(txn) => (txn, None),
-                Decision::Commit { txn, held } => (txn, Some(held)),
+                Decision::Commit { txn, held, repeats } => (txn, Some(Added { held, repeats })),
             };
             self.run.must_go_on()?;
             match self.run.kv.txn(&txn, self.run.deadline).await {
-                Ok(reply) if reply.succeeded => return Ok(self.committed(held, snapshot, &reply)),
+                Ok(reply) if reply.succeeded => return Ok(self.committed(added, snapshot, &reply)),
                 Ok(reply) => snapshot.absorb(&txn.otherwise, &reply),
-                Err(failure) if failure.is_open() => return self.settle(queue, taken, failure).await,
+                Err(failure) if failure.is_open() => {
+                    let repeats = added.is_some_and(|added| added.repeats);
+                    return self.settle(queue, taken, repeats, failure).await;
+                }
                 Err(failure) => return Err(failure.into()),
             }
             if !stands(snapshot, &taken.place) {
@@ -156,24 +175,31 @@ impl<'a, K: Kv> Add<'a, K> {
         Ok(Attempt::Again)
     }
 
-    fn committed(&self, held: Option<Vec<Held>>, snapshot: &Snapshot, reply: &Reply) -> Attempt {
+    fn committed(&self, added: Option<Added>, snapshot: &Snapshot, reply: &Reply) -> Attempt {
         let meta = snapshot.record::<Meta>(&self.run.keys.meta()).ok().flatten();
         self.run.raise_mark(meta.map_or(1, |meta| meta.epoch), reply.revision);
-        held.map_or(Attempt::Again, Attempt::Held)
+        added.map_or(Attempt::Again, Attempt::Held)
     }
 
     /// Nobody knows whether the commit was applied: find out, so that no late copy can be.
-    async fn settle(&self, queue: &Queue<'_, K>, taken: &Taken, why: Failure) -> Result<Attempt, Error> {
+    async fn settle(
+        &self,
+        queue: &Queue<'_, K>,
+        taken: &Taken,
+        repeats: bool,
+        why: Failure,
+    ) -> Result<Attempt, Error> {
         tracing::info!(%why, "settling a commit with an open outcome");
-        let until = self.run.deadline;
-        let found = match queue.settle(&taken.place, &self.own, until).await {
+        let found = match queue.settle(&taken.place, &self.own, self.run.deadline).await {
             Ok(found) => found,
+            // What the owner held before this run stays: it was another run's answer.
+            Err(failure) if repeats => return Err(failure.into()),
             Err(failure) => return Err(self.spool_own(&failure)),
         };
         let record = found.map(|entry| OwnerRecord::decode(&entry.value));
         match record {
             Some(Ok(record)) if record.birth.as_ref() == Some(&self.run.birth) => {
-                Ok(Attempt::Held(record.addresses))
+                Ok(Attempt::Held(Added { held: record.addresses, repeats }))
             }
             // Not applied, and etcd says that it would not be.
             _ if matches!(why, Failure::NoSpace(_)) => Err(why.into()),
@@ -183,12 +209,9 @@ impl<'a, K: Kv> Add<'a, K> {
 
     /// Cannot settle in time: whatever the commit left behind is freed later.
     fn spool_own(&self, failure: &Failure) -> Error {
-        let spooled = Spooled { owner: self.ask.owner.clone(), birth: self.run.birth.clone() };
-        let error = Error::new(
-            Code::TryAgain,
-            format!("it is not known whether the address was reserved: {failure}"),
-        );
-        match self.run.spool.keep(&spooled) {
+        let text = format!("it is not known whether the address was reserved: {failure}");
+        let error = Error::new(Code::TryAgain, text);
+        match self.run.spool.keep(&self.run.spool.entry(&self.ask.owner, &self.run.birth)) {
             Ok(()) => error.with_details("a spooled DEL frees it; the request may be repeated"),
             Err(e) => {
                 error.with_details(format!("and a DEL cannot be spooled ({e}); run DEL for this container"))
@@ -236,8 +259,12 @@ impl<'a, K: Kv> Add<'a, K> {
         let Some(mark) = &self.mark else { return Ok(()) };
         let meta_key = self.run.keys.meta();
         let Ok(meta) = snapshot.record::<Meta>(&meta_key) else { return Ok(()) };
-        let same_epoch = meta.as_ref().is_none_or(|meta| meta.epoch == mark.epoch);
-        if !same_epoch || snapshot.revision >= mark.revision {
+        // An epoch only ever grows, too.
+        let went_back = match &meta {
+            Some(meta) if meta.epoch != mark.epoch => meta.epoch < mark.epoch,
+            _ => snapshot.revision < mark.revision,
+        };
+        if !went_back {
             return Ok(());
         }
         if meta.as_ref().is_none_or(|meta| meta.suspect.is_none()) {

@@ -95,7 +95,7 @@ pub fn suspect(epoch: u64) -> Error {
         format!("etcd went back in time in epoch {epoch}: it may have forgotten addresses that are in use"),
     )
     .with_details(
-        "if it was restored or replaced, run `metes-reconciler adopt` (or, outside Kubernetes and with no container left from before, `metes check --accept-store`)",
+        "when no running container holds an address that `metes list` does not show, run `metes check --accept-store`",
     )
 }
 

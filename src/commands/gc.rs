@@ -42,7 +42,7 @@ pub async fn gc<K: Kv>(
         let entries = reply.found.into_iter().next().map(|found| found.entries).unwrap_or_default();
         for entry in &entries {
             if let Some(owner) = stale(run, entry, cni_network, valid, grace_s) {
-                free(run, &owner).await?;
+                free(run, &owner, entry.mod_revision).await?;
             }
         }
         match entries.last() {
@@ -84,13 +84,14 @@ fn is_past_grace(birth: &Birth, now: &Birth, grace_s: u64) -> bool {
     birth.boot != now.boot || birth.ns.saturating_add(grace_s.saturating_mul(1_000_000_000)) < now.ns
 }
 
-async fn free<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<(), Error> {
+/// Frees the record that was judged, and none that was written since.
+async fn free<K: Kv>(run: &Run<'_, K>, owner: &Owner, mod_revision: i64) -> Result<(), Error> {
     run.must_go_on()?;
     let free = Free {
         kv: run.kv,
         keys: run.keys,
         owner,
-        which: Which::OlderThan(&run.birth),
+        which: Which::AsRead(mod_revision),
         // The DEL that should have come never did: no ADD of this owner is on its way.
         tombstone: None,
         until: run.deadline,

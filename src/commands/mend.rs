@@ -3,7 +3,7 @@
 
 use super::Run;
 use crate::limits;
-use crate::pool::{Addr, Bits, NetworkName, Page, RangeSet};
+use crate::pool::{Addr, Bits, NetworkName, Page, RangeSet, Standing};
 use crate::store::etcd::random;
 use crate::store::keys::{Key, Keys};
 use crate::store::kv::{Failure, Kv};
@@ -34,6 +34,8 @@ pub async fn mend_some<K: Kv>(run: &Run<'_, K>, set: &RangeSet) -> Result<usize,
             );
         }
     }
+    // Those that this set can hand out come first.
+    lone.sort_by_key(|(_, address)| set.standing(*address) != Standing::Assignable);
     lone.truncate(limits::MEND_BITS);
     if lone.is_empty() {
         return Ok(0);

@@ -14,6 +14,7 @@ use crate::cni::error::{Code, Error};
 use crate::local::mark::{Mark, MarkFile};
 use crate::local::spool::{Spool, Spooled};
 use crate::pool::record::{Birth, Owner};
+use crate::store::etcd::random;
 use crate::store::free::{Free, FreeError, Freed, Which};
 use crate::store::keys::{Bytes, Keys};
 use crate::store::kv::{Failure, Kv};
@@ -103,16 +104,19 @@ impl<K: Kv> Run<'_, K> {
     /// # Errors
     /// [`FreeError`]; what was not carried out stays in the spool.
     pub async fn carry_out(&self, spooled: &Spooled, until: Instant) -> Result<Freed, FreeError> {
+        let birth = &spooled.birth;
         let free = Free {
             kv: self.kv,
             keys: self.keys,
             owner: &spooled.owner,
-            which: Which::UpTo(&spooled.birth),
-            tombstone: Some(&spooled.birth),
+            which: Which::UpTo { birth, boot: &self.birth.boot },
+            // No ADD of an earlier boot is on its way any more.
+            tombstone: Some(birth).filter(|birth| birth.boot == self.birth.boot),
             until,
         };
         let freed = free.run().await?;
-        tracing::info!(container = %spooled.owner.container_id, ifname = %spooled.owner.ifname, ?freed, "carried out a spooled DEL");
+        let Owner { container_id, ifname, .. } = &spooled.owner;
+        tracing::info!(container = %container_id, %ifname, ?freed, "carried out a spooled DEL");
         self.spool.forget(spooled);
         Ok(freed)
     }
@@ -120,9 +124,16 @@ impl<K: Kv> Run<'_, K> {
     /// Carries out what other runs spooled, for a bounded time; for runs that have answered.
     pub async fn drain_spool(&self) {
         let until = Instant::now() + limits::DRAIN;
-        for spooled in self.spool.any(limits::DRAIN_ENTRIES) {
-            if Instant::now() >= until || self.carry_out(&spooled, until).await.is_err() {
+        for spooled in self.spool.some(limits::DRAIN_ENTRIES, random()) {
+            if Instant::now() >= until {
                 return;
+            }
+            match self.carry_out(&spooled, until).await {
+                Ok(_) => {}
+                Err(FreeError::Store(Failure::Unreachable(_) | Failure::Unknown(_))) => return,
+                Err(why) => {
+                    tracing::warn!(container = %spooled.owner.container_id, %why, "a spooled DEL cannot be carried out");
+                }
             }
         }
     }

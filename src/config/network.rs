@@ -12,7 +12,7 @@ use super::{hostlocal, keys, requests, results, statics, whereabouts};
 use crate::cni::address::Zeros;
 use crate::cni::result::{Dns, Route};
 use crate::cni::section::Shows;
-use crate::cni::{Error, Request, Section, Verb, Version};
+use crate::cni::{Error, Json, Request, Section, Verb, Version};
 use crate::pool::range::{Family, RangeSet};
 use crate::pool::{Addr, NetworkName, Order};
 
@@ -86,6 +86,9 @@ pub(super) struct Input<'a> {
     pub(super) runtime: Option<Section<'a>>,
     /// args.cni.
     pub(super) args_cni: Option<Section<'a>>,
+    /// Whether the main plugin takes network + 1 for itself where no gateway is configured: bridge
+    /// does with `isGateway` or `isDefaultGateway`.
+    pub(super) first_is_gateway: bool,
 }
 
 impl<'a> Input<'a> {
@@ -99,6 +102,9 @@ impl<'a> Input<'a> {
                 .ok_or_else(|| Error::invalid_config("the network configuration has no `ipam` section"))?,
             runtime: document.section("runtimeConfig")?,
             args_cni: args.map(|args| args.section("cni")).transpose()?.flatten(),
+            first_is_gateway: ["isGateway", "isDefaultGateway"]
+                .iter()
+                .any(|key| matches!(document.get(key), Some(Json::Bool(true)))),
         })
     }
 

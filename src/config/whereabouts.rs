@@ -21,6 +21,8 @@ struct Shared<'a> {
     domains: Domains,
     gateway: Option<IpAddr>,
     never: Vec<IpAddr>,
+    /// The main plugin takes network + 1 of each range for itself.
+    first_is_gateway: bool,
 }
 
 /// Which ranges exclude each other (`enable_overlapping_ranges`).
@@ -46,7 +48,8 @@ pub(super) fn sets(
         Some(true) | None => Domains::Network,
     };
     let never = gateways.iter().copied().chain(gateway).collect();
-    let shared = Shared { network, domains, gateway, never };
+    let first_is_gateway = gateway.is_none() && input.first_is_gateway;
+    let shared = Shared { network, domains, gateway, never, first_is_gateway };
     let mut sets = Vec::new();
     if ipam.has("range") {
         sets.push(set(ipam, &shared, notes)?);
@@ -87,6 +90,11 @@ fn set(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> R
     RangeSet::new(vec![range]).map_err(|e| refused(&e))
 }
 
+/// The address that the main plugin takes for itself, if it does.
+fn bridges_own(shared: &Shared<'_>, subnet: IpNetwork) -> Option<IpAddr> {
+    shared.first_is_gateway.then(|| next(subnet.ip()))
+}
+
 fn spec(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> Result<RangeSpec, Error> {
     let written = written_range(section)?;
     let subnet = masked(written.end_and_len);
@@ -103,7 +111,7 @@ fn spec(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> 
         last,
         // An exclude of the other family excludes nothing, here as in whereabouts.
         excludes: excludes.into_iter().filter(|e| e.is_ipv4() == subnet.is_ipv4()).collect(),
-        never: shared.never.clone(),
+        never: shared.never.iter().copied().chain(bridges_own(shared, subnet)).collect(),
         gateway: shared.gateway.filter(|gateway| gateway.is_ipv4() == subnet.is_ipv4()),
     })
 }

@@ -9,6 +9,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+use crate::store::etcd::random;
+
 /// Which permission bits a trusted file must not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
@@ -36,11 +38,14 @@ impl Trust {
 /// # Errors
 /// An [`io::Error`] whose text says what is wrong with the file, without any of its content.
 pub fn read_trusted(path: &Path, limit: u64, trust: Trust) -> io::Result<Vec<u8>> {
-    // A FIFO would block on opening until somebody writes to it.
+    let refuse = |text: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    // Opening a device may do something; opening a FIFO waits for somebody who writes to it.
+    if !fs::metadata(path)?.is_file() {
+        return refuse("it is not a regular file".to_owned());
+    }
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
-    let refuse = |text: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     if !meta.is_file() {
         return refuse("it is not a regular file".to_owned());
     }
@@ -88,7 +93,8 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 /// [`io::Error`]
 pub fn write_whole(path: &Path, content: &[u8], durable: bool) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
+    // Process ids alone do not tell processes of different pid namespaces apart.
+    name.push(format!(".{}-{:016x}.tmp", std::process::id(), random()));
     let temporary = path.with_file_name(name);
     let written = write_new(&temporary, content, durable).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {

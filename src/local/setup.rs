@@ -25,29 +25,25 @@ use crate::store::etcd::{Access, Tls};
 /// Where the host file is when METES_CONF does not say otherwise.
 pub const HOST_FILE: &str = "/etc/cni/net.d/metes.d/metes.conf";
 
-/// Finds and reads the host file: the one that METES_CONF names (which must exist), else the one
+/// Finds and reads the host file: the one that METES_CONF or --config names (it must exist), else the one
 /// at [`HOST_FILE`], else the one that the network's configuration names.
 ///
 /// # Errors
 /// Code 7 if it is missing where it must exist, not to be trusted, or invalid.
 pub fn host_file(named: Option<&str>, from_network: Option<&str>) -> Result<Option<HostFile>, Error> {
     if let Some(path) = named.filter(|path| !path.is_empty()) {
-        return read_host_file(Path::new(path), "METES_CONF").map(Some);
+        return read_host_file(Path::new(path)).map(Some);
     }
     if Path::new(HOST_FILE).exists() {
-        return read_host_file(Path::new(HOST_FILE), "the host file").map(Some);
+        return read_host_file(Path::new(HOST_FILE)).map(Some);
     }
-    from_network.map(|path| read_host_file(Path::new(path), "configuration_path")).transpose()
+    from_network.map(|path| read_host_file(Path::new(path))).transpose()
 }
 
-fn read_host_file(path: &Path, what: &str) -> Result<HostFile, Error> {
+fn read_host_file(path: &Path) -> Result<HostFile, Error> {
     let bytes = files::read_trusted(path, limits::INPUT_BYTES, Trust::OwnerWrites).map_err(|e| {
-        Error::invalid_config(format!(
-            "{what}: the host file {} cannot be used: {}",
-            path.display(),
-            plain(&e)
-        ))
-        .with_details("it must exist, belong to root, and be writable by nobody else")
+        Error::invalid_config(format!("the host file {} cannot be used: {}", path.display(), plain(&e)))
+            .with_details("it must exist, belong to root, and be writable by nobody else")
     })?;
     HostFile::parse(&bytes)
         .map_err(|e| Error { msg: format!("host file {}: {}", path.display(), e.msg), ..e })

@@ -18,19 +18,28 @@ pub struct Spooled {
     pub owner: Owner,
     /// The birth of the run that could not finish.
     pub birth: Birth,
+    /// The endpoints of the store that it is about: another store knows nothing of it.
+    pub endpoints: Vec<String>,
 }
 
 /// The folder of spooled frees.
 #[derive(Debug, Clone)]
 pub struct Spool {
     folder: PathBuf,
+    endpoints: Vec<String>,
 }
 
 impl Spool {
-    /// The spool in a node's folder.
+    /// The spool in a node's folder, for the store at these endpoints.
     #[must_use]
-    pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.join("spool") }
+    pub fn new(folder: &Path, endpoints: &[String]) -> Self {
+        Self { folder: folder.join("spool"), endpoints: endpoints.to_vec() }
+    }
+
+    /// A free of an owner, in this spool's store.
+    #[must_use]
+    pub fn entry(&self, owner: &Owner, birth: &Birth) -> Spooled {
+        Spooled { owner: owner.clone(), birth: birth.clone(), endpoints: self.endpoints.clone() }
     }
 
     /// Keeps a free; returns when it is on disk.
@@ -54,30 +63,33 @@ impl Spool {
     #[must_use]
     pub fn of(&self, owner: &Owner) -> Vec<Spooled> {
         let prefix = file_prefix(owner);
-        self.read(usize::MAX, |name| name.starts_with(&prefix))
-            .into_iter()
-            .filter(|s| s.owner == *owner)
-            .collect()
+        let files = self.files().into_iter().filter(|name| name.starts_with(&prefix));
+        files.filter_map(|name| self.read(&name)).filter(|spooled| spooled.owner == *owner).collect()
     }
 
-    /// At most `limit` frees of any owner.
+    /// At most `limit` frees of any owner; `seed` says where to begin, so that entries which cannot
+    /// be carried out do not keep the others waiting.
     #[must_use]
-    pub fn any(&self, limit: usize) -> Vec<Spooled> {
-        self.read(limit, |_| true)
+    pub fn some(&self, limit: usize, seed: u64) -> Vec<Spooled> {
+        let mut files = self.files();
+        if files.is_empty() {
+            return Vec::new();
+        }
+        let start = (seed % files.len() as u64) as usize;
+        files.rotate_left(start);
+        files.iter().filter_map(|name| self.read(name)).take(limit).collect()
     }
 
-    fn read(&self, limit: usize, wanted: impl Fn(&str) -> bool) -> Vec<Spooled> {
+    fn files(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
-        entries
-            .flatten()
-            .filter(|entry| {
-                let name = entry.file_name();
-                let name = name.to_string_lossy();
-                name.ends_with(".del") && wanted(&name)
-            })
-            .filter_map(|entry| read_one(&entry.path()))
-            .take(limit)
-            .collect()
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.ends_with(".del")).collect()
+    }
+
+    /// The free in a file, if it is about a store that this spool's endpoints reach too.
+    fn read(&self, name: &str) -> Option<Spooled> {
+        let spooled = read_one(&self.folder.join(name))?;
+        spooled.endpoints.iter().any(|endpoint| self.endpoints.contains(endpoint)).then_some(spooled)
     }
 
     fn path(&self, spooled: &Spooled) -> PathBuf {
@@ -109,37 +121,50 @@ fn read_one(path: &Path) -> Option<Spooled> {
 mod tests {
     use super::*;
 
+    fn store() -> Vec<String> {
+        vec!["http://127.0.0.1:2379".to_owned()]
+    }
+
     fn spooled(container: &str, ns: u64) -> Spooled {
         let owner = Owner { node: "n".into(), container_id: container.into(), ifname: "eth0".into() };
-        Spooled { owner, birth: Birth { boot: "b".into(), ns } }
+        Spooled { owner, birth: Birth { boot: "b".into(), ns }, endpoints: store() }
     }
 
     #[test]
     fn keeps_one_file_for_each_owner_and_birth() {
         let folder = tempfile::tempdir().expect("a folder");
-        let spool = Spool::new(folder.path());
+        let spool = Spool::new(folder.path(), &store());
         for s in [spooled("a", 1), spooled("a", 1), spooled("a", 2), spooled("b", 1)] {
             spool.keep(&s).expect("kept");
         }
         let mut of_a = spool.of(&spooled("a", 1).owner);
         of_a.sort_by_key(|s| s.birth.ns);
         assert_eq!(of_a, [spooled("a", 1), spooled("a", 2)]);
-        assert_eq!(spool.any(2).len(), 2);
+        assert_eq!(spool.some(2, 1).len(), 2);
         spool.forget(&spooled("a", 1));
-        assert_eq!(spool.any(9).len(), 2);
+        assert_eq!(spool.some(9, 0).len(), 2);
+    }
+
+    #[test]
+    fn what_is_about_another_store_waits_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        Spool::new(folder.path(), &store()).keep(&spooled("a", 1)).expect("kept");
+        let other = Spool::new(folder.path(), &["http://127.0.0.2:2379".to_owned()]);
+        assert!(other.some(9, 0).is_empty());
+        assert!(other.of(&spooled("a", 1).owner).is_empty());
     }
 
     #[test]
     fn only_root_reads_it_and_garbage_is_left_alone() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a folder");
-        let spool = Spool::new(folder.path());
+        let spool = Spool::new(folder.path(), &store());
         spool.keep(&spooled("a", 1)).expect("kept");
         let file = spool.path(&spooled("a", 1));
         let mode = fs::metadata(&file).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         fs::write(folder.path().join("spool/junk.del"), "{").expect("written");
-        assert_eq!(spool.any(9).len(), 1);
+        assert_eq!(spool.some(9, 0).len(), 1);
         assert!(folder.path().join("spool/junk.del").exists());
     }
 }

@@ -48,6 +48,8 @@ pub enum Decision {
         txn: Txn,
         /// The addresses, in result order.
         held: Vec<Held>,
+        /// Whether the owner held them before this run.
+        repeats: bool,
     },
     /// Free an older owner of the same pod, whose addresses do not fit, then decide again.
     FreeFirst(Txn),
@@ -218,6 +220,13 @@ struct Deciding<'a> {
     place: &'a Place,
 }
 
+/// Whether a commit moves the cursors of `next` and `spread`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cursors {
+    Moved,
+    Kept,
+}
+
 /// An older owner of the same interface of the same pod.
 struct Older {
     owner: Owner,
@@ -304,8 +313,10 @@ impl Deciding<'_> {
             Some(other) if !self.ask.birth.is_after(Some(&other)) => other,
             _ => self.ask.birth.clone(),
         };
-        self.put_owner(&mut builder, record.addresses.clone(), birth)?;
-        commit(builder, record.addresses)
+        // Scope and labels stay: reservations and pod index were written with them.
+        let record = OwnerRecord::new(record.addresses, Some(birth), record.scope, record.labels);
+        self.put_owner(&mut builder, &record)?;
+        Ok(Decision::Commit { txn: finish(builder)?, held: record.addresses, repeats: true })
     }
 
     /// A retried sandbox of the same pod inherits all that the older one held.
@@ -318,9 +329,9 @@ impl Deciding<'_> {
         let own = self.keys.own(&older.owner).map_err(bad_name)?;
         builder.unchanged(own.clone());
         builder.delete(own);
-        let held = older.record.addresses.clone();
-        self.put_owner(&mut builder, held.clone(), self.ask.birth.clone())?;
-        commit(builder, held)
+        let record = self.new_record(older.record.addresses.clone());
+        self.put_owner(&mut builder, &record)?;
+        Ok(Decision::Commit { txn: finish(builder)?, held: record.addresses, repeats: false })
     }
 
     fn free_first(&self, older: &Older) -> Result<Decision, Halt> {
@@ -396,14 +407,20 @@ impl Deciding<'_> {
     /// A page that does not decode counts as full, but a range is not full because of it.
     fn refuse_bad_pages(&self, needs: &BTreeSet<Need>) -> Result<(), Halt> {
         for need in needs {
-            let key = need_key(self.keys, need);
-            if matches!(need, Need::Page(..)) && plan::bits(self.snapshot, &key).is_none() {
-                let reason = "not a bitmap of 512 bytes".to_owned();
-                let why = Undecodable::Malformed { kind: "page", reason };
-                return Err(BadRecord { key: String::from_utf8_lossy(&key).into_owned(), why }.into());
+            if let Need::Page(network, page) = need {
+                self.refuse_bad_page(network, *page)?;
             }
         }
         Ok(())
+    }
+
+    fn refuse_bad_page(&self, network: &NetworkName, page: Page) -> Result<(), Halt> {
+        let key = self.keys.page(network, page);
+        if plan::bits(self.snapshot, &key).is_some() {
+            return Ok(());
+        }
+        let why = Undecodable::Malformed { kind: "page", reason: "not a bitmap of 512 bytes".to_owned() };
+        Err(BadRecord { key: String::from_utf8_lossy(&key).into_owned(), why }.into())
     }
 
     /// Reserved static addresses are settled first: no set may pick one of them.
@@ -483,9 +500,26 @@ impl Deciding<'_> {
 
     /// The commit of newly taken addresses.
     fn allot(&self, taken: &[(NetworkName, Addr)], pinned: &[(NetworkName, Addr)]) -> Result<Decision, Halt> {
+        let (txn, held) = self.plan_allotment(taken, pinned, Cursors::Moved)?;
+        if txn.fits() {
+            return Ok(Decision::Commit { txn, held, repeats: false });
+        }
+        // Many sets in networks of their own, all of whose pages fill up at once: the cursors, which
+        // only steer the next choice, make room.
+        let (txn, held) = self.plan_allotment(taken, pinned, Cursors::Kept)?;
+        Ok(Decision::Commit { txn, held, repeats: false })
+    }
+
+    fn plan_allotment(
+        &self,
+        taken: &[(NetworkName, Addr)],
+        pinned: &[(NetworkName, Addr)],
+        cursors: Cursors,
+    ) -> Result<(Txn, Vec<Held>), Halt> {
         let mut builder = self.commit_builder();
         let mut changes = BitChanges::default();
         for (network, address) in taken.iter().chain(pinned) {
+            self.refuse_bad_page(network, address.page())?;
             let key = self.keys.ip(network, *address);
             builder.absent(key.clone());
             builder.put(key, self.reservation());
@@ -495,14 +529,17 @@ impl Deciding<'_> {
             changes.set(network, *address);
         }
         changes.plan(self.keys, &mut builder);
-        self.put_cursors(taken, &mut builder);
+        if cursors == Cursors::Moved {
+            self.put_cursors(taken, &mut builder);
+        }
         let mut held: Vec<Held> = taken
             .iter()
             .map(|(network, address)| Held { address: address.ip(), network: Some(network.clone()) })
             .collect();
         held.extend(self.ask.statics.iter().cloned());
-        self.put_owner(&mut builder, held.clone(), self.ask.birth.clone())?;
-        commit(builder, held)
+        let record = self.new_record(held);
+        self.put_owner(&mut builder, &record)?;
+        Ok((finish(builder)?, record.addresses))
     }
 
     fn put_cursors(&self, taken: &[(NetworkName, Addr)], builder: &mut Builder<'_>) {
@@ -533,14 +570,18 @@ impl Deciding<'_> {
         builder
     }
 
-    fn put_owner(&self, builder: &mut Builder<'_>, held: Vec<Held>, birth: Birth) -> Result<(), Halt> {
+    fn new_record(&self, held: Vec<Held>) -> OwnerRecord {
+        let scope = self.ask.scope().as_str().to_owned();
+        OwnerRecord::new(held, Some(self.ask.birth.clone()), scope, self.ask.labels.clone())
+    }
+
+    /// Writes the owner's record, and the pod index that goes with it.
+    fn put_owner(&self, builder: &mut Builder<'_>, record: &OwnerRecord) -> Result<(), Halt> {
         let own = self.keys.own(&self.ask.owner).map_err(bad_name)?;
         builder.unchanged(own.clone());
-        let scope = self.ask.scope().as_str().to_owned();
-        let record = OwnerRecord::new(held, Some(birth), scope, self.ask.labels.clone());
-        let uid = &self.ask.labels.pod.uid;
+        let uid = &record.labels.pod.uid;
         if !uid.is_empty() {
-            for network in plan::networks(&record) {
+            for network in plan::networks(record) {
                 let key = self.keys.pod(uid, &self.ask.owner.ifname, network).map_err(bad_name)?;
                 builder.unchanged(key.clone());
                 builder.put(key, PodIndex::new(self.ask.owner.clone()).encode());
@@ -561,9 +602,8 @@ impl Deciding<'_> {
     }
 }
 
-fn commit(builder: Builder<'_>, held: Vec<Held>) -> Result<Decision, Halt> {
-    let txn = builder.finish().map_err(Halt::Read)?;
-    Ok(Decision::Commit { txn, held })
+fn finish(builder: Builder<'_>) -> Result<Txn, Halt> {
+    builder.finish().map_err(Halt::Read)
 }
 
 #[cfg(test)]

@@ -58,6 +58,8 @@ pub struct Etcd {
 enum Attempt {
     /// Certainly not applied; another endpoint, or the same one later, may do it.
     Elsewhere(String),
+    /// Certainly not applied: there is no connection, or TLS refused it after it seemed to stand.
+    Refused(String),
     /// It ends here.
     Final(Failure),
 }
@@ -99,7 +101,7 @@ impl Etcd {
                     }
                     return Err(failure);
                 }
-                Err(Attempt::Elsewhere(why)) => why,
+                Err(Attempt::Elsewhere(why) | Attempt::Refused(why)) => why,
             };
             self.turn_away(turn).await;
             let gives_up = !has_connected && start.elapsed() > self.access.give_up;
@@ -124,12 +126,16 @@ impl Etcd {
         F: Future<Output = Result<T, ec::Error>>,
     {
         let client = self.client(until).await?;
-        *has_connected = true;
         let left = until.saturating_duration_since(Instant::now()).min(limits::REQUEST_ATTEMPT);
         match timeout(left, request(client)).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(e)) => Err(judge(e)),
+            Ok(Err(e)) => {
+                let attempt = judge(e);
+                *has_connected |= !matches!(attempt, Attempt::Refused(_));
+                Err(attempt)
+            }
             Err(_) => {
+                *has_connected = true;
                 let why = format!("{}: no answer in {} ms", self.endpoint(), left.as_millis());
                 Err(Attempt::Final(Failure::Unknown(why)))
             }
@@ -147,10 +153,10 @@ impl Etcd {
         let limit = limit.min(until.saturating_duration_since(Instant::now()));
         let connected = match timeout(limit, self.connect()).await {
             Ok(connected) => connected,
-            Err(_) => Err(Attempt::Elsewhere(format!("no connection in {} ms", limit.as_millis()))),
+            Err(_) => Err(Attempt::Refused(format!("no connection in {} ms", limit.as_millis()))),
         };
         let client = connected.map_err(|attempt| match attempt {
-            Attempt::Elsewhere(why) => Attempt::Elsewhere(format!("{}: {why}", self.endpoint())),
+            Attempt::Refused(why) => Attempt::Refused(format!("{}: {why}", self.endpoint())),
             other => other,
         })?;
         *open = Some(client.clone());
@@ -158,7 +164,7 @@ impl Etcd {
     }
 
     async fn connect(&self) -> Result<ec::Client, Attempt> {
-        let channel = self.channel()?.connect().await.map_err(|e| Attempt::Elsewhere(causes(&e)))?;
+        let channel = self.channel()?.connect().await.map_err(|e| Attempt::Refused(causes(&e)))?;
         let mut options = ec::ConnectOptions::new().with_require_leader(true);
         if let Some((user, password)) = &self.access.user {
             options = options.with_user(user, password);
@@ -269,6 +275,11 @@ fn judge(error: ec::Error) -> Attempt {
     let text = status.message();
     let says = |words: &str| text.contains(words);
     let why = text.to_owned();
+    let full = causes_of_status(&status);
+    if full.contains("received fatal alert") {
+        // A client may send before the server has judged its certificate: nothing was read of it.
+        return Attempt::Refused(full);
+    }
     if says("no leader") || says("too many requests") || says("auth store is old") {
         return Attempt::Elsewhere(why);
     }
@@ -283,9 +294,7 @@ fn judge(error: ec::Error) -> Attempt {
             Failure::Refused(why)
         }
         Code::NotFound | Code::AlreadyExists => Failure::Refused(why),
-        code => {
-            Failure::Unknown(if why.is_empty() { format!("{code:?}") } else { causes_of_status(&status) })
-        }
+        code => Failure::Unknown(if why.is_empty() { format!("{code:?}") } else { full }),
     })
 }
 

@@ -19,8 +19,15 @@ use crate::store::etcd::random_pause;
 pub enum Which<'a> {
     /// One older than this birth (DEL, GC).
     OlderThan(&'a Birth),
-    /// One older than this birth, or of this very birth (a spooled DEL).
-    UpTo(&'a Birth),
+    /// One of the run that was `birth`, or older; `boot` is the boot that this is judged in.
+    ///
+    /// A DEL that was spooled before the host came up anew says nothing of what was reserved since.
+    UpTo {
+        /// The birth of the run.
+        birth: &'a Birth,
+        /// The present boot.
+        boot: &'a str,
+    },
     /// The one of this mod revision (a person's release, the reconciler).
     AsRead(i64),
 }
@@ -29,9 +36,10 @@ impl Which<'_> {
     fn admits(self, record: &OwnerRecord, mod_revision: i64) -> bool {
         match self {
             Which::OlderThan(birth) => birth.is_after(record.birth.as_ref()),
-            Which::UpTo(birth) => {
-                birth.is_after(record.birth.as_ref()) || record.birth.as_ref() == Some(birth)
-            }
+            Which::UpTo { birth, boot } => record.birth.as_ref().is_none_or(|of_record| {
+                of_record == birth
+                    || birth.is_after(Some(of_record)) && (of_record.boot != boot || birth.boot == boot)
+            }),
             Which::AsRead(revision) => revision == mod_revision,
         }
     }
@@ -114,8 +122,11 @@ impl<K: Kv> Free<'_, K> {
         read?;
         let mut lease = match granted {
             Ok(()) => lease,
+            Err(Failure::Unknown(_)) => match self.regrant().await {
+                Err(Failure::NoSpace(_)) => return self.delete_only(&mut snapshot).await,
+                regranted => regranted?,
+            },
             Err(Failure::NoSpace(_)) => return self.delete_only(&mut snapshot).await,
-            Err(failure) if failure.is_open() => self.regrant().await?,
             Err(failure) => return Err(failure.into()),
         };
         loop {
@@ -127,7 +138,10 @@ impl<K: Kv> Free<'_, K> {
                 Err(FreeError::Store(Failure::LeaseNotFound | Failure::Unknown(_)))
                     if Instant::now() < self.until =>
                 {
-                    lease = self.regrant().await?;
+                    lease = match self.regrant().await {
+                        Err(Failure::NoSpace(_)) => return self.delete_only(&mut snapshot).await,
+                        regranted => regranted?,
+                    };
                 }
                 Err(e) => return Err(e),
             }
@@ -283,9 +297,13 @@ impl<K: Kv> Free<'_, K> {
         loop {
             // Also settles an attempt that was refused with its outcome open: what it freed is gone.
             self.read(self.base_keys()?, snapshot).await?;
-            let record = match self.record(snapshot)? {
-                Ok(record) => record,
-                Err(freed) => return Ok(freed),
+            let record = match (self.record(snapshot)?, tombstone) {
+                (Ok(record), _) => record,
+                (Err(Freed::Nothing), Some((_, lease))) => match self.bury(lease, snapshot).await? {
+                    Try::Done(freed) => return Ok(freed),
+                    Try::Again | Try::OutOfTime => continue,
+                },
+                (Err(freed), _) => return Ok(freed),
             };
             let planned = plan::free(self.keys, snapshot, self.owner, &record, tombstone, mode)?;
             let txn = match planned {
@@ -306,6 +324,42 @@ impl<K: Kv> Free<'_, K> {
                 Err(failure) => return Err(failure.into()),
             }
             tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::record::Labels;
+
+    #[test]
+    fn only_the_record_that_was_meant_is_freed() {
+        let birth = |boot: &str, ns| Birth { boot: boot.into(), ns };
+        let record = |birth| OwnerRecord::new(Vec::new(), birth, "-".into(), Labels::default());
+        let now = birth("b", 10);
+        let before_boot = birth("a", 50);
+        let older = Which::OlderThan(&now);
+        let spooled = Which::UpTo { birth: &now, boot: "b" };
+        let spooled_before = Which::UpTo { birth: &before_boot, boot: "b" };
+        for (which, of, admitted) in [
+            (older, None, true),
+            (older, Some(birth("b", 9)), true),
+            (older, Some(birth("b", 10)), false),
+            (older, Some(birth("b", 11)), false),
+            (older, Some(birth("a", 99)), true),
+            (spooled, Some(birth("b", 10)), true),
+            (spooled, Some(birth("b", 11)), false),
+            (spooled, Some(birth("a", 99)), true),
+            // Spooled before the host came up anew: nothing that was reserved since is meant.
+            (spooled_before, None, true),
+            (spooled_before, Some(birth("a", 50)), true),
+            (spooled_before, Some(birth("a", 51)), false),
+            (spooled_before, Some(birth("b", 1)), false),
+            (Which::AsRead(7), Some(birth("b", 1)), true),
+            (Which::AsRead(8), Some(birth("b", 1)), false),
+        ] {
+            assert_eq!(which.admits(&record(of.clone()), 7), admitted, "{which:?} {of:?}");
         }
     }
 }

@@ -124,7 +124,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         snapshot: &mut Snapshot,
         until: Instant,
     ) -> Result<Taken, Failure> {
-        while matches!(placed, Err(Failure::Unknown(_))) && Instant::now() < until {
+        while matches!(placed, Err(Failure::Unknown(_))) && Instant::now() + limits::RETRY_PAUSE < until {
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
             placed = self.kv.txn(txn, until).await;
         }
@@ -177,12 +177,14 @@ impl<'a, K: Kv> Queue<'a, K> {
                 Look::Behind { head, predecessor } => (head, predecessor),
             };
             let before = if head.key == predecessor.key { 1 } else { taken.before };
-            let evict_at = patience.see(&head, before);
-            if Instant::now() >= evict_at {
-                self.evict(&taken.place, &head, until).await?;
-                patience.has_evicted();
-                continue;
-            }
+            let look_at = match patience.see(&head, before) {
+                Bear::Until(at) => at.min(until),
+                Bear::NoMore => {
+                    self.evict(&taken.place, &head, until).await?;
+                    patience.has_evicted();
+                    continue;
+                }
+            };
             match watched.take().filter(|(key, _)| *key == predecessor.key) {
                 // A watch from now shows nothing of before: look once more, then wait.
                 None => {
@@ -191,7 +193,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                 Some((key, mut watch)) => {
                     tokio::select! {
                         () = watch.changed() => {}
-                        () = sleep_until(evict_at.min(until)) => watched = Some((key, watch)),
+                        () = sleep_until(look_at) => watched = Some((key, watch)),
                     }
                 }
             }
@@ -311,24 +313,44 @@ struct Patience {
 struct Seen {
     create_revision: i64,
     since: Instant,
-    last: Instant,
+    /// When it was still there shortly before its time was over.
+    confirmed: Option<Instant>,
+}
+
+/// What to do about a head.
+enum Bear {
+    /// Look again then.
+    Until(Instant),
+    /// No longer.
+    NoMore,
 }
 
 impl Patience {
-    /// Notes a head seen right now; returns when it may be evicted by one with `before` places
-    /// before its own.
-    fn see(&mut self, head: &Entry, before: i64) -> Instant {
+    /// Notes a head seen right now by one with `before` places before its own.
+    ///
+    /// Silence of etcd must not count against a head that had no chance to move: the wait ends only
+    /// with two looks, [`limits::EVICT_CONFIRM`] apart, both of which etcd answered in time.
+    fn see(&mut self, head: &Entry, before: i64) -> Bear {
         let now = Instant::now();
         let wait = self.wait(before);
-        let seen =
-            self.seen.get_or_insert(Seen { create_revision: head.create_revision, since: now, last: now });
-        // A gap longer than any wait between two looks: etcd did not answer in between.
-        let silent = now.duration_since(seen.last) > wait + limits::EVICT_SLOW_LOOK;
-        if seen.create_revision != head.create_revision || silent {
-            *seen = Seen { create_revision: head.create_revision, since: now, last: now };
+        let new = Seen { create_revision: head.create_revision, since: now, confirmed: None };
+        let seen = match &mut self.seen {
+            Some(seen) if seen.create_revision == head.create_revision => seen,
+            other => other.insert(new),
+        };
+        let due = seen.since + wait.saturating_sub(limits::EVICT_CONFIRM);
+        if now < due {
+            return Bear::Until(due);
         }
-        seen.last = now;
-        seen.since + wait
+        let confirmed = seen.confirmed.map(|at| (at, now.duration_since(at)));
+        match confirmed {
+            Some((at, gap)) if gap < limits::EVICT_CONFIRM => Bear::Until(at + limits::EVICT_CONFIRM),
+            Some((_, gap)) if gap < limits::EVICT_CONFIRM + limits::EVICT_SLOW_LOOK => Bear::NoMore,
+            _ => {
+                seen.confirmed = Some(now);
+                Bear::Until(now + limits::EVICT_CONFIRM)
+            }
+        }
     }
 
     fn wait(&self, before: i64) -> Duration {
@@ -340,5 +362,58 @@ impl Patience {
     fn has_evicted(&mut self) {
         self.has_evicted = true;
         self.seen = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(create_revision: i64) -> Entry {
+        Entry {
+            key: b"head".to_vec(),
+            value: Vec::new(),
+            create_revision,
+            mod_revision: create_revision,
+            lease: 1,
+        }
+    }
+
+    /// Looks at one head whenever it is time to, and once more at each of `silences`; how long
+    /// until it may be evicted, in milliseconds.
+    async fn bear(patience: &mut Patience, before: i64, silence_ms: u64) -> u128 {
+        let start = Instant::now();
+        let mut silence = Duration::from_millis(silence_ms);
+        loop {
+            match patience.see(&head(1), before) {
+                Bear::NoMore => return start.elapsed().as_millis(),
+                Bear::Until(at) => sleep_until(at + std::mem::take(&mut silence)).await,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_head_is_borne_for_two_seconds_and_a_little_for_each_place() {
+        for (before, expected) in [(1, 2020), (10, 2200), (100, 4000), (100_000, 4000)] {
+            assert_eq!(bear(&mut Patience::default(), before, 0).await, expected, "{before} before");
+        }
+        let mut patience = Patience::default();
+        patience.has_evicted();
+        assert_eq!(bear(&mut patience, 1, 0).await, 320);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_does_not_count() {
+        let late = bear(&mut Patience::default(), 1, 5000).await;
+        assert!(late >= 1720 + 5000 + 300, "evicted after {late} ms");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_head_has_its_own_time() {
+        let mut patience = Patience::default();
+        assert!(matches!(patience.see(&head(1), 1), Bear::Until(_)));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let Bear::Until(at) = patience.see(&head(2), 1) else { panic!("evicted at first sight") };
+        assert_eq!((at - Instant::now()).as_millis(), 1720);
     }
 }

@@ -39,6 +39,11 @@ impl Snapshot {
         self.known.insert(key.to_vec(), found.one().cloned());
     }
 
+    /// Forgets all keys but those that `stays` approves.
+    pub fn retain(&mut self, stays: impl Fn(&[u8]) -> bool) {
+        self.known.retain(|key, _| stays(key));
+    }
+
     /// Whether the key was read.
     #[must_use]
     pub fn knows(&self, key: &[u8]) -> bool {

@@ -699,3 +699,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_bridge_takes_for_itself_is_kept_back() {
+    let standing = |rest: &str| {
+        let config = Config::parse(&request("", &whole(r#"{"type":"metes","range":"10.0.0.0/24"}"#, rest)));
+        let config = config.expect("a valid configuration");
+        config.sets[0].standing(Addr::from("10.0.0.1".parse::<IpAddr>().expect("an address")))
+    };
+    assert_eq!(standing(""), Standing::Assignable);
+    assert_eq!(standing(r#","isGateway":true"#), Standing::Gateway);
+    assert_eq!(standing(r#","isDefaultGateway":true"#), Standing::Gateway);
+    assert_eq!(standing(r#","isGateway":false"#), Standing::Assignable);
+}

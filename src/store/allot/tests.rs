@@ -53,7 +53,7 @@ impl World {
     fn hold(&mut self, ask: &Ask) -> Vec<String> {
         self.stand();
         match self.run(ask) {
-            Decision::Commit { txn, held } => {
+            Decision::Commit { txn, held, .. } => {
                 assert!(self.store.apply(&txn).succeeded);
                 held.iter().map(|held| held.address.to_string()).collect()
             }
@@ -206,7 +206,7 @@ fn a_reservation_under_a_clear_bit_is_taken_and_gets_its_bit() {
     for _ in 0..10 {
         match decide(&asked, &world.keys, &snapshot, &world.place, false) {
             Decision::Read(keys) => world.store.read(&keys, &mut snapshot),
-            Decision::Commit { txn, held } => {
+            Decision::Commit { txn, held, .. } => {
                 let reply = world.store.apply(&txn);
                 attempts.push((held[0].address.to_string(), reply.succeeded));
                 if reply.succeeded {
@@ -367,6 +367,62 @@ fn next_goes_round_and_spread_starts_where_the_node_does() {
     assert_eq!(world.hold(&asked), ["10.0.0.1"]);
     world.free(&owner("a"));
     assert_eq!(world.hold(&asked), ["10.0.0.2"]);
+}
+
+#[test]
+fn an_address_in_a_page_that_does_not_decode_is_not_given_even_on_request() {
+    let mut world = World::new();
+    let page = world.keys.page(&NetworkName::default(), addr("10.0.0.3").page());
+    world.store.put(page, "garbage");
+    let mut requested = ask("a", 1, "");
+    requested.requests = vec![Some(addr("10.0.0.3"))];
+    let mut fixed = ask("a", 1, "");
+    fixed.sets = Vec::new();
+    fixed.requests = Vec::new();
+    fixed.statics = vec![Held { address: addr("10.0.0.4").ip(), network: Some(NetworkName::default()) }];
+    for asked in [requested, fixed] {
+        assert!(matches!(world.refusal(&asked), Refused::Bad(_)));
+    }
+}
+
+#[test]
+fn a_repetition_keeps_the_labels_that_the_reservation_was_made_with() {
+    let mut world = World::new();
+    world.hold(&ask("a", 1, "u"));
+    world.stand();
+    let Decision::Commit { txn, repeats, .. } = world.run(&ask("a", 2, "")) else { panic!("no commit") };
+    assert!(repeats);
+    assert!(world.store.apply(&txn).succeeded);
+    let own = world.keys.own(&owner("a")).expect("a key");
+    let record = OwnerRecord::decode(&world.store.get(&own).expect("held").value).expect("decodes");
+    assert_eq!(record.labels.pod.uid, "u");
+}
+
+#[test]
+fn thirty_networks_whose_pages_all_fill_up_fit_into_one_transaction() {
+    let mut world = World::new();
+    let mut asked = ask("a", 1, "u");
+    asked.order = Order::Next;
+    asked.requests = vec![None; 30];
+    asked.sets = (0..30)
+        .map(|i| {
+            let name = NetworkName::configured(&format!("n{i}")).expect("a name");
+            let spec = RangeSpec {
+                network: name.clone(),
+                subnet: "10.0.0.0/8".parse().expect("a subnet"),
+                first: "10.0.0.1".parse().expect("an address"),
+                last: "10.0.15.254".parse().expect("an address"),
+                excludes: Vec::new(),
+                never: Vec::new(),
+                gateway: None,
+            };
+            let mut bits = Bits::full();
+            bits.clear(9);
+            world.store.put(world.keys.page(&name, addr("10.0.0.9").page()), bits.to_bytes());
+            RangeSet::new(vec![crate::pool::Range::new(spec).expect("a range")]).expect("a set")
+        })
+        .collect();
+    assert_eq!(world.hold(&asked), ["10.0.0.9"; 30]);
 }
 
 #[test]
