@@ -547,3 +547,92 @@ fn an_add_that_is_killed_while_it_waits_costs_nobody_more_than_an_eviction() {
     assert_eq!(holders(&node).len(), 5);
     cluster.assert_clean();
 }
+
+#[test]
+fn a_stopped_sandbox_that_was_replaced_gets_nothing_when_it_wakes() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let config = network(json!({"range": "10.62.0.0/24"}));
+    let queue = Queue::of(&cluster, &node, &config);
+    let pod = "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web-0;K8S_POD_UID=uid-1";
+    let old = queue.stop_at_head(node.add("old").args(pod).config(&config));
+    assert_served(&node.add("new").args(pod).config(&config).run());
+    old.resume();
+    old.wait().error(11);
+    assert_eq!(holders(&node), ["first", "new"]);
+    assert!(queue.places().is_empty(), "{:?}", queue.places());
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_stopped_del_frees_nothing_that_a_later_add_answered_with() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let config = network(json!({"range": "10.63.0.0/24"}));
+    let queue = Queue::of(&cluster, &node, &config);
+    let address = node.add("c").config(&config).run().address();
+    let del = queue.stop_at_head(node.del("c").config(&config));
+    let repeated = node.add("c").config(&config).run();
+    assert_served(&repeated);
+    assert_eq!(repeated.address(), address);
+    del.resume();
+    del.wait().silent();
+    assert_eq!(holders(&node), ["first", "c"]);
+    // If it went into the spool, this carries it out.
+    node.add("other").config(&config).run().address();
+    assert_eq!(holders(&node), ["first", "c", "other"]);
+    cluster.assert_clean();
+    node.del("c").config(&config).run().silent();
+    assert_eq!(holders(&node), ["first", "other"]);
+    cluster.assert_clean();
+}
+
+#[test]
+fn adds_that_never_learn_what_became_of_them_hold_nothing_in_the_end() {
+    const ADDS: usize = 24;
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    let config = network(json!({"range": "10.65.0.0/24"}));
+    let answered = AtomicUsize::new(0);
+    let outcomes = thread::scope(|scope| {
+        let adds = scope.spawn(|| {
+            in_parallel(ADDS, 0..ADDS, |index| {
+                let outcome = node.add(&format!("c{index}")).config(&config).run();
+                answered.fetch_add(1, Ordering::Relaxed);
+                outcome
+            })
+        });
+        wait_for("the first answer", PATIENCE, || match answered.load(Ordering::Relaxed) {
+            0 => Err("none yet".to_owned()),
+            _ => Ok(()),
+        });
+        // For longer than any of them may take.
+        etcd.stop();
+        let outcomes = adds.join().expect("no ADD panics");
+        etcd.resume();
+        outcomes
+    });
+    let mut expected: Vec<String> = Vec::new();
+    for (index, outcome) in outcomes.iter().enumerate() {
+        if outcome.succeeded() {
+            expected.push(format!("c{index}"));
+        } else {
+            outcome.error(11);
+            assert!(outcome.elapsed < Duration::from_secs(22), "{outcome}");
+        }
+    }
+    assert!(expected.len() < ADDS, "etcd was stopped too late");
+    // Each run that has answered carries out some of what was spooled.
+    for index in 0..3 {
+        assert_served(&node.add(&format!("after{index}")).config(&config).run());
+        expected.push(format!("after{index}"));
+    }
+    let mut holders = holders(&node);
+    holders.sort();
+    expected.sort();
+    assert_eq!(holders, expected);
+    cluster.assert_clean();
+    in_parallel(8, &expected, |name| node.del(name).config(&config).run().silent());
+    cluster.assert_clean();
+}
