@@ -173,13 +173,13 @@ fn mutual_tls() {
         json!({"etcd": {"cert_file": stranger.client_cert(), "key_file": stranger.client_key()}}),
     );
     in_parallel(3, [&wrong_authority, &nobody, &impostor], |node| {
+        // A DEL is spooled.
+        node.del("d").config(&config).run().silent();
         let error = node.add("d").config(&config).run().error(11);
         let text = error.to_string().to_lowercase();
         let is_named = text.contains("certificate") || text.contains("unknownca");
         assert!(is_named, "{} is told what is wrong: {error}", node.name());
         assert!(!text.contains("private key"), "{error}");
-        // A DEL waits for better times.
-        node.del("d").config(&config).run().silent();
     });
     assert_eq!(held(&node), ["10.188.6.1"]);
     node.del("c").config(&config).run().silent();
