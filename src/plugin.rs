@@ -11,13 +11,13 @@ use tokio::time::Instant;
 use crate::cni::result::{Dns, IpConfig, Success};
 use crate::cni::version::version_json;
 use crate::cni::{Code, Environment, Error, Json, Request, Verb, Version, previous};
-use crate::commands::{Run, add, check, del, gc, state_folder, status};
+use crate::commands::{Rule, Run, add, check, del, gc, state_folder, status};
 use crate::config::{self, Config, Settings};
 use crate::limits;
 use crate::local::mark::MarkFile;
 use crate::local::node;
 use crate::local::setup;
-use crate::local::spool::Spool;
+use crate::local::spool::{Spool, Spooled};
 use crate::pool::Addr;
 use crate::pool::record::{Birth, Held, Labels, Owner};
 use crate::store::allot::Ask;
@@ -108,7 +108,7 @@ async fn carry_out(
         Verb::Add => Some(Config::parse(request)?),
         _ => None,
     };
-    let settings = settings(request, host_file)?;
+    let (settings, rule) = settings(request, host_file)?;
     if let Some(config) = &config {
         settings.check_allowed(config)?;
         settings.notes.iter().chain(&config.notes).for_each(|note| tracing::warn!("{note}"));
@@ -118,7 +118,7 @@ async fn carry_out(
     let endpoints = setup::urls(&settings);
     let kv = Etcd::new(setup::access(&settings, give_up)?);
     let keys = Keys::new(&settings.prefix);
-    let folder = state_folder(&settings.spool_dir, &settings.prefix);
+    let folder = state_folder(&settings, rule, &endpoints);
     let run = Run {
         kv: &kv,
         keys: &keys,
@@ -128,7 +128,7 @@ async fn carry_out(
         birth: begun.birth,
         deadline: begun.start + deadline,
         awaited: &|| parent_id() == begun.parent,
-        spool: Spool::new(&folder, &endpoints),
+        spool: Spool::new(&folder),
         mark: MarkFile::new(&folder),
     };
     let owner = run.owner(&request.container_id, &request.ifname);
@@ -145,12 +145,12 @@ async fn carry_out(
 }
 
 /// The host file decides; without one, what the network's configuration says of the store.
-fn settings(request: &Request, named: Option<&str>) -> Result<Settings, Error> {
+fn settings(request: &Request, named: Option<&str>) -> Result<(Settings, Rule), Error> {
     let access = config::Access::of(request);
     let Some(host) = setup::host_file(named, access.configuration_path.as_deref())? else {
         let settings = Settings::from_network(&access.store)?;
         setup::start_log(access.log_file.as_deref(), access.log_level.as_deref());
-        return Ok(settings);
+        return Ok((settings, Rule::Network));
     };
     if request.verb != Verb::Del {
         access.store.refuse_beside_host_file()?;
@@ -162,7 +162,7 @@ fn settings(request: &Request, named: Option<&str>) -> Result<Settings, Error> {
             tracing::warn!("`ipam.{key}` has no effect: the host file decides");
         }
     }
-    Ok(settings)
+    Ok((settings, Rule::HostFile))
 }
 
 fn refuse_own_netns(request: &Request) -> Result<(), Error> {
@@ -241,7 +241,7 @@ fn success(config: &Config, held: &[Held], dns: Dns) -> Success {
 
 /// Nobody heard the answer: the address is given back, now or by the spool.
 async fn undo(run: &Run<'_, Etcd>, owner: &Owner) {
-    let spooled = run.spool.entry(owner, &run.birth);
+    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone() };
     let free = Free {
         kv: run.kv,
         keys: run.keys,

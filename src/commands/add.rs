@@ -5,6 +5,7 @@ use tokio::time::Instant;
 use super::{Run, errors, mend};
 use crate::cni::error::{Code, Error};
 use crate::limits;
+use crate::local::spool::Spooled;
 use crate::pool::record::{Held, Meta, OwnerRecord, Record};
 use crate::store::allot::{Ask, Decision, Refused, decide};
 use crate::store::etcd::random_pause;
@@ -211,7 +212,8 @@ impl<'a, K: Kv> Add<'a, K> {
     fn spool_own(&self, failure: &Failure) -> Error {
         let text = format!("it is not known whether the address was reserved: {failure}");
         let error = Error::new(Code::TryAgain, text);
-        match self.run.spool.keep(&self.run.spool.entry(&self.ask.owner, &self.run.birth)) {
+        let spooled = Spooled { owner: self.ask.owner.clone(), birth: self.run.birth.clone() };
+        match self.run.spool.keep(&spooled) {
             Ok(()) => error.with_details("a spooled DEL frees it; the request may be repeated"),
             Err(e) => {
                 error.with_details(format!("and a DEL cannot be spooled ({e}); run DEL for this container"))

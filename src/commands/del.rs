@@ -3,6 +3,7 @@
 
 use super::Run;
 use crate::cni::error::{Code, Error};
+use crate::local::spool::Spooled;
 use crate::pool::record::Owner;
 use crate::store::free::{Free, FreeError, Freed, Which};
 use crate::store::kv::{Failure, Kv};
@@ -56,7 +57,7 @@ fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
 }
 
 fn spool<K: Kv>(run: &Run<'_, K>, owner: &Owner, failure: &Failure) -> Result<(), Error> {
-    let spooled = run.spool.entry(owner, &run.birth);
+    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone() };
     match run.spool.keep(&spooled) {
         Ok(()) => {
             tracing::warn!(container = %owner.container_id, ifname = %owner.ifname, why = %failure, "DEL is spooled");

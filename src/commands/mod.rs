@@ -8,15 +8,18 @@ pub mod gc;
 pub mod mend;
 pub mod status;
 
+use std::path::{Path, PathBuf};
+
 use tokio::time::Instant;
 
 use crate::cni::error::{Code, Error};
+use crate::config::Settings;
 use crate::local::mark::{Mark, MarkFile};
 use crate::local::spool::{Spool, Spooled};
 use crate::pool::record::{Birth, Owner};
 use crate::store::etcd::random;
 use crate::store::free::{Free, FreeError, Freed, Which};
-use crate::store::keys::{Bytes, Keys};
+use crate::store::keys::{Bytes, Keys, digest_hex};
 use crate::store::kv::{Failure, Kv};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Op, Txn};
@@ -139,13 +142,28 @@ impl<K: Kv> Run<'_, K> {
     }
 }
 
-/// The folder for all state of one prefix on this node.
+/// Who says which store a node uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The host file: one store for the whole node, wherever its endpoints move to.
+    HostFile,
+    /// Each network's configuration for itself.
+    Network,
+}
+
+/// The folder for all state of one prefix on this node; without a host file, of one prefix of the
+/// store at these endpoints, because another store knows nothing of what was spooled for this one.
 #[must_use]
-pub fn state_folder(spool_dir: &str, prefix: &str) -> std::path::PathBuf {
-    let name: String =
-        prefix.trim_matches('/').chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    let digest = crate::store::keys::digest_hex(prefix.as_bytes());
-    std::path::Path::new(spool_dir).join(format!("{name}-{}", &digest[..8]))
+pub fn state_folder(settings: &Settings, rule: Rule, endpoints: &[String]) -> PathBuf {
+    let prefix = &settings.prefix;
+    let name = prefix.trim_matches('/');
+    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let store = match rule {
+        Rule::HostFile => String::new(),
+        Rule::Network => endpoints.join(" "),
+    };
+    let digest = digest_hex(format!("{prefix} {store}").as_bytes());
+    Path::new(&settings.spool_dir).join(format!("{name}-{}", &digest[..8]))
 }
 
 /// The birth of this run as a CNI error if the machine does not tell it.

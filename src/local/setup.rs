@@ -32,17 +32,18 @@ pub const HOST_FILE: &str = "/etc/cni/net.d/metes.d/metes.conf";
 /// Code 7 if it is missing where it must exist, not to be trusted, or invalid.
 pub fn host_file(named: Option<&str>, from_network: Option<&str>) -> Result<Option<HostFile>, Error> {
     if let Some(path) = named.filter(|path| !path.is_empty()) {
-        return read_host_file(Path::new(path)).map(Some);
+        return read_host_file(Path::new(path), "named by METES_CONF or --config").map(Some);
     }
     if Path::new(HOST_FILE).exists() {
-        return read_host_file(Path::new(HOST_FILE)).map(Some);
+        return read_host_file(Path::new(HOST_FILE), "at its usual place").map(Some);
     }
-    from_network.map(|path| read_host_file(Path::new(path))).transpose()
+    from_network.map(|path| read_host_file(Path::new(path), "named by configuration_path")).transpose()
 }
 
-fn read_host_file(path: &Path) -> Result<HostFile, Error> {
+fn read_host_file(path: &Path, how: &str) -> Result<HostFile, Error> {
     let bytes = files::read_trusted(path, limits::INPUT_BYTES, Trust::OwnerWrites).map_err(|e| {
-        Error::invalid_config(format!("the host file {} cannot be used: {}", path.display(), plain(&e)))
+        let path = path.display();
+        Error::invalid_config(format!("the host file {path}, {how}, cannot be used: {}", plain(&e)))
             .with_details("it must exist, belong to root, and be writable by nobody else")
     })?;
     HostFile::parse(&bytes)

@@ -18,28 +18,19 @@ pub struct Spooled {
     pub owner: Owner,
     /// The birth of the run that could not finish.
     pub birth: Birth,
-    /// The endpoints of the store that it is about: another store knows nothing of it.
-    pub endpoints: Vec<String>,
 }
 
 /// The folder of spooled frees.
 #[derive(Debug, Clone)]
 pub struct Spool {
     folder: PathBuf,
-    endpoints: Vec<String>,
 }
 
 impl Spool {
-    /// The spool in a node's folder, for the store at these endpoints.
+    /// The spool in a node's folder.
     #[must_use]
-    pub fn new(folder: &Path, endpoints: &[String]) -> Self {
-        Self { folder: folder.join("spool"), endpoints: endpoints.to_vec() }
-    }
-
-    /// A free of an owner, in this spool's store.
-    #[must_use]
-    pub fn entry(&self, owner: &Owner, birth: &Birth) -> Spooled {
-        Spooled { owner: owner.clone(), birth: birth.clone(), endpoints: self.endpoints.clone() }
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.join("spool") }
     }
 
     /// Keeps a free; returns when it is on disk.
@@ -64,7 +55,10 @@ impl Spool {
     pub fn of(&self, owner: &Owner) -> Vec<Spooled> {
         let prefix = file_prefix(owner);
         let files = self.files().into_iter().filter(|name| name.starts_with(&prefix));
-        files.filter_map(|name| self.read(&name)).filter(|spooled| spooled.owner == *owner).collect()
+        files
+            .filter_map(|name| read_one(&self.folder.join(name)))
+            .filter(|spooled| spooled.owner == *owner)
+            .collect()
     }
 
     /// At most `limit` frees of any owner; `seed` says where to begin, so that entries which cannot
@@ -77,19 +71,13 @@ impl Spool {
         }
         let start = (seed % files.len() as u64) as usize;
         files.rotate_left(start);
-        files.iter().filter_map(|name| self.read(name)).take(limit).collect()
+        files.iter().filter_map(|name| read_one(&self.folder.join(name))).take(limit).collect()
     }
 
     fn files(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
         let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.filter(|name| name.ends_with(".del")).collect()
-    }
-
-    /// The free in a file, if it is about a store that this spool's endpoints reach too.
-    fn read(&self, name: &str) -> Option<Spooled> {
-        let spooled = read_one(&self.folder.join(name))?;
-        spooled.endpoints.iter().any(|endpoint| self.endpoints.contains(endpoint)).then_some(spooled)
     }
 
     fn path(&self, spooled: &Spooled) -> PathBuf {
@@ -121,19 +109,15 @@ fn read_one(path: &Path) -> Option<Spooled> {
 mod tests {
     use super::*;
 
-    fn store() -> Vec<String> {
-        vec!["http://127.0.0.1:2379".to_owned()]
-    }
-
     fn spooled(container: &str, ns: u64) -> Spooled {
         let owner = Owner { node: "n".into(), container_id: container.into(), ifname: "eth0".into() };
-        Spooled { owner, birth: Birth { boot: "b".into(), ns }, endpoints: store() }
+        Spooled { owner, birth: Birth { boot: "b".into(), ns } }
     }
 
     #[test]
     fn keeps_one_file_for_each_owner_and_birth() {
         let folder = tempfile::tempdir().expect("a folder");
-        let spool = Spool::new(folder.path(), &store());
+        let spool = Spool::new(folder.path());
         for s in [spooled("a", 1), spooled("a", 1), spooled("a", 2), spooled("b", 1)] {
             spool.keep(&s).expect("kept");
         }
@@ -146,19 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_another_store_waits_for_it() {
-        let folder = tempfile::tempdir().expect("a folder");
-        Spool::new(folder.path(), &store()).keep(&spooled("a", 1)).expect("kept");
-        let other = Spool::new(folder.path(), &["http://127.0.0.2:2379".to_owned()]);
-        assert!(other.some(9, 0).is_empty());
-        assert!(other.of(&spooled("a", 1).owner).is_empty());
-    }
-
-    #[test]
     fn only_root_reads_it_and_garbage_is_left_alone() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a folder");
-        let spool = Spool::new(folder.path(), &store());
+        let spool = Spool::new(folder.path());
         spool.keep(&spooled("a", 1)).expect("kept");
         let file = spool.path(&spooled("a", 1));
         let mode = fs::metadata(&file).expect("a file").permissions().mode();
