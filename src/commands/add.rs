@@ -33,8 +33,8 @@ pub struct Added {
 /// A CNI error; then the owner holds nothing that it did not hold before, or a spooled DEL will
 /// see to that.
 pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
-    for spooled in run.spool.of(&ask.owner) {
-        run.carry_out(&spooled, run.deadline).await?;
+    for kept in run.spool.of(&ask.owner) {
+        run.carry_out(&kept, run.deadline).await?;
     }
     let mut add = Add::new(run, ask)?;
     loop {

@@ -49,9 +49,10 @@ fn can_wait(failure: &Failure) -> bool {
 
 /// What was spooled for this owner before is done with this DEL.
 fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
-    for spooled in run.spool.of(owner) {
-        if spooled.birth == run.birth || run.birth.is_after(Some(&spooled.birth)) {
-            run.spool.forget(&spooled);
+    for kept in run.spool.of(owner) {
+        let birth = &kept.spooled.birth;
+        if *birth == run.birth || run.birth.is_after(Some(birth)) {
+            run.spool.forget(&kept);
         }
     }
 }

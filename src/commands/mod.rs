@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::cni::error::{Code, Error};
 use crate::config::Settings;
 use crate::local::mark::{Mark, MarkFile};
-use crate::local::spool::{Spool, Spooled};
+use crate::local::spool::{Kept, Spool};
 use crate::pool::record::{Birth, Owner};
 use crate::store::etcd::random;
 use crate::store::free::{Free, FreeError, Freed, Which};
@@ -106,7 +106,8 @@ impl<K: Kv> Run<'_, K> {
     ///
     /// # Errors
     /// [`FreeError`]; what was not carried out stays in the spool.
-    pub async fn carry_out(&self, spooled: &Spooled, until: Instant) -> Result<Freed, FreeError> {
+    pub async fn carry_out(&self, kept: &Kept, until: Instant) -> Result<Freed, FreeError> {
+        let spooled = &kept.spooled;
         let birth = &spooled.birth;
         let free = Free {
             kv: self.kv,
@@ -120,22 +121,22 @@ impl<K: Kv> Run<'_, K> {
         let freed = free.run().await?;
         let Owner { container_id, ifname, .. } = &spooled.owner;
         tracing::info!(container = %container_id, %ifname, ?freed, "carried out a spooled DEL");
-        self.spool.forget(spooled);
+        self.spool.forget(kept);
         Ok(freed)
     }
 
     /// Carries out what other runs spooled, for a bounded time; for runs that have answered.
     pub async fn drain_spool(&self) {
         let until = Instant::now() + limits::DRAIN;
-        for spooled in self.spool.some(limits::DRAIN_ENTRIES, random()) {
+        for kept in self.spool.some(limits::DRAIN_ENTRIES, random()) {
             if Instant::now() >= until {
                 return;
             }
-            match self.carry_out(&spooled, until).await {
+            match self.carry_out(&kept, until).await {
                 Ok(_) => {}
                 Err(FreeError::Store(Failure::Unreachable(_) | Failure::Unknown(_))) => return,
                 Err(why) => {
-                    tracing::warn!(container = %spooled.owner.container_id, %why, "a spooled DEL cannot be carried out");
+                    tracing::warn!(container = %kept.spooled.owner.container_id, %why, "a spooled DEL cannot be carried out");
                 }
             }
         }

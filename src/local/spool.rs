@@ -20,6 +20,14 @@ pub struct Spooled {
     pub birth: Birth,
 }
 
+/// A free as it was found in its file.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// What to free.
+    pub spooled: Spooled,
+    file: PathBuf,
+}
+
 /// The folder of spooled frees.
 #[derive(Debug, Clone)]
 pub struct Spool {
@@ -44,27 +52,30 @@ impl Spool {
     }
 
     /// Forgets a free that was carried out.
-    pub fn forget(&self, spooled: &Spooled) {
-        if let Err(e) = fs::remove_file(self.path(spooled)) {
+    pub fn forget(&self, kept: &Kept) {
+        // Another run may have carried it out at the same time.
+        if let Err(e) = fs::remove_file(&kept.file)
+            && e.kind() != io::ErrorKind::NotFound
+        {
             tracing::warn!(error = %e, "a spooled DEL that was carried out cannot be removed");
         }
     }
 
     /// The frees of one owner, in no order.
     #[must_use]
-    pub fn of(&self, owner: &Owner) -> Vec<Spooled> {
+    pub fn of(&self, owner: &Owner) -> Vec<Kept> {
         let prefix = file_prefix(owner);
         let files = self.files().into_iter().filter(|name| name.starts_with(&prefix));
         files
             .filter_map(|name| read_one(&self.folder.join(name)))
-            .filter(|spooled| spooled.owner == *owner)
+            .filter(|kept| kept.spooled.owner == *owner)
             .collect()
     }
 
     /// At most `limit` frees of any owner; `seed` says where to begin, so that entries which cannot
     /// be carried out do not keep the others waiting.
     #[must_use]
-    pub fn some(&self, limit: usize, seed: u64) -> Vec<Spooled> {
+    pub fn some(&self, limit: usize, seed: u64) -> Vec<Kept> {
         let mut files = self.files();
         if files.is_empty() {
             return Vec::new();
@@ -93,11 +104,11 @@ fn file_prefix(owner: &Owner) -> String {
     format!("{}-", digest_hex(name.as_bytes()))
 }
 
-fn read_one(path: &Path) -> Option<Spooled> {
+fn read_one(path: &Path) -> Option<Kept> {
     let read = files::read_trusted(path, 64 << 10, files::Trust::OwnerReads)
         .and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from));
     match read {
-        Ok(spooled) => Some(spooled),
+        Ok(spooled) => Some(Kept { spooled, file: path.to_owned() }),
         Err(e) => {
             tracing::warn!(file = %path.display(), error = %e, "a spooled DEL cannot be read and stays");
             None
@@ -121,11 +132,12 @@ mod tests {
         for s in [spooled("a", 1), spooled("a", 1), spooled("a", 2), spooled("b", 1)] {
             spool.keep(&s).expect("kept");
         }
-        let mut of_a = spool.of(&spooled("a", 1).owner);
+        let kept = spool.of(&spooled("a", 1).owner);
+        let mut of_a: Vec<Spooled> = kept.iter().map(|kept| kept.spooled.clone()).collect();
         of_a.sort_by_key(|s| s.birth.ns);
         assert_eq!(of_a, [spooled("a", 1), spooled("a", 2)]);
         assert_eq!(spool.some(2, 1).len(), 2);
-        spool.forget(&spooled("a", 1));
+        spool.forget(&kept[0]);
         assert_eq!(spool.some(9, 0).len(), 2);
     }
 
