@@ -27,8 +27,9 @@ fn main() -> ExitCode {
         let input = Input { birth, start, parent, environment, host_file, stdin };
         let runtime = runtime()?;
         let done = runtime.block_on(plugin::run(input, &mut io::stdout().lock()));
-        // A resolver that does not answer would hold a normal end up for longer than any deadline.
-        runtime.shutdown_background();
+        // The process ends now. Taking the runtime down would cost time for nothing, and a resolver
+        // that does not answer would hold it up for longer than any deadline.
+        std::mem::forget(runtime);
         done
     };
     let failed = match catch_unwind(AssertUnwindSafe(run)) {

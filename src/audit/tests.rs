@@ -261,6 +261,8 @@ impl Model {
 impl Kv for Model {
     type Watch = NoWatch;
 
+    async fn connect(&self, _: Instant) {}
+
     async fn txn(&self, txn: &Txn, _: Instant) -> Result<Reply, Failure> {
         assert!(txn.fits());
         let pinned = |op: &Op| matches!(op, Op::List(list) if list.revision != 0);

@@ -86,28 +86,47 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::NotADirectory, format!("{} is not a folder", path.display())))
 }
 
-/// Writes a file of mode 0600 that appears under its name only when it is whole. `durable` waits
-/// until it is on disk.
+/// Overwrites a file of mode 0600 in place; what is read meanwhile may be half of each.
+///
+/// For what every run writes: replacing a file by another makes some file systems write it to disk
+/// at once, and that competes with whoever waits for the disk.
 ///
 /// # Errors
 /// [`io::Error`]
-pub fn write_whole(path: &Path, content: &[u8], durable: bool) -> io::Result<()> {
+pub fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)?;
+    let length = file.metadata()?.len();
+    file.write_all(content)?;
+    if length > content.len() as u64 { file.set_len(content.len() as u64) } else { Ok(()) }
+}
+
+/// Writes a file of mode 0600 that appears under its name only when it is whole and on disk.
+///
+/// # Errors
+/// [`io::Error`]
+pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     // Process ids alone do not tell processes of different pid namespaces apart.
     name.push(format!(".{}-{:016x}.tmp", std::process::id(), random()));
     let temporary = path.with_file_name(name);
-    let written = write_new(&temporary, content, durable).and_then(|()| fs::rename(&temporary, path));
+    let written = write_new(&temporary, content).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         let _ = fs::remove_file(&temporary);
     }
     written?;
-    if durable && let Some(folder) = path.parent() {
+    if let Some(folder) = path.parent() {
         File::open(folder)?.sync_all()?;
     }
     Ok(())
 }
 
-fn write_new(path: &Path, content: &[u8], durable: bool) -> io::Result<()> {
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -116,7 +135,7 @@ fn write_new(path: &Path, content: &[u8], durable: bool) -> io::Result<()> {
         .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
         .open(path)?;
     file.write_all(content)?;
-    if durable { file.sync_all() } else { Ok(()) }
+    file.sync_all()
 }
 
 /// Opens a log to append to; made with mode 0600, and never through a symbolic link.

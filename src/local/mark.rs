@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 
+/// The file's length is a multiple of this.
+const PADDED_BYTES: usize = 512;
+
 /// What a node has seen of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
@@ -41,20 +44,17 @@ impl MarkFile {
         serde_json::from_slice(&bytes).ok()
     }
 
-    /// Raises the mark to `mark`, unless it stands as high already in the same epoch of the same
-    /// store. A mark that cannot be written is no reason to fail: the next run raises it.
+    /// Raises the mark to `mark`. Of runs that end at the same time the last one counts: its mark may
+    /// be a few revisions lower, and every later run raises it again. A mark that cannot be written is
+    /// no reason to fail.
     pub fn raise(&self, mark: &Mark) {
-        let stands = self.read().is_some_and(|old| {
-            old.endpoints == mark.endpoints && old.epoch == mark.epoch && old.revision >= mark.revision
-        });
-        if stands {
-            return;
-        }
-        let Ok(content) = serde_json::to_vec(mark) else { return };
+        let Ok(mut content) = serde_json::to_vec(mark) else { return };
+        // JSON allows blanks at its end, and a file that keeps its length is overwritten in place.
+        content.resize(content.len().next_multiple_of(PADDED_BYTES), b' ');
         let folder = self.path.parent().unwrap_or(Path::new("/"));
-        if let Err(e) = files::write_whole(&self.path, &content, false).or_else(|_| {
-            files::make_folder(folder).and_then(|()| files::write_whole(&self.path, &content, false))
-        }) {
+        let overwrite = || files::overwrite(&self.path, &content);
+        let written = overwrite().or_else(|_| files::make_folder(folder).and_then(|()| overwrite()));
+        if let Err(e) = written {
             tracing::warn!(file = %self.path.display(), error = %e, "the highest revision seen cannot be kept");
         }
     }

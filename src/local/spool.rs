@@ -48,7 +48,7 @@ impl Spool {
     pub fn keep(&self, spooled: &Spooled) -> io::Result<()> {
         files::make_folder(&self.folder)?;
         let content = serde_json::to_vec(spooled)?;
-        files::write_whole(&self.path(spooled), &content, true)
+        files::write_whole(&self.path(spooled), &content)
     }
 
     /// Forgets a free that was carried out.

@@ -151,7 +151,7 @@ impl Etcd {
         let alone = self.access.endpoints.len() == 1;
         let limit = if alone { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
         let limit = limit.min(until.saturating_duration_since(Instant::now()));
-        let connected = match timeout(limit, self.connect()).await {
+        let connected = match timeout(limit, self.open()).await {
             Ok(connected) => connected,
             Err(_) => Err(Attempt::Refused(format!("no connection in {} ms", limit.as_millis()))),
         };
@@ -163,7 +163,7 @@ impl Etcd {
         Ok(client)
     }
 
-    async fn connect(&self) -> Result<ec::Client, Attempt> {
+    async fn open(&self) -> Result<ec::Client, Attempt> {
         let channel = self.channel()?.connect().await.map_err(|e| Attempt::Refused(causes(&e)))?;
         let mut options = ec::ConnectOptions::new().with_require_leader(true);
         if let Some((user, password)) = &self.access.user {
@@ -203,6 +203,11 @@ impl Etcd {
 
 impl Kv for Etcd {
     type Watch = EtcdWatch;
+
+    async fn connect(&self, until: Instant) {
+        // Why it failed, and whether another endpoint will do, is the requests' business.
+        let _ = self.client(until).await;
+    }
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
         if !txn.fits() {

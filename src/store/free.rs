@@ -117,6 +117,7 @@ impl<K: Kv> Free<'_, K> {
         let lease = new_lease();
         let mut snapshot = Snapshot::default();
         let base = self.base_keys()?;
+        self.kv.connect(self.until).await;
         let (granted, read) =
             tokio::join!(self.kv.grant(lease, self.until), self.read(base.clone(), &mut snapshot));
         read?;

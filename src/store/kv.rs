@@ -15,6 +15,10 @@ pub trait Kv {
     /// A watch on one key.
     type Watch: Watch;
 
+    /// Connects, if there is no connection yet, so that requests which are made together travel
+    /// together. A failure shows with the requests.
+    fn connect(&self, until: Instant) -> impl Future<Output = ()>;
+
     /// Carries out a transaction.
     ///
     /// A transaction that only reads is tried on every endpoint until `until`. One that writes
