@@ -4,7 +4,7 @@
 //! refuses connections over one that is still shaking hands. Here a connection is opened to one
 //! endpoint, eagerly, so that "never sent" is certain; every call has a timeout around it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::hash_map::RandomState;
 use std::future::Future;
 use std::hash::BuildHasher;
@@ -50,6 +50,9 @@ pub struct Etcd {
     access: Access,
     /// Counts the turns from one endpoint to the next; it selects the endpoint in use.
     turns: Cell<usize>,
+    /// What TLS said when etcd refused a connection: the cause of much that follows, and often said
+    /// only once.
+    alert: RefCell<Option<String>>,
     /// Held while connecting, so that two requests at the start share one connection.
     client: Mutex<Option<ec::Client>>,
 }
@@ -71,7 +74,7 @@ impl Etcd {
     #[must_use]
     pub fn new(access: Access) -> Self {
         let first = random_below(access.endpoints.len() as u64) as usize;
-        Self { access, turns: Cell::new(first), client: Mutex::new(None) }
+        Self { access, turns: Cell::new(first), alert: RefCell::new(None), client: Mutex::new(None) }
     }
 
     /// Tries `request` on one endpoint after the other until it is answered or `until` is near.
@@ -99,20 +102,36 @@ impl Etcd {
                         // Whoever settles it asks another member: this one may be cut off.
                         self.turn_away(turn).await;
                     }
-                    return Err(failure);
+                    return Err(self.with_alert(failure));
                 }
                 Err(Attempt::Elsewhere(why) | Attempt::Refused(why)) => why,
             };
             self.turn_away(turn).await;
             let gives_up = !has_connected && start.elapsed() > self.access.give_up;
             if gives_up || Instant::now() + limits::RETRY_PAUSE >= until {
-                return Err(Failure::Unreachable(why));
+                return Err(self.with_alert(Failure::Unreachable(why)));
             }
             tries += 1;
             // The other endpoints are tried at once, the whole round again after a pause.
             if tries % self.access.endpoints.len() == 0 {
                 sleep(random_pause(limits::RETRY_PAUSE)).await;
             }
+        }
+    }
+
+    /// Adds the cause to a failure that does not name it.
+    fn with_alert(&self, failure: Failure) -> Failure {
+        let alert = self.alert.borrow();
+        let add = |why: String| match &*alert {
+            Some(alert) if !why.contains(ALERT) => {
+                format!("{why}; etcd refused a connection before: {alert}")
+            }
+            _ => why,
+        };
+        match failure {
+            Failure::Unreachable(why) => Failure::Unreachable(add(why)),
+            Failure::Unknown(why) => Failure::Unknown(add(why)),
+            other => other,
         }
     }
 
@@ -131,6 +150,9 @@ impl Etcd {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(e)) => {
                 let attempt = judge(e);
+                if let Attempt::Refused(why) = &attempt {
+                    self.alert.replace(Some(why.clone()));
+                }
                 *has_connected |= !matches!(attempt, Attempt::Refused(_));
                 Err(attempt)
             }
@@ -270,6 +292,9 @@ impl Watch for EtcdWatch {
     }
 }
 
+/// What rustls says of an alert from the other side.
+const ALERT: &str = "received fatal alert";
+
 /// What an error of etcd's means: whether it was applied, and whether another try makes sense.
 ///
 /// The words are those of etcd's `rpctypes`; its status codes alone do not tell.
@@ -281,7 +306,7 @@ fn judge(error: ec::Error) -> Attempt {
     let says = |words: &str| text.contains(words);
     let why = text.to_owned();
     let full = causes_of_status(&status);
-    if full.contains("received fatal alert") {
+    if full.contains(ALERT) {
         // A client may send before the server has judged its certificate: nothing was read of it.
         return Attempt::Refused(full);
     }

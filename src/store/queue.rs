@@ -128,7 +128,9 @@ impl<'a, K: Kv> Queue<'a, K> {
         snapshot: &mut Snapshot,
         until: Instant,
     ) -> Result<Taken, Failure> {
-        while matches!(placed, Err(Failure::Unknown(_))) && Instant::now() + limits::RETRY_PAUSE < until {
+        // An etcd that accepts connections and never answers is given up like one that is not there.
+        let give_up = until.min(Instant::now() + limits::UNREACHABLE);
+        while matches!(placed, Err(Failure::Unknown(_))) && Instant::now() + limits::RETRY_PAUSE < give_up {
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
             placed = self.kv.txn(txn, until).await;
         }
