@@ -134,7 +134,12 @@ async fn carry_out(
     let owner = run.owner(&request.container_id, &request.ifname);
     match (request.verb, config) {
         (Verb::Add, Some(config)) => add_and_print(&run, owner, request, &config, out).await?,
-        (Verb::Del, _) => del::del(&run, &owner).await?,
+        (Verb::Del, _) => {
+            if del::del(&run, &owner).await? == del::Done::Spooled {
+                // What this run could not do it cannot do for others.
+                return Ok(());
+            }
+        }
         (Verb::Check, _) => check_previous(&run, &owner, request).await?,
         (Verb::Status, _) => return status::status(&run).await,
         (Verb::Gc, _) => collect(&run, request, settings.gc_grace_s).await?,

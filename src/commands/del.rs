@@ -8,11 +8,20 @@ use crate::pool::record::Owner;
 use crate::store::free::{Free, FreeError, Freed, Which};
 use crate::store::kv::{Failure, Kv};
 
+/// What a DEL that succeeded came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// The owner holds nothing that an older run reserved.
+    Freed,
+    /// The store could not be reached: a later run on this node frees it.
+    Spooled,
+}
+
 /// Frees what `owner` holds, if a run older than this one reserved it.
 ///
 /// # Errors
 /// A CNI error if it is neither freed nor spooled.
-pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<(), Error> {
+pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<Done, Error> {
     let free = Free {
         kv: run.kv,
         keys: run.keys,
@@ -27,7 +36,7 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<(), Error> {
                 tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");
             }
             forget_spooled(run, owner);
-            Ok(())
+            Ok(Done::Freed)
         }
         Err(FreeError::Store(failure)) if can_wait(&failure) => spool(run, owner, &failure),
         Err(e) => Err(e.into()),
@@ -57,12 +66,12 @@ fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
     }
 }
 
-fn spool<K: Kv>(run: &Run<'_, K>, owner: &Owner, failure: &Failure) -> Result<(), Error> {
+fn spool<K: Kv>(run: &Run<'_, K>, owner: &Owner, failure: &Failure) -> Result<Done, Error> {
     let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone() };
     match run.spool.keep(&spooled) {
         Ok(()) => {
             tracing::warn!(container = %owner.container_id, ifname = %owner.ifname, why = %failure, "DEL is spooled");
-            Ok(())
+            Ok(Done::Spooled)
         }
         Err(e) => {
             Err(Error::new(Code::TryAgain, format!("DEL can neither be done ({failure}) nor spooled ({e})"))
