@@ -80,9 +80,6 @@ pub const INPUT_BYTES: u64 = 1 << 20;
 /// The most that a resolv.conf may hold, in bytes.
 pub const RESOLV_CONF_BYTES: u64 = 64 << 10;
 
-/// The largest number of range sets in one configuration.
-pub const RANGE_SETS: usize = 30;
-
 const _: () = assert!(LEASE_TTL.as_secs() > ADD_DEADLINE.as_secs());
 const _: () = assert!(LEASE_TTL.as_secs() > GC_DEADLINE.as_secs());
 const _: () = assert!(MEND_BITS + 2 * MEND_PAGES as usize <= TXN_OPS);

@@ -9,8 +9,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use metes::audit::walk::walk;
-use metes::config::Settings;
-use metes::config::etcd::StoreKeys;
 use metes::limits;
 use metes::local::setup;
 use metes::pool::record::{OwnerRecord, Record};
@@ -44,11 +42,7 @@ fn main() -> ExitCode {
 }
 
 fn list(cli: &Cli) -> Result<(), Box<dyn std::error::Error>> {
-    let named = cli.config.as_ref().map(|path| path.to_string_lossy());
-    let settings = match setup::host_file(named.as_deref(), None)? {
-        Some(host) => Settings::from_host(host)?,
-        None => Settings::from_network(&StoreKeys::default())?,
-    };
+    let settings = setup::own_settings(cli.config.as_deref())?;
     setup::start_log(None, settings.log_level.as_deref());
     let kv = Etcd::new(setup::access(&settings, limits::UNREACHABLE)?);
     let keys = Keys::new(&settings.prefix);

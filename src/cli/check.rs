@@ -13,9 +13,6 @@ use crate::audit::{Counts, Finding, Kind, MetaState, Report, audit};
 use crate::pool::record::Meta;
 use crate::store::kv::Kv;
 
-/// The oldest etcd that metes supports.
-const ETCD_AT_LEAST: (u32, u32) = (3, 5);
-
 /// How often a repair looks again for what changed while it was mended.
 const REPAIR_ROUNDS: usize = 4;
 
@@ -54,22 +51,12 @@ async fn read<K: Kv>(store: &Store<'_, K>) -> Result<Report, Failed> {
 /// etcd may keep it from users without the right to see it.
 async fn etcd_too_old<K: Kv>(store: &Store<'_, K>, notes: &mut Vec<String>) -> Option<Finding> {
     match store.kv.about(store.until).await {
-        Ok(about) if is_too_old(&about.version) => {
-            let (major, minor) = ETCD_AT_LEAST;
-            let what = format!("version {}, metes needs {major}.{minor} or newer", about.version);
-            Some(Finding::new(Kind::EtcdTooOld, b"etcd", what))
-        }
-        Ok(_) => None,
+        Ok(about) => about.too_old().map(|what| Finding::new(Kind::EtcdTooOld, b"etcd", what)),
         Err(failure) => {
             notes.push(format!("etcd's version is not known: {failure}"));
             None
         }
     }
-}
-
-fn is_too_old(version: &str) -> bool {
-    let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
-    matches!((parts.next(), parts.next()), (Some(major), Some(minor)) if (major, minor) < ETCD_AT_LEAST)
 }
 
 async fn accept_store<K: Kv>(store: &Store<'_, K>, report: &Report) -> Result<String, Failed> {
@@ -213,16 +200,6 @@ impl<'a> FindingJson<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn old_versions_are_told_from_new_ones() {
-        for old in ["3.4.30", "3.3.0", "2.3.8"] {
-            assert!(is_too_old(old), "{old}");
-        }
-        for fine in ["3.5.0", "3.6.14", "3.8.0-alpha.0", "4.0.0", "", "unknown"] {
-            assert!(!is_too_old(fine), "{fine}");
-        }
-    }
 
     #[test]
     fn each_violation_has_a_line_with_its_name() {

@@ -8,8 +8,6 @@ use clap::Parser;
 use super::{Cli, Terminal, about, ask, run};
 use crate::cni::version::SUPPORTED;
 use crate::cni::{Error, Version};
-use crate::config::Settings;
-use crate::config::etcd::StoreKeys;
 use crate::limits;
 use crate::local::setup;
 use crate::store::etcd::Etcd;
@@ -36,11 +34,7 @@ pub fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> Result<ExitCode, Error> {
-    let named = cli.config.as_ref().map(|path| path.to_string_lossy());
-    let settings = match setup::host_file(named.as_deref(), None)? {
-        Some(host) => Settings::from_host(host)?,
-        None => Settings::from_network(&StoreKeys::default())?,
-    };
+    let settings = setup::own_settings(cli.config.as_deref())?;
     setup::start_log(None, None);
     settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let kv = Etcd::new(setup::access(&settings, limits::UNREACHABLE)?);

@@ -5,9 +5,10 @@ use std::fmt;
 
 use super::args::Args;
 use super::{Error, Json, Version, version};
+use crate::limits;
 
 /// The largest network configuration that is read, in bytes.
-pub const MAX_STDIN_BYTES: usize = 1 << 20;
+pub const MAX_STDIN_BYTES: usize = limits::INPUT_BYTES as usize;
 
 /// The longest container id, in bytes. It becomes part of a key.
 pub const CONTAINER_ID_MAX: usize = 253;

@@ -15,9 +15,6 @@ use crate::store::queue::{Queue, Taken, Turn, stands};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Compare, List, Op, Reply, Txn};
 
-/// The oldest etcd that metes works with.
-const OLDEST_ETCD: (u32, u32) = (3, 5);
-
 /// What an ADD came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
@@ -253,7 +250,7 @@ impl<'a, K: Kv> Add<'a, K> {
 
     async fn check_version(&self) -> Result<(), Error> {
         let about = self.run.kv.about(self.run.deadline).await?;
-        too_old(&about.version).map_or(Ok(()), |text| Err(Error::new(Code::Refused, text)))
+        about.too_old().map_or(Ok(()), |text| Err(Error::new(Code::Refused, text)))
     }
 
     /// A store that answers with a lower revision than this node has seen has forgotten something.
@@ -311,15 +308,4 @@ fn full(ask: &Ask, set: usize) -> Error {
     .with_details(
         "`metes usage` and `metes list` show who holds them; a larger range, or fewer excludes, makes room",
     )
-}
-
-/// Why an etcd of this version cannot be used; none if it can. A version that is not understood
-/// is taken for a new one.
-#[must_use]
-pub fn too_old(version: &str) -> Option<String> {
-    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
-    let (Some(Some(major)), Some(Some(minor))) = (parts.next(), parts.next()) else { return None };
-    ((major, minor) < OLDEST_ETCD).then(|| {
-        format!("etcd {version} is too old: metes needs {}.{} or newer", OLDEST_ETCD.0, OLDEST_ETCD.1)
-    })
 }

@@ -20,9 +20,8 @@ use crate::pool::record::{Birth, Owner};
 use crate::store::etcd::random;
 use crate::store::free::{Free, FreeError, Freed, Which};
 use crate::store::keys::{Bytes, Keys, digest_hex};
-use crate::store::kv::{Failure, Kv};
+use crate::store::kv::{Failure, Kv, read_keys};
 use crate::store::snapshot::Snapshot;
-use crate::store::txn::{Op, Txn};
 use crate::{limits, local};
 
 /// What every verb needs to do its work.
@@ -77,12 +76,7 @@ impl<K: Kv> Run<'_, K> {
     /// # Errors
     /// [`Failure`]
     pub async fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) -> Result<(), Failure> {
-        for keys in keys.chunks(limits::TXN_OPS) {
-            let txn = Txn::read(keys.iter().cloned().map(Op::Get).collect());
-            let reply = self.kv.txn(&txn, self.deadline).await?;
-            snapshot.absorb(&txn.then, &reply);
-        }
-        Ok(())
+        read_keys(self.kv, keys, snapshot, self.deadline).await
     }
 
     /// Notes how far the store has come; for answers to acknowledged writes.

@@ -1,7 +1,6 @@
 //! STATUS: whether an ADD could be served now. A full pool is no failure.
 
 use super::Run;
-use super::add::too_old;
 use crate::cni::error::{Code, Error};
 use crate::store::kv::Kv;
 use crate::store::txn::{Op, Txn};
@@ -20,7 +19,7 @@ pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
     let (read, about) = tokio::join!(run.kv.txn(&read, run.deadline), run.kv.about(run.deadline));
     read.map_err(|failure| not_available(failure.to_string()))?;
     let about = about.map_err(|failure| not_available(failure.to_string()))?;
-    if let Some(text) = too_old(&about.version) {
+    if let Some(text) = about.too_old() {
         return Err(not_available(text));
     }
     if !about.has_leader {

@@ -12,11 +12,12 @@ use super::keys;
 use crate::cni::address::{Zeros, parse_prefix};
 use crate::cni::section::Shows;
 use crate::cni::{Error, Json, Section};
+use crate::limits;
 use crate::pool::NetworkName;
 use crate::pool::names::is_plain_name;
 
 /// The largest host file that is read, in bytes.
-pub const MAX_HOST_FILE_BYTES: usize = 1 << 20;
+pub const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
 
 /// The longest node name, in characters.
 pub const NODE_NAME_MAX: usize = 253;

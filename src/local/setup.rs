@@ -17,7 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::files::{self, Trust};
 use super::node;
 use crate::cni::{Code, Error};
-use crate::config::etcd::{Endpoint, Password, TlsFiles};
+use crate::config::etcd::{Endpoint, Password, StoreKeys, TlsFiles};
 use crate::config::{HostFile, Settings};
 use crate::limits;
 use crate::store::etcd::{Access, Tls};
@@ -38,6 +38,18 @@ pub fn host_file(named: Option<&str>, from_network: Option<&str>) -> Result<Opti
         return read_host_file(Path::new(HOST_FILE), "at its usual place").map(Some);
     }
     from_network.map(|path| read_host_file(Path::new(path), "named by configuration_path")).transpose()
+}
+
+/// The settings of a program that a person or a timer starts: the host file's, or the defaults.
+///
+/// # Errors
+/// As [`host_file`].
+pub fn own_settings(named: Option<&Path>) -> Result<Settings, Error> {
+    let named = named.map(|path| path.to_string_lossy());
+    match host_file(named.as_deref(), None)? {
+        Some(host) => Settings::from_host(host),
+        None => Settings::from_network(&StoreKeys::default()),
+    }
 }
 
 fn read_host_file(path: &Path, how: &str) -> Result<HostFile, Error> {

@@ -233,7 +233,8 @@ impl Kv for Etcd {
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
         if !txn.fits() {
-            let why = format!("the transaction needs more than {} operations", limits::TXN_OPS);
+            let why =
+                format!("the transaction needs more than {} operations, or is too large", limits::TXN_OPS);
             return Err(Failure::Refused(why));
         }
         let reads = txn.only_reads();

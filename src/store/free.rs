@@ -4,7 +4,7 @@
 use tokio::time::Instant;
 
 use super::keys::{Bytes, Keys, LeaseId, Scope};
-use super::kv::{Failure, Kv};
+use super::kv::{Failure, Kv, read_keys};
 use super::plan::{self, Builder, Mode};
 use super::queue::{Queue, Turn, new_lease, stands};
 use super::snapshot::{BadRecord, Snapshot};
@@ -163,12 +163,7 @@ impl<K: Kv> Free<'_, K> {
     }
 
     async fn read(&self, keys: Vec<Bytes>, snapshot: &mut Snapshot) -> Result<(), Failure> {
-        for keys in keys.chunks(limits::TXN_OPS) {
-            let txn = Txn::read(keys.iter().cloned().map(Op::Get).collect());
-            let reply = self.kv.txn(&txn, self.until).await?;
-            snapshot.absorb(&txn.then, &reply);
-        }
-        Ok(())
+        read_keys(self.kv, &keys, snapshot, self.until).await
     }
 
     /// The owner's record as read, if it is one that may be freed.

@@ -7,8 +7,10 @@ use std::future::Future;
 
 use tokio::time::Instant;
 
-use super::keys::LeaseId;
-use super::txn::{Reply, Txn};
+use super::keys::{Bytes, LeaseId};
+use super::snapshot::Snapshot;
+use super::txn::{Op, Reply, Txn};
+use crate::limits;
 
 /// A store that behaves like etcd.
 pub trait Kv {
@@ -52,6 +54,41 @@ pub struct About {
     pub has_leader: bool,
 }
 
+/// The oldest etcd that metes works with.
+const OLDEST_ETCD: (u32, u32) = (3, 5);
+
+impl About {
+    /// Why an etcd of this version cannot be used; none if it can. A version that is not understood
+    /// is taken for a new one.
+    #[must_use]
+    pub fn too_old(&self) -> Option<String> {
+        let Self { version, .. } = self;
+        let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
+        let (major, minor) = (parts.next()?, parts.next()?);
+        ((major, minor) < OLDEST_ETCD).then(|| {
+            format!("etcd {version} is too old: metes needs {}.{} or newer", OLDEST_ETCD.0, OLDEST_ETCD.1)
+        })
+    }
+}
+
+/// Reads keys into a snapshot, as many in one request as etcd allows.
+///
+/// # Errors
+/// [`Failure`]
+pub async fn read_keys<K: Kv>(
+    kv: &K,
+    keys: &[Bytes],
+    snapshot: &mut Snapshot,
+    until: Instant,
+) -> Result<(), Failure> {
+    for keys in keys.chunks(limits::TXN_OPS) {
+        let txn = Txn::read(keys.iter().cloned().map(Op::Get).collect());
+        let reply = kv.txn(&txn, until).await?;
+        snapshot.absorb(&txn.then, &reply);
+    }
+    Ok(())
+}
+
 /// Why a request failed, by what it means for whoever sent it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -86,5 +123,24 @@ impl Failure {
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self, Failure::Unknown(_) | Failure::NoSpace(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(version: &str) -> About {
+        About { version: version.to_owned(), errors: Vec::new(), has_leader: true }
+    }
+
+    #[test]
+    fn old_versions_are_told_from_new_ones() {
+        for old in ["3.4.30", "3.3.0", "2.3.8"] {
+            assert!(about(old).too_old().is_some(), "{old}");
+        }
+        for fine in ["3.5.0", "3.6.14", "3.8.0-alpha.0", "4.0.0", "", "unknown"] {
+            assert!(about(fine).too_old().is_none(), "{fine}");
+        }
     }
 }

@@ -103,11 +103,13 @@ impl Txn {
         !self.then.iter().chain(&self.otherwise).any(Op::writes)
     }
 
-    /// Whether it stays within etcd's default limits: 128 operations in each list.
+    /// Whether it stays within etcd's default limits: 128 operations in each list, 1.5 MiB in all.
     #[must_use]
     pub fn fits(&self) -> bool {
         let longest = self.compares.len().max(self.then.len()).max(self.otherwise.len());
-        longest <= limits::TXN_OPS
+        let written = |op: &Op| if let Op::Put(key, value, _) = op { key.len() + value.len() } else { 0 };
+        let bytes: usize = self.then.iter().chain(&self.otherwise).map(written).sum();
+        longest <= limits::TXN_OPS && bytes <= limits::REQUEST_BYTES
     }
 }
 
