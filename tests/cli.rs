@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use support::{Cluster, Node, Outcome, Run, Store, metes, network, network_as};
+use support::{Cluster, Node, Outcome, Run, Store, metes, network, network_as, report};
 
 const PAGE: &str = "v1/net/default/page/00000000000000000000ffff0a000000";
 const SUMMARY: &str = "v1/net/default/full/00000000000000000000ffff0a000000";
@@ -16,13 +16,6 @@ const OWNER: &str = "v1/own/a/c1/eth0";
 const POD: &str = "v1/pod/u1/eth0/default";
 const TOMBSTONE: &str = "v1/dead/a/c1/eth0";
 const META: &str = "v1/meta";
-
-/// Every case that failed, by its name.
-#[track_caller]
-fn report(failures: impl IntoIterator<Item = Option<String>>) {
-    let failures: Vec<String> = failures.into_iter().flatten().collect();
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
-}
 
 fn expect(row: &str, is_right: bool, found: impl std::fmt::Display) -> Option<String> {
     (!is_right).then(|| format!("{row}: {found}"))

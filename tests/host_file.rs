@@ -10,16 +10,9 @@ use std::path::Path;
 use etcd_client::{Permission, PermissionType};
 use serde_json::{Value, json};
 
-use support::{Cluster, Etcd, Node, Outcome, Run, network, network_as};
+use support::{Cluster, Etcd, Node, Outcome, Run, network, network_as, report};
 
 const SECRET: &str = "s3cret-content";
-
-/// Every case that failed, by its name.
-#[track_caller]
-fn report(failures: impl IntoIterator<Item = Option<String>>) {
-    let failures: Vec<String> = failures.into_iter().flatten().collect();
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
-}
 
 /// `expected` is `ok`, or a code and words that its text has.
 fn judge(row: &str, expected: &str, outcome: &Outcome) -> Option<String> {

@@ -41,3 +41,10 @@ pub(crate) fn network_as(cni_version: &str, name: &str, mut ipam: Value) -> Valu
     keys.entry("type").or_insert_with(|| json!("metes"));
     json!({"cniVersion": cni_version, "name": name, "type": "bridge", "ipam": ipam})
 }
+
+/// Every case that failed, by its name.
+#[track_caller]
+pub(crate) fn report(failures: impl IntoIterator<Item = Option<String>>) {
+    let failures: Vec<String> = failures.into_iter().flatten().collect();
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
