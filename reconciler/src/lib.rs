@@ -12,6 +12,7 @@ pub mod api;
 pub mod census;
 pub mod cli;
 pub mod holder;
+pub mod import;
 pub mod kubernetes;
 pub mod pass;
 pub mod report;

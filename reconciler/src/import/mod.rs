@@ -1,0 +1,5 @@
+//! tmp
+pub mod gather;
+pub mod nads;
+pub mod objects;
+pub mod pools;
