@@ -89,7 +89,19 @@ pub struct PassArgs {
 
 /// Something else than a pass.
 #[derive(Debug, Subcommand)]
-pub enum Command {}
+pub enum Command {
+    /// Writes down what running pods use, after etcd was restored from a backup or lost, and takes the
+    /// store into service again.
+    Adopt(AdoptArgs),
+}
+
+/// What an adoption takes.
+#[derive(Debug, Args)]
+pub struct AdoptArgs {
+    /// A network that is not of metes, though its definition is gone or lies on the nodes; may be repeated.
+    #[arg(long, env = "METES_RECONCILER_NOT_METES", value_name = "NAMESPACE/NAME", value_delimiter = ',')]
+    pub not_metes: Vec<String>,
+}
 
 impl Cli {
     /// How a pass is to go about its work.

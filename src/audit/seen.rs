@@ -148,8 +148,8 @@ impl Audit {
         };
         if let MetaState::Known(Meta { suspect: Some(epoch), .. }, _) = self.meta {
             let what = format!(
-                "the store may have gone back in time in epoch {epoch}: ADD fails until \
-                 somebody accepts what it holds"
+                "the store may have gone back in time in epoch {epoch}: ADD fails until `metes-reconciler adopt`, \
+                 or outside Kubernetes `metes check --accept-store`, takes it into service"
             );
             self.find(Kind::Suspect, entry, what);
         }

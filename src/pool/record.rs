@@ -24,6 +24,14 @@ pub struct Owner {
     pub ifname: String,
 }
 
+impl Owner {
+    /// Who holds what a running pod was found to use after a restore: its containers' ids are not known then.
+    #[must_use]
+    pub fn adopted(node: &str, uid: &str, ifname: &str) -> Self {
+        Self { node: node.to_owned(), container_id: format!("adopted-{uid}"), ifname: ifname.to_owned() }
+    }
+}
+
 /// When a run of the plugin began: boot id and nanoseconds of CLOCK_BOOTTIME.
 ///
 /// No wall clock is in it, so on one host it only ever grows; runs of different

@@ -30,7 +30,7 @@ pub struct Claim {
     pub held: Vec<Held>,
     /// The queue to stand in, and the one that the record names.
     pub scope: Scope,
-    /// What is noted on the records. The pod's UID tells which other owners count as this one.
+    /// What is noted on the records. The pod tells which other owners count as this one.
     pub labels: Labels,
     /// For people, on each reservation.
     pub created_at: String,
@@ -148,12 +148,36 @@ pub async fn claim<K: Kv>(kv: &K, keys: &Keys, claim: &Claim, until: Instant) ->
     Claiming { kv, keys, claim, reads, until }.run().await
 }
 
+/// What would become of a claim, read without a place and without a regard to [`Under`]; nothing is written.
+///
+/// # Errors
+/// [`ClaimError`]
+pub async fn foresee<K: Kv>(
+    kv: &K,
+    keys: &Keys,
+    claim: &Claim,
+    until: Instant,
+) -> Result<Claimed, ClaimError> {
+    let reads = claim.first_reads(keys)?;
+    let mut snapshot = Snapshot::default();
+    Ok(match (Claiming { kv, keys, claim, reads, until }).look(&mut snapshot).await? {
+        Looked::End(claimed) => claimed,
+        Looked::Make(making) => Claimed::Made(making.into()),
+    })
+}
+
 struct Claiming<'a, K> {
     kv: &'a K,
     keys: &'a Keys,
     claim: &'a Claim,
     reads: Vec<Op>,
     until: Instant,
+}
+
+/// What a look without a place shows.
+enum Looked {
+    End(Claimed),
+    Make(Box<Making>),
 }
 
 /// How a try from a place ended.
@@ -174,7 +198,8 @@ impl<K: Kv> Claiming<'_, K> {
     async fn run(&self) -> Result<Claimed, ClaimError> {
         let mut snapshot = Snapshot::default();
         // Most claims find everything there: that takes one look, and no place.
-        if let Some(claimed) = self.look(&mut snapshot).await? {
+        if let Looked::End(claimed) = self.look(&mut snapshot).await? {
+            self.claim.judge_meta(self.keys, &snapshot)?;
             return Ok(claimed);
         }
         let mut next = Next::Waits;
@@ -190,15 +215,12 @@ impl<K: Kv> Claiming<'_, K> {
         }
     }
 
-    /// What becomes of the claim, if nothing has to be written for it.
-    async fn look(&self, snapshot: &mut Snapshot) -> Result<Option<Claimed>, ClaimError> {
-        let first: Vec<Bytes> = self.reads.iter().filter_map(read_key).collect();
-        read_keys(self.kv, &first, snapshot, self.until).await?;
+    async fn look(&self, snapshot: &mut Snapshot) -> Result<Looked, ClaimError> {
         loop {
             match self.claim.judge(self.keys, snapshot)? {
                 Judged::Read(keys) => read_keys(self.kv, &keys, snapshot, self.until).await?,
-                Judged::End(claimed) => return Ok(Some(claimed)),
-                Judged::Make(_) => return Ok(None),
+                Judged::End(claimed) => return Ok(Looked::End(claimed)),
+                Judged::Make(making) => return Ok(Looked::Make(making)),
             }
         }
     }
@@ -285,13 +307,6 @@ impl<K: Kv> Claiming<'_, K> {
     }
 }
 
-fn read_key(op: &Op) -> Option<Bytes> {
-    match op {
-        Op::Get(key) => Some(key.clone()),
-        _ => None,
-    }
-}
-
 /// What is to be done about a claim.
 #[derive(Debug)]
 enum Judged {
@@ -309,6 +324,13 @@ struct Making {
     made: Vec<Held>,
     /// Who goes, and what it holds.
     replaced: Vec<(Owner, OwnerRecord)>,
+}
+
+impl From<Box<Making>> for Made {
+    fn from(making: Box<Making>) -> Self {
+        let replaced = making.replaced.into_iter().map(|(owner, _)| owner).collect();
+        Made { held: making.made, replaced }
+    }
 }
 
 /// What is done next.
@@ -381,7 +403,6 @@ impl Claim {
         if !missing.is_empty() {
             return Ok(Judged::Read(missing));
         }
-        self.judge_meta(keys, snapshot)?;
         let own = keys.own(&self.owner).map_err(bad_name)?;
         let mut making = Making { mine: snapshot.record(&own)?, ..Making::default() };
         let mut unread = Vec::new();
@@ -456,8 +477,7 @@ impl Claim {
         let Some(record) = record.filter(|record| record.addresses.contains(held)) else {
             return Ok(Standing::InTheWay(Why::NoRecord { owner, pod }));
         };
-        let uid = &self.labels.pod.uid;
-        if !uid.is_empty() && record.labels.pod.uid == *uid && owner.ifname == self.owner.ifname {
+        if owner.ifname == self.owner.ifname && is_same_pod(&record.labels, &self.labels) {
             return Ok(Standing::Ours);
         }
         let gone = Gone { owner, revision: snapshot.mod_revision(&own) };
@@ -470,7 +490,12 @@ impl Claim {
 
     /// The transaction that makes the claim from `place`, or what else is to be done.
     fn plan(&self, keys: &Keys, snapshot: &Snapshot, place: &Place) -> Result<Step, ClaimError> {
-        let making = match self.judge(keys, snapshot)? {
+        let judged = self.judge(keys, snapshot)?;
+        if let Judged::Read(keys) = judged {
+            return Ok(Step::Read(keys));
+        }
+        self.judge_meta(keys, snapshot)?;
+        let making = match judged {
             Judged::Read(keys) => return Ok(Step::Read(keys)),
             Judged::End(claimed) => return Ok(Step::End(claimed)),
             Judged::Make(making) => making,
@@ -496,8 +521,7 @@ impl Claim {
         if !txn.fits() {
             return Ok(Step::End(Claimed::conflict(&making.made[0], Why::TooMany)));
         }
-        let replaced = making.replaced.into_iter().map(|(owner, _)| owner).collect();
-        Ok(Step::Commit { txn, made: Made { held: making.made, replaced } })
+        Ok(Step::Commit { txn, made: making.into() })
     }
 
     /// Frees all that an owner holds, except for what changes hands.
@@ -595,6 +619,16 @@ impl Claim {
         }
         Ok(unread)
     }
+}
+
+/// By UID; by name only where one of the two has none.
+fn is_same_pod(one: &Labels, other: &Labels) -> bool {
+    let (a, b) = (&one.pod, &other.pod);
+    if a.uid.is_empty() || b.uid.is_empty() {
+        let is_named = !a.name.is_empty() && one.cluster == other.cluster;
+        return is_named && (&a.namespace, &a.name) == (&b.namespace, &b.name);
+    }
+    a.uid == b.uid
 }
 
 fn bad_page(key: &[u8]) -> BadRecord {
