@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use metes::config::Settings;
@@ -12,6 +13,7 @@ use metes::store::etcd::Etcd;
 use metes::store::keys::Keys;
 use metes_reconciler::adopt::{self, Adoption};
 use metes_reconciler::cli::{Cli, Command, Output};
+use metes_reconciler::import::{self, Import};
 use metes_reconciler::kubernetes::Kubernetes;
 use metes_reconciler::pass::{self, Pass, Stop};
 use metes_reconciler::report::Report;
@@ -58,6 +60,24 @@ async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn std::error::Error>> {
             report: &mut report,
         };
         let ended = adopt::run(adoption, cli.common.timeout).await;
+        let stop = ended.as_ref().err();
+        print(cli, &report, || report.to_json(stop))?;
+        return Ok(stop.map_or(ExitCode::SUCCESS, |why| fail(&why.to_string())));
+    }
+    if let Some(Command::ImportWhereabouts(args)) = &cli.command {
+        let options = cli.import_options(args);
+        let timeout = cli.common.timeout + if options.wait { options.settle } else { Duration::ZERO };
+        let mut report = import::report::Report::new(&cluster, options.step, cli.common.dry_run);
+        let import = Import {
+            kv: &kv,
+            keys: &keys,
+            cluster: &cluster,
+            api: &api,
+            options,
+            until: Instant::now() + timeout,
+            report: &mut report,
+        };
+        let ended = import::run(import, timeout).await;
         let stop = ended.as_ref().err();
         print(cli, &report, || report.to_json(stop))?;
         return Ok(stop.map_or(ExitCode::SUCCESS, |why| fail(&why.to_string())));

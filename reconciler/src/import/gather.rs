@@ -11,6 +11,7 @@ use metes::store::keys::{Keys, Scope};
 use super::nads::{self, Ranges, Use};
 use super::pools::{self, BadOffset, Domain, Entry, Pool, Unclear};
 use crate::api::Phase;
+use crate::running::Interface;
 
 /// The container of an entry that names none: no runtime calls one so.
 const CONTAINER: &str = "imported-";
@@ -53,17 +54,6 @@ pub struct PodFacts {
     pub phase: Phase,
     /// What it is said to have besides its default network.
     pub interfaces: Vec<Interface>,
-}
-
-/// An interface of a pod, as Multus tells it.
-#[derive(Debug, Clone)]
-pub struct Interface {
-    /// `namespace/name` of its NetworkAttachmentDefinition.
-    pub nad: String,
-    /// Its name inside the pod.
-    pub ifname: String,
-    /// Its addresses.
-    pub addresses: Vec<IpAddr>,
 }
 
 /// A reservation of overlapping ranges as it was read.
@@ -328,9 +318,9 @@ impl Gathering<'_> {
             one.ranges.as_ref().is_ok_and(|ranges| found.iter().all(|one| position(ranges, one).is_some()))
         };
         let mut uses: Vec<&Use> = self.world.uses.iter().filter(holds_all).copied().collect();
-        let told = member.facts.interfaces.iter().find(|one| one.ifname == owner.ifname);
-        let is_told = |one: &&Use| told.is_some_and(|told| told.nad == one.nad.to_string());
-        if uses.iter().any(|one| is_told(one)) {
+        let told = member.facts.interfaces.iter().find(|one| one.interface == owner.ifname);
+        let is_told = |one: &&Use| told.is_some_and(|told| told.name == one.nad.to_string());
+        if uses.iter().any(is_told) {
             uses.retain(is_told);
         }
         uses.sort_by_key(|one| one.nad.namespace != member.pod.namespace);
@@ -351,12 +341,16 @@ fn owner(node: &str, entry: &Entry, facts: &PodFacts, address: Addr) -> Owner {
         "" => format!("{CONTAINER}{}", facts.uid),
         id => id.to_owned(),
     };
-    let told = || facts.interfaces.iter().find(|one| one.addresses.contains(&address.ip()));
+    let told = || facts.interfaces.iter().find(|one| has(one, address));
     let ifname = match entry.ifname.as_str() {
-        "" => told().map(|one| one.ifname.clone()).filter(|ifname| !ifname.is_empty()),
+        "" => told().map(|one| one.interface.clone()).filter(|ifname| !ifname.is_empty()),
         ifname => Some(ifname.to_owned()),
     };
     Owner { node: node.to_owned(), container_id, ifname: ifname.unwrap_or_else(|| IFNAME.to_owned()) }
+}
+
+fn has(interface: &Interface, address: Addr) -> bool {
+    interface.addresses().is_ok_and(|addresses| addresses.contains(&address.ip()))
 }
 
 /// Why nobody knows what an entry stands for.
@@ -534,9 +528,10 @@ mod tests {
         let mut cluster = Cluster::new();
         cluster.nad("b", r#""range":"10.0.0.0/24""#);
         let told = Interface {
-            nad: "ns/b".into(),
-            ifname: "net3".into(),
-            addresses: vec!["10.0.0.4".parse().expect("an address")],
+            name: "ns/b".into(),
+            interface: "net3".into(),
+            ips: vec!["10.0.0.4".into()],
+            default: false,
         };
         let p1 = PodRef::parse("ns/p1").expect("a name");
         cluster.pods.get_mut(&p1).expect("is there").interfaces.push(told);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Deserialize;
 
-use super::gather::{Interface, PodFacts, PodRef, Reservation};
+use super::gather::{PodFacts, PodRef, Reservation};
 use super::nads::{Nad, NadId};
 use super::pools::{Entry, Pool};
 use crate::api::{ApiError, Phase};
@@ -184,33 +184,16 @@ struct PodStatus {
     phase: String,
 }
 
-/// One interface in the annotation that Multus writes.
-#[derive(Deserialize)]
-struct Reported {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    interface: String,
-    #[serde(default)]
-    ips: Vec<String>,
-}
-
 impl PodObject {
     fn into_facts(self) -> PodFacts {
         let Annotations { mirror, hash, interfaces } = self.metadata.annotations;
-        let reported: Vec<Reported> =
-            interfaces.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-        let interface = |one: Reported| Interface {
-            nad: one.name,
-            ifname: one.interface,
-            addresses: one.ips.iter().filter_map(|ip| ip.parse().ok()).collect(),
-        };
+        let interfaces = interfaces.and_then(|text| serde_json::from_str(&text).ok());
         PodFacts {
             // What the kubelet calls a static pod is what runtimes tell a plugin.
             uid: hash.or(mirror).unwrap_or(self.metadata.uid),
             node: self.spec.node.filter(|node| !node.is_empty()),
             phase: Phase::of(&self.status.phase),
-            interfaces: reported.into_iter().map(interface).collect(),
+            interfaces: interfaces.unwrap_or_default(),
         }
     }
 }
