@@ -115,10 +115,10 @@ pub struct ImportArgs {
     pub step: StepArgs,
     /// Wait until no whereabouts can be at work any more, for 3 minutes after the last change of a
     /// NetworkAttachmentDefinition.
-    #[arg(long, requires = "finish")]
+    #[arg(long, conflicts_with = "begin")]
     pub wait: bool,
     /// End the hold, whatever addresses of running pods could not be taken over.
-    #[arg(long = "force", id = "force-import", requires = "finish")]
+    #[arg(long = "force", id = "force-import", conflicts_with = "begin")]
     pub force: bool,
     /// For tests, which cannot wait for 3 minutes. An address can be given twice if it is any shorter.
     #[arg(long, hide = true, default_value = "3m", value_name = "DURATION",
