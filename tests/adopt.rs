@@ -45,7 +45,7 @@ impl World {
         for path in [PODS, NADS] {
             let namespace = self.namespace.clone();
             self.proxy.rule(Rule::get(path).edit(move |list| {
-                if let Some(items) = list["items"].as_array_mut() {
+                if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
                     items.retain(|item| item["metadata"]["namespace"] == namespace.as_str());
                 }
             }));
@@ -337,7 +337,8 @@ fn an_etcd_that_was_lost_is_rebuilt() {
 
 #[test]
 fn allocations_that_have_lost_their_meta_are_put_under_suspicion_first() {
-    let world = World::new();
+    let etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
     let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
     let pods = ["a", "b"].map(|name| world.attached(name, &config));
     world.cluster.store().delete(META);
@@ -353,7 +354,8 @@ fn allocations_that_have_lost_their_meta_are_put_under_suspicion_first() {
 
 #[test]
 fn whatever_nobody_can_decide_leaves_the_store_suspect() {
-    let world = World::new();
+    let etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
     let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
     let store = world.cluster.store();
     let uses = |name: &str, network: &str, ips: Value| {
@@ -463,6 +465,32 @@ fn an_adoption_that_is_killed_is_run_again() {
 }
 
 #[test]
+fn an_etcd_that_stops_in_the_middle_costs_a_second_run_at_most() {
+    let etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let pods: Vec<Attached> = (0..24).map(|i| world.attached(&format!("p{i}"), &config)).collect();
+    world.cluster.store().delete_prefix("v1/");
+    let running = world.cluster.reconciler(&world.proxy).args(["adopt"]).spawn();
+    wait_for("some of it to be done", Duration::from_secs(30), || {
+        let done = world.cluster.store().keys("v1/own/").len();
+        if done > 2 { Ok(()) } else { Err(format!("{done}")) }
+    });
+    etcd.stop();
+    // Longer than one attempt of a request: what was sent then has an open outcome.
+    std::thread::sleep(Duration::from_secs(3));
+    etcd.resume();
+    let outcome = running.wait();
+    if !outcome.succeeded() {
+        assert!(outcome.stderr.contains("run it again"), "{outcome}");
+        assert!(!world.meta()["suspect"].is_null(), "{outcome}");
+        world.adopted();
+    }
+    world.assert_held(&pods.iter().collect::<Vec<_>>());
+    world.cluster.assert_clean();
+}
+
+#[test]
 fn two_at_once_come_to_the_same_end() {
     let world = World::new();
     let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
@@ -521,7 +549,7 @@ fn a_holder_that_comes_back_before_it_is_replaced_keeps_what_it_has() {
     // In the listing it is missing, and a second look finds it.
     let namespace = world.namespace.clone();
     world.proxy.clear().rule(Rule::get(PODS).edit(move |list| {
-        if let Some(items) = list["items"].as_array_mut() {
+        if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
             items.retain(|item| {
                 item["metadata"]["namespace"] == namespace.as_str() && item["metadata"]["name"] != "holder"
             });
@@ -529,7 +557,7 @@ fn a_holder_that_comes_back_before_it_is_replaced_keeps_what_it_has() {
     }));
     let namespace = world.namespace.clone();
     world.proxy.rule(Rule::get(NADS).edit(move |list| {
-        if let Some(items) = list["items"].as_array_mut() {
+        if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
             items.retain(|item| item["metadata"]["namespace"] == namespace.as_str());
         }
     }));
@@ -537,5 +565,50 @@ fn a_holder_that_comes_back_before_it_is_replaced_keeps_what_it_has() {
     assert_eq!(found, [("claimant".to_owned(), "held".to_owned(), holder.ips()[0].clone())]);
     assert_eq!(world.holders()[&holder.ips()[0]], holder.container);
     world.cluster.store().put(META, r#"{"v":1,"min_writer":1,"epoch":1}"#);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn the_clusters_own_network_is_adopted_from_what_the_pods_say() {
+    let world = World::new();
+    let list = json!({"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
+        {"type": "bridge", "ipam": {"type": "metes", "subnet": "10.75.0.0/24"}}, {"type": "portmap"},
+    ]});
+    let file = world.cluster.folder().join("10-cbr0.conflist");
+    std::fs::write(&file, list.to_string()).expect("a file can be written");
+    let config = network_as("1.0.0", "cbr0", json!({"subnet": "10.75.0.0/24"}));
+    let pod = world.pod("own").create();
+    let add = |container: &str| world.node.add(container).pod(pod.namespace(), pod.name(), pod.uid());
+    let address = add("first").config(&config).run().address();
+    pod.status(json!({"podIPs": [{"ip": address}]}));
+    let on_host = json!({"spec": {"hostNetwork": true}});
+    world.pod("on-host").with(on_host).create().status(json!({"podIPs": [{"ip": "192.0.2.1"}]}));
+    world.cluster.store().delete_prefix("v1/");
+    let file = file.to_str().expect("a plain name");
+    let report = world.adopt(&["--default-network", file]).ok();
+    assert_eq!(report["adopted"][0]["addresses"][0]["ip"], address.as_str(), "{report}");
+    assert_eq!(add("second").config(&config).run().address(), address);
+    let wrong = world.adopt(&["--default-network", "/no/such/file"]);
+    assert!(!wrong.succeeded() && wrong.stderr.contains("/no/such/file"), "{wrong}");
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn a_cluster_without_multus_has_no_networks_to_look_up() {
+    let world = World::new();
+    let file = world.cluster.folder().join("cbr0.conf");
+    let config = network_as("1.0.0", "cbr0", json!({"subnet": "10.75.0.0/24"}));
+    std::fs::write(&file, config.to_string()).expect("a file can be written");
+    world.proxy.clear().rule(Rule::get(NADS).answer(404, "404 page not found\n"));
+    let namespace = world.namespace.clone();
+    world.proxy.rule(Rule::get(PODS).edit(move |list| {
+        if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
+            items.retain(|item| item["metadata"]["namespace"] == namespace.as_str());
+        }
+    }));
+    let outcome = world.adopt(&[]);
+    assert!(outcome.stderr.contains("network-attachment-definitions"), "{outcome}");
+    assert_eq!(world.meta()["suspect"], json!(1));
+    world.adopt(&["--default-network", file.to_str().expect("a plain name")]).ok();
     world.cluster.assert_clean();
 }
