@@ -179,7 +179,7 @@ impl Installation {
 
     /// A run of what was installed, with the host file that was installed.
     fn plugin(&self, command: &str, container: &str) -> Run {
-        let config = support::network(json!({"range": "10.0.0.0/24"}));
+        let config = config();
         Run::new(self.path("bin/metes"))
             .env("METES_CONF", self.path("host/metes.conf"))
             .env("CNI_COMMAND", command)
@@ -335,9 +335,13 @@ fn three_members_serve_an_installed_node_and_one_may_go() {
     assert_eq!(held, json!([]));
 }
 
+fn config() -> Value {
+    support::network_as("1.1.0", "net", json!({"range": "10.0.0.0/24"}))
+}
+
 /// A CHECK is given the result of the ADD.
 fn check_config(installation: &Installation) -> Value {
-    let mut config = support::network(json!({"range": "10.0.0.0/24"}));
+    let mut config = config();
     config["prevResult"] = installation.plugin("ADD", "c1").run().ok();
     config
 }
