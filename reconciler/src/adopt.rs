@@ -29,7 +29,7 @@ use crate::api::{Api, ApiError};
 use crate::holder::{Holder, Stamp, Summary};
 use crate::identity::{First, NameError, claim_name};
 use crate::kubernetes::Kubernetes;
-use crate::nad::Definitions;
+use crate::nad::{Definitions, Network};
 use crate::running::Running;
 use crate::verdict::{Graces, is_named, orphaned};
 use crate::world::{Nodes, Pods};
@@ -107,6 +107,8 @@ pub struct Adoption<'a, K> {
     pub api: &'a Kubernetes,
     /// Write nothing at all.
     pub dry_run: bool,
+    /// The cluster's own network, if it is of metes: what the nodes have in /etc/cni/net.d.
+    pub default_network: Option<Rc<Network>>,
     /// Networks without metes, as in `namespace/name`, whatever their definitions say.
     pub not_metes: &'a [String],
     /// When all must be over.
@@ -198,10 +200,14 @@ impl<K: Kv> Adoption<'_, K> {
 
     /// Finds out what running pods use.
     async fn look(&mut self, reserved: &Reserved) -> Result<(Vec<Demand>, World), Stop> {
-        let definitions = Definitions::list(self.api).await?;
+        let definitions = match &self.default_network {
+            None => Definitions::list(self.api).await?,
+            Some(_) => Definitions::list_if_known(self.api).await?,
+        };
         self.report.scanned.networks = definitions.len();
         let mut world = World { pods: Pods::default(), nodes: Nodes::default() };
-        let mut demands = Demands::new(&definitions, reserved, self.cluster, self.not_metes);
+        let default_network = self.default_network.clone();
+        let mut demands = Demands::new(&definitions, default_network, reserved, self.not_metes);
         let mut see = |pod: &crate::api::Pod, phase, running: Option<Running>| {
             world.pods.see(pod, phase);
             if let Some(running) = running {

@@ -102,6 +102,10 @@ pub enum Command {
 /// What an adoption takes.
 #[derive(Debug, Args)]
 pub struct AdoptArgs {
+    /// The configuration of the cluster's own network, if its addresses are of metes too: the file that
+    /// the nodes have in /etc/cni/net.d. Then pods' own addresses are adopted.
+    #[arg(long, env = "METES_RECONCILER_DEFAULT_NETWORK", value_name = "FILE")]
+    pub default_network: Option<PathBuf>,
     /// A network that is not of metes, though its definition is gone or lies on the nodes; may be repeated.
     #[arg(long, env = "METES_RECONCILER_NOT_METES", value_name = "NAMESPACE/NAME", value_delimiter = ',')]
     pub not_metes: Vec<String>,

@@ -15,6 +15,7 @@ use metes_reconciler::adopt::{self, Adoption};
 use metes_reconciler::cli::{Cli, Command, Output};
 use metes_reconciler::import::{self, Import};
 use metes_reconciler::kubernetes::Kubernetes;
+use metes_reconciler::nad::Network;
 use metes_reconciler::pass::{self, Pass, Stop};
 use metes_reconciler::report::Report;
 use tokio::time::Instant;
@@ -55,6 +56,7 @@ async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn std::error::Error>> {
             cluster: &cluster,
             api: &api,
             dry_run: cli.common.dry_run,
+            default_network: args.default_network.as_deref().map(Network::read).transpose()?,
             not_metes: &args.not_metes,
             until: Instant::now() + cli.common.timeout,
             report: &mut report,

@@ -1,7 +1,9 @@
 //! NetworkAttachmentDefinitions: which of them use metes, and which of its networks an address belongs to.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::net::IpAddr;
+use std::path::Path;
 use std::rc::Rc;
 
 use metes::cni::{Environment, Request};
@@ -55,6 +57,17 @@ impl Definitions {
         };
         api.list("list network-attachment-definitions", PATH, Detail::Whole, None, &mut see).await?;
         Ok(all)
+    }
+
+    /// The same for a cluster that may have no multus: then there are none.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    pub async fn list_if_known(api: &Kubernetes) -> Result<Self, ApiError> {
+        match Self::list(api).await {
+            Err(e) if e.why.starts_with("404 ") => Ok(Self::default()),
+            listed => listed,
+        }
     }
 
     /// How many there are.
@@ -131,6 +144,20 @@ fn plugin_with_metes(config: &Value) -> Option<&Value> {
 }
 
 impl Network {
+    /// Reads a network's configuration from a file as runtimes have it.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn read(path: &Path) -> Result<Rc<Self>, String> {
+        let unusable = |why: &dyn Display| format!("{}: {why}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|e| unusable(&e))?;
+        match Definition::parse("default", &text) {
+            Definition::Metes(network) => Ok(network),
+            Definition::Other => Err(unusable(&"no plugin in it has an `ipam` of type metes")),
+            Definition::Unclear(why) => Err(unusable(&why)),
+        }
+    }
+
     fn parse(plugin: &Value) -> Result<Self, String> {
         // The verb that judges the least: what a pod asks for is not known here.
         let environment = Environment {

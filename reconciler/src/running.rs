@@ -19,6 +19,8 @@ pub struct Running {
     pub is_up: bool,
     /// The interfaces that it has; none if nobody wrote them down.
     pub interfaces: Option<Result<Vec<Interface>, String>>,
+    /// Its addresses in the cluster's own network; none if it uses those of its node.
+    pub own: Option<Vec<String>>,
     /// The networks that it asked for, as in `namespace/name`.
     pub asked: Vec<String>,
 }
@@ -45,7 +47,16 @@ fn null_is_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::E
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
+/// The interface to the cluster's own network, as the kubelet has it made.
+const DEFAULT_INTERFACE: &str = "eth0";
+
 impl Interface {
+    /// The one to the cluster's own network.
+    #[must_use]
+    pub fn of_default_network(ips: Vec<String>) -> Self {
+        Self { name: String::new(), interface: DEFAULT_INTERFACE.to_owned(), ips, default: true }
+    }
+
     /// Its addresses.
     ///
     /// # Errors
@@ -133,12 +144,21 @@ struct Annotations {
 struct Spec {
     #[serde(rename = "nodeName", default)]
     node: String,
+    #[serde(rename = "hostNetwork", default)]
+    uses_host: bool,
 }
 
 #[derive(Default, Deserialize)]
 struct Status {
     #[serde(default)]
     phase: String,
+    #[serde(rename = "podIPs", default)]
+    ips: Vec<PodIp>,
+}
+
+#[derive(Deserialize)]
+struct PodIp {
+    ip: String,
 }
 
 impl Metadata {
@@ -156,9 +176,11 @@ impl Object {
         let interfaces =
             interfaces.map(|text| serde_json::from_str(text).map_err(|e: serde_json::Error| e.to_string()));
         let asked = asked(&self.metadata.namespace, networks.as_deref().unwrap_or_default());
+        let own = self.status.ips.into_iter().map(|one| one.ip).collect();
         Running {
             interfaces,
             asked,
+            own: Some(own).filter(|_| !self.spec.uses_host),
             node: self.spec.node,
             is_up: !matches!(self.status.phase.as_str(), "" | "Pending"),
             pod: self.metadata.into_pod(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::accept::{Accepted, accept};
+use super::accept::{Accepted, BeginError, accept, begin, finish};
 use super::fixture::{self, addr, bits, entry, keys, owner, page};
 use super::repair::{Mended, repair};
 use super::*;
@@ -253,6 +253,10 @@ impl Model {
                 tree.insert(key.clone(), Entry { create_revision: created, mod_revision: revision, ..new });
             }
             Op::Delete(key) => drop(tree.remove(key)),
+            Op::Get(key) => {
+                let entries: Vec<Entry> = tree.get(key).cloned().into_iter().collect();
+                return Found { count: entries.len() as i64, entries };
+            }
             other => panic!("{other:?}"),
         }
         Found::default()
@@ -298,6 +302,36 @@ impl Kv for Model {
     async fn about(&self, _: Instant) -> Result<About, Failure> {
         Ok(About { version: "3.6.0".into(), errors: Vec::new(), has_leader: true })
     }
+}
+
+#[test]
+fn an_audit_of_bits_mends_the_same_and_leaves_owners_aside() {
+    let mut tree = fixture::clean();
+    tree.retain(|entry| !entry.key.starts_with(b"/metes/v1/own/"));
+    let page = keys().page(&crate::pool::NetworkName::default(), page());
+    tree.iter_mut().filter(|entry| entry.key == page).for_each(|entry| entry.value = bits([1, 2, 9]));
+    let model = Model::new(tree);
+    let whole = wait(audit(&model, &keys(), soon())).expect("reads");
+    let of_bits = wait(audit_bits(&model, &keys(), soon())).expect("reads");
+    assert_eq!(of_bits.lone_bits, whole.lone_bits);
+    assert_eq!(of_bits.counts, whole.counts);
+    assert!(!whole.violations.is_empty() && of_bits.violations.is_empty());
+}
+
+#[test]
+fn what_is_empty_is_deleted_only_by_a_tidying() {
+    let mut tree = fixture::clean();
+    let (empty, summary) = (addr("10.9.0.0").page(), addr("10.9.0.0").page().summary());
+    let network = crate::pool::NetworkName::default();
+    tree.push(entry(keys().page(&network, empty), bits([])));
+    tree.push(entry(keys().full(&network, summary), bits([])));
+    let model = Model::new(tree);
+    let (mended, report) = wait(mend(&model));
+    assert_eq!(mended, Mended::default());
+    let tidied = wait(repair::tidy(&model, &keys(), report.mendings, soon())).expect("tidies");
+    assert_eq!(tidied, Mended { emptied: 2, ..Mended::default() });
+    let report = wait(audit(&model, &keys(), soon())).expect("reads");
+    assert_eq!((report.counts.pages, report.counts.summaries), (1, 0));
 }
 
 fn wait<T>(work: impl Future<Output = T>) -> T {
@@ -379,6 +413,34 @@ fn a_store_is_accepted_once_and_only_if_suspect() {
     assert_eq!(accepted(fixture::clean()), [Accepted::NotNeeded; 2]);
     assert_eq!(accepted(Vec::new()), [Accepted::NotNeeded; 2]);
     assert_eq!(accepted(valued(&meta, "garbage")), [Accepted::Unreadable; 2]);
+}
+
+#[test]
+fn an_adoption_begins_under_suspicion_and_always_ends_in_the_next_epoch() {
+    let meta = keys().meta();
+    let suspect = r#"{"v":1,"min_writer":1,"epoch":3,"suspect":3}"#;
+    let hold = r#"{"v":1,"min_writer":1,"epoch":3,"hold":"moving"}"#;
+    for (entries, during, after) in [
+        (valued(&meta, suspect), 3, 4),
+        (valued(&meta, hold), 3, 4),
+        (without(&meta), 1, 2),
+        (fixture::clean(), 1, 2),
+        (Vec::new(), 1, 2),
+    ] {
+        let model = Model::new(entries);
+        let begun = wait(begin(&model, &keys(), soon())).expect("begins");
+        assert_eq!(begun.0.suspect, Some(during));
+        assert_eq!(wait(begin(&model, &keys(), soon())).as_ref(), Ok(&begun), "it has begun");
+        assert_eq!(wait(finish(&model, &keys(), &begun, soon())), Ok(Some(after)));
+        assert_eq!(wait(finish(&model, &keys(), &begun, soon())), Ok(None), "it has changed since");
+        let ended = model.tree.borrow()[&meta].clone();
+        let ended = Meta::decode(&ended.value).expect("decodes");
+        assert_eq!((ended.epoch, ended.suspect, ended.hold), (after, None, begun.0.hold));
+    }
+    let newer = Model::new(valued(&meta, r#"{"v":1,"min_writer":2,"epoch":1}"#));
+    assert_eq!(wait(begin(&newer, &keys(), soon())), Err(BeginError::Newer(2)));
+    let garbage = Model::new(valued(&meta, "garbage"));
+    assert!(matches!(wait(begin(&garbage, &keys(), soon())), Err(BeginError::Bad(_))));
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(crate) struct Demands<'a> {
     pub(crate) conflicts: Vec<Conflict>,
     definitions: &'a Definitions,
     reserved: &'a Reserved,
-    cluster: &'a str,
+    default_network: Option<Rc<Network>>,
     not_metes: &'a [String],
     /// Which interface was the first to use each address.
     users: HashMap<(NetworkName, Addr), String>,
@@ -53,8 +53,8 @@ enum Found {
 impl<'a> Demands<'a> {
     pub(crate) fn new(
         definitions: &'a Definitions,
+        default_network: Option<Rc<Network>>,
         reserved: &'a Reserved,
-        cluster: &'a str,
         not_metes: &'a [String],
     ) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl<'a> Demands<'a> {
             conflicts: Vec::new(),
             definitions,
             reserved,
-            cluster,
+            default_network,
             not_metes,
             users: HashMap::new(),
         }
@@ -71,12 +71,19 @@ impl<'a> Demands<'a> {
 
     /// Takes a pod that has not finished.
     pub(crate) fn see(&mut self, pod: &Running) {
+        if let Some(network) = self.default_network.clone()
+            && let Some(ips) = &pod.own
+            && (pod.is_up || !ips.is_empty())
+        {
+            let interface = Interface::of_default_network(ips.clone());
+            let seen = self.see_addresses(pod, &interface, "of the cluster's own", network);
+            self.conflicts.extend(seen.err());
+        }
         match &pod.interfaces {
             Some(Ok(interfaces)) => {
                 for interface in interfaces {
-                    if let Err(conflict) = self.see_interface(pod, interface) {
-                        self.conflicts.push(conflict);
-                    }
+                    let seen = self.see_interface(pod, interface);
+                    self.conflicts.extend(seen.err());
                 }
             }
             Some(Err(why)) => {
@@ -123,6 +130,16 @@ impl<'a> Demands<'a> {
                 return Err(conflict(pod, &interface.interface, None, Kind::UnknownNetwork, why));
             }
         };
+        self.see_addresses(pod, interface, &name, network)
+    }
+
+    fn see_addresses(
+        &mut self,
+        pod: &Running,
+        interface: &Interface,
+        name: &str,
+        network: Rc<Network>,
+    ) -> Result<(), Conflict> {
         let bad = |address: Option<String>, kind, why: String| {
             Err(conflict(pod, &interface.interface, address, kind, why))
         };
@@ -131,7 +148,7 @@ impl<'a> Demands<'a> {
             Err(text) => return bad(Some(text), Kind::NoStatus, "this is no address".to_owned()),
         };
         if addresses.is_empty() || interface.interface.is_empty() || pod.node.is_empty() {
-            let why = format!("its annotation network-status does not tell what it uses in network {name}");
+            let why = format!("it does not tell what it uses in network {name}");
             return bad(None, Kind::NoStatus, why);
         }
         let held = match network.held(&addresses) {
@@ -170,7 +187,6 @@ impl<'a> Demands<'a> {
             self.present += usize::from(!reserved.is_empty());
             return Ok(());
         }
-        tracing::debug!(cluster = self.cluster, pod = %full, ifname = %interface.interface, "not reserved");
         let owner = Owner::adopted(&pod.node, &label.uid, &interface.interface);
         self.missing.push(Demand { owner, pod: label, held, network });
         Ok(())

@@ -157,6 +157,26 @@ fn another_owner_of_the_same_interface_of_the_pod_counts() {
 }
 
 #[test]
+fn a_pod_is_known_by_its_name_only_where_a_uid_is_missing() {
+    for (uid, name, cluster, same) in [
+        ("", "pod-u1", "east", true),
+        ("", "pod-u1", "west", false),
+        ("", "pod-u2", "east", false),
+        ("", "", "east", false),
+        ("u2", "pod-u1", "east", false),
+        ("u1", "other", "west", true),
+    ] {
+        let mut world = World::new();
+        let mut holder = claim_of("sandbox", uid, &["10.0.0.5"]);
+        holder.labels.pod.name = name.into();
+        holder.labels.cluster = cluster.into();
+        world.carry_out(&holder);
+        let claimed = world.carry_out(&claim_of("adopted-u1", "u1", &["10.0.0.5"]));
+        assert_eq!(claimed == Claimed::Present, same, "{uid} {name} {cluster}: {claimed:?}");
+    }
+}
+
+#[test]
 fn a_holder_is_replaced_as_a_whole_if_it_was_judged_as_it_stands() {
     let mut world = World::new();
     let old = claim_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
