@@ -539,6 +539,42 @@ fn killed_at_any_moment_it_is_run_again() {
 }
 
 #[test]
+fn a_switch_can_be_given_up() {
+    let switch = Switch::new();
+    switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", "p", "c1", "net1")]);
+    let pod = switch.pod("p");
+    switch.refused(&["--cancel"], "no import is under way");
+    switch.begin();
+    let outcome = switch.import(&["--cancel"]);
+    assert_eq!(outcome.ok()["on_hold"], json!(false), "{outcome}");
+    assert!(!switch.is_on_hold());
+    // What was taken over stays with its pod, and goes with it.
+    let other = network_as("1.0.0", "other", json!({"range": "10.0.0.0/24"}));
+    let address = switch.run("ADD", &other, &pod, "c2", "net2").run().address();
+    assert_eq!(address, "10.0.0.2");
+    pod.delete();
+    let pass = switch.cluster.reconciler(&switch.proxy).args(["--grace", "0s"]).run();
+    assert!(pass.succeeded(), "{pass}");
+    switch.cluster.assert_nothing_held();
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn wrong_usage_is_told() {
+    let cluster = Cluster::new();
+    let usage = |args: &[&str]| {
+        let all = ["import-whereabouts"].into_iter().chain(args.iter().copied());
+        let outcome = cluster.reconciler(KubeApi::shared()).args(all).run();
+        assert_eq!(outcome.status.code(), Some(2), "{outcome}");
+    };
+    for args in [&[][..], &["--begin", "--finish"], &["--begin", "--wait"], &["--cancel", "--force"]] {
+        usage(args);
+    }
+    cluster.assert_clean();
+}
+
+#[test]
 fn people_read_what_was_done_and_what_comes_next() {
     let switch = Switch::new();
     switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));

@@ -58,6 +58,8 @@ pub enum Step {
     Begin,
     /// After that.
     Finish,
+    /// Instead of that.
+    Cancel,
 }
 
 impl Step {
@@ -67,6 +69,7 @@ impl Step {
         match self {
             Step::Begin => "begin",
             Step::Finish => "finish",
+            Step::Cancel => "cancel",
         }
     }
 }
@@ -242,8 +245,9 @@ impl<K: Kv> Import<'_, K> {
         claim_name(self.kv, self.keys, self.cluster, self.api, first, self.until).await?;
         match self.options.step {
             Step::Begin => self.begin().await,
-            Step::Finish if before == State::Open => Err(Stop::NotBegun),
+            Step::Finish | Step::Cancel if before == State::Open => Err(Stop::NotBegun),
             Step::Finish => self.finish().await,
+            Step::Cancel => self.end_hold().await,
         }
     }
 
@@ -272,6 +276,10 @@ impl<K: Kv> Import<'_, K> {
         if self.hold().unchanged_for(&objects::nads(self.api).await?).await? < self.options.settle {
             return Err(Stop::DefinitionsChanged);
         }
+        self.end_hold().await
+    }
+
+    async fn end_hold(&mut self) -> Result<(), Stop> {
         if !self.options.dry_run {
             self.hold().clear().await?;
             self.report.on_hold = Some(false);
