@@ -34,15 +34,20 @@ impl Switch {
         let cluster = Cluster::new();
         let (namespace, node) = (api.new_namespace(), cluster.node("n1"));
         let proxy = ApiProxy::before(api);
+        let switch = Self { cluster, api, proxy, namespace, node };
+        switch.only_own();
+        switch
+    }
+
+    fn only_own(&self) {
         for path in [NADS, POOLS, RESERVATIONS] {
-            let namespace = namespace.clone();
-            proxy.rule(Rule::get(path).edit(move |list| {
+            let namespace = self.namespace.clone();
+            self.proxy.rule(Rule::get(path).edit(move |list| {
                 if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
                     items.retain(|item| item["metadata"]["namespace"] == namespace.as_str());
                 }
             }));
         }
-        Self { cluster, api, proxy, namespace, node }
     }
 
     fn apply(&self, version: &str, kind: &str, name: &str, spec: Value) {
@@ -187,8 +192,8 @@ fn every_form_of_pool_is_taken_over_and_the_pods_live_on_under_metes() {
     switch.pool("fd00-1---64", "fd00:1::/64", &[("9223372036854775813", "p", "c1", "net6")]);
     let pod = switch.pod("p");
 
-    let report = switch.begin();
-    assert_eq!(report["not_taken_over"], json!([]), "{report}");
+    let report = switch.import(&["--begin", "--page-size", "2"]).ok();
+    assert_eq!((&report["not_taken_over"], &report["on_hold"]), (&json!([]), &json!(true)), "{report}");
     assert_eq!(report["taken_over"].as_array().map(Vec::len), Some(6), "{report}");
     assert_eq!(report["definitions_with_whereabouts"].as_array().map(Vec::len), Some(6), "{report}");
     let all = [
@@ -536,6 +541,49 @@ fn killed_at_any_moment_it_is_run_again() {
     switch.finish();
     let expected: BTreeSet<String> = (1..=PODS).map(|i| format!("default 10.0.0.{i} c{i} net1")).collect();
     assert_eq!(switch.held(), expected);
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn an_api_that_fails_ends_it_and_the_hold_stays() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    for i in 1..=3 {
+        let network = format!("10.{i}.0.0/24");
+        switch.pool(&format!("10.{i}.0.0-24"), &network, &[("1", "p", &format!("c{i}"), "net1")]);
+    }
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", "p", "c1", "net1")]);
+    switch.pod("p");
+    let faults = [
+        (NADS, 403),
+        (POOLS, 500),
+        (RESERVATIONS, 404),
+        ("/api/v1/pods", 429),
+        ("/api/v1/namespaces/kube-system", 500),
+    ];
+    let fail = |rule: Rule, args: &[&str]| {
+        switch.proxy.clear().rule(rule);
+        switch.only_own();
+        switch.refused(args, "run it again");
+        switch.proxy.clear();
+        switch.only_own();
+    };
+    for (path, status) in faults {
+        fail(Rule::get(path).status(status), &["--begin"]);
+        assert_eq!(switch.held(), BTreeSet::new(), "{path}");
+    }
+    fail(Rule::get(POOLS).later_pages().status(410), &["--begin", "--page-size", "1"]);
+    fail(Rule::get("/api/v1/pods").cut_after(100), &["--begin"]);
+    assert!(switch.is_on_hold() && switch.held().is_empty());
+    switch.change("net", &config);
+    for (path, status) in faults {
+        fail(Rule::get(path).status(status), &["--finish", "--settle", "0s"]);
+        assert!(switch.is_on_hold(), "{path}");
+    }
+    // Three pools have no definition.
+    switch.refused(&["--finish", "--settle", "0s"], "3 addresses of running pods");
+    switch.import(&["--finish", "--settle", "0s", "--force"]).ok();
+    switch.assert_held(&["default 10.0.0.1 c1 net1"]);
     switch.cluster.assert_clean();
 }
 
