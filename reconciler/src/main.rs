@@ -1,5 +1,6 @@
 //! The program: from the command line to an exit code.
 
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -47,7 +48,7 @@ async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let keys = Keys::new(&settings.prefix);
     let api = Kubernetes::new(cli.common.kubeconfig.as_deref(), cli.common.page_size).await?;
     if let Some(Command::Adopt(args)) = &cli.command {
-        let mut report = adopt::report::Report::new(&cluster, cli.common.dry_run);
+        let report = RefCell::new(adopt::report::Report::new(&cluster, cli.common.dry_run));
         let adoption = Adoption {
             kv: &kv,
             keys: &keys,
@@ -57,10 +58,10 @@ async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn std::error::Error>> {
             default_network: args.default_network.as_deref().map(Network::read).transpose()?,
             not_metes: &args.not_metes,
             until: Instant::now() + cli.common.timeout,
-            report: &mut report,
+            report: &report,
         };
         let ended = adopt::run(adoption, cli.common.timeout).await;
-        let stop = ended.as_ref().err();
+        let (stop, report) = (ended.as_ref().err(), report.into_inner());
         print(cli, &report, || report.to_json(stop))?;
         return Ok(stop.map_or(ExitCode::SUCCESS, |why| fail(&why.to_string())));
     }
