@@ -1,0 +1,219 @@
+# What is shown on the node, step by step; sourced by hack/e2e.d/node.
+# shellcheck shell=bash
+
+LEAKED= # what nobody gives back any more: lines like those of held
+
+start_runtime() {
+    mount_folders
+    make_network
+    start_containerd
+    probe_container >"$LOG/probe" 2>&1 || {
+        tail -n 3 "$LOG/probe" >&2
+        say "hack/e2e cannot run here: containerd and runc cannot run a container on this machine, see above"
+        exit "$CANNOT_RUN_HERE"
+    }
+}
+
+node_becomes_ready() {
+    make_certificates
+    start_etcds
+    start_control_plane
+    start_kubelet
+    eventually 120 "the node is Ready" node_is_ready
+    kubectl get nodes -o wide
+}
+
+node_is_ready() {
+    kubectl get node $NODE -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}' | grep -x True
+}
+
+install_plugin() {
+    # PLACE OF THE INSTALLER: by hand until manifests/ has it.
+    install -m 0755 "$TARGET_DIR/release/metes" $CNI_BIN/metes
+    install -d /etc/cni/net.d/metes.d
+    install -m 0600 "$PKI/etcd.crt" "$PKI/metes.crt" "$PKI/metes.key" /etc/cni/net.d/metes.d
+    cat >/etc/cni/net.d/metes.d/metes.conf <<JSON
+{
+  "etcd": {
+    "endpoints": ["$STORE"],
+    "ca_file": "/etc/cni/net.d/metes.d/etcd.crt",
+    "cert_file": "/etc/cni/net.d/metes.d/metes.crt",
+    "key_file": "/etc/cni/net.d/metes.d/metes.key"
+  },
+  "node_name": "$NODE",
+  "cluster": "$CLUSTER"
+}
+JSON
+    ls -l $CNI_BIN/metes /etc/cni/net.d/metes.d
+    $CNI_BIN/metes check
+}
+
+deployment_comes_up() {
+    kubectl create namespace work
+    eventually 30 "the service account is there" kubectl -n work get serviceaccount default
+    kubectl apply -f hack/e2e.d/workload.yaml
+    expect_agreement 8
+    show_pods
+    [ "$(held | cut -d ' ' -f 1 | sort -u | wc -l)" -eq 8 ] || die "the addresses are not distinct"
+    ping_pods
+}
+
+scale_down_and_up() {
+    local number
+    for number in 3 10 8; do
+        kubectl -n work scale deployment web --replicas=$number
+        expect_agreement $number
+        echo "$number pods hold $number addresses"
+    done
+    ping_pods
+}
+
+# held, alive: lines of "ADDRESS NAMESPACE/NAME UID", of metes and of Kubernetes.
+held() {
+    $CNI_BIN/metes list -o json | jq -r '.[] | "\(.address) \(.pod.namespace)/\(.pod.name) \(.pod.uid)"' | sort
+}
+
+alive() {
+    kubectl get pods --all-namespaces -o json | jq -r '.items[]
+        | select(.spec.hostNetwork != true and .status.podIP != null and .status.phase != "Succeeded" and .status.phase != "Failed")
+        | "\(.status.podIP) \(.metadata.namespace)/\(.metadata.name) \(.metadata.uid)"' | sort
+}
+
+show_pods() {
+    $CNI_BIN/metes list
+    kubectl -n work get pods -o wide
+}
+
+# expect_agreement COUNT: so many pods run, and who holds an address is who runs.
+expect_agreement() {
+    eventually 120 "$1 pods run, and metes list names exactly them" agree "$1"
+}
+
+agree() {
+    local pods
+    pods=$(alive)
+    [ "$(running)" -eq "$1" ] && [ "$(wc -l <<<"$pods")" -eq "$1" ] &&
+        diff <(echo "$pods") <(held | grep -vxF "${LEAKED:-nothing}")
+}
+
+running() {
+    kubectl -n work get pods -o json | jq '[.items[] | select(.metadata.deletionTimestamp == null)
+        | select(any(.status.conditions[]?; .type == "Ready" and .status == "True"))] | length'
+}
+
+# An address that was given again within seconds is not answered at once: the bridge's host has the MAC of before.
+ping_pods() {
+    local address
+    for address in $(alive | cut -d ' ' -f 1); do
+        eventually 60 "a pod answers at $address" ping -c 1 -W 1 "$address"
+    done
+    echo "every pod answers at its address"
+}
+
+# some_pods COUNT: so many lines of alive, of pods of the Deployment.
+some_pods() { alive | grep ' work/' | head -n "$1"; }
+
+# force_delete LINES: as a person does who has no patience with a node.
+force_delete() {
+    local name
+    for name in $(cut -d ' ' -f 2 <<<"$1"); do
+        kubectl -n work delete pod "${name#*/}" --force --grace-period=0 2>>"$LOG/kubectl"
+    done
+}
+
+# The wrapper fails for DEL alone, so that the pods that come instead of the deleted get addresses.
+leak_by_failing_plugin() {
+    local victims
+    victims=$(some_pods 3)
+    mv $CNI_BIN/metes $CNI_BIN/metes.kept
+    cat >$CNI_BIN/metes.new <<SH
+#!/bin/sh
+if [ "\$CNI_COMMAND" = DEL ]; then
+    echo '{"cniVersion": "1.0.0", "code": 999, "msg": "made to fail by hack/e2e"}'
+    exit 1
+fi
+exec $CNI_BIN/metes.kept "\$@"
+SH
+    chmod 0755 $CNI_BIN/metes.new
+    mv $CNI_BIN/metes.new $CNI_BIN/metes
+    force_delete "$victims"
+    eventually 60 "a DEL fails" grep -q "made to fail by hack/e2e" "$LOG/containerd"
+    remove_sandboxes "$victims"
+    mv $CNI_BIN/metes.kept $CNI_BIN/metes
+    LEAKED=$victims
+    expect_agreement 8
+    expect_leaked
+}
+
+# remove_sandboxes LINES: behind the kubelet's back. containerd looks for what there is only when it starts.
+remove_sandboxes() {
+    local uid id
+    for uid in $(cut -d ' ' -f 3 <<<"$1"); do
+        for id in $(ctr --namespace k8s.io containers list --quiet "labels.\"io.kubernetes.pod.uid\"==$uid"); do
+            ctr --namespace k8s.io task delete --force "$id" 2>>"$LOG/ctr" || true
+            ctr --namespace k8s.io containers delete "$id" 2>>"$LOG/ctr" || true
+        done
+    done
+    end containerd KILL
+    start_containerd
+}
+
+# What a node is that comes back with an empty disk: no containers, no sandboxes, no DELs, the same pods to run.
+leak_by_crash() {
+    local victims survivors
+    victims=$(some_pods 2)
+    survivors=$(alive | grep -vxF "$victims")
+    end kubelet KILL
+    end containerd KILL
+    kill_containers
+    lose_containers
+    force_delete "$victims"
+    LEAKED=$(sort <<<"$LEAKED"$'\n'"$victims")
+    start_containerd
+    start_kubelet
+    expect_agreement 8
+    expect_leaked
+    [ -z "$(comm -23 <(echo "$survivors") <(held))" ] || die "a pod that survived lost its address"
+    ping_pods
+    echo "the pods that were not deleted have new sandboxes at the addresses they had"
+}
+
+# In this namespace of processes there are no others but the node's.
+kill_containers() {
+    local process
+    for process in /proc/[0-9]*; do
+        case $(readlink "$process/exe") in
+        */containerd-shim*) kill -KILL "${process#/proc/}" || true ;;
+        esac
+    done
+    find /sys/fs/cgroup -path "*/$CGROUP/*" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -un |
+        while read -r process; do kill -KILL "$process" 2>/dev/null || true; done
+}
+
+lose_containers() {
+    local place
+    tac /proc/self/mounts | cut -d ' ' -f 2 | grep -E '^/run/(containerd|netns)/|^/var/lib/kubelet/pods/' |
+        while read -r place; do umount --lazy "$place" 2>>"$LOG/umount" || true; done
+    find /var/lib/containerd /run/containerd /run/netns /var/lib/kubelet/pods -mindepth 1 -delete
+}
+
+expect_leaked() {
+    local kept
+    kept=$(comm -12 <(sort <<<"$LEAKED") <(held))
+    [ "$kept" = "$(sort <<<"$LEAKED")" ] || die "these should have leaked, but were given back: $(comm -23 <(sort <<<"$LEAKED") <(held))"
+    echo "held by pods that are no more:"
+    echo "$kept"
+}
+
+cronjob_frees() {
+    die "manifests/ has no CronJob yet"
+}
+
+delete_everything() {
+    kubectl delete namespace work --wait=false
+    eventually 90 "no address is held" nothing_held
+    $CNI_BIN/metes list
+    $CNI_BIN/metes check
+}
+
+nothing_held() { [ -z "$(held)" ]; }
