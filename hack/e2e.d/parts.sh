@@ -25,10 +25,11 @@ launch() {
     PID[$name]=$!
 }
 
-# end NAME SIGNAL
-end() {
-    kill "-$2" "${PID[$1]}"
-    wait "${PID[$1]}" || true
+# end_hard NAME: bash need not tell that it was killed.
+end_hard() {
+    kill -KILL "${PID[$1]}"
+    { wait "${PID[$1]}" || true; } 2>/dev/null
+    unset "PID[$1]"
 }
 
 expect_running() {

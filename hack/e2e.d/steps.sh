@@ -154,29 +154,40 @@ remove_sandboxes() {
             ctr --namespace k8s.io containers delete "$id" 2>>"$LOG/ctr" || true
         done
     done
-    end containerd KILL
+    end_hard containerd
     start_containerd
 }
 
 # What a node is that comes back with an empty disk: no containers, no sandboxes, no DELs, the same pods to run.
 leak_by_crash() {
-    local victims survivors
+    local victims survivors sandboxes
     victims=$(some_pods 2)
     survivors=$(alive | grep -vxF "$victims")
-    end kubelet KILL
-    end containerd KILL
+    sandboxes=$(sandboxes_of "$survivors")
+    end_hard kubelet
+    end_hard containerd
     kill_containers
     lose_containers
     force_delete "$victims"
-    LEAKED=$(sort <<<"$LEAKED"$'\n'"$victims")
+    LEAKED+=$'\n'$victims
     start_containerd
     start_kubelet
+    eventually 120 "the pods that survived have new sandboxes" all_new "$sandboxes" "$survivors"
     expect_agreement 8
     expect_leaked
     [ -z "$(comm -23 <(echo "$survivors") <(held))" ] || die "a pod that survived lost its address"
     ping_pods
     echo "the pods that were not deleted have new sandboxes at the addresses they had"
 }
+
+# sandboxes_of LINES: the ids of those that hold the addresses.
+sandboxes_of() {
+    $CNI_BIN/metes list -o json | jq -r '.[] | "\(.address) \(.pod.namespace)/\(.pod.name) \(.pod.uid) \(.container_id)"' |
+        grep -F "$1" | cut -d ' ' -f 4 | sort
+}
+
+# all_new SANDBOXES LINES: none of the sandboxes holds an address of the lines any more.
+all_new() { [ -z "$(comm -12 <(echo "$1") <(sandboxes_of "$2"))" ]; }
 
 # In this namespace of processes there are no others but the node's.
 kill_containers() {
@@ -198,11 +209,11 @@ lose_containers() {
 }
 
 expect_leaked() {
-    local kept
-    kept=$(comm -12 <(sort <<<"$LEAKED") <(held))
-    [ "$kept" = "$(sort <<<"$LEAKED")" ] || die "these should have leaked, but were given back: $(comm -23 <(sort <<<"$LEAKED") <(held))"
+    local given_back
+    given_back=$(comm -23 <(sort <<<"$LEAKED") <(held))
+    [ -z "$given_back" ] || die "these should have leaked, but were given back: $given_back"
     echo "held by pods that are no more:"
-    echo "$kept"
+    echo "$LEAKED"
 }
 
 cronjob_frees() {
