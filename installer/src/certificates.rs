@@ -1,0 +1,159 @@
+//! The certificates of etcd and of its clients: an authority, and one certificate for each use.
+//!
+//! The authority is made once and kept in a Secret of its own; each run certifies new keys with it.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+
+use crate::arguments::Arguments;
+use crate::failure::Failure;
+use crate::files;
+use crate::kubernetes::{list, tls_secret};
+use crate::template::Template;
+
+const AUTHORITY_DAYS: i64 = 3650;
+const AUTHORITY: &str = "metes authority";
+/// Clocks of nodes differ.
+const EARLIER: Duration = Duration::hours(1);
+
+/// A certificate and its key, PEM.
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+/// Who a certificate is for.
+struct Purpose<'a> {
+    secret: &'static str,
+    common_name: &'static str,
+    names: &'a [String],
+    usages: &'static [ExtendedKeyUsagePurpose],
+}
+
+const BOTH: &[ExtendedKeyUsagePurpose] =
+    &[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+const CLIENT: &[ExtendedKeyUsagePurpose] = &[ExtendedKeyUsagePurpose::ClientAuth];
+
+pub(crate) fn make(arguments: &Arguments) -> Result<(), Failure> {
+    let template = Template::read(&arguments.path("template")?)?;
+    let namespace = arguments.text("namespace")?;
+    let days = arguments.text("days")?;
+    let days = days.parse().ok().filter(|days| (1..=AUTHORITY_DAYS).contains(days)).ok_or_else(|| {
+        Failure::new(format!("--days {days:?} is not a number of days up to {AUTHORITY_DAYS}"))
+    })?;
+    let authority = match kept_authority(&arguments.path("ca")?)? {
+        Some(authority) => authority,
+        None => new_authority().map_err(said)?,
+    };
+    let names = server_names(&template, namespace)?;
+    let items = secrets(&authority, namespace, &names, days).map_err(said)?;
+    let text = list(&items).to_string();
+    files::replace(&arguments.path("out")?, text.as_bytes(), 0o600)
+}
+
+fn said(error: rcgen::Error) -> Failure {
+    Failure::new(format!("cannot make a certificate: {error}"))
+}
+
+/// All under which a server of etcd is reached, by the plugin, by a peer, and in the cluster.
+fn server_names(template: &Template, namespace: &str) -> Result<Vec<String>, Failure> {
+    let mut names = vec![
+        format!("etcd.{namespace}.svc"),
+        format!("etcd.{namespace}.svc.cluster.local"),
+        "localhost".to_owned(),
+        "127.0.0.1".to_owned(),
+    ];
+    names.extend(template.server_name().map(str::to_owned));
+    names.extend(template.endpoints()?.into_iter().map(|endpoint| endpoint.host));
+    let mut seen = Vec::new();
+    names.retain(|name| {
+        !seen.contains(name) && {
+            seen.push(name.clone());
+            true
+        }
+    });
+    Ok(names)
+}
+
+fn kept_authority(folder: &Path) -> Result<Option<Pair>, Failure> {
+    let read = |name: &str| files::read_if_there(&folder.join(name));
+    let text = |bytes| {
+        String::from_utf8(bytes).map_err(|_| Failure::new(format!("{} holds no PEM", folder.display())))
+    };
+    match (read("tls.crt")?, read("tls.key")?) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some(Pair { certificate: text(certificate)?, key: text(key)? })),
+        _ => {
+            Err(Failure::new(format!("{} has one of tls.crt and tls.key: both or neither", folder.display())))
+        }
+    }
+}
+
+fn authority_params() -> Result<CertificateParams, rcgen::Error> {
+    let mut params = params(AUTHORITY, &[], AUTHORITY_DAYS)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params)
+}
+
+fn new_authority() -> Result<Pair, rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let certificate = authority_params()?.self_signed(&key)?.pem();
+    Ok(Pair { certificate, key: key.serialize_pem() })
+}
+
+fn params(common_name: &str, names: &[String], days: i64) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - EARLIER;
+    params.not_after = now + Duration::days(days);
+    Ok(params)
+}
+
+fn secrets(
+    authority: &Pair,
+    namespace: &str,
+    names: &[String],
+    days: i64,
+) -> Result<Vec<Value>, rcgen::Error> {
+    // Peers know each other by address alone.
+    let peers: Vec<String> = names.iter().filter(|name| name.parse::<IpAddr>().is_ok()).cloned().collect();
+    let purposes = [
+        Purpose { secret: "metes-etcd-server", common_name: "metes-etcd-server", names, usages: BOTH },
+        Purpose { secret: "metes-etcd-peer", common_name: "metes-etcd-peer", names: &peers, usages: BOTH },
+        Purpose { secret: "metes-client", common_name: "metes", names: &[], usages: CLIENT },
+    ];
+    // The subject and the key are the authority's, whichever run has made its certificate.
+    let issuer = Issuer::new(authority_params()?, KeyPair::from_pem(&authority.key)?);
+    let mut items = vec![tls_secret(
+        namespace,
+        "metes-ca",
+        &[("tls.crt", &authority.certificate), ("tls.key", &authority.key)],
+    )];
+    for purpose in purposes {
+        let pair = certified(&issuer, &purpose, days)?;
+        let files =
+            [("ca.crt", &*authority.certificate), ("tls.crt", &pair.certificate), ("tls.key", &pair.key)];
+        items.push(tls_secret(namespace, purpose.secret, &files));
+    }
+    Ok(items)
+}
+
+fn certified(issuer: &Issuer<'_, KeyPair>, purpose: &Purpose<'_>, days: i64) -> Result<Pair, rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = params(purpose.common_name, purpose.names, days)?;
+    params.extended_key_usages = purpose.usages.to_vec();
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    let certificate = params.signed_by(&key, issuer)?.pem();
+    Ok(Pair { certificate, key: key.serialize_pem() })
+}

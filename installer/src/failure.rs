@@ -1,0 +1,27 @@
+//! The one error of this program: a sentence for the log of a pod.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Why a step was not done.
+#[derive(Debug)]
+pub(crate) struct Failure(String);
+
+impl Failure {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// For `map_err`: what was tried, on which file, and what came of it.
+    pub(crate) fn on(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.display().to_string();
+        move |e| Self(format!("cannot {what} {path}: {e}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

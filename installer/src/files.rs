@@ -1,0 +1,77 @@
+//! Files of a node that others read at any moment: each appears whole or not at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// Marks what an installer that was killed left behind.
+const UNFINISHED: &str = ".metes-install-";
+
+/// Puts `content` in the place of `path` by a rename: a reader finds the old file or the new one.
+pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
+    let folder = folder_of(path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = folder.join(format!("{UNFINISHED}{name}"));
+    remove_if_there(&new)?;
+    let written = write_new(&new, content, mode).and_then(|()| fs::rename(&new, path));
+    written.map_err(Failure::on("write", path))?;
+    sync(folder)
+}
+
+/// A file that must not be there yet, on disk with its content and mode when this returns.
+pub(crate) fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    // Set, not asked for: the umask is the container's.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.sync_all()
+}
+
+/// Makes a folder that only its owner may enter.
+pub(crate) fn make_private_folder(path: &Path) -> Result<(), Failure> {
+    let made = DirBuilder::new().mode(0o700).create(path);
+    made.and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o700)))
+        .map_err(Failure::on("make", path))
+}
+
+/// What was renamed or removed in a folder stays so.
+pub(crate) fn sync(folder: &Path) -> Result<(), Failure> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(Failure::on("sync", folder))
+}
+
+/// The content of a file, or none if there is no such file.
+pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    match fs::read(path) {
+        Ok(content) => Ok(Some(content)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Failure::on("read", path)(e)),
+    }
+}
+
+pub(crate) fn remove_if_there(path: &Path) -> Result<(), Failure> {
+    let is_folder = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+    let removed = if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Failure::on("remove", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+/// The paths in a folder, in order; none if there is no such folder.
+pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries = match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(Failure::on("list", folder))?,
+    };
+    let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut paths = paths.map_err(Failure::on("list", folder))?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

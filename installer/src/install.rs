@@ -1,0 +1,183 @@
+//! Keeps a node as it should be: the plugin, the host file, and the certificates that it names.
+//!
+//! A plugin may start between any two steps. So the order is: a new folder of certificates, which nobody knows yet;
+//! the host file, which names it; the plugin. Whoever has read the host file before goes on with the older folder, which
+//! stays for longer than a plugin runs: a run never meets the certificate of one generation and the key of another.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::arguments::Arguments;
+use crate::failure::Failure;
+use crate::files;
+use crate::template::{Named, Template};
+
+pub(crate) const PLUGIN: &str = "metes";
+pub(crate) const HOST_FILE: &str = "metes.conf";
+pub(crate) const TLS_PREFIX: &str = "tls-";
+
+/// Longer than any run of the plugin.
+const OLD_FOLDER_STAYS: Duration = Duration::from_secs(600);
+
+/// What should be, and where.
+struct Wanted {
+    template: Template,
+    files: Vec<Named>,
+    node: String,
+    host_dir: PathBuf,
+    source: PathBuf,
+    plugin: PathBuf,
+}
+
+impl Wanted {
+    fn read(arguments: &Arguments) -> Result<Self, Failure> {
+        let template = Template::read(&arguments.path("template")?)?;
+        Ok(Self {
+            files: template.files()?,
+            template,
+            node: node_name(arguments)?,
+            host_dir: arguments.path("host-dir")?,
+            source: arguments.path("binary")?,
+            plugin: arguments.path("bin-dir")?.join(PLUGIN),
+        })
+    }
+
+    fn host_file(&self) -> PathBuf {
+        self.host_dir.join(HOST_FILE)
+    }
+
+    /// The folder whose files are those that should be, if the node has one.
+    fn current_folder(&self) -> Result<Option<PathBuf>, Failure> {
+        for folder in tls_folders(&self.host_dir)?.into_iter().rev() {
+            if holds_exactly(&folder, &self.files)? {
+                return Ok(Some(folder));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_host_file_current(&self, folder: &Path) -> Result<bool, Failure> {
+        let text = self.template.host_file(&self.node, folder);
+        Ok(files::read_if_there(&self.host_file())?.as_deref() == Some(text.as_bytes()))
+    }
+
+    fn is_plugin_current(&self) -> Result<bool, Failure> {
+        // Most of the time the length tells, and nothing is read.
+        let length = |path: &Path| fs::metadata(path).map(|meta| meta.len()).ok();
+        if length(&self.plugin) != length(&self.source) {
+            return Ok(false);
+        }
+        let new = fs::read(&self.source).map_err(Failure::on("read", &self.source))?;
+        Ok(files::read_if_there(&self.plugin)?.as_deref() == Some(new.as_slice()))
+    }
+}
+
+fn node_name(arguments: &Arguments) -> Result<String, Failure> {
+    let name = arguments.text("node")?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    if name.len() <= 253 && name.bytes().all(plain) {
+        return Ok(name.to_owned());
+    }
+    Err(Failure::new(format!("the node's name {name:?} has characters that metes does not take")))
+}
+
+/// Makes the node what it should be, and says what was changed.
+pub(crate) fn pass(arguments: &Arguments) -> Result<Vec<String>, Failure> {
+    let wanted = Wanted::read(arguments)?;
+    let mut done = Vec::new();
+    fs::create_dir_all(&wanted.host_dir).map_err(Failure::on("make", &wanted.host_dir))?;
+    let folder = match wanted.current_folder()? {
+        Some(folder) => folder,
+        None => {
+            let folder = new_folder(&wanted)?;
+            done.push(format!("new certificates in {}", folder.display()));
+            folder
+        }
+    };
+    if !wanted.is_host_file_current(&folder)? {
+        let path = wanted.host_file();
+        let text = wanted.template.host_file(&wanted.node, &folder);
+        files::replace(&path, text.as_bytes(), 0o600)?;
+        done.push(format!("{} is for node {}", path.display(), wanted.node));
+    }
+    if !wanted.is_plugin_current()? {
+        let plugin = fs::read(&wanted.source).map_err(Failure::on("read", &wanted.source))?;
+        files::replace(&wanted.plugin, &plugin, 0o755)?;
+        done.push(format!("{} is new", wanted.plugin.display()));
+    }
+    remove_old_folders(&wanted, &folder)?;
+    Ok(done)
+}
+
+/// Fails unless the node is what it should be.
+pub(crate) fn check(arguments: &Arguments) -> Result<(), Failure> {
+    let wanted = Wanted::read(arguments)?;
+    let folder =
+        wanted.current_folder()?.ok_or_else(|| Failure::new("the certificates are not there yet"))?;
+    if !wanted.is_host_file_current(&folder)? {
+        return Err(Failure::new(format!("{} is not there or not current", wanted.host_file().display())));
+    }
+    if !wanted.is_plugin_current()? {
+        return Err(Failure::new(format!("{} is not there or not current", wanted.plugin.display())));
+    }
+    Ok(())
+}
+
+/// All folders of certificates, the oldest first.
+pub(crate) fn tls_folders(host_dir: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut folders = files::list(host_dir)?;
+    folders.retain(|path| number(path).is_some());
+    folders.sort_by_key(|path| number(path));
+    Ok(folders)
+}
+
+fn number(folder: &Path) -> Option<u64> {
+    folder.file_name()?.to_str()?.strip_prefix(TLS_PREFIX)?.parse().ok()
+}
+
+fn holds_exactly(folder: &Path, wanted: &[Named]) -> Result<bool, Failure> {
+    if files::list(folder)?.len() != wanted.len() {
+        return Ok(false);
+    }
+    for file in wanted {
+        if files::read_if_there(&folder.join(&file.name))?.as_ref() != Some(&file.content) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A folder after all others. One that was left half-written is never named by a host file.
+fn new_folder(wanted: &Wanted) -> Result<PathBuf, Failure> {
+    let last = tls_folders(&wanted.host_dir)?.last().and_then(|folder| number(folder)).unwrap_or(0);
+    let folder = wanted.host_dir.join(format!("{TLS_PREFIX}{}", last + 1));
+    files::make_private_folder(&folder)?;
+    for file in &wanted.files {
+        let path = folder.join(&file.name);
+        files::write_new(&path, &file.content, 0o600).map_err(Failure::on("write", &path))?;
+    }
+    files::sync(&folder)?;
+    files::sync(&wanted.host_dir)?;
+    Ok(folder)
+}
+
+/// Once the host file is so old that no run can have read the one before it.
+fn remove_old_folders(wanted: &Wanted, current: &Path) -> Result<(), Failure> {
+    let path = wanted.host_file();
+    let changed =
+        fs::metadata(&path).and_then(|meta| meta.modified()).map_err(Failure::on("look at", &path))?;
+    if changed.elapsed().unwrap_or_default() < OLD_FOLDER_STAYS {
+        return Ok(());
+    }
+    let old = tls_folders(&wanted.host_dir)?.into_iter().filter(|folder| folder != current);
+    old.into_iter().try_for_each(|folder| files::remove_if_there(&folder))
+}
+
+/// The node's name as an installed host file has it.
+pub(crate) fn installed_name(host_file: &Path, content: &[u8]) -> Result<Option<String>, Failure> {
+    let keys = crate::template::object(host_file, content)?;
+    Ok(keys.get("node_name").and_then(Value::as_str).map(str::to_owned))
+}

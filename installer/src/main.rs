@@ -1,0 +1,83 @@
+//! `metes-install`: what the pods of manifests/ run around metes and its etcd.
+//!
+//! It is the only program in its image, which has no shell, so each of its verbs is one step of an installation.
+
+mod arguments;
+mod certificates;
+mod etcd_config;
+mod failure;
+mod files;
+mod install;
+mod kubernetes;
+mod template;
+mod uninstall;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use arguments::{Arguments, Verb};
+use failure::Failure;
+
+/// How often what is on the node is compared with what should be.
+const PAUSE: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    match Arguments::parse(std::env::args().skip(1), |name| std::env::var(name).ok()) {
+        Ok(arguments) => match run(&arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                say(&e.to_string());
+                ExitCode::FAILURE
+            }
+        },
+        Err(e) => {
+            say(&format!("{e}\n{}", arguments::USAGE));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match arguments.verb() {
+        Verb::Install if arguments.has("check") => install::check(arguments),
+        Verb::Install if arguments.has("once") => install::pass(arguments).map(|done| tell(&done)),
+        Verb::Install => install_for_ever(arguments),
+        Verb::Uninstall if arguments.has("check") => uninstall::check(arguments),
+        Verb::Uninstall if arguments.has("wait") => uninstall_when_allowed(arguments),
+        Verb::Uninstall => uninstall::pass(arguments).map(|done| tell(&done)),
+        Verb::Certificates => certificates::make(arguments),
+        Verb::EtcdConfig => etcd_config::write(arguments),
+    }
+}
+
+/// What is on the node stays when this is stopped, at whatever moment.
+fn install_for_ever(arguments: &Arguments) -> ! {
+    loop {
+        match install::pass(arguments) {
+            Ok(done) => tell(&done),
+            Err(e) => say(&format!("not installed, what is there stays: {e}")),
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn uninstall_when_allowed(arguments: &Arguments) -> Result<(), Failure> {
+    loop {
+        match uninstall::pass(arguments) {
+            Ok(done) => tell(&done),
+            Err(e) => say(&e.to_string()),
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn tell(lines: &[String]) {
+    lines.iter().for_each(|line| say(line));
+}
+
+fn say(line: &str) {
+    // Where stderr is closed nobody listens.
+    let _ = writeln!(io::stderr().lock(), "metes-install: {line}");
+}

@@ -1,0 +1,184 @@
+//! The host file as the ConfigMap has it: the same for all nodes, and with paths of files in a pod.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+
+/// The keys that name a file: in `etcd`, and whereabouts' names for them beside it.
+const FILES_IN_ETCD: [&str; 4] = ["ca_file", "cert_file", "key_file", "password_file"];
+const FILES_BESIDE: [&str; 3] = ["etcd_ca_cert_file", "etcd_cert_file", "etcd_key_file"];
+
+/// What manifests/metes.conf says before somebody has edited it.
+const UNEDITED: &str = "change-me";
+
+/// The host file of all nodes.
+#[derive(Debug, Clone)]
+pub(crate) struct Template {
+    path: PathBuf,
+    keys: Map<String, Value>,
+}
+
+/// A file that the host file names, and what is in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) content: Vec<u8>,
+}
+
+/// One server of etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Endpoint {
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+}
+
+impl Template {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let content = fs::read(path).map_err(Failure::on("read", path))?;
+        let template = Self { path: path.to_owned(), keys: object(path, &content)? };
+        match template.keys.get("cluster").and_then(Value::as_str) {
+            Some(UNEDITED) => Err(template.refused("cluster", "is to be edited: give this cluster a name")),
+            None | Some("") => Err(template.refused("cluster", "is missing: the reconciler goes by it")),
+            Some(_) => Ok(template),
+        }
+    }
+
+    fn refused(&self, key: &str, why: &str) -> Failure {
+        Failure::new(format!("{}: `{key}` {why}", self.path.display()))
+    }
+
+    /// The servers of etcd, each as `https://host:port`.
+    pub(crate) fn endpoints(&self) -> Result<Vec<Endpoint>, Failure> {
+        let listed = self.keys.get("etcd").and_then(|etcd| etcd.get("endpoints")).and_then(Value::as_array);
+        let wrong = || self.refused("etcd.endpoints", "must be a list of https://ADDRESS:PORT");
+        let endpoints: Option<Vec<Endpoint>> =
+            listed.ok_or_else(wrong)?.iter().map(|item| endpoint(item.as_str()?)).collect();
+        endpoints.filter(|endpoints| !endpoints.is_empty()).ok_or_else(wrong)
+    }
+
+    /// The name that etcd's certificates must carry, if it is pinned.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        self.keys.get("etcd")?.get("server_name")?.as_str()
+    }
+
+    /// All files that it names, of one generation of a Secret: the kubelet changes them all at once.
+    pub(crate) fn files(&self) -> Result<Vec<Named>, Failure> {
+        let mut files: Vec<Named> = Vec::new();
+        for path in self.paths()? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let path = one_generation(&path);
+            let content = fs::read(&path).map_err(Failure::on("read", &path))?;
+            if content.is_empty() {
+                return Err(Failure::new(format!("{} is empty", path.display())));
+            }
+            let named = Named { name, content };
+            match files.iter().find(|other| other.name == named.name) {
+                Some(other) if *other != named => {
+                    let name = named.name;
+                    return Err(Failure::new(format!("two different files are called {name}: rename one")));
+                }
+                Some(_) => {}
+                None => files.push(named),
+            }
+        }
+        Ok(files)
+    }
+
+    fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
+        let etcd = self.keys.get("etcd").and_then(Value::as_object);
+        let inside = FILES_IN_ETCD.iter().filter_map(|key| Some((*key, etcd?.get(*key)?)));
+        let beside = FILES_BESIDE.iter().filter_map(|key| Some((*key, self.keys.get(*key)?)));
+        let path = |(key, value): (&str, &Value)| match value.as_str() {
+            Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
+            _ => Err(self.refused(key, "must be a path that starts with /")),
+        };
+        inside.chain(beside).map(path).collect()
+    }
+
+    /// The host file of one node, whose files are in `folder`.
+    pub(crate) fn host_file(&self, node: &str, folder: &Path) -> String {
+        let mut keys = self.keys.clone();
+        keys.insert("node_name".to_owned(), json!(node));
+        FILES_BESIDE.iter().for_each(|key| move_file(&mut keys, key, folder));
+        if let Some(etcd) = keys.get_mut("etcd").and_then(Value::as_object_mut) {
+            FILES_IN_ETCD.iter().for_each(|key| move_file(etcd, key, folder));
+        }
+        format!("{:#}\n", Value::Object(keys))
+    }
+}
+
+fn move_file(keys: &mut Map<String, Value>, key: &str, folder: &Path) {
+    let Some(value) = keys.get_mut(key) else { return };
+    let name = value.as_str().and_then(|path| Path::new(path).file_name()).unwrap_or_default();
+    *value = json!(folder.join(name));
+}
+
+/// The kubelet keeps a volume's files in a folder behind the link `..data`, which it exchanges.
+fn one_generation(path: &Path) -> PathBuf {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return path.to_owned() };
+    match fs::canonicalize(folder.join("..data")) {
+        Ok(generation) => generation.join(name),
+        Err(_) => path.to_owned(),
+    }
+}
+
+pub(crate) fn object(path: &Path, content: &[u8]) -> Result<Map<String, Value>, Failure> {
+    match serde_json::from_slice(content) {
+        Ok(Value::Object(keys)) => Ok(keys),
+        Ok(_) => Err(Failure::new(format!("{} is not a JSON object", path.display()))),
+        // The position, not the content: it may hold a password.
+        Err(e) => {
+            let (path, line, column) = (path.display(), e.line(), e.column());
+            Err(Failure::new(format!("{path} is not JSON: line {line}, column {column}")))
+        }
+    }
+}
+
+fn endpoint(url: &str) -> Option<Endpoint> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
+    let (host, port) = rest.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    (!host.is_empty()).then(|| Endpoint { host: host.to_owned(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_has_a_host_and_a_port() {
+        let found = |url: &str| endpoint(url).map(|e| (e.host, e.port));
+        assert_eq!(found("https://10.0.0.1:2379"), Some(("10.0.0.1".to_owned(), 2379)));
+        assert_eq!(found("https://[fd00::1]:2379/"), Some(("fd00::1".to_owned(), 2379)));
+        assert_eq!(found("etcd.example:1"), Some(("etcd.example".to_owned(), 1)));
+        for bad in ["", "https://10.0.0.1", "https://:1", "https://h:0", "https://h:x"] {
+            assert_eq!(found(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_differs_by_node_differs() {
+        let keys = json!({
+            "cluster": "c", "allowed": {"default": ["10.0.0.0/8"]}, "etcd_key_file": "/a/k.pem",
+            "etcd": {"endpoints": ["https://h:1"], "ca_file": "/etc/metes/tls/ca.crt"},
+        });
+        let Value::Object(keys) = keys else { panic!("an object") };
+        let text = Template { path: PathBuf::new(), keys }.host_file("n1", Path::new("/host/tls-3"));
+        let expected = json!({
+            "cluster": "c", "allowed": {"default": ["10.0.0.0/8"]}, "etcd_key_file": "/host/tls-3/k.pem",
+            "etcd": {"endpoints": ["https://h:1"], "ca_file": "/host/tls-3/ca.crt"}, "node_name": "n1",
+        });
+        assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), expected);
+    }
+}

@@ -1,0 +1,109 @@
+//! Takes metes from a node, unless something on that node holds an address: a DEL that finds no plugin leaves its
+//! address held.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::arguments::Arguments;
+use crate::failure::Failure;
+use crate::files;
+use crate::install::{HOST_FILE, PLUGIN, installed_name, tls_folders};
+
+/// How many holders a refusal names.
+const NAMED_MAX: usize = 5;
+
+/// Removes everything, the host file last: while it is there, a pass that was cut short is taken up again.
+pub(crate) fn pass(arguments: &Arguments) -> Result<Vec<String>, Failure> {
+    let plugin = arguments.path("bin-dir")?.join(PLUGIN);
+    let host_dir = arguments.path("host-dir")?;
+    let host_file = host_dir.join(HOST_FILE);
+    let Some(content) = files::read_if_there(&host_file)? else {
+        return match plugin.exists() {
+            true => Err(Failure::new(format!(
+                "refused: {} is there, but without {} nobody can say what this node holds",
+                plugin.display(),
+                host_file.display()
+            ))),
+            false => Ok(Vec::new()),
+        };
+    };
+    let node = match installed_name(&host_file, &content)? {
+        Some(node) => node,
+        None => arguments.text("node")?.to_owned(),
+    };
+    let held = || held_on(&arguments.path("binary")?, &host_file, &node);
+    refuse(&held()?)?;
+    take_plugin_away(&plugin, held)?;
+    files::remove_if_there(&arguments.path("state-dir")?)?;
+    tls_folders(&host_dir)?.iter().try_for_each(|folder| files::remove_if_there(folder))?;
+    files::remove_if_there(&host_file)?;
+    files::sync(&host_dir)?;
+    Ok(vec![format!("metes is gone from node {node}")])
+}
+
+/// A pod may start between the question and the removal: asked again without the plugin, the answer holds.
+fn take_plugin_away(plugin: &Path, held: impl Fn() -> Result<Vec<String>, Failure>) -> Result<(), Failure> {
+    let aside = plugin.with_file_name(".metes-install-removed");
+    match fs::rename(plugin, &aside) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        moved => moved.map_err(Failure::on("move", plugin))?,
+    }
+    if let Err(e) = held().and_then(|held| refuse(&held)) {
+        if aside.exists() {
+            fs::rename(&aside, plugin).map_err(Failure::on("put back", plugin))?;
+        }
+        return Err(e);
+    }
+    files::remove_if_there(&aside)
+}
+
+/// Fails unless nothing of metes is on the node.
+pub(crate) fn check(arguments: &Arguments) -> Result<(), Failure> {
+    let host_file = arguments.path("host-dir")?.join(HOST_FILE);
+    for path in [arguments.path("bin-dir")?.join(PLUGIN), host_file] {
+        if path.exists() {
+            return Err(Failure::new(format!("{} is there", path.display())));
+        }
+    }
+    Ok(())
+}
+
+fn refuse(held: &[String]) -> Result<(), Failure> {
+    if held.is_empty() {
+        return Ok(());
+    }
+    let named = held.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = held.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Err(Failure::new(format!(
+        "refused: this node holds {named}{more}; delete the pods that use metes here first"
+    )))
+}
+
+/// What the node holds, one text an address.
+fn held_on(metes: &Path, host_file: &Path, node: &str) -> Result<Vec<String>, Failure> {
+    let output = Command::new(metes)
+        .arg("--config")
+        .arg(host_file)
+        .args(["list", "--node", node, "-o", "json"])
+        .output()
+        .map_err(Failure::on("run", metes))?;
+    let unclear = |why: &str| Failure::new(format!("refused: what node {node} holds cannot be told: {why}"));
+    if !output.status.success() {
+        return Err(unclear(String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    let listed: Value = serde_json::from_slice(&output.stdout).map_err(|e| unclear(&e.to_string()))?;
+    let rows = listed.as_array().ok_or_else(|| unclear("`metes list` gave no list"))?;
+    Ok(rows.iter().map(holder).collect())
+}
+
+fn holder(row: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    match (row["pod"]["namespace"].as_str(), row["pod"]["name"].as_str()) {
+        (Some(namespace), Some(name)) => format!("{} (pod {namespace}/{name})", text(&row["address"])),
+        _ => format!("{} (container {})", text(&row["address"]), text(&row["container_id"])),
+    }
+}
