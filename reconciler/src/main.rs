@@ -1,75 +1,79 @@
-//! `metes-reconciler`: frees the addresses that metes holds for pods that no longer exist.
-//!
-//! So far it lists what it would look at: every owner in the store, as one line of JSON each. It
-//! frees nothing.
+//! The program: from the command line to an exit code.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use metes::audit::walk::walk;
+use metes::config::Settings;
 use metes::limits;
 use metes::local::setup;
-use metes::pool::record::{OwnerRecord, Record};
 use metes::store::etcd::Etcd;
-use metes::store::keys::{Key, Keys};
-use metes::store::txn::Entry;
-use serde_json::{Value, json};
+use metes::store::keys::Keys;
+use metes_reconciler::cli::{Cli, Output};
+use metes_reconciler::kubernetes::Kubernetes;
+use metes_reconciler::pass::{self, Pass, Stop};
+use metes_reconciler::report::Report;
 use tokio::time::Instant;
 
-/// Frees the addresses that metes holds for pods that no longer exist.
-///
-/// This version frees nothing yet: it lists the owners that it would look at, one JSON object a line.
-#[derive(Debug, Parser)]
-#[command(name = "metes-reconciler", version)]
-struct Cli {
-    /// The host file: where etcd is, and under which prefix.
-    #[arg(long, env = "METES_CONF", value_name = "FILE")]
-    config: Option<PathBuf>,
-}
+/// What a pass that found suspiciously many orphans exits with.
+const BRAKE: u8 = 3;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match list(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            // Where stderr is closed nobody listens.
-            let _ = writeln!(io::stderr(), "metes-reconciler: {e}");
-            ExitCode::FAILURE
-        }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => return fail(&e.to_string()),
+    };
+    match runtime.block_on(run(&cli)) {
+        Ok(code) => code,
+        Err(e) => fail(&e.to_string()),
     }
 }
 
-fn list(cli: &Cli) -> Result<(), Box<dyn std::error::Error>> {
-    let settings = setup::own_settings(cli.config.as_deref())?;
-    setup::start_log(None, settings.log_level.as_deref());
+fn fail(why: &str) -> ExitCode {
+    // Where stderr is closed nobody listens.
+    let _ = writeln!(io::stderr(), "metes-reconciler: {why}");
+    ExitCode::FAILURE
+}
+
+async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let settings = setup::own_settings(cli.common.config.as_deref())?;
+    setup::start_log(None, settings.log_level.as_deref().or(Some("info")));
+    let cluster = cluster_name(&settings)?;
     let kv = Etcd::new(setup::access(&settings, limits::UNREACHABLE)?);
     let keys = Keys::new(&settings.prefix);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let until = Instant::now() + limits::CLI_DEADLINE;
-    let see = |lines: &mut Vec<Value>, entry: Entry| lines.extend(line(&keys, &entry));
-    let (lines, _) = runtime.block_on(walk(&kv, &keys.owners(), until, Vec::new, see))?;
+    let api = Kubernetes::new(cli.common.kubeconfig.as_deref(), cli.common.page_size).await?;
+    let mut report = Report::new(&cluster, cli.common.dry_run);
+    let pass = Pass {
+        kv: &kv,
+        keys: &keys,
+        cluster: &cluster,
+        api: &api,
+        options: cli.options(),
+        until: Instant::now() + cli.common.timeout,
+        report: &mut report,
+    };
+    let ended = pass::run(pass, cli.common.timeout).await;
+    let stop = ended.as_ref().err();
     let mut out = io::stdout().lock();
-    for line in lines {
-        writeln!(out, "{line}")?;
+    match cli.common.output {
+        Output::Text => write!(out, "{report}")?,
+        Output::Json => writeln!(out, "{:#}", report.to_json(stop))?,
     }
-    Ok(())
+    out.flush()?;
+    Ok(match stop {
+        None => ExitCode::SUCCESS,
+        Some(why) => {
+            let failed = fail(&why.to_string());
+            if matches!(why, Stop::Brake { .. }) { ExitCode::from(BRAKE) } else { failed }
+        }
+    })
 }
 
-/// What there is to know of one owner. A record that does not decode counts as held.
-fn line(keys: &Keys, entry: &Entry) -> Option<Value> {
-    let Ok(Key::Own(owner)) = keys.parse(&entry.key) else { return None };
-    let record = OwnerRecord::decode(&entry.value);
-    let (addresses, pod) = match &record {
-        Ok(record) => (json!(record.addresses), json!(record.labels.pod)),
-        Err(why) => (json!(why.to_string()), Value::Null),
-    };
-    Some(json!({
-        "node": owner.node,
-        "container_id": owner.container_id,
-        "ifname": owner.ifname,
-        "addresses": addresses,
-        "pod": pod,
-    }))
+/// Without a name of its own a cluster cannot tell its records from others'.
+fn cluster_name(settings: &Settings) -> Result<String, String> {
+    settings.cluster.clone().ok_or_else(|| {
+        "the host file names no cluster: set `cluster`, on the nodes too, so that each record is stamped with it"
+            .to_owned()
+    })
 }

@@ -151,6 +151,7 @@ impl NetworkJudge<'_> {
         self.judge_reservations(report, &mut mendings);
         self.judge_pages(report, &mut mendings);
         self.judge_summaries(report, &mut mendings);
+        self.find_empty(report, &mendings);
         report.mendings.pages.extend(mendings.into_values());
     }
 
@@ -250,6 +251,20 @@ impl NetworkJudge<'_> {
                 }
             }
         }
+    }
+}
+
+impl NetworkJudge<'_> {
+    /// Pages and summaries without a set bit that no mending is about to fill.
+    fn find_empty(&self, report: &mut Report, mendings: &BTreeMap<Page, PageMending>) {
+        let is_empty = |bitmap: &Bitmap| bitmap.bits.as_ref().is_some_and(|bits| *bits == Bits::empty());
+        let pages = self.network.pages.iter().filter(|(page, _)| !mendings.contains_key(page));
+        let pages = pages.map(|(&page, bitmap)| (self.keys.page(self.name, page), bitmap));
+        let being_mended = |summary| mendings.keys().any(|page| page.summary() == summary);
+        let summaries = self.network.summaries.iter().filter(|(summary, _)| !being_mended(**summary));
+        let summaries = summaries.map(|(&summary, bitmap)| (self.keys.full(self.name, summary), bitmap));
+        let empty = pages.chain(summaries).filter(|(_, bitmap)| is_empty(bitmap));
+        report.mendings.empty.extend(empty.map(|(key, bitmap)| (key, bitmap.revision)));
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Mendings {
     pub(super) summaries: BTreeMap<(NetworkName, Summary), Bitmap>,
     /// Keys to delete, with their mod revisions.
     pub(super) stale: Vec<(Bytes, i64)>,
+    /// Pages and summaries without a set bit, with their mod revisions: as good as none.
+    pub(super) empty: Vec<(Bytes, i64)>,
 }
 
 /// One page whose bits, or whose bit in the summary, are not as they should be.
@@ -52,6 +54,8 @@ pub struct Mended {
     pub summaries: usize,
     /// Tombstones and places that were deleted.
     pub deleted: usize,
+    /// Empty pages and summaries that were deleted.
+    pub emptied: usize,
     /// Transactions that came to nothing because something changed meanwhile.
     pub lost: usize,
 }
@@ -80,9 +84,31 @@ impl Mended {
             set: self.set + other.set,
             summaries: self.summaries + other.summaries,
             deleted: self.deleted + other.deleted,
+            emptied: self.emptied + other.emptied,
             lost: self.lost + other.lost,
         }
     }
+}
+
+/// Mends what an audit found and deletes the pages and summaries that nothing is left of: a
+/// missing one says the same and costs nothing.
+///
+/// # Errors
+/// As [`repair`].
+pub async fn tidy<K: Kv>(
+    kv: &K,
+    keys: &Keys,
+    mut mendings: Mendings,
+    until: Instant,
+) -> Result<Mended, Failure> {
+    let empty = Mendings {
+        meta_revision: mendings.meta_revision,
+        stale: std::mem::take(&mut mendings.empty),
+        ..Mendings::default()
+    };
+    let mended = repair(kv, keys, mendings, until).await?;
+    let Mended { deleted, lost, .. } = repair(kv, keys, empty, until).await?;
+    Ok(mended.and(Mended { emptied: deleted, lost, ..Mended::default() }))
 }
 
 /// Mends what an audit found, as far as it has not changed since.
@@ -95,7 +121,7 @@ pub async fn repair<K: Kv>(
     mendings: Mendings,
     until: Instant,
 ) -> Result<Mended, Failure> {
-    let Mendings { meta_revision: Some(meta_revision), pages, summaries, stale } = mendings else {
+    let Mendings { meta_revision: Some(meta_revision), pages, summaries, stale, .. } = mendings else {
         return Ok(Mended::default());
     };
     let meta = Compare::Mod(keys.meta(), meta_revision);

@@ -1,5 +1,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -11,7 +12,7 @@ use crate::pool::Page;
 use crate::pool::bitmap::Bits;
 use crate::pool::record::{Owner, PodIndex, Record};
 use crate::store::keys::{Bytes, LeaseId};
-use crate::store::kv::{About, Watch};
+use crate::store::kv::{About, LeaseAge, Watch};
 use crate::store::txn::{Compare, Entry, Found, Op, Reply, Txn};
 
 fn judge(entries: &[Entry]) -> Report {
@@ -282,8 +283,12 @@ impl Kv for Model {
         Ok(Reply { succeeded, revision: *revision, found })
     }
 
-    async fn grant(&self, _: LeaseId, _: Instant) -> Result<(), Failure> {
+    async fn grant(&self, _: LeaseId, _: Duration, _: Instant) -> Result<(), Failure> {
         Err(Failure::LeaseExists)
+    }
+
+    async fn lease_age(&self, _: LeaseId, _: Instant) -> Result<Option<LeaseAge>, Failure> {
+        Ok(None)
     }
 
     async fn watch(&self, _: &[u8], _: Instant) -> Result<NoWatch, Failure> {

@@ -105,7 +105,7 @@ fn mended_words(mended: Mended) -> String {
     if mended == Mended::default() {
         return "nothing to mend".to_owned();
     }
-    let Mended { cleared, set, summaries, deleted, lost } = mended;
+    let Mended { cleared, set, summaries, deleted, lost, .. } = mended;
     let mut words = format!(
         "mended: lone bits cleared: {cleared}, bits of reservations set: {set}, bits of summaries \
          corrected: {summaries}, stale keys deleted: {deleted}"

@@ -173,6 +173,41 @@ impl Tombstone {
     }
 }
 
+/// `v1/cluster/<cluster>`: which Kubernetes cluster goes by that name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterId {
+    v: u32,
+    /// The UID of its namespace kube-system, which lives as long as the cluster.
+    pub uid: String,
+}
+
+impl ClusterId {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(uid: String) -> Self {
+        Self { v: VERSION, uid }
+    }
+}
+
+/// `v1/orphan/<cluster>/<node>/<container>/<ifname>`: the cluster's reconciler saw this owner as an orphan. The age of
+/// the lease that it hangs on tells for how long.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sighting {
+    v: u32,
+    /// What made it an orphan.
+    pub reason: String,
+    /// The mod revision of the owner record that was judged.
+    pub revision: i64,
+}
+
+impl Sighting {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(reason: String, revision: i64) -> Self {
+        Self { v: VERSION, reason, revision }
+    }
+}
+
 /// `v1/meta`: what all writers of this prefix have agreed on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
@@ -266,6 +301,12 @@ impl Record for PodIndex {
 impl Record for Tombstone {
     const KIND: &'static str = "tombstone";
 }
+impl Record for ClusterId {
+    const KIND: &'static str = "cluster";
+}
+impl Record for Sighting {
+    const KIND: &'static str = "sighting";
+}
 impl Record for Meta {
     const KIND: &'static str = "meta";
 }
@@ -302,6 +343,8 @@ mod tests {
         );
         check(&PodIndex::new(owner()), r#"{"v":1,"node":"n1","container":"c1","ifname":"net1"}"#);
         check(&Tombstone::new(birth), r#"{"v":1,"birth":{"boot":"b0","ns":7}}"#);
+        check(&ClusterId::new("u-0".into()), r#"{"v":1,"uid":"u-0"}"#);
+        check(&Sighting::new("pod-gone".into(), 7), r#"{"v":1,"reason":"pod-gone","revision":7}"#);
         check(&Meta::first(), r#"{"v":1,"min_writer":1,"epoch":1}"#);
     }
 

@@ -17,7 +17,7 @@ use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::keys::LeaseId;
-use super::kv::{About, Failure, Kv, Watch};
+use super::kv::{About, Failure, Kv, LeaseAge, Watch};
 use super::txn::{Compare, Entry, Found, List, Op, QueueEnd, Reply, Txn};
 use crate::limits;
 
@@ -246,8 +246,8 @@ impl Kv for Etcd {
         .map(from_etcd)
     }
 
-    async fn grant(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {
-        let ttl = limits::LEASE_TTL.as_secs() as i64;
+    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<(), Failure> {
+        let ttl = ttl.as_secs() as i64;
         let options = ec::LeaseGrantOptions::new().with_id(lease.0);
         self.attempt(until, false, |client| {
             let options = options.clone();
@@ -255,6 +255,19 @@ impl Kv for Etcd {
         })
         .await
         .map(|_| ())
+    }
+
+    async fn lease_age(&self, lease: LeaseId, until: Instant) -> Result<Option<LeaseAge>, Failure> {
+        let told =
+            self.attempt(until, true, |client| async move {
+                client.lease_client().time_to_live(lease.0, None).await
+            })
+            .await?;
+        // etcd answers for a lease that does not exist too, with a negative rest.
+        let seconds = |s: i64| u64::try_from(s).ok().map(Duration::from_secs);
+        Ok(seconds(told.ttl())
+            .zip(seconds(told.granted_ttl()))
+            .map(|(left, granted)| LeaseAge { granted, left }))
     }
 
     async fn watch(&self, key: &[u8], until: Instant) -> Result<EtcdWatch, Failure> {

@@ -118,8 +118,10 @@ impl<K: Kv> Free<'_, K> {
         let mut snapshot = Snapshot::default();
         let base = self.base_keys()?;
         self.kv.connect(self.until).await;
-        let (granted, read) =
-            tokio::join!(self.kv.grant(lease, self.until), self.read(base.clone(), &mut snapshot));
+        let (granted, read) = tokio::join!(
+            self.kv.grant(lease, limits::LEASE_TTL, self.until),
+            self.read(base.clone(), &mut snapshot)
+        );
         read?;
         let mut lease = match granted {
             Ok(()) => lease,
@@ -153,7 +155,7 @@ impl<K: Kv> Free<'_, K> {
 
     async fn regrant(&self) -> Result<LeaseId, Failure> {
         let lease = new_lease();
-        self.kv.grant(lease, self.until).await.map(|()| lease)
+        self.kv.grant(lease, limits::LEASE_TTL, self.until).await.map(|()| lease)
     }
 
     fn base_keys(&self) -> Result<Vec<Bytes>, BadRecord> {

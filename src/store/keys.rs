@@ -12,6 +12,8 @@ use crate::pool::names::{InvalidName, is_plain_name};
 use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName, Page, RangeSet, Summary};
 
+/// The longest cluster name, in characters, as the host file takes it.
+const CLUSTER_NAME_MAX: usize = 63;
 /// The longest node name: a DNS name.
 const NODE_NAME_MAX: usize = 253;
 /// The longest container id that is accepted.
@@ -98,6 +100,10 @@ pub enum Key {
     Lock(Scope, LeaseId),
     /// `v1/cluster/<cluster>`
     Cluster(String),
+    /// `v1/orphan/<cluster>/<node>/<container>/<ifname>`
+    Orphan(String, Owner),
+    /// `v1/lead/<cluster>`
+    Lead(String),
 }
 
 /// All keys below one prefix.
@@ -210,6 +216,42 @@ impl Keys {
         Ok(self.join(&format!("dead/{}", owner_path(owner)?)))
     }
 
+    /// Where the cluster's identity is kept, so that no two clusters take one name.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the name cannot stand in a key.
+    pub fn cluster(&self, cluster: &str) -> Result<Bytes, InvalidName> {
+        check_cluster(cluster)?;
+        Ok(self.join(&format!("cluster/{cluster}")))
+    }
+
+    /// Whose turn it is among the reconcilers of a cluster that run all the time.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the name cannot stand in a key.
+    pub fn lead(&self, cluster: &str) -> Result<Bytes, InvalidName> {
+        check_cluster(cluster)?;
+        Ok(self.join(&format!("lead/{cluster}")))
+    }
+
+    /// The prefix of all that a cluster's reconciler remembers of orphans.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the name cannot stand in a key.
+    pub fn orphans(&self, cluster: &str) -> Result<Bytes, InvalidName> {
+        check_cluster(cluster)?;
+        Ok(self.join(&format!("orphan/{cluster}/")))
+    }
+
+    /// What a cluster's reconciler remembers of an owner that it saw as an orphan.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the cluster's name or a part of the owner cannot stand in a key.
+    pub fn orphan(&self, cluster: &str, owner: &Owner) -> Result<Bytes, InvalidName> {
+        check_cluster(cluster)?;
+        Ok(self.join(&format!("orphan/{cluster}/{}", owner_path(owner)?)))
+    }
+
     /// The index entry of one interface of a pod in one network.
     ///
     /// # Errors
@@ -261,12 +303,17 @@ fn parse_path(path: &str) -> Option<Key> {
         ["net", network, kind, name] => parse_net(NetworkName::stored(network).ok()?, kind, name),
         ["own", node, container, ifname] => parse_owner(node, container, ifname).map(Key::Own),
         ["dead", node, container, ifname] => parse_owner(node, container, ifname).map(Key::Dead),
+        ["orphan", cluster, node, container, ifname] => {
+            check_cluster(cluster).ok()?;
+            Some(Key::Orphan(cluster.to_owned(), parse_owner(node, container, ifname)?))
+        }
         ["pod", uid, ifname, network] => {
             check_uid(uid).and_then(|()| check_ifname(ifname)).ok()?;
             Some(Key::Pod(uid.to_owned(), ifname.to_owned(), NetworkName::stored(network).ok()?))
         }
         ["lock", scope, lease] => Some(Key::Lock(Scope::stored(scope).ok()?, parse_lease(lease)?)),
-        ["cluster", name] if is_plain_name(name, NODE_NAME_MAX) => Some(Key::Cluster(name.to_owned())),
+        ["cluster", name] => check_cluster(name).ok().map(|()| Key::Cluster(name.to_owned())),
+        ["lead", name] => check_cluster(name).ok().map(|()| Key::Lead(name.to_owned())),
         _ => None,
     }
 }
@@ -318,6 +365,15 @@ fn check_node(node: &str) -> Result<(), InvalidName> {
         "node name",
         node,
         "1 to 253 characters out of A-Z a-z 0-9 . _ -",
+    )
+}
+
+fn check_cluster(name: &str) -> Result<(), InvalidName> {
+    expect(
+        is_plain_name(name, CLUSTER_NAME_MAX),
+        "cluster name",
+        name,
+        "1 to 63 characters out of A-Z a-z 0-9 . _ -",
     )
 }
 
@@ -412,6 +468,13 @@ mod tests {
                 "/metes/v1/pod/u-1/net1/default",
                 Key::Pod("u-1".into(), "net1".into(), net.clone()),
             ),
+            (
+                keys().orphan("east", &owner()).expect("orphan"),
+                "/metes/v1/orphan/east/n-1.example/c_1/net1",
+                Key::Orphan("east".into(), owner()),
+            ),
+            (keys().cluster("east").expect("cluster"), "/metes/v1/cluster/east", Key::Cluster("east".into())),
+            (keys().lead("east").expect("lead"), "/metes/v1/lead/east", Key::Lead("east".into())),
             (
                 keys().place(&scope, LeaseId(0x1f)),
                 "/metes/v1/lock/default,00000000000000000000ffff0a000000-8/000000000000001f",

@@ -4,6 +4,7 @@
 //! cannot be made to fail in the way a test wants.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -27,8 +28,20 @@ pub trait Kv {
     /// is sent again only while it is certain that no attempt was applied.
     fn txn(&self, txn: &Txn, until: Instant) -> impl Future<Output = Result<Reply, Failure>>;
 
-    /// Grants a lease of [`crate::limits::LEASE_TTL`] under an id of the caller's choice.
-    fn grant(&self, lease: LeaseId, until: Instant) -> impl Future<Output = Result<(), Failure>>;
+    /// Grants a lease of `ttl` (whole seconds) under an id of the caller's choice.
+    fn grant(
+        &self,
+        lease: LeaseId,
+        ttl: Duration,
+        until: Instant,
+    ) -> impl Future<Output = Result<(), Failure>>;
+
+    /// How old a lease is and how long it will live; none if it has ended.
+    fn lease_age(
+        &self,
+        lease: LeaseId,
+        until: Instant,
+    ) -> impl Future<Output = Result<Option<LeaseAge>, Failure>>;
 
     /// Opens a watch on one key from now on; returns when the store has confirmed it.
     fn watch(&self, key: &[u8], until: Instant) -> impl Future<Output = Result<Self::Watch, Failure>>;
@@ -41,6 +54,24 @@ pub trait Kv {
 pub trait Watch {
     /// Returns when the key changed, or when the watch ended for whatever reason: look again.
     fn changed(&mut self) -> impl Future<Output = ()>;
+}
+
+/// What etcd tells of a lease: a clock that all who ask share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseAge {
+    /// For how long it was granted.
+    pub granted: Duration,
+    /// How much of that is left. A new leader of etcd starts all leases anew: an age may come out
+    /// too small, never too large.
+    pub left: Duration,
+}
+
+impl LeaseAge {
+    /// For how long the lease has been there, at least.
+    #[must_use]
+    pub fn age(self) -> Duration {
+        self.granted.saturating_sub(self.left)
+    }
 }
 
 /// What a member says of itself.

@@ -71,8 +71,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             let txn = self.place_txn(lease, owner, reads);
             // Sent the other way round, the place arrives before its lease twice as often: etcd begins
             // with the youngest of the requests that it reads together.
-            let (placed, granted) =
-                tokio::join!(biased; self.kv.txn(&txn, until), self.kv.grant(lease, until));
+            let (placed, granted) = tokio::join!(biased; self.kv.txn(&txn, until), self.kv.grant(lease, limits::LEASE_TTL, until));
             let placed = match (granted, placed) {
                 // The two overtook each other on the way: now that the lease is there, once more.
                 (Ok(()), Err(Failure::LeaseNotFound)) => {

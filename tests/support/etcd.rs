@@ -215,20 +215,26 @@ struct Dead;
 
 impl Ports {
     fn choose() -> Self {
-        let mut chosen: Vec<u16> = Vec::new();
-        for _ in 0..PORT_TRIES_MAX {
-            let random = RandomState::new().build_hasher().finish() % PORT_COUNT;
-            let port = PORT_FIRST + u16::try_from(random).expect("PORT_COUNT fits u16");
-            if chosen.contains(&port) || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err() {
-                continue;
-            }
-            chosen.push(port);
-            if let [client, peer, metrics] = chosen[..] {
-                return Self { client, peer, metrics };
-            }
-        }
-        panic!("no three free ports in {PORT_TRIES_MAX} tries");
+        let [client, peer, metrics] = free_ports();
+        Self { client, peer, metrics }
     }
+}
+
+/// Ports that nobody listens on at this moment.
+pub(super) fn free_ports<const N: usize>() -> [u16; N] {
+    let mut chosen: Vec<u16> = Vec::new();
+    for _ in 0..PORT_TRIES_MAX {
+        let random = RandomState::new().build_hasher().finish() % PORT_COUNT;
+        let port = PORT_FIRST + u16::try_from(random).expect("PORT_COUNT fits u16");
+        if chosen.contains(&port) || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err() {
+            continue;
+        }
+        chosen.push(port);
+        if let Ok(ports) = <[u16; N]>::try_from(chosen.as_slice()) {
+            return ports;
+        }
+    }
+    panic!("no {N} free ports in {PORT_TRIES_MAX} tries");
 }
 
 fn spawn(options: &EtcdOptions, folder: &Path, ports: Ports, tls: Option<&Tls>) -> Child {

@@ -1,31 +1,41 @@
-//! What every black-box test uses: a real etcd, nodes that run the real binary, network namespaces.
+//! What every black-box test uses: a real etcd, nodes that run the real binary, network namespaces, a real
+//! kube-apiserver and the real reconciler.
 //!
 //! The normal way is one etcd for a whole test process and one [`Cluster`] (a key prefix, a folder and host
 //! files of its own) for each test. Tests that stop, fill or secure a store start an [`Etcd`] of their own.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses a part of it")]
 
+mod api_proxy;
 mod cluster;
 mod cnitool;
 mod etcd;
+mod http;
+mod kube;
+mod kube_objects;
 mod netns;
 mod outcome;
 mod process;
+mod reconcile;
 mod run;
 mod store;
 mod tls;
 mod tool;
 mod wait;
 
+pub(crate) use api_proxy::{ApiProxy, Asked, Rule};
 pub(crate) use cluster::{Cluster, Node};
 pub(crate) use cnitool::Cnitool;
 pub(crate) use etcd::{Etcd, EtcdOptions};
+pub(crate) use kube::{Access, Answer, KubeApi, Reachable};
+pub(crate) use kube_objects::{KubeNode, Pod, PodBuilder};
 pub(crate) use netns::{Bridge, Netns, bridge_plugin};
 pub(crate) use outcome::Outcome;
+pub(crate) use reconcile::Reconciler;
 pub(crate) use run::{Run, Running};
 pub(crate) use store::Store;
 pub(crate) use tls::Tls;
-pub(crate) use tool::{metes, tool};
+pub(crate) use tool::{metes, reconciler, tool};
 pub(crate) use wait::{in_parallel, wait_for};
 
 use serde_json::{Value, json};

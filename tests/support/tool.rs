@@ -16,6 +16,11 @@ pub(crate) fn metes() -> PathBuf {
         .expect("outside of tests METES_BIN names the binary")
 }
 
+/// The reconciler under test: as [`metes`], and otherwise the one that was built beside it.
+pub(crate) fn reconciler() -> PathBuf {
+    env::var_os("RECONCILER_BIN").map_or_else(|| metes().with_file_name("metes-reconciler"), PathBuf::from)
+}
+
 /// A tool by its name in hack/tool. hack/test has put it in the environment; otherwise hack/tool is asked once.
 pub(crate) fn tool(name: &str) -> PathBuf {
     if let Some(path) = env::var_os(variable(name)) {
@@ -42,6 +47,8 @@ fn variable(name: &str) -> &'static str {
         "cnitool" => "CNITOOL",
         "cni-plugins" => "CNI_PLUGINS",
         "cni-plugins-1.1" => "CNI_PLUGINS_11",
+        "kube-apiserver" => "KUBE_APISERVER",
+        "kubectl" => "KUBECTL",
         _ => panic!("hack/tool has no {name}"),
     }
 }

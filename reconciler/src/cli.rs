@@ -1,0 +1,108 @@
+//! The command line, with an environment variable for each flag.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::pass::Options;
+use crate::verdict::Graces;
+
+/// Frees the addresses that metes holds for pods that no longer exist.
+///
+/// Without a subcommand it makes one pass and exits: 0 when all went well, 1 when something failed,
+/// 2 on wrong usage, 3 when there were suspiciously many orphans and nothing was freed.
+#[derive(Debug, Parser)]
+#[command(name = "metes-reconciler", version)]
+pub struct Cli {
+    /// Which stores and clusters.
+    #[command(flatten)]
+    pub common: Common,
+    /// How a pass goes about it.
+    #[command(flatten)]
+    pub pass: PassArgs,
+    /// Something else than a pass.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// The host file: where etcd is, under which prefix, and the name of this cluster.
+    #[arg(long, env = "METES_CONF", value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// How the Kubernetes API is reached; else KUBECONFIG, else the cluster that this runs in.
+    #[arg(long, env = "METES_RECONCILER_KUBECONFIG", value_name = "FILE", global = true)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Write nothing at all; say what would be done.
+    #[arg(long, env = "METES_RECONCILER_DRY_RUN", global = true)]
+    pub dry_run: bool,
+    /// How many objects the API may put into one answer.
+    #[arg(long, env = "METES_RECONCILER_PAGE_SIZE", value_name = "N", default_value = "500", global = true,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub page_size: u32,
+    /// How long all of it may take.
+    #[arg(long, env = "METES_RECONCILER_TIMEOUT", value_name = "DURATION", default_value = "4m", global = true,
+          value_parser = humantime::parse_duration)]
+    pub timeout: Duration,
+    /// How to report.
+    #[arg(
+        long,
+        short,
+        env = "METES_RECONCILER_OUTPUT",
+        value_name = "FORMAT",
+        default_value = "text",
+        global = true
+    )]
+    pub output: Output,
+}
+
+/// How a report looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// What a pass takes.
+#[derive(Debug, Args)]
+pub struct PassArgs {
+    /// For how long an owner must have been seen without its pod before it is freed; 0s frees at once.
+    #[arg(long, env = "METES_RECONCILER_GRACE", value_name = "DURATION", default_value = "5m",
+          value_parser = humantime::parse_duration)]
+    pub grace: Duration,
+    /// The same for an owner whose pod has succeeded or failed.
+    #[arg(long, env = "METES_RECONCILER_FINISHED_GRACE", value_name = "DURATION", default_value = "1h",
+          value_parser = humantime::parse_duration)]
+    pub finished_grace: Duration,
+    /// Free an owner without a pod (cnitool, podman) after it was seen for so long; not given: never.
+    #[arg(long, env = "METES_RECONCILER_UNLABELLED_AFTER", value_name = "DURATION",
+          value_parser = humantime::parse_duration)]
+    pub unlabelled_after: Option<Duration>,
+    /// Free even suspiciously many orphans: more than 50 and more than a fifth of all records.
+    #[arg(long, env = "METES_RECONCILER_FORCE")]
+    pub force: bool,
+}
+
+/// Something else than a pass.
+#[derive(Debug, Subcommand)]
+pub enum Command {}
+
+impl Cli {
+    /// How a pass is to go about its work.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        Options {
+            graces: Graces {
+                gone: self.pass.grace,
+                finished: self.pass.finished_grace,
+                unlabelled: self.pass.unlabelled_after,
+            },
+            dry_run: self.common.dry_run,
+            force: self.pass.force,
+        }
+    }
+}

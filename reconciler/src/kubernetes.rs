@@ -1,0 +1,317 @@
+//! The Kubernetes API of a real cluster.
+//!
+//! Nothing is tried twice: an answer that cannot be relied on ends a pass, and the next one begins
+//! anew. A listing is never asked for with a resource version, so that etcd and no cache answers it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http::Request;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::params::{GetParams, ListParams};
+use kube::core::response::Status;
+use kube::{Client, Config};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::{Api, ApiError, Node, Phase, Pod, Which};
+
+/// How long one connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long one answer may take to come.
+const ANSWER: Duration = Duration::from_secs(30);
+/// What a field selector must say to get the pods that will never run again.
+const FINISHED: &str = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown";
+
+/// A real cluster.
+pub struct Kubernetes {
+    client: Client,
+    page_size: u32,
+}
+
+impl Kubernetes {
+    /// Prepares to speak to the cluster that `kubeconfig` names, else KUBECONFIG, else to the one
+    /// that this program runs in. Nothing is sent before the first question.
+    ///
+    /// `page_size`: how many objects one answer may hold.
+    ///
+    /// # Errors
+    /// [`ApiError`] if there is no configuration that can be used.
+    pub async fn new(kubeconfig: Option<&Path>, page_size: u32) -> Result<Self, ApiError> {
+        let mut config = config(kubeconfig).await?;
+        config.connect_timeout = Some(CONNECT);
+        config.read_timeout = Some(ANSWER);
+        config.write_timeout = Some(ANSWER);
+        config.reset_reader_on_write = true;
+        config.default_retry = false;
+        config.proxy_url = None;
+        let client = Client::try_from(config).map_err(|e| error("be reached", &e))?;
+        Ok(Self { client, page_size })
+    }
+
+    /// Sends a question that kube put into a request.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    pub async fn ask<T: DeserializeOwned>(
+        &self,
+        asked: &str,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<T, ApiError> {
+        let request = request.map_err(|e| error(asked, &kube::Error::BuildRequest(e)))?;
+        self.client.request(request).await.map_err(|e| error(asked, &e))
+    }
+
+    /// As [`Kubernetes::ask`] for one object of a name; none if the API says of this very object that
+    /// it does not exist.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    pub async fn ask_for_one<T: DeserializeOwned>(
+        &self,
+        asked: &str,
+        name: &str,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Option<T>, ApiError> {
+        let request = request.map_err(|e| error(asked, &kube::Error::BuildRequest(e)))?;
+        match self.client.request(request).await {
+            Ok(found) => Ok(Some(found)),
+            Err(kube::Error::Api(status)) if is_missing(&status, name) => Ok(None),
+            Err(e) => Err(error(asked, &e)),
+        }
+    }
+
+    /// Shows every object below `path` to `see`, page by page, all as of one moment.
+    ///
+    /// # Errors
+    /// [`ApiError`], also when the moment is too long ago to go on (410): then nothing of what was
+    /// seen may be relied on.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        asked: &str,
+        path: &str,
+        detail: Detail,
+        fields: Option<&str>,
+        see: &mut dyn FnMut(T),
+    ) -> Result<(), ApiError> {
+        let mut params = ListParams {
+            limit: Some(self.page_size),
+            field_selector: fields.map(str::to_owned),
+            ..ListParams::default()
+        };
+        loop {
+            let request = kube::core::Request::new(path);
+            let request = match detail {
+                Detail::Whole => request.list(&params),
+                Detail::Metadata => request.list_metadata(&params),
+            };
+            let page: Page<T> = self.ask(asked, request).await?;
+            if !page.kind.ends_with("List") {
+                let why = format!("it answered with a {}", page.kind);
+                return Err(ApiError { asked: asked.to_owned(), why });
+            }
+            page.items.into_iter().for_each(&mut *see);
+            match page.metadata.next {
+                Some(next) if !next.is_empty() => params.continue_token = Some(next),
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+/// How much of each object a listing holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// All of it.
+    Whole,
+    /// Its metadata.
+    Metadata,
+}
+
+impl Api for Kubernetes {
+    async fn cluster_uid(&self) -> Result<String, ApiError> {
+        let asked = "get namespace kube-system";
+        let request =
+            kube::core::Request::new("/api/v1/namespaces").get("kube-system", &GetParams::default());
+        let namespace: Object = self.ask(asked, request).await?;
+        Ok(namespace.metadata.uid)
+    }
+
+    async fn pods(&self, which: Which, see: &mut dyn FnMut(Pod)) -> Result<(), ApiError> {
+        let (asked, fields) = match which {
+            Which::All => ("list pods", None),
+            Which::Finished => ("list finished pods", Some(FINISHED)),
+        };
+        let mut see = |pod: Object| see(pod.metadata.into_pod());
+        self.list(asked, "/api/v1/pods", Detail::Metadata, fields, &mut see).await
+    }
+
+    async fn nodes(&self, see: &mut dyn FnMut(Node)) -> Result<(), ApiError> {
+        let mut see = |node: NodeObject| see(node.into_node());
+        self.list("list nodes", "/api/v1/nodes", Detail::Whole, None, &mut see).await
+    }
+
+    async fn pod(&self, namespace: &str, name: &str) -> Result<Option<(Pod, Phase)>, ApiError> {
+        let asked = format!("get pod {namespace}/{name}");
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
+        let request = kube::core::Request::new(path).get(name, &GetParams::default());
+        let pod: Option<PodObject> = self.ask_for_one(&asked, name, request).await?;
+        Ok(pod.map(|pod| (pod.metadata.into_pod(), Phase::of(&pod.status.phase))))
+    }
+}
+
+async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
+    let unusable = |e: &dyn std::error::Error| ApiError { asked: "be found".to_owned(), why: causes(e) };
+    let given = match kubeconfig {
+        Some(path) => Some(Kubeconfig::read_from(path).map_err(|e| unusable(&e))?),
+        None => Kubeconfig::from_env().map_err(|e| unusable(&e))?,
+    };
+    match given {
+        Some(given) => Config::from_custom_kubeconfig(given, &KubeConfigOptions::default())
+            .await
+            .map_err(|e| unusable(&e)),
+        None => Config::incluster().map_err(|e| ApiError {
+            asked: "be found".to_owned(),
+            why: format!(
+                "no --kubeconfig, no KUBECONFIG, and this is no pod of a cluster either: {}",
+                causes(&e)
+            ),
+        }),
+    }
+}
+
+/// Whether it is the object that is missing, and not the page, the API or the way to it: a wrong
+/// proxy or load balancer answers 404 too.
+fn is_missing(status: &Status, name: &str) -> bool {
+    let is_it = status.details.as_ref().is_some_and(|details| details.name == name);
+    status.code == 404 && status.reason == "NotFound" && is_it
+}
+
+fn error(asked: &str, error: &kube::Error) -> ApiError {
+    let why = match error {
+        kube::Error::Api(status) if status.reason.is_empty() => {
+            format!("{} {}", status.code, status.message)
+        }
+        kube::Error::Api(status) => format!("{} {}: {}", status.code, status.reason, status.message),
+        other => causes(other),
+    };
+    ApiError { asked: asked.to_owned(), why }
+}
+
+/// An error and what caused it, outermost first.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let words = cause.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// A page of a listing. What is missing here is an answer that cannot be relied on: nothing has a default
+/// that could pass for an empty cluster.
+#[derive(Deserialize)]
+struct Page<T> {
+    kind: String,
+    metadata: PageMetadata,
+    items: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct PageMetadata {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    uid: String,
+    #[serde(default)]
+    annotations: Annotations,
+}
+
+/// The two by which the kubelet knows the pod that this one mirrors.
+#[derive(Default, Deserialize)]
+struct Annotations {
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    mirror: Option<String>,
+    #[serde(rename = "kubernetes.io/config.hash")]
+    hash: Option<String>,
+}
+
+impl Metadata {
+    fn into_pod(self) -> Pod {
+        let Annotations { mirror, hash } = self.annotations;
+        Pod {
+            namespace: self.namespace,
+            name: self.name,
+            uid: self.uid,
+            static_uids: mirror.into_iter().chain(hash).collect(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct PodObject {
+    metadata: Metadata,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Default, Deserialize)]
+struct PodStatus {
+    #[serde(default)]
+    phase: String,
+}
+
+#[derive(Deserialize)]
+struct NodeObject {
+    metadata: Metadata,
+    #[serde(default)]
+    status: NodeStatus,
+}
+
+#[derive(Default, Deserialize)]
+struct NodeStatus {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+    #[serde(rename = "nodeInfo", default)]
+    info: NodeInfo,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+#[derive(Default, Deserialize)]
+struct NodeInfo {
+    #[serde(rename = "bootID", default)]
+    boot: String,
+}
+
+impl NodeObject {
+    fn into_node(self) -> Node {
+        let says_ready = |condition: &Condition| condition.kind == "Ready" && condition.status == "True";
+        Node {
+            name: self.metadata.name,
+            ready: self.status.conditions.iter().any(says_ready),
+            boot: self.status.info.boot,
+        }
+    }
+}

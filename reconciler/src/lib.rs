@@ -1,0 +1,20 @@
+//! `metes-reconciler`: frees the addresses that metes holds for pods that no longer exist.
+//!
+//! One pass, in the order in which it goes:
+//!
+//! - [`census`]: who holds addresses ([`holder`]), from etcd at one revision.
+//! - [`api`]: what Kubernetes is asked; [`kubernetes`] asks a real cluster, [`world`] keeps the answers.
+//! - [`verdict`]: whether an owner is an orphan, and why; pure.
+//! - [`sightings`]: for how long it has been seen as one.
+//! - [`pass`]: all of it together; [`report`] is what came of it.
+
+pub mod api;
+pub mod census;
+pub mod cli;
+pub mod holder;
+pub mod kubernetes;
+pub mod pass;
+pub mod report;
+pub mod sightings;
+pub mod verdict;
+pub mod world;

@@ -1,0 +1,362 @@
+//! One pass: etcd first, then Kubernetes, then the verdict, and what must go goes.
+//!
+//! The order is what makes it safe. Owners are listed before pods, so that an owner without a pod in
+//! the listing has lost it: a pod that is made later cannot have owned anything then. Each orphan's pod is
+//! asked for once more right before it is freed, and a free compares the revision of the record
+//! that was judged. So a pass may run at any moment, beside another one, and may be killed anywhere.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use metes::audit::{self, repair};
+use metes::limits;
+use metes::pool::record::{ClusterId, Held, Meta, Record, VERSION};
+use metes::store::free::{Free as Freeing, FreeError, Freed, Which};
+use metes::store::keys::{Bytes, Keys};
+use metes::store::kv::{Failure, Kv, read_keys};
+use metes::store::snapshot::{BadRecord, Snapshot};
+use metes::store::txn::{Compare, Op, Txn};
+use tokio::time::Instant;
+
+use crate::api::{self, Api, ApiError};
+use crate::census::Census;
+use crate::holder::{Holder, Stamp};
+use crate::report::Report;
+use crate::sightings::Memory;
+use crate::verdict::{Free, Graces, Keep, Verdict, is_named, judge, orphaned};
+use crate::world::{Nodes, Pods};
+
+/// How many owners are freed at the same time: each takes a few round trips, and a place in a queue.
+const AT_ONCE: usize = 8;
+/// How long freeing one owner may take.
+const FREE_DEADLINE: Duration = Duration::from_secs(10);
+/// So many orphans are never suspicious.
+const BRAKE_AT_LEAST: usize = 50;
+/// Above that, this share of all records is: one in so many.
+const BRAKE_ONE_IN: usize = 5;
+
+/// How a pass goes about its work.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// For how long orphans must have been seen.
+    pub graces: Graces,
+    /// Write nothing at all.
+    pub dry_run: bool,
+    /// Free however many orphans there are.
+    pub force: bool,
+}
+
+/// Why a pass ended early. What it had freed until then stays freed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// Kubernetes.
+    #[error("{0}; nothing more is freed")]
+    Api(#[from] ApiError),
+    /// etcd.
+    #[error("{0}; nothing more is freed")]
+    Store(#[from] Failure),
+    /// What all passes rely on does not decode.
+    #[error("stored state cannot be decoded: {0}; nothing is freed; run `metes check`")]
+    Bad(#[from] BadRecord),
+    /// The store went back in time.
+    #[error(
+        "etcd went back in time in epoch {0}: its records say nothing about what is in use, and nothing is freed; \
+         run `metes-reconciler adopt --dry-run`, then `metes-reconciler adopt`"
+    )]
+    Suspect(u64),
+    /// Records without a meta.
+    #[error(
+        "there are addresses but no {0}: the store has lost keys, and nothing is freed; \
+         run `metes check`, then `metes-reconciler adopt`"
+    )]
+    MetaMissing(String),
+    /// Written by newer programs.
+    #[error(
+        "the store is for writers of version {0} or newer, and this one is of version {VERSION}: nothing is freed"
+    )]
+    Newer(u32),
+    /// Another cluster goes by this cluster's name.
+    #[error(
+        "the name {name} belongs to the cluster whose namespace kube-system has UID {registered}, and the API that answers \
+         has {found}: nothing is freed; point --kubeconfig to the right cluster, or give each cluster a `cluster` of its own in the host file"
+    )]
+    OtherCluster {
+        /// The name.
+        name: String,
+        /// The UID that it was registered with.
+        registered: String,
+        /// The UID of the API that answered.
+        found: String,
+    },
+    /// Too many orphans at once.
+    #[error(
+        "{orphans} of {records} records seem to be orphans, and more than {limit} are suspicious: nothing is freed; \
+         look at the report of --dry-run --force, then free them with --force"
+    )]
+    Brake {
+        /// How many there are.
+        orphans: usize,
+        /// Out of how many of this cluster.
+        records: usize,
+        /// How many are not.
+        limit: usize,
+    },
+    /// Out of time.
+    #[error("the pass took longer than {}; nothing more is freed; raise --timeout", humantime::format_duration(*.0))]
+    Timeout(Duration),
+}
+
+/// A pass under way.
+pub struct Pass<'a, K, A> {
+    /// The store.
+    pub kv: &'a K,
+    /// Its keys.
+    pub keys: &'a Keys,
+    /// This cluster's name, as it is stamped on records.
+    pub cluster: &'a str,
+    /// Kubernetes.
+    pub api: &'a A,
+    /// How to go about it.
+    pub options: Options,
+    /// When all must be over.
+    pub until: Instant,
+    /// What came of it so far.
+    pub report: &'a mut Report,
+}
+
+/// An orphan that is to be freed.
+type Due = (Holder, Free);
+
+impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
+    /// Does all of it.
+    ///
+    /// # Errors
+    /// [`Stop`]
+    pub async fn run(&mut self) -> Result<(), Stop> {
+        if let Some(why) = self.meta().await? {
+            self.report.held = Some(why);
+            return Ok(());
+        }
+        self.claim_name().await?;
+        let (due, nodes) = self.look().await?;
+        self.free(due, &nodes).await?;
+        self.mend().await
+    }
+
+    /// Reads what all writers have agreed on: whether a migration is under way, and why.
+    async fn meta(&self) -> Result<Option<String>, Stop> {
+        let key = self.keys.meta();
+        let Some(meta) = self.read::<Meta>(&key).await? else { return Ok(None) };
+        match meta.suspect {
+            _ if meta.min_writer > VERSION => Err(Stop::Newer(meta.min_writer)),
+            Some(epoch) => Err(Stop::Suspect(epoch)),
+            None => Ok(meta.hold),
+        }
+    }
+
+    async fn read<R: Record>(&self, key: &Bytes) -> Result<Option<R>, Stop> {
+        let mut snapshot = Snapshot::default();
+        read_keys(self.kv, std::slice::from_ref(key), &mut snapshot, self.until).await?;
+        Ok(snapshot.record(key)?)
+    }
+
+    /// Two clusters never share a name: the first pass writes down whose it is.
+    async fn claim_name(&mut self) -> Result<(), Stop> {
+        let found = self.api.cluster_uid().await?;
+        let key = self.keys.cluster(self.cluster).map_err(metes::store::plan::bad_name)?;
+        let mut registered = self.read::<ClusterId>(&key).await?;
+        if registered.is_none() && !self.options.dry_run {
+            let txn = Txn {
+                compares: vec![Compare::Create(key.clone(), 0)],
+                then: vec![Op::Put(key.clone(), ClusterId::new(found.clone()).encode(), None)],
+                otherwise: Vec::new(),
+            };
+            self.kv.txn(&txn, self.until).await?;
+            // Another pass may have been first, and this one's write may have come through unheard.
+            registered = self.read(&key).await?;
+        }
+        match registered {
+            Some(ClusterId { uid, .. }) if uid != found => {
+                Err(Stop::OtherCluster { name: self.cluster.to_owned(), registered: uid, found })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Finds out who is an orphan, and for how long; returns those that are due.
+    async fn look(&mut self) -> Result<(Vec<Due>, Nodes), Stop> {
+        let mut census = Census::take(self.kv, self.keys, self.cluster, self.until).await?;
+        self.report.revision = census.revision;
+        self.report.scanned.owners = census.holders.len();
+        if !census.holders.is_empty() && self.read::<Meta>(&self.keys.meta()).await?.is_none() {
+            return Err(Stop::MetaMissing(String::from_utf8_lossy(&self.keys.meta()).into_owned()));
+        }
+        let pods = self.pods(&census).await?;
+        let nodes = self.nodes().await?;
+        self.report.scanned.pods = pods.len();
+        self.report.scanned.nodes = nodes.len();
+        census.find_replaced(self.kv, self.keys, &nodes, self.until).await?;
+        let due = self.judge(&census, &pods, &nodes).await?;
+        Ok((due, nodes))
+    }
+
+    async fn pods(&self, census: &Census) -> Result<Pods, Stop> {
+        let mut pods = Pods::for_holders(&census.holders);
+        self.api.pods(api::Which::All, &mut |pod| pods.see(&pod, api::Phase::Active)).await?;
+        // Listed second: a pod that has finished never runs again, whenever the first listing was.
+        self.api.pods(api::Which::Finished, &mut |pod| pods.see(&pod, api::Phase::Finished)).await?;
+        Ok(pods)
+    }
+
+    async fn nodes(&self) -> Result<Nodes, Stop> {
+        let mut nodes = Nodes::default();
+        self.api.nodes(&mut |node| nodes.see(node)).await?;
+        Ok(nodes)
+    }
+
+    /// Judges everybody, applies the brake, and remembers who is an orphan.
+    async fn judge(&mut self, census: &Census, pods: &Pods, nodes: &Nodes) -> Result<Vec<Due>, Stop> {
+        let graces = &self.options.graces;
+        let memory = self.memory();
+        let sightings = memory.recall().await?;
+        let mut orphans = Vec::new();
+        let mut due = Vec::new();
+        for holder in &census.holders {
+            if let Ok(reason) = orphaned(holder, pods, nodes, graces) {
+                orphans.push((holder, reason));
+            }
+            match judge(holder, pods, nodes, graces, |reason| sightings.seen_for(holder, reason)) {
+                Verdict::Keep(why) => self.report.keep(why),
+                Verdict::Free(why) => due.push((holder.clone(), why)),
+            }
+        }
+        self.report.orphans = orphans.len();
+        let is_ours = |holder: &&Holder| holder.record.as_ref().is_some_and(|r| r.stamp == Stamp::Ours);
+        let records = census.holders.iter().filter(is_ours).count();
+        let limit = BRAKE_AT_LEAST.max(records / BRAKE_ONE_IN);
+        if !self.options.dry_run {
+            memory.update(&sightings, &orphans, graces.longest()).await?;
+        }
+        if orphans.len() > limit && !self.options.force {
+            return Err(Stop::Brake { orphans: orphans.len(), records, limit });
+        }
+        Ok(due)
+    }
+
+    fn memory(&self) -> Memory<'a, K> {
+        Memory { kv: self.kv, keys: self.keys, cluster: self.cluster, until: self.until }
+    }
+
+    /// Frees all that are due, a few at a time. The first failure ends it: those under way are
+    /// brought to their end, and no other is begun.
+    async fn free(&mut self, due: Vec<Due>, nodes: &Nodes) -> Result<(), Stop> {
+        let failed = Cell::new(false);
+        let mut stop = None;
+        let mut done = Vec::new();
+        {
+            let this = &*self;
+            let failed = &failed;
+            let free = |(holder, reason): Due| async move {
+                if failed.get() {
+                    return None;
+                }
+                let freed = this.free_one(&holder, reason, nodes).await;
+                failed.set(failed.get() || freed.is_err());
+                Some((holder, reason, freed))
+            };
+            let mut frees = stream::iter(due).map(free).buffer_unordered(AT_ONCE);
+            while let Some(freed) = frees.next().await {
+                match freed {
+                    Some((holder, reason, Ok(outcome))) => done.push((holder, reason, outcome)),
+                    Some((_, _, Err(why))) => stop = stop.or(Some(why)),
+                    None => {}
+                }
+            }
+        }
+        for (holder, reason, outcome) in &done {
+            match outcome {
+                Ok(held) => self.report.free(holder, *reason, held),
+                Err(keep) => self.report.keep(*keep),
+            }
+        }
+        if let Some(stop) = stop {
+            return Err(stop);
+        }
+        if !self.options.dry_run {
+            let gone = done.iter().filter(|(_, _, outcome)| outcome.is_ok());
+            self.memory().forget(gone.map(|(holder, _, _)| &holder.owner)).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at one orphan a second time and frees it; else says why it keeps what it has.
+    async fn free_one(
+        &self,
+        holder: &Holder,
+        reason: Free,
+        nodes: &Nodes,
+    ) -> Result<Result<Vec<Held>, Keep>, Stop> {
+        if self.meta().await?.is_some() || !self.is_still_orphaned(holder, reason, nodes).await? {
+            return Ok(Err(Keep::Changed));
+        }
+        if self.options.dry_run {
+            return Ok(Ok(Vec::new()));
+        }
+        let freeing = Freeing {
+            kv: self.kv,
+            keys: self.keys,
+            owner: &holder.owner,
+            which: Which::AsRead(holder.revision),
+            // Its pod is gone, and with it every ADD that could still be on its way.
+            tombstone: None,
+            until: self.until.min(Instant::now() + FREE_DEADLINE),
+        };
+        match freeing.run().await {
+            Ok(Freed::Addresses(held)) => Ok(Ok(held)),
+            Ok(Freed::Nothing | Freed::Younger) => Ok(Err(Keep::Changed)),
+            Err(FreeError::Bad(bad)) => {
+                tracing::warn!(%bad, "an orphan cannot be freed");
+                Ok(Err(Keep::Undecodable))
+            }
+            Err(FreeError::Store(failure)) => Err(failure.into()),
+        }
+    }
+
+    /// Asks the API for the orphan's pod as it is now.
+    async fn is_still_orphaned(&self, holder: &Holder, reason: Free, nodes: &Nodes) -> Result<bool, Stop> {
+        let mut pods = Pods::for_holders(std::slice::from_ref(holder));
+        let named = holder.record.as_ref().map(|record| &record.pod).filter(|pod| is_named(pod));
+        if let Some(pod) = named
+            && let Some((pod, phase)) = self.api.pod(&pod.namespace, &pod.name).await?
+        {
+            pods.see(&pod, phase);
+        }
+        Ok(orphaned(holder, &pods, nodes, &self.options.graces) == Ok(reason))
+    }
+
+    /// Mends what costs addresses or time, and says what a person should look at.
+    async fn mend(&mut self) -> Result<(), Stop> {
+        let audit = audit::audit(self.kv, self.keys, self.until).await?;
+        self.report.scanned.addresses = audit.counts.reservations;
+        self.report.found(&audit);
+        if !self.options.dry_run {
+            self.report.mended = repair::tidy(self.kv, self.keys, audit.mendings, self.until).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a pass, at most for `timeout`.
+///
+/// # Errors
+/// [`Stop`]; `report` tells what was done until then.
+pub async fn run<K: Kv, A: Api>(mut pass: Pass<'_, K, A>, timeout: Duration) -> Result<(), Stop> {
+    // Ended in the middle, a pass is like one that was killed.
+    match tokio::time::timeout(timeout, pass.run()).await {
+        Ok(ended) => ended,
+        Err(_) => Err(Stop::Timeout(timeout)),
+    }
+}
+
+const _: () = assert!(FREE_DEADLINE.as_secs() < limits::LEASE_TTL.as_secs());

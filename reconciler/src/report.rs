@@ -1,0 +1,220 @@
+//! What came of a pass, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+use metes::audit;
+use metes::audit::repair::Mended;
+use metes::pool::record::Held;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::holder::Holder;
+use crate::pass::Stop;
+use crate::verdict::{Free, Keep};
+
+/// What came of a pass so far.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Whether nothing was to be written.
+    pub dry_run: bool,
+    /// The revision at which owners were listed.
+    pub revision: i64,
+    /// How much was looked at.
+    pub scanned: Scanned,
+    /// How many owners are orphans, those too that keep what they have for now.
+    pub orphans: usize,
+    /// How many owners keep what they have, by reason.
+    pub kept: BTreeMap<Keep, usize>,
+    /// The owners that were freed; in a dry run those that would have been.
+    pub freed: Vec<FreedOwner>,
+    /// What was mended.
+    pub mended: Mended,
+    /// How many set bits stood for no reservation.
+    pub lone_bits: usize,
+    /// What must not be and was not mended, by kind.
+    pub violations: BTreeMap<&'static str, usize>,
+    /// Why nothing was done: a migration is under way.
+    pub held: Option<String>,
+}
+
+/// How much a pass looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Scanned {
+    /// Owner records, of every cluster.
+    pub owners: usize,
+    /// Reservations, of every cluster.
+    pub addresses: usize,
+    /// Pods.
+    pub pods: usize,
+    /// Nodes.
+    pub nodes: usize,
+}
+
+/// An owner that was freed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FreedOwner {
+    /// The owner with its record.
+    pub holder: Holder,
+    /// Why.
+    pub reason: Free,
+    /// What it held; nothing in a dry run.
+    pub held: Vec<Held>,
+}
+
+impl Report {
+    /// A pass that has done nothing yet.
+    #[must_use]
+    pub fn new(cluster: &str, dry_run: bool) -> Self {
+        Self { cluster: cluster.to_owned(), dry_run, ..Self::default() }
+    }
+
+    /// An owner keeps what it has.
+    pub fn keep(&mut self, why: Keep) {
+        *self.kept.entry(why).or_default() += 1;
+    }
+
+    /// An owner was freed.
+    pub fn free(&mut self, holder: &Holder, reason: Free, held: &[Held]) {
+        let pod = holder.record.as_ref().map(|record| &record.pod);
+        let action = if self.dry_run { "would free" } else { "freed" };
+        tracing::info!(
+            node = %holder.owner.node, container = %holder.owner.container_id, ifname = %holder.owner.ifname,
+            pod = %pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)).unwrap_or_default(), %reason, "{action}"
+        );
+        self.freed.push(FreedOwner { holder: holder.clone(), reason, held: held.to_vec() });
+    }
+
+    /// What an audit of the store found.
+    pub fn found(&mut self, audit: &audit::Report) {
+        self.lone_bits = audit.lone_bits.len();
+        for finding in &audit.violations {
+            tracing::warn!("{finding}");
+            *self.violations.entry(finding.kind.name()).or_default() += 1;
+        }
+    }
+
+    /// How many owners were freed, by reason.
+    #[must_use]
+    pub fn freed_by_reason(&self) -> BTreeMap<Free, usize> {
+        let mut counts = BTreeMap::new();
+        for freed in &self.freed {
+            *counts.entry(freed.reason).or_default() += 1;
+        }
+        counts
+    }
+
+    /// How many addresses were freed.
+    #[must_use]
+    pub fn addresses_freed(&self) -> usize {
+        self.freed.iter().map(|freed| freed.held.len()).sum()
+    }
+
+    /// As one JSON object; `stop` is why the pass ended early.
+    #[must_use]
+    pub fn to_json(&self, stop: Option<&Stop>) -> Value {
+        let Mended { cleared, set, summaries, deleted, emptied, lost } = self.mended;
+        let kept: BTreeMap<_, _> = self.kept.iter().map(|(why, n)| (why.name(), n)).collect();
+        let freed: BTreeMap<_, _> =
+            self.freed_by_reason().into_iter().map(|(why, n)| (why.name(), n)).collect();
+        json!({
+            "cluster": self.cluster,
+            "dry_run": self.dry_run,
+            "error": stop.map(Stop::to_string),
+            "on_hold": self.held,
+            "revision": self.revision,
+            "scanned": self.scanned,
+            "orphans": self.orphans,
+            "kept": kept,
+            "freed": freed,
+            "addresses_freed": self.addresses_freed(),
+            "freed_owners": self.freed.iter().map(FreedOwner::to_json).collect::<Vec<_>>(),
+            "lone_bits": self.lone_bits,
+            "mended": {
+                "bits_cleared": cleared,
+                "bits_set": set,
+                "summaries": summaries,
+                "stale_deleted": deleted,
+                "empty_deleted": emptied,
+                "lost": lost,
+            },
+            "violations": self.violations,
+        })
+    }
+}
+
+impl FreedOwner {
+    fn to_json(&self) -> Value {
+        let owner = &self.holder.owner;
+        json!({
+            "node": owner.node,
+            "container_id": owner.container_id,
+            "ifname": owner.ifname,
+            "pod": self.holder.record.as_ref().map(|record| &record.pod),
+            "reason": self.reason.name(),
+            "addresses": self.held,
+        })
+    }
+}
+
+/// For people: what was looked at, what stays and goes and why, and what was mended.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.held {
+            return writeln!(f, "nothing was done: a migration is under way ({why})");
+        }
+        let Scanned { owners, addresses, pods, nodes } = self.scanned;
+        writeln!(
+            f,
+            "cluster {}: {owners} owners, {pods} pods, {nodes} nodes, {addresses} addresses",
+            self.cluster
+        )?;
+        for (why, count) in &self.kept {
+            writeln!(f, "  {:<18} {count:>7}  {why}", "kept")?;
+        }
+        let freed = if self.dry_run { "would be freed" } else { "freed" };
+        for (why, count) in self.freed_by_reason() {
+            writeln!(f, "  {freed:<18} {count:>7}  {why}")?;
+        }
+        for owner in &self.freed {
+            writeln!(f, "  {owner}")?;
+        }
+        let Mended { cleared, set, summaries, deleted, emptied, .. } = self.mended;
+        let mended = [
+            (cleared, "bits without a reservation cleared"),
+            (set, "bits of reservations set"),
+            (summaries, "summaries put right"),
+            (deleted, "tombstones and places without a lease deleted"),
+            (emptied, "empty pages and summaries deleted"),
+        ];
+        for (count, what) in mended.into_iter().filter(|(count, _)| *count > 0) {
+            writeln!(f, "  {:<18} {count:>7}  {what}", "mended")?;
+        }
+        if self.dry_run && self.lone_bits > 0 {
+            writeln!(f, "  {:<18} {:>7}  bits without a reservation", "would be mended", self.lone_bits)?;
+        }
+        for (kind, count) in &self.violations {
+            writeln!(f, "  {:<18} {count:>7}  {kind}: run `metes check`", "found")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for FreedOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owner = &self.holder.owner;
+        let pod = self.holder.record.as_ref().map(|record| &record.pod);
+        let pod = pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)).unwrap_or_default();
+        let mut addresses = String::new();
+        for held in &self.held {
+            let _ = write!(addresses, " {}", held.address);
+        }
+        write!(
+            f,
+            "{}: {} of container {} on {}, pod {pod}:{addresses}",
+            self.reason, owner.ifname, owner.container_id, owner.node
+        )
+    }
+}

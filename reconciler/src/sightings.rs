@@ -1,0 +1,147 @@
+//! What earlier passes of this cluster saw: one key for each orphan, on a lease whose age tells for
+//! how long.
+//!
+//! No clock of this machine counts: etcd tells how old a lease is. All orphans that one pass sees for
+//! the first time share a lease. A record that was written anew, or that is an orphan for
+//! another reason than before, counts as seen for the first time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use metes::audit::walk::walk;
+use metes::limits;
+use metes::pool::record::{Owner, Record, Sighting};
+use metes::store::keys::{Bytes, Key, Keys, LeaseId};
+use metes::store::kv::{Failure, Kv, LeaseAge};
+use metes::store::queue::new_lease;
+use metes::store::txn::{Entry, Op, Txn};
+use tokio::time::Instant;
+
+use crate::holder::Holder;
+use crate::verdict::Free;
+
+/// The lease of a sighting lives at least so long, however short the grace: passes may be rare.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+/// It lives so many times longer than the longest grace.
+const GRACES: u32 = 4;
+/// The longest lease that etcd grants is 9,000,000,000 s; this is a round number of years below.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Where the memory of one cluster's passes lies.
+#[derive(Clone, Copy)]
+pub struct Memory<'a, K> {
+    /// The store.
+    pub kv: &'a K,
+    /// Its keys.
+    pub keys: &'a Keys,
+    /// The cluster's name.
+    pub cluster: &'a str,
+    /// When reading and writing must be over.
+    pub until: Instant,
+}
+
+/// What is remembered, by owner.
+#[derive(Debug, Default)]
+pub struct Sightings(HashMap<Owner, Seen>);
+
+#[derive(Debug)]
+struct Seen {
+    key: Bytes,
+    /// None if it does not decode.
+    sighting: Option<Sighting>,
+    age: Duration,
+}
+
+impl Sightings {
+    /// For how long this owner's record has been seen as an orphan for this reason.
+    #[must_use]
+    pub fn seen_for(&self, holder: &Holder, reason: Free) -> Duration {
+        self.of(holder, reason).map_or(Duration::ZERO, |seen| seen.age)
+    }
+
+    fn of(&self, holder: &Holder, reason: Free) -> Option<&Seen> {
+        let is_it = |seen: &&Seen| {
+            let sighting = seen.sighting.as_ref();
+            sighting.is_some_and(|s| s.reason == reason.name() && s.revision == holder.revision)
+        };
+        self.0.get(&holder.owner).filter(is_it)
+    }
+}
+
+impl<K: Kv> Memory<'_, K> {
+    /// Reads what earlier passes saw.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn recall(&self) -> Result<Sightings, Failure> {
+        let Ok(prefix) = self.keys.orphans(self.cluster) else { return Ok(Sightings::default()) };
+        let see = |entries: &mut Vec<Entry>, entry| entries.push(entry);
+        let (entries, _) = walk(self.kv, &prefix, self.until, Vec::new, see).await?;
+        let ages = self.ages(&entries).await?;
+        let seen = |entry: Entry| {
+            let Ok(Key::Orphan(_, owner)) = self.keys.parse(&entry.key) else { return None };
+            let age = ages.get(&entry.lease).copied().unwrap_or_default();
+            Some((owner, Seen { key: entry.key, sighting: Sighting::decode(&entry.value).ok(), age }))
+        };
+        Ok(Sightings(entries.into_iter().filter_map(seen).collect()))
+    }
+
+    /// The age of each lease that one of the keys hangs on.
+    async fn ages(&self, entries: &[Entry]) -> Result<BTreeMap<i64, Duration>, Failure> {
+        let leases: BTreeSet<i64> = entries.iter().map(|entry| entry.lease).collect();
+        let mut ages = BTreeMap::new();
+        for lease in leases {
+            let age = self.kv.lease_age(LeaseId(lease), self.until).await?;
+            ages.insert(lease, age.map_or(Duration::ZERO, LeaseAge::age));
+        }
+        Ok(ages)
+    }
+
+    /// Remembers the orphans that are new, and forgets the owners that are orphans no longer.
+    ///
+    /// # Errors
+    /// [`Failure`]; what was not remembered is seen for the first time by the next pass.
+    pub async fn update(
+        &self,
+        known: &Sightings,
+        orphans: &[(&Holder, Free)],
+        longest_grace: Duration,
+    ) -> Result<(), Failure> {
+        let is_new = |(holder, reason): &&(&Holder, Free)| known.of(holder, *reason).is_none();
+        let news: Vec<_> = orphans.iter().filter(is_new).collect();
+        let mut ops = Vec::new();
+        if !news.is_empty() {
+            let lease = new_lease();
+            let ttl = REMEMBERED.max(longest_grace.saturating_mul(GRACES)).min(LONGEST);
+            self.kv.grant(lease, ttl, self.until).await?;
+            for (holder, reason) in news {
+                // An owner that was read from a key can stand in one.
+                let Ok(key) = self.keys.orphan(self.cluster, &holder.owner) else { continue };
+                let sighting = Sighting::new(reason.name().to_owned(), holder.revision);
+                ops.push(Op::Put(key, sighting.encode(), Some(lease)));
+            }
+        }
+        let still: HashSet<&Owner> = orphans.iter().map(|(holder, _)| &holder.owner).collect();
+        let over = known.0.iter().filter(|(owner, _)| !still.contains(owner));
+        ops.extend(over.map(|(_, seen)| Op::Delete(seen.key.clone())));
+        self.write(ops).await
+    }
+
+    /// Forgets owners that were freed.
+    ///
+    /// # Errors
+    /// [`Failure`]; what was not forgotten goes with its lease.
+    pub async fn forget<'o>(&self, owners: impl Iterator<Item = &'o Owner>) -> Result<(), Failure> {
+        let key = |owner| self.keys.orphan(self.cluster, owner).ok();
+        self.write(owners.filter_map(key).map(Op::Delete).collect()).await
+    }
+
+    /// Each of these writes may be lost or done twice without harm.
+    async fn write(&self, ops: Vec<Op>) -> Result<(), Failure> {
+        for ops in ops.chunks(limits::TXN_OPS) {
+            let txn = Txn { then: ops.to_vec(), ..Txn::default() };
+            self.kv.txn(&txn, self.until).await?;
+        }
+        Ok(())
+    }
+}
