@@ -178,9 +178,25 @@ fn errors_are_answered_where_a_rule_says_so() {
 
     world.proxy.clear().rule(Rule::get(&world.pods).answer(200, "no JSON"));
     assert_eq!(world.curl(&page).body, json!("no JSON"));
-    world.proxy.rule(Rule::of("DELETE", &world.pods).status(403));
     world.proxy.clear().rule(Rule::get(&world.pods).edit(|list| list["items"] = json!([])));
     assert_eq!(world.curl(&page).ok()["items"], json!([]));
+}
+
+#[test]
+fn rules_tell_methods_and_places_apart() {
+    let world = World::new();
+    world
+        .proxy
+        .rule(Rule::of("DELETE", &world.pods).status(403))
+        .rule(Rule::any("/api/v1/nodes").status(503));
+    let pods = world.curl(&world.pods);
+    assert_eq!([pods.status, world.curl("/api/v1/nodes").status], [200, 503]);
+    let folder = folder();
+    let kubeconfig = world.proxy.kubeconfig(folder.path());
+    let output = kubectl(&kubeconfig, ["delete", "pod", "pod-0", "--wait=false", "-n", &world.namespace]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("put in by a test"), "{error}");
+    assert!(world.api.find(&format!("{}/pod-0", world.pods)).is_some());
 }
 
 #[test]

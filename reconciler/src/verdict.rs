@@ -207,3 +207,6 @@ pub fn is_named(pod: &record::Pod) -> bool {
     };
     is_name(&pod.namespace) && is_name(&pod.name)
 }
+
+#[cfg(test)]
+mod tests;

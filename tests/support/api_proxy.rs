@@ -276,15 +276,26 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             Some(open) => _ = open.insert(peer.port(), copy),
             None => return,
         }
-        let shared = Arc::clone(shared);
-        thread::spawn(move || {
-            // A client that goes in the middle of something is a client's business.
-            let _ = shared.serve(&socket);
-            let _ = socket.shutdown(Shutdown::Both);
-            if let Some(open) = &mut *shared.open.lock().expect("nobody panics with it") {
-                open.remove(&peer.port());
-            }
-        });
+        let connection = Connection { shared: Arc::clone(shared), socket, port: peer.port() };
+        // A client that goes in the middle of something is a client's business.
+        thread::spawn(move || connection.shared.serve(&connection.socket));
+    }
+}
+
+/// Ends with its value, also where a hook panics: the client must not wait for an answer then.
+struct Connection {
+    shared: Arc<Shared>,
+    socket: TcpStream,
+    port: u16,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // The client may have gone first.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        if let Ok(Some(open)) = self.shared.open.lock().as_deref_mut() {
+            open.remove(&self.port);
+        }
     }
 }
 

@@ -269,7 +269,7 @@ impl KubeApi {
         found
     }
 
-    /// The port and the client of a proxy before this server.
+    /// For a proxy before this server.
     pub(super) fn client(&self) -> Arc<HttpsClient> {
         Arc::clone(&self.server.client)
     }

@@ -1,0 +1,264 @@
+use std::rc::Rc;
+
+use metes::pool::record::Owner;
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::{Node, Pod};
+use crate::holder::Summary;
+
+const GRACES: Graces =
+    Graces { gone: Duration::from_secs(300), finished: Duration::from_secs(3600), unlabelled: None };
+/// Longer than any grace.
+const LONG: Duration = Duration::from_secs(1 << 20);
+
+/// An owner on n1 of boot b1 whose pod is ns/web with UID u1.
+fn holder() -> Holder {
+    let owner = Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net1".into() };
+    let pod = record::Pod { namespace: "ns".into(), name: "web".into(), uid: "u1".into() };
+    let record =
+        Summary { stamp: Stamp::Ours, pod, boot: Some(Rc::from("b1")), addresses: 1, replaced: false };
+    Holder { owner, revision: 7, record: Some(record) }
+}
+
+fn with(change: impl FnOnce(&mut Summary)) -> Holder {
+    let mut holder = holder();
+    change(holder.record.as_mut().expect("it has one"));
+    holder
+}
+
+fn without_uid() -> Holder {
+    with(|record| record.pod.uid.clear())
+}
+
+fn pod(name: &str, uid: &str) -> Pod {
+    Pod { namespace: "ns".into(), name: name.into(), uid: uid.into(), static_uids: Vec::new() }
+}
+
+fn node(ready: bool, boot: &str) -> Node {
+    Node { name: "n1".into(), ready, boot: boot.into() }
+}
+
+/// What becomes of a holder that has been an orphan for long.
+fn verdict(holder: &Holder, pods: &[(Pod, Phase)], nodes: &[Node]) -> Verdict {
+    verdict_after(LONG, GRACES, holder, pods, nodes)
+}
+
+fn verdict_after(
+    seen_for: Duration,
+    graces: Graces,
+    holder: &Holder,
+    pods: &[(Pod, Phase)],
+    nodes: &[Node],
+) -> Verdict {
+    let mut world = Pods::for_holders(std::slice::from_ref(holder));
+    pods.iter().for_each(|(pod, phase)| world.see(pod, *phase));
+    let mut known = Nodes::default();
+    nodes.iter().for_each(|node| known.see(node.clone()));
+    judge(holder, &world, &known, &graces, |_| seen_for)
+}
+
+const GONE: Verdict = Verdict::Free(Free::PodGone);
+const EXISTS: Verdict = Verdict::Keep(Keep::PodExists);
+
+#[test]
+fn a_pod_is_known_by_its_uid() {
+    let holder = holder();
+    for (pods, expected) in [
+        (vec![], GONE),
+        (vec![(pod("web", "u1"), Phase::Active)], EXISTS),
+        // The record's name counts for nothing beside its UID.
+        (vec![(pod("other", "u1"), Phase::Active)], EXISTS),
+        (vec![(pod("web", "u2"), Phase::Active)], GONE),
+        (vec![(pod("web", "u1"), Phase::Finished)], Verdict::Free(Free::PodFinished)),
+        (vec![(pod("web", "u2"), Phase::Finished)], GONE),
+    ] {
+        assert_eq!(verdict(&holder, &pods, &[]), expected, "{pods:?}");
+    }
+}
+
+#[test]
+fn a_static_pod_is_known_by_the_uid_that_the_kubelet_gave_it() {
+    let mirror = Pod { static_uids: vec!["u1".into()], ..pod("web-n1", "u-of-the-mirror") };
+    assert_eq!(verdict(&holder(), &[(mirror, Phase::Active)], &[]), EXISTS);
+}
+
+#[test]
+fn a_record_without_uid_goes_by_its_name() {
+    let holder = without_uid();
+    for (pods, expected) in [
+        (vec![], GONE),
+        (vec![(pod("web", "u9"), Phase::Active)], EXISTS),
+        (vec![(pod("web", "u9"), Phase::Finished)], Verdict::Free(Free::PodFinished)),
+        (vec![(pod("webx", "u9"), Phase::Active)], GONE),
+    ] {
+        assert_eq!(verdict(&holder, &pods, &[]), expected, "{pods:?}");
+    }
+}
+
+#[test]
+fn only_records_of_this_cluster_are_judged_by_its_pods() {
+    for (stamp, expected) in [(Stamp::Other, Keep::OtherCluster), (Stamp::None, Keep::NoCluster)] {
+        assert_eq!(verdict(&with(|record| record.stamp = stamp), &[], &[]), Verdict::Keep(expected));
+    }
+    assert_eq!([Stamp::of("", "east"), Stamp::of("west", "east")], [Stamp::None, Stamp::Other]);
+    assert_eq!(Stamp::of("east", "east"), Stamp::Ours);
+}
+
+#[test]
+fn what_cannot_be_read_or_asked_for_is_kept() {
+    let undecodable = Holder { record: None, ..holder() };
+    assert_eq!(verdict(&undecodable, &[], &[]), Verdict::Keep(Keep::Undecodable));
+    let unnamed = Verdict::Keep(Keep::PodUnnamed);
+    for name in ["", "../secrets", "a/b", "Web", ".", "..", "a?b", "a b"] {
+        assert_eq!(verdict(&with(|record| record.pod.name = name.into()), &[], &[]), unnamed, "{name:?}");
+        assert_eq!(
+            verdict(&with(|record| record.pod.namespace = name.into()), &[], &[]),
+            unnamed,
+            "{name:?}"
+        );
+    }
+    // A UID that is seen speaks for itself.
+    let nameless = with(|record| record.pod.name.clear());
+    assert_eq!(verdict(&nameless, &[(pod("web", "u1"), Phase::Active)], &[]), EXISTS);
+}
+
+#[test]
+fn an_owner_without_a_pod_is_kept_unless_somebody_asks() {
+    let unlabelled = with(|record| record.pod = record::Pod::default());
+    assert_eq!(verdict(&unlabelled, &[], &[]), Verdict::Keep(Keep::Unlabelled));
+    let asked = Graces { unlabelled: Some(Duration::from_secs(60)), ..GRACES };
+    let after = |s| verdict_after(Duration::from_secs(s), asked, &unlabelled, &[], &[]);
+    assert_eq!(after(59), Verdict::Keep(Keep::WithinGrace));
+    assert_eq!(after(60), Verdict::Free(Free::Unlabelled));
+}
+
+#[test]
+fn a_node_that_is_cut_off_keeps_all_it_has() {
+    let cut_off = [node(false, "b1")];
+    for pods in [vec![], vec![(pod("web", "u1"), Phase::Finished)]] {
+        assert_eq!(verdict(&holder(), &pods, &cut_off), Verdict::Keep(Keep::NodeNotReady));
+    }
+    // A node that is gone says nothing: its pods do.
+    assert_eq!(verdict(&holder(), &[(pod("web", "u1"), Phase::Active)], &[]), EXISTS);
+    assert_eq!(verdict(&holder(), &[], &[node(true, "b1")]), GONE);
+}
+
+#[test]
+fn another_boot_alone_frees_nothing() {
+    let pods = [(pod("web", "u1"), Phase::Active)];
+    let replaced = with(|record| record.replaced = true);
+    let of_no_boot = with(|record| (record.replaced, record.boot) = (true, None));
+    for (holder, nodes, expected) in [
+        (holder(), vec![node(true, "b2")], EXISTS),
+        (replaced.clone(), vec![node(true, "b1")], EXISTS),
+        (replaced.clone(), vec![node(true, "")], EXISTS),
+        (replaced.clone(), vec![], EXISTS),
+        (of_no_boot, vec![node(true, "b2")], EXISTS),
+        (replaced.clone(), vec![node(true, "b2")], Verdict::Free(Free::SandboxReplaced)),
+        (replaced, vec![node(false, "b2")], Verdict::Keep(Keep::NodeNotReady)),
+    ] {
+        assert_eq!(verdict(&holder, &pods, &nodes), expected, "{holder:?} {nodes:?}");
+    }
+}
+
+#[test]
+fn graces_must_have_passed() {
+    let finished = [(pod("web", "u1"), Phase::Finished)];
+    for (pods, seconds, expected) in [
+        (&[][..], 299, Verdict::Keep(Keep::WithinGrace)),
+        (&[][..], 300, GONE),
+        (&finished[..], 3599, Verdict::Keep(Keep::WithinGrace)),
+        (&finished[..], 3600, Verdict::Free(Free::PodFinished)),
+    ] {
+        let verdict = verdict_after(Duration::from_secs(seconds), GRACES, &holder(), pods, &[]);
+        assert_eq!(verdict, expected, "{seconds} s");
+    }
+    let at_once = Graces { gone: Duration::ZERO, ..GRACES };
+    assert_eq!(verdict_after(Duration::ZERO, at_once, &holder(), &[], &[]), GONE);
+}
+
+#[test]
+fn every_reason_has_a_name_of_its_own() {
+    let names = Keep::ALL.iter().map(|why| why.name()).chain(Free::ALL.iter().map(|why| why.name()));
+    let distinct: std::collections::BTreeSet<_> =
+        names.clone().filter(|name| *name != "unlabelled").collect();
+    assert_eq!(distinct.len() + 2, names.count());
+}
+
+prop_compose! {
+    fn some_holder()(
+        stamp in prop_oneof![Just(Stamp::Ours), Just(Stamp::Other), Just(Stamp::None)],
+        uid in prop::sample::select(vec!["", "u1", "u2", "s1"]),
+        name in prop::sample::select(vec!["", "a", "b", "A/b"]),
+        boot in prop::sample::select(vec![None, Some("b1"), Some("b2")]),
+        replaced: bool,
+        decodes in prop::bool::weighted(0.9),
+    ) -> Holder {
+        let mut holder = with(|record| {
+            record.stamp = stamp;
+            record.pod.uid = uid.into();
+            record.pod.name = name.into();
+            if name.is_empty() {
+                record.pod.namespace.clear();
+            }
+            record.boot = boot.map(Rc::from);
+            record.replaced = replaced;
+        });
+        holder.record = holder.record.filter(|_| decodes);
+        holder
+    }
+}
+
+prop_compose! {
+    fn some_pod()(
+        name in prop::sample::select(vec!["a", "b"]),
+        uid in prop::sample::select(vec!["u1", "u2"]),
+        is_static: bool,
+        finished: bool,
+    ) -> (Pod, Phase) {
+        let static_uids = if is_static { vec!["s1".to_owned()] } else { Vec::new() };
+        (Pod { static_uids, ..pod(name, uid) }, if finished { Phase::Finished } else { Phase::Active })
+    }
+}
+
+proptest! {
+    /// Said in the words of whoever runs a pod there: what a live pod may use is never freed.
+    #[test]
+    fn nothing_of_a_live_pod_is_ever_freed(
+        holder in some_holder(),
+        pods in prop::collection::vec(some_pod(), 0..4),
+        nodes in prop::collection::vec((any::<bool>(), prop::sample::select(vec!["", "b1", "b2"])), 0..2),
+        seen_for in 0_u64..10_000,
+        unlabelled in prop::option::of(0_u64..10_000),
+    ) {
+        let nodes: Vec<Node> = nodes.into_iter().map(|(ready, boot)| node(ready, boot)).collect();
+        let graces = Graces { unlabelled: unlabelled.map(Duration::from_secs), ..GRACES };
+        // A pod that is listed twice, with two phases, cannot be: the last one counts.
+        let mut listed: Vec<(Pod, Phase)> = Vec::new();
+        for (pod, phase) in pods {
+            if listed.iter().all(|(other, _)| other.uid != pod.uid && other.name != pod.name && other.static_uids.is_empty()) {
+                listed.push((pod, phase));
+            }
+        }
+        let verdict = verdict_after(Duration::from_secs(seen_for), graces, &holder, &listed, &nodes);
+        let Verdict::Free(reason) = verdict else { return Ok(()) };
+        let record = holder.record.as_ref().expect("what does not decode is never freed");
+        prop_assert_eq!(record.stamp, Stamp::Ours);
+        prop_assert!(nodes.last().is_none_or(|node| node.ready), "its node is cut off");
+        prop_assert!(Duration::from_secs(seen_for) >= graces.of(reason));
+        let is_its_pod = |pod: &Pod| match record.pod.uid.as_str() {
+            "" => pod.name == record.pod.name,
+            uid => pod.uid == uid || pod.static_uids.iter().any(|known| known == uid),
+        };
+        let runs = listed.iter().any(|(pod, phase)| is_its_pod(pod) && *phase == Phase::Active);
+        let died_with_its_boot = record.replaced
+            && record.boot.as_ref().is_some_and(|boot| {
+                nodes.last().is_some_and(|node| !node.boot.is_empty() && *node.boot != **boot)
+            });
+        prop_assert!(!runs || died_with_its_boot, "its pod runs");
+        if record.pod.is_unknown() {
+            prop_assert_eq!(reason, Free::Unlabelled);
+        }
+    }
+}
