@@ -1,5 +1,6 @@
 //! The host file as the ConfigMap has it: the same for all nodes, and with paths of files in a pod.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -71,25 +72,20 @@ impl Template {
         self.keys.get("etcd")?.get("server_name")?.as_str()
     }
 
-    /// All files that it names, of one generation of a Secret: the kubelet changes them all at once.
+    /// All files that it names, each volume of one generation: the kubelet changes all files of one at once.
     pub(crate) fn files(&self) -> Result<Vec<Named>, Failure> {
+        let mut folders: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
         let mut files: Vec<Named> = Vec::new();
         for path in self.paths()? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let path = one_generation(&path);
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            let generation = folders.entry(folder.to_owned()).or_insert_with(|| generation(folder));
+            let path = generation.join(&name);
             let content = fs::read(&path).map_err(Failure::on("read", &path))?;
             if content.is_empty() {
                 return Err(Failure::new(format!("{} is empty", path.display())));
             }
-            let named = Named { name, content };
-            match files.iter().find(|other| other.name == named.name) {
-                Some(other) if *other != named => {
-                    let name = named.name;
-                    return Err(Failure::new(format!("two different files are called {name}: rename one")));
-                }
-                Some(_) => {}
-                None => files.push(named),
-            }
+            add(&mut files, Named { name, content })?;
         }
         Ok(files)
     }
@@ -123,13 +119,25 @@ fn move_file(keys: &mut Map<String, Value>, key: &str, folder: &Path) {
     *value = json!(folder.join(name));
 }
 
-/// The kubelet keeps a volume's files in a folder behind the link `..data`, which it exchanges.
-fn one_generation(path: &Path) -> PathBuf {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return path.to_owned() };
-    match fs::canonicalize(folder.join("..data")) {
-        Ok(generation) => generation.join(name),
-        Err(_) => path.to_owned(),
+/// One folder on the node takes what several folders of a pod may hold.
+fn add(files: &mut Vec<Named>, file: Named) -> Result<(), Failure> {
+    match files.iter().find(|other| other.name == file.name) {
+        Some(other) if *other != file => {
+            Err(Failure::new(format!("two different files are called {}: rename one", file.name)))
+        }
+        Some(_) => Ok(()),
+        None => {
+            files.push(file);
+            Ok(())
+        }
     }
+}
+
+/// Where the files of `folder` are just now: the kubelet keeps them behind the link `..data`, in the folder itself or
+/// above it, and exchanges that link. A path without links stays with one generation, or fails.
+fn generation(folder: &Path) -> PathBuf {
+    let data = fs::canonicalize(folder.join("..data"));
+    data.or_else(|_| fs::canonicalize(folder)).unwrap_or_else(|_| folder.to_owned())
 }
 
 pub(crate) fn object(path: &Path, content: &[u8]) -> Result<Map<String, Value>, Failure> {

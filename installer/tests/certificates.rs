@@ -1,0 +1,129 @@
+//! The certificates, as openssl judges them.
+#![allow(missing_docs)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+/// Runs the program in `folder`, and unpacks each Secret into a folder of its name.
+fn make(folder: &Path) -> Vec<String> {
+    let template = json!({"cluster": "c1", "etcd": {
+        "endpoints": ["https://10.0.0.1:12379", "https://[fd00::2]:12379"], "server_name": "etcd.example",
+    }});
+    fs::write(folder.join("template"), template.to_string()).expect("a file can be written");
+    let output = Command::new(env!("CARGO_BIN_EXE_metes-install"))
+        .args(["certificates", "--template", "template", "--ca", "metes-ca", "--out", "out.json"])
+        .env("NAMESPACE", "metes")
+        .current_dir(folder)
+        .output()
+        .expect("metes-install runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mode = fs::metadata(folder.join("out.json")).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    let list: Value =
+        serde_json::from_slice(&fs::read(folder.join("out.json")).expect("readable")).expect("JSON");
+    list["items"].as_array().expect("a list").iter().map(|secret| unpack(folder, secret)).collect()
+}
+
+fn unpack(folder: &Path, secret: &Value) -> String {
+    assert_eq!(secret["type"], "kubernetes.io/tls");
+    assert_eq!(secret["metadata"]["namespace"], "metes");
+    let name = secret["metadata"]["name"].as_str().expect("a name").to_owned();
+    fs::create_dir_all(folder.join(&name)).expect("a folder can be made");
+    for (file, data) in secret["data"].as_object().expect("data") {
+        let content = STANDARD.decode(data.as_str().expect("a text")).expect("base64");
+        fs::write(folder.join(&name).join(file), content).expect("a file can be written");
+    }
+    name
+}
+
+fn openssl(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("openssl").args(arguments).current_dir(folder).output().expect("openssl runs");
+    let text = |bytes| String::from_utf8(bytes).expect("a text");
+    assert!(output.status.success(), "{arguments:?}: {} {}", text(output.stdout), text(output.stderr));
+    text(output.stdout)
+}
+
+fn verify(folder: &Path, ca: &str, purpose: &str, certificate: &str) {
+    openssl(folder, &["verify", "-x509_strict", "-CAfile", ca, "-purpose", purpose, certificate]);
+}
+
+#[test]
+fn each_is_good_for_its_use() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder = folder.path();
+    assert_eq!(make(folder), ["metes-ca", "metes-etcd-server", "metes-etcd-peer", "metes-client"]);
+    for (name, purposes) in [
+        ("metes-etcd-server", ["sslserver", "sslclient"].as_slice()),
+        ("metes-etcd-peer", &["sslserver", "sslclient"]),
+        ("metes-client", &["sslclient"]),
+    ] {
+        for purpose in purposes {
+            verify(folder, &format!("{name}/ca.crt"), purpose, &format!("{name}/tls.crt"));
+        }
+        let public = |file: &str, kind: &[&str]| {
+            openssl(folder, &[kind, &["-in", &format!("{name}/{file}")]].concat())
+        };
+        assert_eq!(
+            public("tls.crt", &["x509", "-noout", "-pubkey"]),
+            public("tls.key", &["pkey", "-pubout"])
+        );
+    }
+    for (option, name) in [
+        ("-checkhost", "etcd.example"),
+        ("-checkhost", "etcd.metes.svc"),
+        ("-checkip", "10.0.0.1"),
+        ("-checkip", "fd00::2"),
+    ] {
+        let text = openssl(folder, &["x509", "-noout", "-in", "metes-etcd-server/tls.crt", option, name]);
+        assert!(text.contains("does match"), "{text}");
+    }
+    let subject = openssl(folder, &["x509", "-noout", "-subject", "-in", "metes-client/tls.crt"]);
+    assert!(
+        subject.trim_end().ends_with("CN = metes") || subject.trim_end().ends_with("CN=metes"),
+        "{subject}"
+    );
+}
+
+#[test]
+fn a_renewal_keeps_the_authority() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder = folder.path();
+    make(folder);
+    let read = |name: &str| fs::read(folder.join(name)).expect("readable");
+    let (authority, client) = (read("metes-ca/tls.crt"), read("metes-client/tls.crt"));
+    fs::write(folder.join("old-ca.crt"), &authority).expect("a file can be written");
+    make(folder);
+    assert_eq!(read("metes-ca/tls.crt"), authority);
+    assert_ne!(read("metes-client/tls.crt"), client);
+    verify(folder, "old-ca.crt", "sslclient", "metes-client/tls.crt");
+}
+
+#[test]
+fn half_an_authority_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    make(folder.path());
+    fs::remove_file(folder.path().join("metes-ca/tls.key")).expect("it is there");
+    let output = Command::new(env!("CARGO_BIN_EXE_metes-install"))
+        .args([
+            "certificates",
+            "--template",
+            "template",
+            "--ca",
+            "metes-ca",
+            "--out",
+            "other",
+            "--namespace",
+            "metes",
+        ])
+        .current_dir(folder.path())
+        .output()
+        .expect("metes-install runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!folder.path().join("other").exists());
+}

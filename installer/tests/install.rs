@@ -1,0 +1,313 @@
+//! The real program on folders of a test's own, as on a node.
+#![allow(missing_docs)]
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A node's folders, and the volume of a pod on it.
+struct Node {
+    folder: TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let node = Self { folder: tempfile::tempdir().expect("a folder can be made") };
+        fs::create_dir(node.path("bin")).expect("a folder can be made");
+        fs::create_dir(node.path("volume")).expect("a folder can be made");
+        node.template(&node.usual_template());
+        node.secret("one");
+        node.new_plugin("first");
+        node
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn usual_template(&self) -> Value {
+        let tls = self.path("volume/tls");
+        json!({
+            "cluster": "c1",
+            "log_level": "info",
+            "etcd": {
+                "endpoints": ["https://10.0.0.1:12379"],
+                "server_name": "etcd.metes.svc",
+                "ca_file": tls.join("ca.crt"),
+                "cert_file": tls.join("tls.crt"),
+                "key_file": tls.join("tls.key"),
+            },
+        })
+    }
+
+    fn template(&self, template: &Value) {
+        fs::write(self.path("template"), template.to_string()).expect("a file can be written");
+    }
+
+    /// A new generation of a projected volume, exchanged as the kubelet does it.
+    fn secret(&self, generation: &str) {
+        let volume = self.path("volume");
+        let tls = volume.join(format!("..{generation}/tls"));
+        fs::create_dir_all(&tls).expect("a folder can be made");
+        for name in ["ca.crt", "tls.crt", "tls.key"] {
+            fs::write(tls.join(name), format!("{name} {generation}")).expect("a file can be written");
+        }
+        symlink(format!("..{generation}"), volume.join("..new")).expect("a link can be made");
+        fs::rename(volume.join("..new"), volume.join("..data")).expect("a link can be exchanged");
+        if !volume.join("tls").exists() {
+            symlink("..data/tls", volume.join("tls")).expect("a link can be made");
+        }
+    }
+
+    /// A program that runs, and that is not like another one.
+    fn new_plugin(&self, text: &str) {
+        let mut program = fs::read("/bin/true").expect("/bin/true is there");
+        program.write_all(text.as_bytes()).expect("memory can be written");
+        fs::write(self.path("plugin"), program).expect("a file can be written");
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_metes-install"))
+            .args(arguments)
+            .args(["--template".into(), self.path("template")])
+            .args(["--binary".into(), self.path("plugin")])
+            .args(["--bin-dir".into(), self.path("bin")])
+            .args(["--host-dir".into(), self.path("host")])
+            .env_clear()
+            .env("NODE_NAME", "worker-1")
+            .output()
+            .expect("metes-install runs")
+    }
+
+    #[track_caller]
+    fn install(&self) {
+        let output = self.run(&["install", "--once"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn refuses(&self) -> String {
+        let output = self.run(&["install", "--once"]);
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).expect("a text")
+    }
+
+    fn is_ready(&self) -> bool {
+        self.run(&["install", "--check"]).status.success()
+    }
+
+    fn host_file(&self) -> Value {
+        let text = fs::read(self.path("host/metes.conf")).expect("a host file");
+        serde_json::from_slice(&text).expect("JSON")
+    }
+
+    /// The three files that the host file names, as a run of the plugin would read them.
+    fn tls_contents(&self, host_file: &Value) -> Vec<String> {
+        let read = |key| fs::read_to_string(host_file["etcd"][key].as_str().expect("a path"));
+        ["ca_file", "cert_file", "key_file"]
+            .map(|key| read(key).expect("a file that is named is there"))
+            .into()
+    }
+
+    fn make_host_file_old(&self) {
+        let file = fs::File::options().append(true).open(self.path("host/metes.conf")).expect("it is there");
+        let long_ago = SystemTime::now() - Duration::from_secs(3600);
+        file.set_modified(long_ago).expect("a time can be set");
+    }
+
+    fn folders(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path("host")).expect("it is there");
+        let name = |entry: fs::DirEntry| entry.file_name().into_string().expect("a text");
+        let mut names: Vec<String> =
+            entries.map(|entry| name(entry.expect("readable"))).filter(|n| n.starts_with("tls-")).collect();
+        names.sort();
+        names
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
+}
+
+#[test]
+fn a_node_gets_the_plugin_a_host_file_of_its_own_and_a_private_key() {
+    let node = Node::new();
+    assert!(!node.is_ready());
+    node.install();
+    assert!(node.is_ready());
+    let host_file = node.host_file();
+    assert_eq!(host_file["node_name"], "worker-1");
+    assert_eq!(host_file["cluster"], "c1");
+    assert_eq!(host_file["log_level"], "info");
+    assert_eq!(host_file["etcd"]["server_name"], "etcd.metes.svc");
+    assert_eq!(node.tls_contents(&host_file), ["ca.crt one", "tls.crt one", "tls.key one"]);
+    assert!(
+        host_file["etcd"]["key_file"]
+            .as_str()
+            .expect("a path")
+            .starts_with(node.path("host").to_str().expect("utf-8"))
+    );
+    assert_eq!(mode(&node.path("host/metes.conf")), 0o600);
+    assert_eq!(mode(Path::new(host_file["etcd"]["key_file"].as_str().expect("a path"))), 0o600);
+    assert_eq!(mode(&node.path("host/tls-1")), 0o700);
+    assert_eq!(mode(&node.path("bin/metes")), 0o755);
+    assert_eq!(fs::read(node.path("bin/metes")).ok(), fs::read(node.path("plugin")).ok());
+}
+
+#[test]
+fn a_second_pass_changes_nothing() {
+    let node = Node::new();
+    node.install();
+    let before = fs::metadata(node.path("bin/metes")).expect("it is there").modified().expect("a time");
+    let output = node.run(&["install", "--once"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(
+        fs::metadata(node.path("bin/metes")).expect("it is there").modified().expect("a time"),
+        before
+    );
+    assert_eq!(node.folders(), ["tls-1"]);
+}
+
+/// A pod may start at any moment of an upgrade.
+#[test]
+fn there_is_always_a_plugin_that_runs() {
+    let node = Node::new();
+    node.install();
+    let plugin = node.path("bin/metes");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let runs = scope.spawn(|| {
+            let mut runs = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let status = Command::new(&plugin).status().expect("the plugin is there and can be run");
+                assert!(status.success(), "{status}");
+                runs += 1;
+            }
+            runs
+        });
+        for i in 0..40 {
+            node.new_plugin(&format!("upgrade {i}"));
+            node.install();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(runs.join().expect("no run failed") > 10);
+    });
+    assert_eq!(fs::read(&plugin).ok(), fs::read(node.path("plugin")).ok());
+}
+
+/// A run reads the host file once, and the files that it names after that.
+#[test]
+fn a_run_never_sees_files_of_two_generations() {
+    let node = Node::new();
+    node.install();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut seen = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let contents = node.tls_contents(&node.host_file());
+                let generation = |text: &String| text.split(' ').nth(1).map(str::to_owned);
+                let first = generation(&contents[0]);
+                assert!(contents.iter().all(|text| generation(text) == first), "{contents:?}");
+                seen += 1;
+            }
+            seen
+        });
+        for i in 0..40 {
+            node.secret(&format!("g{i}"));
+            node.install();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(reader.join().expect("no run failed") > 10);
+    });
+    assert_eq!(node.tls_contents(&node.host_file())[2], "tls.key g39");
+}
+
+#[test]
+fn an_older_key_goes_when_no_run_can_need_it_any_more() {
+    let node = Node::new();
+    node.install();
+    node.secret("two");
+    assert!(!node.is_ready());
+    node.install();
+    assert_eq!(node.folders(), ["tls-1", "tls-2"]);
+    node.make_host_file_old();
+    node.install();
+    assert_eq!(node.folders(), ["tls-2"]);
+    assert_eq!(node.tls_contents(&node.host_file())[0], "ca.crt two");
+    assert!(node.is_ready());
+}
+
+/// What a killed installer leaves is neither used nor in the way.
+#[test]
+fn it_goes_on_after_it_was_killed() {
+    let node = Node::new();
+    fs::create_dir_all(node.path("host/tls-7")).expect("a folder can be made");
+    fs::write(node.path("host/tls-7/ca.crt"), "half").expect("a file can be written");
+    fs::write(node.path("host/.metes-install-metes.conf"), "half").expect("a file can be written");
+    fs::write(node.path("bin/.metes-install-metes"), "half").expect("a file can be written");
+    node.install();
+    assert_eq!(node.tls_contents(&node.host_file())[0], "ca.crt one");
+    assert!(node.is_ready());
+    node.make_host_file_old();
+    node.install();
+    assert_eq!(node.folders(), ["tls-8"]);
+    let left: Vec<_> = fs::read_dir(node.path("bin")).expect("it is there").flatten().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn what_cannot_be_right_leaves_the_node_as_it_is() {
+    let node = Node::new();
+    node.install();
+    let before = node.host_file();
+    let mut template = node.usual_template();
+    template["cluster"] = json!("change-me");
+    node.template(&template);
+    assert!(node.refuses().contains("`cluster` is to be edited"));
+    template["cluster"] = Value::Null;
+    node.template(&template);
+    assert!(node.refuses().contains("`cluster` is missing"));
+    fs::write(node.path("template"), "{\"cluster\": \"secret").expect("a file can be written");
+    let text = node.refuses();
+    assert!(text.contains("is not JSON") && !text.contains("secret"), "{text}");
+    node.template(&node.usual_template());
+    fs::write(node.path("volume/tls/tls.key"), "").expect("a file can be written");
+    assert!(node.refuses().contains("tls.key is empty"));
+    fs::remove_file(node.path("volume/tls/tls.key")).expect("it is there");
+    assert!(node.refuses().contains("cannot read"));
+    assert_eq!(node.host_file(), before);
+    assert_eq!(node.tls_contents(&before)[2], "tls.key one");
+}
+
+#[test]
+fn an_etcd_without_certificates_needs_none() {
+    let node = Node::new();
+    let etcd = json!({"endpoints": ["http://127.0.0.1:2379"]});
+    node.template(&json!({"cluster": "c1", "etcd": etcd}));
+    node.install();
+    assert_eq!(node.host_file(), json!({"cluster": "c1", "etcd": etcd, "node_name": "worker-1"}));
+    assert!(node.is_ready());
+}
+
+#[test]
+fn a_plugin_that_nobody_can_ask_about_is_not_removed() {
+    let node = Node::new();
+    node.install();
+    fs::remove_file(node.path("host/metes.conf")).expect("it is there");
+    let state = ["uninstall", "--state-dir", "/nonexistent"];
+    let output = node.run(&state);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("nobody can say what this node holds"), "{text}");
+    assert!(node.path("bin/metes").exists());
+    fs::remove_file(node.path("bin/metes")).expect("it is there");
+    assert!(node.run(&state).status.success());
+    assert!(node.run(&["uninstall", "--check"]).status.success());
+}
