@@ -9,7 +9,6 @@ readonly POD_RANGE=10.244.0.0/24
 readonly SERVICE_RANGE=10.96.0.0/16
 readonly API_SERVICE=10.96.0.1
 readonly STORE=https://$GATEWAY:2479
-readonly CLUSTER=e2e
 readonly CNI_BIN=/opt/cni/bin
 readonly CONTAINERD_SOCKET=/run/containerd/containerd.sock
 readonly LOG=$WORK/log PKI=$WORK/pki KUBE=$WORK/kube

@@ -24,7 +24,7 @@ node_becomes_ready() {
 }
 
 node_is_ready() {
-    kubectl get node $NODE -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}' | grep -x True
+    kubectl get node "$NODE" -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}' | grep -x True
 }
 
 install_plugin() {
@@ -33,8 +33,8 @@ install_plugin() {
         --from-file=ca.crt="$PKI/etcd.crt" --from-file=tls.crt="$PKI/metes.crt" --from-file=tls.key="$PKI/metes.key"
     kubectl apply -k hack/e2e.d/cluster
     eventually 60 "the installer's pod is ready" kubectl -n metes rollout status daemonset/metes-installer --timeout=5s
-    find $CNI_BIN/metes /etc/cni/net.d/metes.d -type f -exec ls -l {} +
-    $CNI_BIN/metes check
+    find "$CNI_BIN/metes" /etc/cni/net.d/metes.d -type f -exec ls -l {} +
+    metes check
 }
 
 deployment_comes_up() {
@@ -57,9 +57,11 @@ scale_down_and_up() {
     ping_pods
 }
 
+metes() { "$CNI_BIN/metes" "$@"; }
+
 # held, alive: lines of "ADDRESS NAMESPACE/NAME UID", of metes and of Kubernetes.
 held() {
-    $CNI_BIN/metes list -o json | jq -r '.[] | "\(.address) \(.pod.namespace)/\(.pod.name) \(.pod.uid)"' | sort
+    metes list -o json | jq -r '.[] | "\(.address) \(.pod.namespace)/\(.pod.name) \(.pod.uid)"' | sort
 }
 
 alive() {
@@ -69,7 +71,7 @@ alive() {
 }
 
 show_pods() {
-    $CNI_BIN/metes list
+    metes list
     kubectl -n work get pods -o wide
 }
 
@@ -104,18 +106,17 @@ some_pods() { alive | grep ' work/' | head -n "$1"; }
 
 # force_delete LINES: as a person does who has no patience with a node.
 force_delete() {
-    local name
-    for name in $(cut -d ' ' -f 2 <<<"$1"); do
-        kubectl -n work delete pod "${name#*/}" --force --grace-period=0 2>>"$LOG/kubectl"
-    done
+    local names
+    readarray -t names < <(cut -d ' ' -f 2 <<<"$1")
+    kubectl -n work delete pod "${names[@]#*/}" --force --grace-period=0 2>>"$LOG/kubectl"
 }
 
 # The wrapper fails for DEL alone, so that the pods that come instead of the deleted get addresses.
 leak_by_failing_plugin() {
     local victims
     victims=$(some_pods 3)
-    mv $CNI_BIN/metes $CNI_BIN/metes.kept
-    cat >$CNI_BIN/metes.new <<SH
+    mv "$CNI_BIN/metes" "$CNI_BIN/metes.kept"
+    cat >"$CNI_BIN/metes.new" <<SH
 #!/bin/sh
 if [ "\$CNI_COMMAND" = DEL ]; then
     echo '{"cniVersion": "1.0.0", "code": 999, "msg": "made to fail by hack/e2e"}'
@@ -123,12 +124,12 @@ if [ "\$CNI_COMMAND" = DEL ]; then
 fi
 exec $CNI_BIN/metes.kept "\$@"
 SH
-    chmod 0755 $CNI_BIN/metes.new
-    mv $CNI_BIN/metes.new $CNI_BIN/metes
+    chmod 0755 "$CNI_BIN/metes.new"
+    mv "$CNI_BIN/metes.new" "$CNI_BIN/metes"
     force_delete "$victims"
     eventually 60 "a DEL fails" grep -q "made to fail by hack/e2e" "$LOG/containerd"
     remove_sandboxes "$victims"
-    mv $CNI_BIN/metes.kept $CNI_BIN/metes
+    mv "$CNI_BIN/metes.kept" "$CNI_BIN/metes"
     LEAKED=$victims
     expect_agreement 8
     expect_leaked
@@ -137,12 +138,12 @@ SH
 # remove_sandboxes LINES: behind the kubelet's back. containerd looks for what there is only when it starts.
 remove_sandboxes() {
     local uid id
-    for uid in $(cut -d ' ' -f 3 <<<"$1"); do
+    while read -r _ _ uid; do
         for id in $(ctr --namespace k8s.io containers list --quiet "labels.\"io.kubernetes.pod.uid\"==$uid"); do
             ctr --namespace k8s.io task delete --force "$id" 2>>"$LOG/ctr" || true
             ctr --namespace k8s.io containers delete "$id" 2>>"$LOG/ctr" || true
         done
-    done
+    done <<<"$1"
     end_hard containerd
     start_containerd
 }
@@ -171,7 +172,7 @@ leak_by_crash() {
 
 # sandboxes_of LINES: the ids of those that hold the addresses.
 sandboxes_of() {
-    $CNI_BIN/metes list -o json | jq -r '.[] | "\(.address) \(.pod.namespace)/\(.pod.name) \(.pod.uid) \(.container_id)"' |
+    metes list -o json | jq -r '.[] | "\(.address) \(.pod.namespace)/\(.pod.name) \(.pod.uid) \(.container_id)"' |
         grep -F "$1" | cut -d ' ' -f 4 | sort
 }
 
@@ -224,7 +225,7 @@ cronjob_frees() {
 }
 
 rows_without_leaked() {
-    $CNI_BIN/metes list -o json |
+    metes list -o json |
         jq -c --arg leaked "$LEAKED" '($leaked | split("\n") | map(split(" ")[0])) as $gone
             | .[] | select(.pod.namespace == "work") | select(.address | IN($gone[]) | not)'
 }
@@ -243,11 +244,29 @@ no_job_runs() {
     kubectl -n metes get jobs -o json | jq -e '[.items[] | select((.status.active // 0) > 0)] == []'
 }
 
+uninstaller_refuses() {
+    kubectl -n metes delete daemonset metes-installer
+    kubectl apply -k hack/e2e.d/uninstall
+    eventually 60 "the uninstaller refuses" grep -h "refused: this node holds" -r /var/log/pods --include='*.log'
+    cat "$WORK/eventually"
+    kubectl -n metes delete daemonset metes-uninstall
+    metes list >/dev/null || die "the plugin or its host file is gone"
+    expect_agreement 8
+}
+
 delete_everything() {
     kubectl delete namespace work --wait=false
     eventually 90 "no address is held" nothing_held
-    $CNI_BIN/metes list
-    $CNI_BIN/metes check
+    metes list
+    metes check
 }
 
 nothing_held() { [ -z "$(held)" ]; }
+
+uninstall() {
+    kubectl apply -k hack/e2e.d/uninstall
+    eventually 60 "the uninstaller's pod is ready" kubectl -n metes rollout status daemonset/metes-uninstall --timeout=5s
+    [ ! -e "$CNI_BIN/metes" ] || die "the plugin is still there"
+    [ ! -e /etc/cni/net.d/metes.d/metes.conf ] || die "the host file is still there"
+    echo "left in $CNI_BIN: $(cd "$CNI_BIN" && echo *)"
+}
