@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use metes::config::{HostFile, Settings};
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Run, metes, tool, wait_for};
 use tempfile::TempDir;
@@ -125,6 +126,35 @@ fn versions_agree() {
     }
     let tools = read(manifests().join("../hack/tool"));
     assert!(tools.contains(&format!("ETCD_VERSION={}\n", tag("quay.io/coreos/etcd"))), "etcd");
+}
+
+/// What an operator is told to edit is a host file in the real parser's eyes.
+#[test]
+fn host_files_are_accepted() {
+    let docs = read(manifests().join("../docs/install.md"));
+    let (_, rest) = docs.split_once("```json\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let texts =
+        [read(manifests().join("metes.conf")), read(manifests().join("byo-etcd/metes.conf")), example.into()];
+    for text in texts {
+        let file = HostFile::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{e} in {text}"));
+        let settings = Settings::from_host(file).unwrap_or_else(|e| panic!("{e} in {text}"));
+        assert!(settings.notes.is_empty(), "{:?} in {text}", settings.notes);
+    }
+}
+
+/// Each path below manifests/ that the documentation names is there.
+#[test]
+fn documents_name_what_is_there() {
+    let root = manifests().join("..");
+    for document in ["docs/install.md", "README.md", "manifests/kustomization.yaml"] {
+        let text = read(root.join(document));
+        let ends = |c: char| !(c.is_ascii_alphanumeric() || "-_./*".contains(c));
+        for word in text.split(ends).filter(|word| word.starts_with("manifests/") && !word.contains('*')) {
+            let path = word.trim_end_matches('.');
+            assert!(root.join(path).exists(), "{document} names {path}");
+        }
+    }
 }
 
 /// An installation on folders of a test's own: what the pods of manifests/ have mounted, and a node's folders.

@@ -47,7 +47,6 @@ fn a_hundred_thousand_addresses_and_pods_fit_into_100_mb_and_10_s_of_cpu() {
     assert_eq!(report["scanned"]["pods"], OWNERS - ORPHANS);
     assert_eq!(report["freed"], json!({"pod-gone": ORPHANS}));
     assert_eq!(report["kept"], json!({"pod-exists": OWNERS - ORPHANS}));
-    eprintln!("{used:?}");
     assert!(used.memory_kib > 0 && used.memory_kib <= MEMORY_MAX_KIB, "{used:?}");
     assert!(used.cpu <= CPU_MAX, "{used:?}");
     cluster.assert_clean();
