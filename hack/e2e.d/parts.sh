@@ -234,6 +234,6 @@ YAML
 probe_container() {
     timeout 60 ctr --namespace probe images import "$WORK/pause.tar" &&
         timeout 60 ctr --namespace probe run --detach --cgroup "/$CGROUP/probe" localhost/pause:e2e probe &&
-        timeout 60 ctr --namespace probe task kill --signal KILL probe &&
+        timeout 60 ctr --namespace probe tasks delete --force probe &&
         timeout 60 ctr --namespace probe containers delete probe
 }
