@@ -77,7 +77,8 @@ make_network() {
     hostname $NODE
     ip link set lo up
     ip address add $API_SERVICE/32 dev lo
-    ip link add $BRIDGE type bridge
+    # With an address of its own: else it has that of a port, another with each pod that ends, and pods lose their gateway.
+    ip link add $BRIDGE address 02:6d:65:74:65:73 type bridge
     ip address add $GATEWAY/${POD_RANGE#*/} dev $BRIDGE
     ip link set $BRIDGE up
     echo 1 >/proc/sys/net/ipv4/ip_forward

@@ -96,7 +96,7 @@ running() {
 ping_pods() {
     local address
     for address in $(alive | cut -d ' ' -f 1); do
-        eventually 60 "a pod answers at $address" ping -c 1 -W 1 "$address"
+        eventually 120 "a pod answers at $address" ping -c 1 -W 1 "$address"
     done
     echo "every pod answers at its address"
 }
