@@ -11,8 +11,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::params::{GetParams, ListParams};
 use kube::core::response::Status;
 use kube::{Client, Config};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
 use crate::api::{Api, ApiError, Node, Phase, Pod, Which};
 
@@ -219,7 +219,13 @@ fn causes(error: &dyn std::error::Error) -> String {
 struct Page<T> {
     kind: String,
     metadata: PageMetadata,
+    #[serde(deserialize_with = "items", bound = "T: Deserialize<'de>")]
     items: Vec<T>,
+}
+
+/// The server writes `null` for no items where it lists metadata only. Without the key there is no list.
+fn items<'de, T: Deserialize<'de>, D: Deserializer<'de>>(items: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(items)?.unwrap_or_default())
 }
 
 #[derive(Deserialize)]
