@@ -40,6 +40,7 @@ fn fail(why: &str) -> ExitCode {
 async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let settings = setup::own_settings(cli.common.config.as_deref())?;
     setup::start_log(None, settings.log_level.as_deref().or(Some("info")));
+    settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let cluster = cluster_name(&settings)?;
     let kv = Etcd::new(setup::access(&settings, Trust::GroupReads, limits::UNREACHABLE)?);
     let keys = Keys::new(&settings.prefix);
