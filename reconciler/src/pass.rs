@@ -128,6 +128,14 @@ pub struct Pass<'a, K, A> {
 /// An orphan that is to be freed.
 type Due = (Holder, Free);
 
+/// What came of looking at everybody.
+struct Looked {
+    due: Vec<Due>,
+    nodes: Nodes,
+    /// Whether the orphans that are new could be remembered.
+    remembered: Result<(), Failure>,
+}
+
 impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     /// Does all of it.
     ///
@@ -139,8 +147,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Ok(());
         }
         self.claim_name().await?;
-        let (due, nodes) = self.look().await?;
+        let Looked { due, nodes, remembered } = self.look().await?;
         self.free(due, &nodes).await?;
+        remembered?;
         self.mend().await
     }
 
@@ -185,20 +194,24 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     }
 
     /// Finds out who is an orphan, and for how long; returns those that are due.
-    async fn look(&mut self) -> Result<(Vec<Due>, Nodes), Stop> {
+    async fn look(&mut self) -> Result<Looked, Stop> {
         let mut census = Census::take(self.kv, self.keys, self.cluster, self.until).await?;
         self.report.revision = census.revision;
         self.report.scanned.owners = census.holders.len();
         if !census.holders.is_empty() && self.read::<Meta>(&self.keys.meta()).await?.is_none() {
-            return Err(Stop::MetaMissing(String::from_utf8_lossy(&self.keys.meta()).into_owned()));
+            return Err(self.meta_missing());
         }
         let pods = self.pods(&census).await?;
         let nodes = self.nodes().await?;
         self.report.scanned.pods = pods.len();
         self.report.scanned.nodes = nodes.len();
         census.find_replaced(self.kv, self.keys, &nodes, self.until).await?;
-        let due = self.judge(&census, &pods, &nodes).await?;
-        Ok((due, nodes))
+        let (due, remembered) = self.judge(&census, &pods, &nodes).await?;
+        Ok(Looked { due, nodes, remembered })
+    }
+
+    fn meta_missing(&self) -> Stop {
+        Stop::MetaMissing(String::from_utf8_lossy(&self.keys.meta()).into_owned())
     }
 
     async fn pods(&self, census: &Census) -> Result<Pods, Stop> {
@@ -216,7 +229,12 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     }
 
     /// Judges everybody, applies the brake, and remembers who is an orphan.
-    async fn judge(&mut self, census: &Census, pods: &Pods, nodes: &Nodes) -> Result<Vec<Due>, Stop> {
+    async fn judge(
+        &mut self,
+        census: &Census,
+        pods: &Pods,
+        nodes: &Nodes,
+    ) -> Result<(Vec<Due>, Result<(), Failure>), Stop> {
         let graces = &self.options.graces;
         let memory = self.memory();
         let sightings = memory.recall().await?;
@@ -235,13 +253,19 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let is_ours = |holder: &&Holder| holder.record.as_ref().is_some_and(|r| r.stamp == Stamp::Ours);
         let records = census.holders.iter().filter(is_ours).count();
         let limit = BRAKE_AT_LEAST.max(records / BRAKE_ONE_IN);
-        if !self.options.dry_run {
-            memory.update(&sightings, &orphans, graces.longest()).await?;
+        let remembered = match self.options.dry_run {
+            true => Ok(()),
+            false => memory.update(&sightings, &orphans, graces).await,
+        };
+        match &remembered {
+            // Only what is new is lost. Those that are due were seen before, and to free them takes no space.
+            Ok(()) | Err(Failure::NoSpace(_)) => {}
+            Err(failure) => return Err(failure.clone().into()),
         }
         if orphans.len() > limit && !self.options.force {
             return Err(Stop::Brake { orphans: orphans.len(), records, limit });
         }
-        Ok(due)
+        Ok((due, remembered))
     }
 
     fn memory(&self) -> Memory<'a, K> {
