@@ -364,6 +364,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let audit = audit::audit(self.kv, self.keys, self.until).await?;
         self.report.scanned.addresses = audit.counts.reservations;
         self.report.found(&audit);
+        if audit.violations.iter().any(|finding| finding.kind == audit::Kind::MetaMissing) {
+            return Err(self.meta_missing());
+        }
         if !self.options.dry_run {
             self.report.mended = repair::tidy(self.kv, self.keys, audit.mendings, self.until).await?;
         }
