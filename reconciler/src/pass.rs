@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use metes::audit::{self, repair};
 use metes::limits;
-use metes::pool::record::{ClusterId, Held, Meta, Record, VERSION};
+use metes::pool::record::{ClusterId, Held, Meta, OwnerRecord, Record, VERSION};
 use metes::store::free::{Free as Freeing, FreeError, Freed, Which};
 use metes::store::keys::{Bytes, Keys};
 use metes::store::kv::{Failure, Kv, read_keys};
@@ -325,7 +325,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Ok(Err(Keep::Changed));
         }
         if self.options.dry_run {
-            return Ok(Ok(Vec::new()));
+            let own = self.keys.own(&holder.owner).map_err(metes::store::plan::bad_name)?;
+            let record = self.read::<OwnerRecord>(&own).await?;
+            return Ok(record.map(|record| record.addresses).ok_or(Keep::Changed));
         }
         let freeing = Freeing {
             kv: self.kv,

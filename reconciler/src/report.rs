@@ -60,7 +60,7 @@ pub struct FreedOwner {
     pub holder: Holder,
     /// Why.
     pub reason: Free,
-    /// What it held; nothing in a dry run.
+    /// What it held.
     pub held: Vec<Held>,
 }
 
