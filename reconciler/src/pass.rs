@@ -272,14 +272,16 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         Memory { kv: self.kv, keys: self.keys, cluster: self.cluster, until: self.until }
     }
 
-    /// Frees all that are due, a few at a time. The first failure ends it: those under way are
-    /// brought to their end, and no other is begun.
+    /// Frees all that are due, a few at a time, and reports each at once: nobody knows when the pass is
+    /// ended. The first failure ends it: those under way are brought to their end, and no other is begun.
     async fn free(&mut self, due: Vec<Due>, nodes: &Nodes) -> Result<(), Stop> {
         let failed = Cell::new(false);
         let mut stop = None;
-        let mut done = Vec::new();
+        let mut gone = Vec::new();
         {
-            let this = &*self;
+            // Those that are being freed share a pass while the report is written.
+            let mut unused = Report::default();
+            let this = &self.beside(&mut unused);
             let failed = &failed;
             let free = |(holder, reason): Due| async move {
                 if failed.get() {
@@ -292,26 +294,39 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             let mut frees = stream::iter(due).map(free).buffer_unordered(AT_ONCE);
             while let Some(freed) = frees.next().await {
                 match freed {
-                    Some((holder, reason, Ok(outcome))) => done.push((holder, reason, outcome)),
+                    Some((holder, reason, Ok(Ok(held)))) => {
+                        self.report.free(&holder, reason, &held);
+                        gone.push(holder.owner);
+                    }
+                    Some((_, _, Ok(Err(keep)))) => self.report.keep(keep),
                     Some((_, _, Err(why))) => stop = stop.or(Some(why)),
                     None => {}
                 }
-            }
-        }
-        for (holder, reason, outcome) in &done {
-            match outcome {
-                Ok(held) => self.report.free(holder, *reason, held),
-                Err(keep) => self.report.keep(*keep),
             }
         }
         if let Some(stop) = stop {
             return Err(stop);
         }
         if !self.options.dry_run {
-            let gone = done.iter().filter(|(_, _, outcome)| outcome.is_ok());
-            self.memory().forget(gone.map(|(holder, _, _)| &holder.owner)).await?;
+            self.memory().forget(gone.iter()).await?;
         }
         Ok(())
+    }
+
+    /// The same pass with another report.
+    fn beside<'b>(&self, report: &'b mut Report) -> Pass<'b, K, A>
+    where
+        'a: 'b,
+    {
+        Pass {
+            kv: self.kv,
+            keys: self.keys,
+            cluster: self.cluster,
+            api: self.api,
+            options: self.options,
+            until: self.until,
+            report,
+        }
     }
 
     /// Looks at one orphan a second time and frees it; else says why it keeps what it has.
