@@ -73,6 +73,9 @@ fn a_pod_that_exists_keeps_what_it_has_whatever_its_annotations_say() {
     pod("hash-only").annotation("kubernetes.io/config.hash", "cafe").phase("Running").create();
     world.attach_as("hash-only", "hash-only", "cafe").run().address();
 
+    // Whoever makes a pod writes its annotations.
+    pod("thief").mirror_of(pods[2].uid()).phase("Succeeded").create();
+
     let before = world.held();
     world.pass(AT_ONCE).ok().kept(json!({"pod-exists": before.len()})).freed(json!({}));
     assert_eq!(world.held(), before);
@@ -167,10 +170,8 @@ fn a_pod_that_the_api_cannot_be_asked_for_keeps_what_it_has() {
         format!("K8S_POD_NAMESPACE=..;K8S_POD_NAME={namespace}"),
     ];
     for (index, name) in names.iter().enumerate() {
-        world.hold(
-            &format!("c{index}"),
-            &format!("{name};K8S_POD_UID=gone-{index}-{namespace}").trim_start_matches(';'),
-        );
+        let args = format!("{name};K8S_POD_UID=gone-{index}-{namespace}");
+        world.hold(&format!("c{index}"), args.trim_start_matches(';'));
         if !name.is_empty() {
             world.hold(&format!("d{index}"), name);
         }
@@ -474,9 +475,10 @@ fn an_owner_is_freed_whole_and_nobody_else_with_it() {
     assert_eq!(owner["node"], world.node.name());
     assert_eq!(owner["ifname"], "eth0");
     assert_eq!(owner["reason"], "pod-gone");
-    assert_eq!(owner["pod"], json!({"ns": pod.namespace(), "name": "dual", "uid": pod.uid()}));
+    assert_eq!(owner["pod"], json!({"namespace": pod.namespace(), "name": "dual", "uid": pod.uid()}));
     let told = |address: &String| address.split('/').next().map(|address| json!(address));
-    let freed = owner["addresses"].as_array().expect("an array").iter().map(|held| Some(held["ip"].clone()));
+    let freed =
+        owner["addresses"].as_array().expect("an array").iter().map(|held| Some(held["address"].clone()));
     assert!(freed.eq(had.iter().map(told)), "{owner}");
 
     assert!(store.keys("v1/pod/").is_empty());
@@ -908,6 +910,10 @@ fn a_key_that_a_group_may_read_is_the_reconcilers_only_if_the_group_is_its_own()
         mode(bits);
         refused(&format!("{bits:o} of group {group}"));
     }
+    // In a container it is one of the supplementary groups.
+    chown(&key, None, Some(strange)).expect("root may do this");
+    mode(0o640);
+    world.reconciler(&world.api).args(AT_ONCE).in_groups(&[strange]).pass().ok();
     // Nodes run the plugin as root, which needs no group.
     chown(&key, None, Some(own)).expect("root may do this");
     mode(0o640);

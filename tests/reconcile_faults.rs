@@ -381,6 +381,25 @@ fn an_api_that_fails_in_the_middle_of_freeing_stops_it() {
     world.cluster.assert_clean();
 }
 
+#[test]
+fn a_pass_that_takes_too_long_tells_what_it_has_freed() {
+    let world = World::new();
+    in_parallel(4, 0..30, |index| world.orphan(&format!("orphan{index:02}")));
+    let proxy = world.proxy();
+    proxy.rule(Rule::get(&second_look(&world)).nth(10).hang());
+    let pass = world.reconciler(&proxy).args(AT_ONCE).args(["--timeout", "3s"]).pass();
+    assert_eq!(pass.code, Some(1), "{}", pass.outcome);
+    assert!(pass.outcome.stderr.contains("--timeout"), "{}", pass.outcome);
+    let told = freed(&pass);
+    let held = world.held();
+    assert!(!told.is_empty() && told.iter().all(|name| !held.contains(name)), "{}", pass.outcome);
+    assert_eq!(held.len() + told.len(), 30, "the report tells what was freed: {}", pass.outcome);
+    world.cluster.assert_clean();
+    world.pass(AT_ONCE).ok();
+    world.cluster.assert_nothing_held();
+    world.cluster.assert_clean();
+}
+
 // ---- two at once, and kills
 
 /// Many orphans of two networks and some pods that live.
@@ -489,6 +508,8 @@ fn a_pass_killed_at_any_question_leaves_nothing_wrong() {
     }
     assert!(killed > 4, "killed {killed} times");
     assert_eq!(world.held(), living);
+    // The page that the last one emptied goes with this one.
+    world.pass(AT_ONCE).ok().freed(json!({}));
     world.pass(AT_ONCE).ok().freed(json!({})).mended(json!({}));
     world.cluster.assert_clean();
 }
