@@ -146,6 +146,7 @@ fn an_answer_that_is_none_frees_nothing() {
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
         "message": "pods \"other\" not found", "details": {"kind": "pods", "name": "other"},
     });
+    let revision = json!({"resourceVersion": "1"});
     let answers = [
         (200, String::new()),
         (200, "{}".to_owned()),
@@ -159,13 +160,19 @@ fn an_answer_that_is_none_frees_nothing() {
         (200, status(404)),
         (404, of_another.to_string()),
         (302, html.to_owned()),
-        (200, json!({"kind": "PodList", "metadata": {}}).to_string()),
+        (200, json!({"kind": "PodList", "metadata": revision}).to_string()),
+        (200, json!({"kind": "PodList", "metadata": {}, "items": []}).to_string()),
+        (200, json!({"kind": "PodList", "metadata": {}, "items": null}).to_string()),
         (200, json!({"kind": "PodList", "items": []}).to_string()),
-        (200, json!({"metadata": {}, "items": []}).to_string()),
-        (200, json!({"kind": "Status", "metadata": {}, "items": []}).to_string()),
-        (200, json!({"kind": "PodList", "metadata": {}, "items": {}}).to_string()),
-        (200, json!({"kind": "PodList", "metadata": {}, "items": [{}]}).to_string()),
-        (200, json!({"kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": "a"}}]}).to_string()),
+        (200, json!({"metadata": revision, "items": []}).to_string()),
+        (200, json!({"kind": "Status", "metadata": revision, "items": []}).to_string()),
+        (200, json!({"kind": "PodList", "metadata": revision, "items": {}}).to_string()),
+        (200, json!({"kind": "PodList", "metadata": revision, "items": [{}]}).to_string()),
+        (
+            200,
+            json!({"kind": "PodList", "metadata": revision, "items": [{"metadata": {"name": "a"}}]})
+                .to_string(),
+        ),
         (200, json!({"kind": "Pod", "metadata": {"name": "other", "uid": "other"}}).to_string()),
     ];
     in_parallel(2, Question::ALL, |question| {

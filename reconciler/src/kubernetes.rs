@@ -233,22 +233,26 @@ fn causes(error: &dyn std::error::Error) -> String {
 /// A page of a listing. What is missing here is an answer that cannot be relied on: nothing has a default
 /// that could pass for an empty cluster.
 #[derive(Deserialize)]
+#[serde(bound = "T: Deserialize<'de>")]
 struct Page<T> {
     kind: String,
     metadata: PageMetadata,
-    #[serde(deserialize_with = "items", bound = "T: Deserialize<'de>")]
+    #[serde(deserialize_with = "null_is_empty")]
     items: Vec<T>,
-}
-
-/// The server writes `null` for no items where it lists metadata only. Without the key there is no list.
-fn items<'de, T: Deserialize<'de>, D: Deserializer<'de>>(items: D) -> Result<Vec<T>, D::Error> {
-    Ok(Option::deserialize(items)?.unwrap_or_default())
 }
 
 #[derive(Deserialize)]
 struct PageMetadata {
+    /// Every listing has one; what has none is no listing.
+    #[serde(rename = "resourceVersion")]
+    _revision: String,
     #[serde(rename = "continue")]
     next: Option<String>,
+}
+
+/// The API server writes a listing of metadata without any items as null.
+fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 #[derive(Deserialize)]

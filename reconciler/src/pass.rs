@@ -378,7 +378,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
 
     /// Mends what costs addresses or time, and says what a person should look at.
     async fn mend(&mut self) -> Result<(), Stop> {
-        let audit = audit::audit(self.kv, self.keys, self.until).await?;
+        let audit = audit::audit_bits(self.kv, self.keys, self.until).await?;
         self.report.scanned.addresses = audit.counts.reservations;
         self.report.found(&audit);
         if audit.violations.iter().any(|finding| finding.kind == audit::Kind::MetaMissing) {

@@ -39,8 +39,7 @@ pub(super) fn judge(mut audit: Audit) -> Report {
 }
 
 fn judge_meta(audit: &Audit, report: &mut Report) {
-    let allocations = !(audit.networks.is_empty() && audit.owners.is_empty() && audit.pods.is_empty());
-    if allocations && !audit.meta_seen {
+    if audit.has_allocations() && !audit.meta_seen {
         let what = "missing, although there are allocations: ADD fails until somebody accepts the store";
         report.violations.push(Finding::new(Kind::MetaMissing, &audit.keys.meta(), what));
     }

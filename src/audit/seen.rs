@@ -27,6 +27,8 @@ pub struct Audit {
     pub(super) found: Vec<Finding>,
     pub(super) stale: Vec<(Vec<u8>, i64)>,
     counts: Counts,
+    /// Whether owners are left aside.
+    bits_only: bool,
     /// Every owner's name once, however many records give it.
     names: BTreeSet<Rc<Owner>>,
 }
@@ -72,8 +74,15 @@ impl Audit {
             found: Vec::new(),
             stale: Vec::new(),
             counts: Counts::default(),
+            bits_only: false,
             names: BTreeSet::new(),
         }
+    }
+
+    /// Begins an audit that leaves owners, and who holds what, aside.
+    #[must_use]
+    pub fn of_bits(keys: &Keys) -> Self {
+        Self { bits_only: true, ..Self::new(keys) }
     }
 
     /// Takes one key.
@@ -93,6 +102,11 @@ impl Audit {
             // Both come and go with a lease, and nothing that is held depends on them.
             Ok(Key::Orphan(..) | Key::Lead(_)) => {}
         }
+    }
+
+    /// Whether there is anything that all writers must have agreed on before.
+    pub(super) fn has_allocations(&self) -> bool {
+        !self.networks.is_empty() || self.counts.owners > 0 || self.counts.pods > 0
     }
 
     /// Judges what was taken.
@@ -162,7 +176,7 @@ impl Audit {
             self.find(Kind::ReservationOnLease, entry, what);
         }
         let owner = self.decode::<Reservation>(Kind::UndecodableReservation, entry);
-        let owner = owner.map(|reservation| self.name(reservation.owner));
+        let owner = owner.filter(|_| !self.bits_only).map(|reservation| self.name(reservation.owner));
         let ip = Ip { revision: entry.mod_revision, owner };
         self.networks.entry(network).or_default().ips.insert(address, ip);
     }
@@ -199,6 +213,9 @@ impl Audit {
     fn see_owner(&mut self, entry: &Entry, owner: Owner) {
         self.counts.owners += 1;
         self.lives_without_lease(entry);
+        if self.bits_only {
+            return;
+        }
         let record = self.decode::<OwnerRecord>(Kind::UndecodableOwner, entry);
         let holdings =
             record.map(|record| Holdings { addresses: record.addresses, uid: record.labels.pod.uid });
@@ -209,6 +226,9 @@ impl Audit {
     fn see_pod(&mut self, entry: &Entry, uid: String, ifname: String, network: NetworkName) {
         self.counts.pods += 1;
         self.lives_without_lease(entry);
+        if self.bits_only {
+            return;
+        }
         let index = self.decode::<PodIndex>(Kind::UndecodablePodIndex, entry);
         let owner = index.map(|index| self.name(index.owner));
         self.pods.insert((uid, ifname, network), owner);

@@ -300,6 +300,36 @@ impl Kv for Model {
     }
 }
 
+#[test]
+fn an_audit_of_bits_mends_the_same_and_leaves_owners_aside() {
+    let mut tree = fixture::clean();
+    tree.retain(|entry| !entry.key.starts_with(b"/metes/v1/own/"));
+    let page = keys().page(&crate::pool::NetworkName::default(), page());
+    tree.iter_mut().filter(|entry| entry.key == page).for_each(|entry| entry.value = bits([1, 2, 9]));
+    let model = Model::new(tree);
+    let whole = wait(audit(&model, &keys(), soon())).expect("reads");
+    let of_bits = wait(audit_bits(&model, &keys(), soon())).expect("reads");
+    assert_eq!(of_bits.lone_bits, whole.lone_bits);
+    assert_eq!(of_bits.counts, whole.counts);
+    assert!(!whole.violations.is_empty() && of_bits.violations.is_empty());
+}
+
+#[test]
+fn what_is_empty_is_deleted_only_by_a_tidying() {
+    let mut tree = fixture::clean();
+    let (empty, summary) = (addr("10.9.0.0").page(), addr("10.9.0.0").page().summary());
+    let network = crate::pool::NetworkName::default();
+    tree.push(entry(keys().page(&network, empty), bits([])));
+    tree.push(entry(keys().full(&network, summary), bits([])));
+    let model = Model::new(tree);
+    let (mended, report) = wait(mend(&model));
+    assert_eq!(mended, Mended::default());
+    let tidied = wait(repair::tidy(&model, &keys(), report.mendings, soon())).expect("tidies");
+    assert_eq!(tidied, Mended { emptied: 2, ..Mended::default() });
+    let report = wait(audit(&model, &keys(), soon())).expect("reads");
+    assert_eq!((report.counts.pages, report.counts.summaries), (1, 0));
+}
+
 fn wait<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(work)
 }

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use super::etcd::{Etcd, free_ports};
 use super::http::{HttpsClient, Message};
 use super::process::{signal, spawn_bound, stop, temporary, unique};
+use super::store::Store;
 use super::tls::Tls;
 use super::tool::tool;
 use super::wait::wait_for;
@@ -132,6 +133,12 @@ impl KubeApi {
         let kinds = Mutex::default();
         let server = Server { child: Mutex::new(child), client, access, kinds, etcd, folder };
         Self { server: Arc::new(server) }
+    }
+
+    /// What lies below the server, at the prefix of all its objects: for a world too large to be created
+    /// through it.
+    pub(crate) fn store(&self) -> Store {
+        Store::open(&self.server.etcd, "/registry/")
     }
 
     /// A kubeconfig of the administrator in this folder.

@@ -5,6 +5,7 @@ use std::fs;
 
 use etcd_client::{
     Certificate, Client, ConnectOptions, DeleteOptions, Error, GetOptions, Identity, PutOptions, TlsOptions,
+    Txn, TxnOp,
 };
 use tokio::runtime::Builder;
 
@@ -80,6 +81,19 @@ impl Store {
     pub(crate) fn put(&self, key: &str, value: impl Into<Vec<u8>>) {
         let key = self.key(key);
         self.run(async |client| client.put(key, value, None).await);
+    }
+
+    /// Very many keys, a hundred in one transaction.
+    pub(crate) fn put_all(&self, entries: impl IntoIterator<Item = (String, Vec<u8>)>) {
+        let mut ops =
+            entries.into_iter().map(|(key, value)| TxnOp::put(self.key(&key), value, None)).peekable();
+        self.run(async |client| {
+            while ops.peek().is_some() {
+                let some: Vec<TxnOp> = ops.by_ref().take(100).collect();
+                client.txn(Txn::new().and_then(some)).await?;
+            }
+            Ok(())
+        });
     }
 
     /// A key on a new lease of `ttl_s`, as a queue's place is; the id of the lease.

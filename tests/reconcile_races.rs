@@ -1,0 +1,436 @@
+//! ADD, DEL and passes of the reconciler, on a real etcd and a real API server, in orders that chance
+//! chooses: each of them waits before and after each of its requests until it is let go on, and some
+//! are killed there. What a live pod was given stays its own; what is left over comes back.
+
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, pending};
+use std::rc::Rc;
+use std::time::Duration;
+
+use metes::commands::{Run, add, del};
+use metes::local::{mark::MarkFile, spool::Spool};
+use metes::pool::record::{Birth, Labels, Owner, OwnerRecord, Reservation};
+use metes::pool::{Addr, NetworkName, Range, RangeSet, RangeSpec};
+use metes::pool::{choose::Order, record};
+use metes::store::allot::Ask;
+use metes::store::etcd::{Access, Etcd as EtcdStore, EtcdWatch};
+use metes::store::keys::{Bytes, Keys, LeaseId};
+use metes::store::kv::{About, Failure, Kv, LeaseAge, read_keys};
+use metes::store::snapshot::Snapshot;
+use metes::store::txn::{Reply, Txn};
+use metes_reconciler::api::{Api, ApiError, Node, Phase, Pod, Which};
+use metes_reconciler::kubernetes::Kubernetes;
+use metes_reconciler::pass::{self, Options, Pass};
+use metes_reconciler::report::Report;
+use metes_reconciler::verdict::Graces;
+use support::{Cluster, Etcd, KubeApi, in_parallel};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+/// Worlds that are played, each with an order of its own.
+const WORLDS: u64 = 48;
+/// They mostly wait.
+const AT_ONCE: usize = 12;
+/// How many lives each name has at most.
+const LIVES: u64 = 4;
+/// Passes that go on beside them, one after another, in each of two reconcilers.
+const PASSES: u64 = 3;
+const PASS_MAX: Duration = Duration::from_secs(30);
+const ADD_MAX: Duration = Duration::from_secs(20);
+const NODE: &str = "n1";
+const BOOT: &str = "b1";
+
+#[test]
+fn no_order_of_events_takes_an_address_from_a_live_pod_or_leaves_one_behind() {
+    in_parallel(AT_ONCE, 0..WORLDS, play);
+}
+
+fn play(seed: u64) {
+    let cluster = Cluster::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let world = World::new(seed, &cluster).await;
+        tokio::select! {
+            () = world.live() => {}
+            () = world.gate.choose() => unreachable!("it goes on for ever"),
+        }
+        world.settle().await;
+    });
+    cluster.assert_clean();
+}
+
+/// One world: a store, a cluster, and the order of events in it.
+struct World {
+    seed: u64,
+    keys: Keys,
+    etcd: EtcdStore,
+    kubernetes: Kubernetes,
+    api: &'static KubeApi,
+    namespace: String,
+    gate: Gate,
+    folder: std::path::PathBuf,
+    /// What ADD answered to pods that live.
+    living: RefCell<Vec<Living>>,
+    clock: Cell<u64>,
+}
+
+#[derive(Clone)]
+struct Living {
+    owner: Owner,
+    addresses: Vec<record::Held>,
+}
+
+impl World {
+    async fn new(seed: u64, cluster: &Cluster) -> Self {
+        let api = KubeApi::shared();
+        let kubeconfig = api.kubeconfig(cluster.folder());
+        Self {
+            seed,
+            keys: Keys::new(cluster.prefix()),
+            etcd: store(),
+            kubernetes: Kubernetes::new(Some(&kubeconfig), 500).await.expect("a kubeconfig that leads there"),
+            api,
+            namespace: api.new_namespace(),
+            gate: Gate {
+                waiting: RefCell::default(),
+                chance: Chance(Cell::new(seed ^ 0x9e37_79b9_7f4a_7c15)),
+            },
+            folder: cluster.folder().to_owned(),
+            living: RefCell::default(),
+            clock: Cell::new(1),
+        }
+    }
+
+    /// All actors at once, until each has come to its end.
+    async fn live(&self) {
+        tokio::join!(
+            self.be_pods(0),
+            self.be_pods(1),
+            self.be_pods(2),
+            self.reconcile(100),
+            self.reconcile(101)
+        );
+    }
+
+    /// The lives of the pods of one name: each is created, gets its address, and ends in one of the ways that there are.
+    async fn be_pods(&self, name: u64) {
+        let chance = Chance(Cell::new(self.seed.wrapping_mul(31) + name + 1));
+        let name = format!("web-{name}");
+        for life in 0..LIVES {
+            let pod = self.api.pod(&self.namespace, &name).node(NODE).phase("Running").create();
+            let mut container = 0;
+            let owner = loop {
+                container += 1;
+                let id = format!("{name}-{life}-{container}");
+                let owner = Owner { node: NODE.into(), container_id: id, ifname: "net1".into() };
+                // Some runs are killed; the runtime then tries another sandbox.
+                let kill_after = (chance.below(4) == 0).then(|| chance.below(14));
+                if let Some(added) = self.killed_after(kill_after, |kv| self.add(kv, &owner, &pod)).await {
+                    self.living.borrow_mut().push(Living { owner: owner.clone(), addresses: added });
+                    break owner;
+                }
+            };
+            self.assert_held(&owner).await;
+            let ends = chance.below(if life + 1 == LIVES { 4 } else { 3 });
+            // From here on it may be taken for gone at any moment.
+            if ends < 3 {
+                self.living.borrow_mut().retain(|living| living.owner != owner);
+            }
+            match ends {
+                0 => {
+                    self.killed_after(None, |kv| self.del(kv, &owner)).await;
+                    pod.delete();
+                }
+                1 => pod.delete(),
+                2 => {
+                    pod.phase("Succeeded");
+                    pod.delete();
+                }
+                _ => return,
+            }
+        }
+    }
+
+    async fn reconcile(&self, number: u64) {
+        let chance = Chance(Cell::new(self.seed.wrapping_mul(17) + number));
+        for _ in 0..PASSES {
+            let kill_after = (chance.below(3) == 0).then(|| chance.below(40));
+            self.killed_after(kill_after, |kv| self.pass(kv)).await;
+        }
+    }
+
+    /// Does it on a store that waits at each step; nothing if it is killed before its end.
+    async fn killed_after<'w, F: Future>(
+        &'w self,
+        steps: Option<u64>,
+        work: impl FnOnce(Stepped<'w>) -> F,
+    ) -> Option<F::Output> {
+        let killed = Rc::new(Notify::new());
+        let left = Rc::new(Cell::new(steps.unwrap_or(u64::MAX)));
+        let stepped = Stepped { world: self, etcd: Rc::new(store()), left, killed: killed.clone() };
+        tokio::select! {
+            done = Box::pin(work(stepped)) => Some(done),
+            () = killed.notified() => None,
+        }
+    }
+
+    async fn add(&self, kv: Stepped<'_>, owner: &Owner, pod: &support::Pod) -> Vec<record::Held> {
+        let birth = self.birth();
+        let labels = record::Pod {
+            namespace: self.namespace.clone(),
+            name: pod.name().to_owned(),
+            uid: pod.uid().to_owned(),
+        };
+        let ask = Ask {
+            owner: owner.clone(),
+            birth: birth.clone(),
+            labels: Labels { cluster: "test".into(), pod: labels, cni_network: "net".into() },
+            created_at: "2026-01-02T03:04:05Z".into(),
+            sets: vec![
+                range("10.0.0.0/27", "10.0.0.1", "10.0.0.30"),
+                range("fd00::/123", "fd00::1", "fd00::1e"),
+            ],
+            requests: vec![None, None],
+            statics: Vec::new(),
+            order: Order::Lowest,
+            node_seed: 0,
+        };
+        let run = self.run(&kv, birth);
+        add::add(&run, &ask)
+            .await
+            .unwrap_or_else(|e| panic!("world {}: ADD {owner:?}: {e:?}", self.seed))
+            .held
+    }
+
+    async fn del(&self, kv: Stepped<'_>, owner: &Owner) {
+        let run = self.run(&kv, self.birth());
+        del::del(&run, owner).await.unwrap_or_else(|e| panic!("world {}: DEL {owner:?}: {e:?}", self.seed));
+    }
+
+    fn run<'r>(&'r self, kv: &'r Stepped<'r>, birth: Birth) -> Run<'r, Stepped<'r>> {
+        Run {
+            kv,
+            keys: &self.keys,
+            node: NODE,
+            cluster: "test",
+            endpoints: &[],
+            birth,
+            deadline: Instant::now() + ADD_MAX,
+            awaited: &|| true,
+            spool: Spool::new(&self.folder.join("state")),
+            mark: MarkFile::new(&self.folder.join("state")),
+        }
+    }
+
+    fn birth(&self) -> Birth {
+        self.clock.set(self.clock.get() + 1);
+        Birth { boot: BOOT.into(), ns: self.clock.get() }
+    }
+
+    async fn pass(&self, kv: Stepped<'_>) -> Report {
+        let at_once = Duration::ZERO;
+        let graces = Graces { gone: at_once, finished: at_once, unlabelled: None };
+        let mut report = Report::new("test", false);
+        let pass = Pass {
+            kv: &kv,
+            keys: &self.keys,
+            cluster: "test",
+            api: &kv,
+            options: Options { graces, dry_run: false, force: false },
+            until: Instant::now() + PASS_MAX,
+            report: &mut report,
+        };
+        let ended = pass::run(pass, PASS_MAX).await;
+        ended.unwrap_or_else(|e| panic!("world {}: pass: {e}", self.seed));
+        report
+    }
+
+    /// What ADD gave a pod that lives is reserved for it.
+    async fn assert_held(&self, owner: &Owner) {
+        let living = self.living.borrow().iter().find(|living| living.owner == *owner).cloned();
+        let Some(living) = living else { panic!("{owner:?} does not live") };
+        let mut keys: Vec<Bytes> = vec![self.keys.own(owner).expect("a plain name")];
+        let key = |held: &record::Held| {
+            self.keys.ip(held.network.as_ref().expect("reserved"), Addr::from(held.address))
+        };
+        keys.extend(living.addresses.iter().map(key));
+        let mut snapshot = Snapshot::default();
+        read_keys(&self.etcd, &keys, &mut snapshot, Instant::now() + ADD_MAX).await.expect("etcd answers");
+        let seed = self.seed;
+        let decoded = snapshot.record::<OwnerRecord>(&keys[0]).expect("it decodes");
+        let listed = decoded.unwrap_or_else(|| panic!("world {seed}: {owner:?} lost its record")).addresses;
+        assert_eq!(listed, living.addresses, "world {seed}: {owner:?}");
+        for key in &keys[1..] {
+            let held = snapshot.record::<Reservation>(key).expect("it decodes").map(|record| record.owner);
+            assert_eq!(held.as_ref(), Some(owner), "world {seed}: {}", String::from_utf8_lossy(key));
+        }
+    }
+
+    /// When all is quiet, two passes leave exactly what living pods hold.
+    async fn settle(&self) {
+        for living in self.living.take() {
+            self.living.borrow_mut().push(living.clone());
+            self.assert_held(&living.owner).await;
+        }
+        for _ in 0..2 {
+            let stepped = async { self.killed_after(None, |kv| self.pass(kv)).await };
+            tokio::select! {
+                _ = stepped => {}
+                () = self.gate.choose() => unreachable!("it goes on for ever"),
+            }
+        }
+        let living: Vec<Living> = self.living.borrow().clone();
+        for living in &living {
+            self.assert_held(&living.owner).await;
+        }
+        let see = |owners: &mut Vec<Owner>, entry: metes::store::txn::Entry| {
+            if let Ok(metes::store::keys::Key::Own(owner)) = self.keys.parse(&entry.key) {
+                owners.push(owner);
+            }
+        };
+        let until = Instant::now() + ADD_MAX;
+        let walked = metes::audit::walk::walk(&self.etcd, &self.keys.owners(), until, Vec::new, see).await;
+        let (mut left, _) = walked.expect("etcd answers");
+        let mut expected: Vec<Owner> = living.into_iter().map(|living| living.owner).collect();
+        left.sort();
+        expected.sort();
+        assert_eq!(left, expected, "world {}", self.seed);
+    }
+}
+
+/// A connection of one process of its own.
+fn store() -> EtcdStore {
+    let endpoints = vec![Etcd::shared().endpoint()];
+    EtcdStore::new(Access { endpoints, tls: None, user: None, give_up: ADD_MAX })
+}
+
+fn range(subnet: &str, first: &str, last: &str) -> RangeSet {
+    let spec = RangeSpec {
+        network: NetworkName::default(),
+        subnet: subnet.parse().expect("a prefix"),
+        first: first.parse().expect("an address"),
+        last: last.parse().expect("an address"),
+        excludes: Vec::new(),
+        never: Vec::new(),
+        gateway: None,
+    };
+    RangeSet::new(vec![Range::new(spec).expect("a range")]).expect("a set")
+}
+
+/// Where everybody waits, and from where chance lets one go on at a time.
+struct Gate {
+    waiting: RefCell<Vec<oneshot::Sender<()>>>,
+    chance: Chance,
+}
+
+impl Gate {
+    async fn pass(&self) {
+        let (go, went) = oneshot::channel();
+        self.waiting.borrow_mut().push(go);
+        // A gate that is gone lets everybody through.
+        let _ = went.await;
+    }
+
+    /// Lets one after another go on, for ever; now and then somebody sleeps while others go on for long.
+    async fn choose(&self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            for _ in 0..=self.chance.below(3) {
+                let mut waiting = self.waiting.borrow_mut();
+                if !waiting.is_empty() {
+                    let chosen = self.chance.below(waiting.len() as u64) as usize;
+                    // Whoever was killed waits no more.
+                    let _ = waiting.swap_remove(chosen).send(());
+                }
+            }
+        }
+    }
+}
+
+/// Numbers that a seed decides (SplitMix64, by Guy Steele, Doug Lea and Christine Flood).
+struct Chance(Cell<u64>);
+
+impl Chance {
+    fn below(&self, bound: u64) -> u64 {
+        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        let mut mixed = self.0.get();
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// The real etcd and the real API for one process, which waits before and after each request, and is killed
+/// when its steps are used up.
+struct Stepped<'w> {
+    world: &'w World,
+    etcd: Rc<EtcdStore>,
+    left: Rc<Cell<u64>>,
+    killed: Rc<Notify>,
+}
+
+impl Stepped<'_> {
+    async fn step(&self) {
+        self.world.gate.pass().await;
+        if self.left.get() == 0 {
+            self.killed.notify_one();
+            pending::<()>().await;
+        }
+        self.left.set(self.left.get() - 1);
+    }
+
+    async fn between<T>(&self, request: impl Future<Output = T>) -> T {
+        self.step().await;
+        let answer = request.await;
+        self.step().await;
+        answer
+    }
+}
+
+impl Kv for Stepped<'_> {
+    type Watch = EtcdWatch;
+
+    async fn connect(&self, until: Instant) {
+        self.etcd.connect(until).await;
+    }
+
+    async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
+        self.between(self.etcd.txn(txn, until)).await
+    }
+
+    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<(), Failure> {
+        self.between(self.etcd.grant(lease, ttl, until)).await
+    }
+
+    async fn lease_age(&self, lease: LeaseId, until: Instant) -> Result<Option<LeaseAge>, Failure> {
+        self.between(self.etcd.lease_age(lease, until)).await
+    }
+
+    async fn watch(&self, key: &[u8], until: Instant) -> Result<EtcdWatch, Failure> {
+        self.between(self.etcd.watch(key, until)).await
+    }
+
+    async fn about(&self, until: Instant) -> Result<About, Failure> {
+        self.etcd.about(until).await
+    }
+}
+
+impl Api for Stepped<'_> {
+    async fn cluster_uid(&self) -> Result<String, ApiError> {
+        self.between(self.world.kubernetes.cluster_uid()).await
+    }
+
+    async fn pods(&self, which: Which, see: &mut dyn FnMut(Pod)) -> Result<(), ApiError> {
+        self.between(self.world.kubernetes.pods(which, see)).await
+    }
+
+    async fn nodes(&self, see: &mut dyn FnMut(Node)) -> Result<(), ApiError> {
+        self.between(self.world.kubernetes.nodes(see)).await
+    }
+
+    async fn pod(&self, namespace: &str, name: &str) -> Result<Option<(Pod, Phase)>, ApiError> {
+        self.between(self.world.kubernetes.pod(namespace, name)).await
+    }
+}
