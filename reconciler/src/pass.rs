@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use metes::audit::{self, repair};
 use metes::limits;
-use metes::pool::record::{ClusterId, Held, Meta, OwnerRecord, Record, VERSION};
+use metes::pool::record::{ClusterId, Held, Meta, Owner, OwnerRecord, Record, VERSION};
 use metes::store::free::{Free as Freeing, FreeError, Freed, Which};
 use metes::store::keys::{Bytes, Keys};
 use metes::store::kv::{Failure, Kv, read_keys};
@@ -245,7 +245,13 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                 orphans.push((holder, reason));
             }
             match judge(holder, pods, nodes, graces, |reason| sightings.seen_for(holder, reason)) {
-                Verdict::Keep(why) => self.report.keep(why),
+                Verdict::Keep(why) => {
+                    if why == Keep::Undecodable {
+                        let Owner { node, container_id, ifname } = &holder.owner;
+                        tracing::warn!(%node, container = %container_id, %ifname, "a record does not decode");
+                    }
+                    self.report.keep(why);
+                }
                 Verdict::Free(why) => due.push((holder.clone(), why)),
             }
         }
