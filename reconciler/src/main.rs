@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use metes::config::Settings;
 use metes::limits;
+use metes::local::files::Trust;
 use metes::local::setup;
 use metes::store::etcd::Etcd;
 use metes::store::keys::Keys;
@@ -43,8 +44,9 @@ fn fail(why: &str) -> ExitCode {
 async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let settings = setup::own_settings(cli.common.config.as_deref())?;
     setup::start_log(None, settings.log_level.as_deref().or(Some("info")));
+    settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let cluster = cluster_name(&settings)?;
-    let kv = Etcd::new(setup::access(&settings, limits::UNREACHABLE)?);
+    let kv = Etcd::new(setup::access(&settings, Trust::GroupReads, limits::UNREACHABLE)?);
     let keys = Keys::new(&settings.prefix);
     let api = Kubernetes::new(cli.common.kubeconfig.as_deref(), cli.common.page_size).await?;
     if let Some(Command::Adopt(args)) = &cli.command {
