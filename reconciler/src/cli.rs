@@ -85,6 +85,12 @@ pub struct PassArgs {
     /// Free even suspiciously many orphans: more than 50 and more than a fifth of all records.
     #[arg(long, env = "METES_RECONCILER_FORCE")]
     pub force: bool,
+    /// Write metrics of each pass into this file, for node-exporter's textfile collector.
+    #[arg(long, env = "METES_RECONCILER_METRICS_FILE", value_name = "FILE")]
+    pub metrics_file: Option<PathBuf>,
+    /// Tell of each freed pod by an Event in its namespace; the API must allow to create events.
+    #[arg(long, env = "METES_RECONCILER_EVENTS")]
+    pub events: bool,
 }
 
 /// Something else than a pass.

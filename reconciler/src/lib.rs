@@ -7,12 +7,17 @@
 //! - [`verdict`]: whether an owner is an orphan, and why; pure.
 //! - [`sightings`]: for how long it has been seen as one.
 //! - [`pass`]: all of it together; [`report`] is what came of it.
+//!
+//! Around it: [`once`] makes one pass for a CronJob; [`metrics`] and [`events`] tell of it.
 
 pub mod api;
 pub mod census;
 pub mod cli;
+pub mod events;
 pub mod holder;
 pub mod kubernetes;
+pub mod metrics;
+pub mod once;
 pub mod pass;
 pub mod report;
 pub mod sightings;
