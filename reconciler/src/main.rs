@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use metes_reconciler::cli::Cli;
 use metes_reconciler::once::{self, fail};
+use metes_reconciler::serve;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -16,9 +17,10 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: &Cli) -> ExitCode {
-    let ended = match &cli.command {
-        Some(command) => match *command {},
-        None => once::run(cli).await,
+    let ended = match (&cli.command, &cli.serve.listen) {
+        (Some(command), _) => match *command {},
+        (None, Some(listen)) => serve::run(cli, listen).await.map(|()| ExitCode::SUCCESS),
+        (None, None) => once::run(cli).await.map_err(|e| e.to_string()),
     };
-    ended.unwrap_or_else(|e| fail(&e.to_string()))
+    ended.unwrap_or_else(|why| fail(&why))
 }
