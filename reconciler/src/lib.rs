@@ -7,14 +7,23 @@
 //! - [`verdict`]: whether an owner is an orphan, and why; pure.
 //! - [`sightings`]: for how long it has been seen as one.
 //! - [`pass`]: all of it together; [`report`] is what came of it.
+//!
+//! Around it: [`once`] makes one pass for a CronJob, [`serve`] one after the other, as long as it is its turn
+//! ([`lead`]) and with [`listen`] answering; [`metrics`] and [`events`] tell of passes.
 
 pub mod api;
 pub mod census;
 pub mod cli;
+pub mod events;
 pub mod holder;
 pub mod kubernetes;
+pub mod lead;
+pub mod listen;
+pub mod metrics;
+pub mod once;
 pub mod pass;
 pub mod report;
+pub mod serve;
 pub mod sightings;
 pub mod verdict;
 pub mod world;
