@@ -5,6 +5,7 @@
 //! the way is asked for once more right before it is replaced, as in a pass. It may be killed
 //! anywhere and run again.
 
+pub mod command;
 mod demand;
 pub mod report;
 
@@ -122,7 +123,7 @@ pub struct Adoption<'a, K> {
 ///
 /// # Errors
 /// [`Stop`]; `report` tells what was done until then.
-pub async fn run<K: Kv>(adoption: Adoption<'_, K>, timeout: Duration) -> Result<(), Stop> {
+pub async fn adopt<K: Kv>(adoption: Adoption<'_, K>, timeout: Duration) -> Result<(), Stop> {
     match tokio::time::timeout(timeout, adoption.run()).await {
         Ok(ended) => ended,
         Err(_) => Err(Stop::Timeout(timeout)),

@@ -1,6 +1,8 @@
 //! The command line, with an environment variable for each flag.
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -11,7 +13,8 @@ use crate::verdict::Graces;
 /// Frees the addresses that metes holds for pods that no longer exist.
 ///
 /// Without a subcommand it makes one pass and exits: 0 when all went well, 1 when something failed,
-/// 2 on wrong usage, 3 when there were suspiciously many orphans and nothing was freed.
+/// 2 on wrong usage, 3 when there were suspiciously many orphans and nothing was freed. With --listen it stays,
+/// and makes a pass again and again.
 #[derive(Debug, Parser)]
 #[command(name = "metes-reconciler", version)]
 pub struct Cli {
@@ -21,6 +24,9 @@ pub struct Cli {
     /// How a pass goes about it.
     #[command(flatten)]
     pub pass: PassArgs,
+    /// Whether it stays.
+    #[command(flatten)]
+    pub serve: ServeArgs,
     /// Something else than a pass.
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -85,6 +91,49 @@ pub struct PassArgs {
     /// Free even suspiciously many orphans: more than 50 and more than a fifth of all records.
     #[arg(long, env = "METES_RECONCILER_FORCE")]
     pub force: bool,
+    /// Write metrics of each pass into this file, for node-exporter's textfile collector.
+    #[arg(long, env = "METES_RECONCILER_METRICS_FILE", value_name = "FILE")]
+    pub metrics_file: Option<PathBuf>,
+    /// Tell of each freed pod by an Event in its namespace; the API must allow to create events.
+    #[arg(long, env = "METES_RECONCILER_EVENTS")]
+    pub events: bool,
+}
+
+/// What it takes to stay.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Stay, and serve /metrics and /healthz here: ADDRESS:PORT, or :PORT for every address of this machine.
+    #[arg(long, env = "METES_RECONCILER_LISTEN", value_name = "ADDRESS")]
+    pub listen: Option<Listen>,
+    /// With --listen: how often a pass begins, from 1s to 1d.
+    #[arg(long, env = "METES_RECONCILER_EVERY", value_name = "DURATION", default_value = "1m", requires = "listen",
+          value_parser = every)]
+    pub every: Duration,
+}
+
+/// Where to listen: the first of these addresses that can be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen(pub Vec<SocketAddr>);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = "neither ADDRESS:PORT, [ADDRESS]:PORT nor :PORT";
+        let Some(port) = text.strip_prefix(':') else {
+            return text.parse().map(|address| Self(vec![address])).map_err(|_| wrong.to_owned());
+        };
+        let port = port.parse().map_err(|_| wrong.to_owned())?;
+        // Where there is IPv6 its unspecified address stands for both.
+        Ok(Self(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]))
+    }
+}
+
+/// Time enough for etcd's leases, which count whole seconds and live for two at least.
+fn every(text: &str) -> Result<Duration, String> {
+    let every = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    let fits = (Duration::from_secs(1)..=Duration::from_secs(24 * 3600)).contains(&every);
+    if fits { Ok(every) } else { Err("not between 1s and 1d".to_owned()) }
 }
 
 /// Something else than a pass.

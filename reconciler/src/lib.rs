@@ -10,18 +10,27 @@
 //!
 //! [`adopt`] writes down what running pods use after a restore: [`running`] says what that is, and [`nad`] in
 //! which network. [`identity`] keeps two clusters from taking one name.
+//!
+//! Around it: [`once`] makes one pass for a CronJob, [`serve`] one after the other, as long as it is its turn
+//! ([`lead`]) and with [`listen`] answering; [`metrics`] and [`events`] tell of passes.
 
 pub mod adopt;
 pub mod api;
 pub mod census;
 pub mod cli;
+pub mod events;
 pub mod holder;
 pub mod identity;
 pub mod kubernetes;
+pub mod lead;
+pub mod listen;
+pub mod metrics;
 pub mod nad;
+pub mod once;
 pub mod pass;
 pub mod report;
 pub mod running;
+pub mod serve;
 pub mod sightings;
 pub mod verdict;
 pub mod world;

@@ -216,6 +216,23 @@ impl Sighting {
     }
 }
 
+/// `v1/lead/<cluster>`: which reconciler of those that run all the time makes the passes. It hangs on a
+/// lease, so that one that dies is replaced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leader {
+    v: u32,
+    /// A name that no other process has.
+    pub holder: String,
+}
+
+impl Leader {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(holder: String) -> Self {
+        Self { v: VERSION, holder }
+    }
+}
+
 /// `v1/meta`: what all writers of this prefix have agreed on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
@@ -315,6 +332,9 @@ impl Record for ClusterId {
 impl Record for Sighting {
     const KIND: &'static str = "sighting";
 }
+impl Record for Leader {
+    const KIND: &'static str = "leader";
+}
 impl Record for Meta {
     const KIND: &'static str = "meta";
 }
@@ -353,6 +373,7 @@ mod tests {
         check(&Tombstone::new(birth), r#"{"v":1,"birth":{"boot":"b0","ns":7}}"#);
         check(&ClusterId::new("u-0".into()), r#"{"v":1,"uid":"u-0"}"#);
         check(&Sighting::new("pod-gone".into(), 7), r#"{"v":1,"reason":"pod-gone","revision":7}"#);
+        check(&Leader::new("web-0-1f".into()), r#"{"v":1,"holder":"web-0-1f"}"#);
         check(&Meta::first(), r#"{"v":1,"min_writer":1,"epoch":1}"#);
     }
 

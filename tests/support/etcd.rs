@@ -221,7 +221,7 @@ impl Ports {
 }
 
 /// Ports that nobody listens on at this moment.
-pub(super) fn free_ports<const N: usize>() -> [u16; N] {
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let mut chosen: Vec<u16> = Vec::new();
     for _ in 0..PORT_TRIES_MAX {
         let random = RandomState::new().build_hasher().finish() % PORT_COUNT;

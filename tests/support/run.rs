@@ -170,6 +170,11 @@ impl Running {
         signal(&self.child, Signal::CONT);
     }
 
+    /// SIGTERM; [`Running::wait`] tells how it ended.
+    pub(crate) fn terminate(&self) {
+        signal(&self.child, Signal::TERM);
+    }
+
     /// SIGKILL; [`Running::wait`] tells how it ended.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("an own child can be killed");

@@ -1,0 +1,104 @@
+//! Kubernetes Events about freed pods, for whoever looks at a namespace and not at this program's log.
+
+use std::fmt::Write;
+use std::time::{Duration, SystemTime};
+
+use futures_util::stream::{self, StreamExt};
+use kube::core::params::PostParams;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use crate::api::ApiError;
+use crate::kubernetes::Kubernetes;
+use crate::report::FreedOwner;
+use crate::verdict::is_named;
+
+/// How many of one pass.
+const AT_MOST: usize = 100;
+/// How many on their way at the same time.
+const AT_ONCE: usize = 8;
+/// How long all of them may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// What the API server takes, in bytes.
+const MESSAGE_MAX: usize = 1024;
+/// Who tells.
+const REPORTER: &str = "metes-reconciler";
+
+/// Tells of each freed owner that belongs to a pod. What fails is logged, once: nothing depends on it.
+pub async fn tell(api: &Kubernetes, freed: &[FreedOwner]) {
+    let events: Vec<_> = freed.iter().filter_map(event).collect();
+    if events.len() > AT_MOST {
+        tracing::info!(freed = events.len(), events = AT_MOST, "more pods were freed than events are made");
+    }
+    let send = |(namespace, event)| send(api, namespace, event);
+    let mut sent = stream::iter(events.into_iter().take(AT_MOST)).map(send).buffer_unordered(AT_ONCE);
+    let (mut failed, mut first) = (0, None);
+    let all = async {
+        while let Some(outcome) = sent.next().await {
+            if let Err(why) = outcome {
+                failed += 1;
+                first.get_or_insert(why);
+            }
+        }
+    };
+    if tokio::time::timeout(DEADLINE, all).await.is_err() {
+        tracing::warn!("not all events could be made in {DEADLINE:?}");
+    }
+    if let Some(why) = first {
+        tracing::warn!(failed, %why, "events could not be made");
+    }
+}
+
+async fn send(api: &Kubernetes, namespace: &str, event: Value) -> Result<(), ApiError> {
+    let path = format!("/api/v1/namespaces/{namespace}/events");
+    let request =
+        kube::core::Request::new(path).create(&PostParams::default(), event.to_string().into_bytes());
+    api.ask::<IgnoredAny>(&format!("create an event in {namespace}"), request).await.map(|_| ())
+}
+
+/// The namespace and the event; none for an owner that belongs to no pod that can be named.
+fn event(freed: &FreedOwner) -> Option<(&str, Value)> {
+    let pod = &freed.holder.record.as_ref()?.pod;
+    if !is_named(pod) {
+        return None;
+    }
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let mut object = json!({"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name});
+    if !pod.uid.is_empty() {
+        object["uid"] = json!(pod.uid);
+    }
+    let event = json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "metes-", "namespace": pod.namespace},
+        "type": "Normal",
+        "reason": "AddressesFreed",
+        "message": message(freed),
+        "involvedObject": object,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "source": {"component": REPORTER},
+        "reportingComponent": REPORTER,
+    });
+    Some((&pod.namespace, event))
+}
+
+fn message(freed: &FreedOwner) -> String {
+    let owner = &freed.holder.owner;
+    let mut text = format!("Freed ({}):", freed.reason);
+    for held in &freed.held {
+        // Writing into a String does not fail.
+        let _ = write!(text, " {}", held.address);
+        if let Some(network) = &held.network {
+            let _ = write!(text, " of network {network}");
+        }
+        text.push(',');
+    }
+    let _ =
+        write!(text, " held by {} of container {} on node {}", owner.ifname, owner.container_id, owner.node);
+    if let Some((at, _)) = text.char_indices().find(|(at, c)| at + c.len_utf8() > MESSAGE_MAX) {
+        text.truncate(at);
+    }
+    text
+}

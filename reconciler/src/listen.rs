@@ -1,0 +1,102 @@
+//! A small HTTP server: GET alone, few connections, each with one request and little time.
+
+use std::convert::Infallible;
+use std::io;
+use std::time::Duration;
+
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::cli::Listen;
+
+/// How many connections at the same time; more wait to be accepted.
+const CONNECTIONS: usize = 16;
+/// How long one may take, from its acceptance to the end of the answer.
+const CONNECTION_MAX: Duration = Duration::from_secs(5);
+/// The pause where nothing can be accepted, for want of file descriptors for instance.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How much of a request is read before it must be whole.
+const REQUEST_BYTES: usize = 16 << 10;
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// The status.
+    pub status: StatusCode,
+    /// What the body is.
+    pub kind: &'static str,
+    /// The body.
+    pub body: String,
+}
+
+impl Page {
+    /// A sentence.
+    #[must_use]
+    pub fn text(status: StatusCode, text: &str) -> Self {
+        Self { status, kind: "text/plain; charset=utf-8", body: format!("{text}\n") }
+    }
+}
+
+/// The pages of a server.
+pub trait Pages: Clone + Send + 'static {
+    /// The page of a path; none if there is none.
+    fn page(&self, path: &str) -> Option<Page>;
+}
+
+/// Opens the first address that can be had.
+///
+/// # Errors
+/// [`io::Error`] of the last one.
+pub async fn bind(listen: &Listen) -> io::Result<TcpListener> {
+    TcpListener::bind(&listen.0[..]).await
+}
+
+/// Serves for ever.
+pub async fn serve(listener: TcpListener, pages: impl Pages) {
+    let mut open = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if open.len() < CONNECTIONS => match accepted {
+                Ok((stream, _)) => _ = open.spawn(timeout(CONNECTION_MAX, answer(stream, pages.clone()))),
+                Err(_) => sleep(ACCEPT_PAUSE).await,
+            },
+            Some(_) = open.join_next() => {}
+        }
+    }
+}
+
+async fn answer(stream: TcpStream, pages: impl Pages) {
+    let service = service_fn(move |request| {
+        let response = respond(&request, &pages);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let mut server = http1::Builder::new();
+    server.keep_alive(false).max_buf_size(REQUEST_BYTES);
+    // A client that goes in the middle of something is a client's business.
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+}
+
+fn respond(request: &Request<Incoming>, pages: &impl Pages) -> Response<Full<Bytes>> {
+    let page = match pages.page(request.uri().path()) {
+        None => Page::text(StatusCode::NOT_FOUND, "there are /metrics and /healthz"),
+        Some(_) if request.method() != Method::GET => {
+            Page::text(StatusCode::METHOD_NOT_ALLOWED, "this can only be read")
+        }
+        Some(page) => page,
+    };
+    let mut response = Response::new(Full::new(Bytes::from(page.body)));
+    *response.status_mut() = page.status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));
+    if page.status == StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+    }
+    response
+}

@@ -1,0 +1,194 @@
+//! What passes were like, in Prometheus' text format.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use crate::once::{Ended, Outcome};
+use crate::pass::Stop;
+use crate::verdict::{Free, Keep};
+
+/// What the format is called in HTTP.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Whoever collects the file need not be root.
+const FILE_MODE: u32 = 0o644;
+
+/// What is known of passes so far.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// Of the last pass, already in the format; nothing while there was none.
+    last: String,
+    /// Of all passes; none where there is only one.
+    totals: Option<Totals>,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    passes: BTreeMap<Outcome, usize>,
+    freed: BTreeMap<Free, usize>,
+    leads: bool,
+}
+
+impl Metrics {
+    /// Of one pass that was all.
+    #[must_use]
+    pub fn of_one_pass(ended: &Ended) -> Self {
+        Self { last: of_pass(ended), totals: None }
+    }
+
+    /// Of passes that will come.
+    #[must_use]
+    pub fn of_many_passes() -> Self {
+        Self { last: String::new(), totals: Some(Totals::default()) }
+    }
+
+    /// A pass has ended.
+    pub fn ended(&mut self, ended: &Ended) {
+        self.last = of_pass(ended);
+        let Some(totals) = &mut self.totals else { return };
+        *totals.passes.entry(ended.outcome()).or_default() += 1;
+        // In a dry run nothing was.
+        let freed = if ended.report.dry_run { BTreeMap::new() } else { ended.report.freed_by_reason() };
+        for (reason, count) in freed {
+            *totals.freed.entry(reason).or_default() += count;
+        }
+    }
+
+    /// Whether this process is the one that makes the passes. What the last pass was like is then another's
+    /// to say.
+    pub fn leads(&mut self, leads: bool) {
+        if !leads {
+            self.last.clear();
+        }
+        if let Some(totals) = &mut self.totals {
+            totals.leads = leads;
+        }
+    }
+
+    /// All of it in the format.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = Text(self.last.clone());
+        if let Some(totals) = &self.totals {
+            text.gauge("leader", "Whether this process makes the passes.", usize::from(totals.leads));
+            let passes = Outcome::ALL.map(|outcome| (outcome.name(), of(&totals.passes, outcome)));
+            text.labelled("passes_total", "counter", "Passes since the start.", "outcome", passes);
+            let freed = Free::ALL.map(|why| (why.name(), of(&totals.freed, why)));
+            text.labelled("freed_total", "counter", "Owners freed since the start.", "reason", freed);
+        }
+        text.0
+    }
+
+    /// Writes them into a file, which is whole at any time. What fails is logged: no pass fails of it.
+    pub fn write(&self, path: &Path) {
+        if let Err(e) = write_whole(path, self.text().as_bytes()) {
+            tracing::error!(file = %path.display(), error = %e, "the metrics cannot be written");
+        }
+    }
+}
+
+fn of<K: Ord>(counts: &BTreeMap<K, usize>, key: K) -> usize {
+    counts.get(&key).copied().unwrap_or_default()
+}
+
+fn of_pass(ended: &Ended) -> String {
+    let report = &ended.report;
+    let outcome = ended.outcome();
+    let mut text = Text(String::new());
+    let good = matches!(outcome, Outcome::Success | Outcome::OnHold);
+    text.gauge("last_pass_success", "Whether the last pass did all that it should.", usize::from(good));
+    text.gauge("last_pass_duration_seconds", "How long the last pass took.", ended.took.as_secs_f64());
+    let at = ended.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    text.gauge("last_pass_timestamp_seconds", "When the last pass ended.", at);
+    text.gauge("owners", "Owner records that were read.", report.scanned.owners);
+    text.gauge("addresses", "Reservations that were read.", report.scanned.addresses);
+    text.gauge("pods", "Pods that Kubernetes has.", report.scanned.pods);
+    text.gauge("nodes", "Nodes that Kubernetes has.", report.scanned.nodes);
+    text.gauge("orphans", "Owners without a living pod, those within their grace too.", report.orphans);
+    let kept = Keep::ALL.map(|why| (why.name(), of(&report.kept, why)));
+    text.labelled("kept", "gauge", "Owners that keep what they have.", "reason", kept);
+    let counts = report.freed_by_reason();
+    let freed = Free::ALL.map(|why| (why.name(), of(&counts, why)));
+    text.labelled("freed", "gauge", "Owners freed; in a dry run those that would be.", "reason", freed);
+    let mended = [
+        ("bits_cleared", report.mended.cleared),
+        ("bits_set", report.mended.set),
+        ("summaries", report.mended.summaries),
+        ("stale_deleted", report.mended.deleted),
+        ("empty_deleted", report.mended.emptied),
+    ];
+    text.labelled("mended", "gauge", "What was put right in the store.", "what", mended);
+    text.gauge("lone_bits", "Bits that stood for no reservation.", report.lone_bits);
+    let violations = report.violations.iter().map(|(kind, count)| (*kind, *count));
+    text.labelled("violations", "gauge", "What `metes check` calls violations.", "kind", violations);
+    text.gauge(
+        "brake",
+        "Whether nothing was freed: too many orphans.",
+        usize::from(outcome == Outcome::Brake),
+    );
+    let held = usize::from(outcome == Outcome::OnHold);
+    text.gauge("on_hold", "Whether nothing was done: a migration is under way.", held);
+    let suspect = matches!(ended.trouble, Some(crate::once::Trouble::Stop(Stop::Suspect(_))));
+    text.gauge("suspect", "Whether nothing was done: etcd went back in time.", usize::from(suspect));
+    text.0
+}
+
+/// Text that grows by one metric after the other. All names and labels are this program's own words: none
+/// needs to be escaped.
+struct Text(String);
+
+impl Text {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing into a String does not fail.
+        let _ = writeln!(self.0, "# HELP metes_reconciler_{name} {help}");
+        let _ = writeln!(self.0, "# TYPE metes_reconciler_{name} {kind}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl std::fmt::Display) {
+        self.head(name, "gauge", help);
+        let _ = writeln!(self.0, "metes_reconciler_{name} {value}");
+    }
+
+    fn labelled(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        label: &str,
+        values: impl IntoIterator<Item = (&'static str, usize)>,
+    ) {
+        self.head(name, kind, help);
+        for (of, value) in values {
+            let _ = writeln!(self.0, "metes_reconciler_{name}{{{label}=\"{of}\"}} {value}");
+        }
+    }
+}
+
+fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    // The collector reads every file whose name ends in .prom.
+    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let written = write_new(&temporary, content).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    // A process of this id may have died in the middle; what it left is no link that could lead elsewhere.
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
+    // Whatever the umask.
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    file.write_all(content)
+}

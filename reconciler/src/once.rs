@@ -1,0 +1,202 @@
+//! One pass with all that it needs, and what is told of it: what a CronJob runs.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use metes::config::Settings;
+use metes::limits;
+use metes::local::files::Trust;
+use metes::local::setup;
+use metes::store::etcd::Etcd;
+use metes::store::keys::Keys;
+use tokio::time::Instant;
+
+use crate::cli::{Cli, Output};
+use crate::events;
+use crate::kubernetes::Kubernetes;
+use crate::metrics::Metrics;
+use crate::pass::{self, Pass, Stop};
+use crate::report::Report;
+
+/// What a pass that found suspiciously many orphans exits with.
+const BRAKE: u8 = 3;
+
+/// Where all passes of this process are at work.
+pub struct Place {
+    settings: Settings,
+    /// The cluster's name.
+    pub cluster: String,
+    /// The keys of the store.
+    pub keys: Keys,
+}
+
+impl Place {
+    /// Reads the host file and starts the log.
+    ///
+    /// # Errors
+    /// What is wrong with the host file, in words.
+    pub fn find(cli: &Cli) -> Result<Self, String> {
+        let settings = setup::own_settings(cli.common.config.as_deref()).map_err(|e| e.to_string())?;
+        setup::start_log(None, settings.log_level.as_deref().or(Some("info")));
+        settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
+        let cluster = cluster_name(&settings)?;
+        Ok(Self { cluster, keys: Keys::new(&settings.prefix), settings })
+    }
+
+    /// A new connection to etcd. The certificates are read anew each time: they may have been replaced.
+    ///
+    /// # Errors
+    /// What is wrong with a certificate, key or password, in words.
+    pub fn etcd(&self) -> Result<Etcd, String> {
+        let access = setup::access(&self.settings, Trust::GroupReads, limits::UNREACHABLE);
+        access.map(Etcd::new).map_err(|e| e.to_string())
+    }
+}
+
+/// Without a name of its own a cluster cannot tell its records from others'.
+fn cluster_name(settings: &Settings) -> Result<String, String> {
+    settings.cluster.clone().ok_or_else(|| {
+        "the host file names no cluster: set `cluster`, on the nodes too, so that each record is stamped with it"
+            .to_owned()
+    })
+}
+
+/// Why a pass did not do all that it should.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// It did not even begin.
+    #[error("{0}")]
+    Setup(String),
+    /// It ended early.
+    #[error(transparent)]
+    Stop(#[from] Stop),
+}
+
+/// How a pass ended. Metrics name these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// All was done.
+    Success,
+    /// A migration is under way, so nothing was to be done.
+    OnHold,
+    /// Suspiciously many orphans: nothing was freed.
+    Brake,
+    /// It failed.
+    Failure,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Outcome; 4] = [Outcome::Success, Outcome::OnHold, Outcome::Brake, Outcome::Failure];
+
+    /// The outcome, in words joined by hyphens.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Success => "success",
+            Outcome::OnHold => "on-hold",
+            Outcome::Brake => "brake",
+            Outcome::Failure => "failure",
+        }
+    }
+}
+
+/// A pass that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What came of it.
+    pub report: Report,
+    /// Why it did not do all that it should.
+    pub trouble: Option<Trouble>,
+    /// How long it took.
+    pub took: Duration,
+    /// When it ended.
+    pub at: SystemTime,
+}
+
+impl Ended {
+    /// One that could not begin.
+    #[must_use]
+    pub fn before_it_began(why: String) -> Self {
+        let trouble = Some(Trouble::Setup(why));
+        Self { report: Report::default(), trouble, took: Duration::ZERO, at: SystemTime::now() }
+    }
+
+    /// How it ended.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match &self.trouble {
+            None if self.report.held.is_some() => Outcome::OnHold,
+            None => Outcome::Success,
+            Some(Trouble::Stop(Stop::Brake { .. })) => Outcome::Brake,
+            Some(_) => Outcome::Failure,
+        }
+    }
+}
+
+/// Makes a pass.
+pub async fn pass(place: &Place, cli: &Cli) -> Ended {
+    let began = Instant::now();
+    let mut report = Report::new(&place.cluster, cli.common.dry_run);
+    let trouble = try_pass(place, cli, &mut report).await.err();
+    Ended { report, trouble, took: began.elapsed(), at: SystemTime::now() }
+}
+
+async fn try_pass(place: &Place, cli: &Cli, report: &mut Report) -> Result<(), Trouble> {
+    let kv = place.etcd().map_err(Trouble::Setup)?;
+    let api = Kubernetes::new(cli.common.kubeconfig.as_deref(), cli.common.page_size);
+    let api = api.await.map_err(|e| Trouble::Setup(e.to_string()))?;
+    let pass = Pass {
+        kv: &kv,
+        keys: &place.keys,
+        cluster: &place.cluster,
+        api: &api,
+        options: cli.options(),
+        until: Instant::now() + cli.common.timeout,
+        report,
+    };
+    let ended = pass::run(pass, cli.common.timeout).await;
+    if cli.pass.events && !cli.common.dry_run {
+        events::tell(&api, &report.freed).await;
+    }
+    Ok(ended?)
+}
+
+/// Makes one pass and reports it.
+///
+/// # Errors
+/// [`io::Error`] if nobody takes the report.
+pub async fn run(cli: &Cli) -> io::Result<ExitCode> {
+    let ended = match Place::find(cli) {
+        Ok(place) => pass(&place, cli).await,
+        Err(why) => Ended::before_it_began(why),
+    };
+    if let Some(path) = &cli.pass.metrics_file {
+        Metrics::of_one_pass(&ended).write(path);
+    }
+    let stop = match &ended.trouble {
+        Some(Trouble::Setup(why)) => return Ok(fail(why)),
+        Some(Trouble::Stop(stop)) => Some(stop),
+        None => None,
+    };
+    let mut out = io::stdout().lock();
+    match cli.common.output {
+        Output::Text => write!(out, "{}", ended.report)?,
+        Output::Json => writeln!(out, "{:#}", ended.report.to_json(stop))?,
+    }
+    out.flush()?;
+    let failed = stop.map(|why| fail(&why.to_string()));
+    Ok(match ended.outcome() {
+        Outcome::Brake => ExitCode::from(BRAKE),
+        _ => failed.unwrap_or(ExitCode::SUCCESS),
+    })
+}
+
+/// Says on stderr why this program fails.
+#[must_use]
+pub fn fail(why: &str) -> ExitCode {
+    // Where stderr is closed nobody listens.
+    let _ = writeln!(io::stderr(), "metes-reconciler: {why}");
+    ExitCode::FAILURE
+}
