@@ -266,7 +266,7 @@ async fn check_previous(run: &Run<'_, Etcd>, owner: &Owner, request: &Request) -
     let config = Config::parse(request)?;
     let previous = previous::prev_result_addresses(&request.config)?.unwrap_or_default();
     let previous: Vec<IpAddr> = previous.into_iter().map(|(address, _)| address).collect();
-    check::check(run, owner, &config.sets, &previous).await
+    check::check(run, owner, &request.args.pod.uid, &config.sets, &previous).await
 }
 
 async fn collect(run: &Run<'_, Etcd>, request: &Request, grace_s: u64) -> Result<(), Error> {

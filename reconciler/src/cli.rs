@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::import;
 use crate::pass::Options;
 use crate::verdict::Graces;
 
@@ -89,9 +90,71 @@ pub struct PassArgs {
 
 /// Something else than a pass.
 #[derive(Debug, Subcommand)]
-pub enum Command {}
+pub enum Command {
+    /// Writes down what running pods use, after etcd was restored from a backup or lost, and takes the
+    /// store into service again.
+    Adopt(AdoptArgs),
+    /// Takes over what whereabouts has handed out, so that a cluster switches to metes without restarting a
+    /// pod: see docs/migration.md.
+    ImportWhereabouts(ImportArgs),
+}
+
+/// What an adoption takes.
+#[derive(Debug, Args)]
+pub struct AdoptArgs {
+    /// The configuration of the cluster's own network, if its addresses are of metes too: the file that
+    /// the nodes have in /etc/cni/net.d. Then pods' own addresses are adopted.
+    #[arg(long, env = "METES_RECONCILER_DEFAULT_NETWORK", value_name = "FILE")]
+    pub default_network: Option<PathBuf>,
+    /// A network that is not of metes, though its definition is gone or lies on the nodes; may be repeated.
+    #[arg(long, env = "METES_RECONCILER_NOT_METES", value_name = "NAMESPACE/NAME", value_delimiter = ',')]
+    pub not_metes: Vec<String>,
+}
+
+/// What an import takes.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Which part of it.
+    #[command(flatten)]
+    pub step: StepArgs,
+    /// Wait until no whereabouts can be at work any more, for 3 minutes after the last change of a
+    /// NetworkAttachmentDefinition.
+    #[arg(long, conflicts_with = "begin")]
+    pub wait: bool,
+    /// End the hold, whatever addresses of running pods could not be taken over.
+    #[arg(long = "force", id = "force-import", conflicts_with = "begin")]
+    pub force: bool,
+    /// For tests, which cannot wait for 3 minutes. An address can be given twice if it is any shorter.
+    #[arg(long, hide = true, default_value = "3m", value_name = "DURATION",
+          value_parser = humantime::parse_duration)]
+    pub settle: Duration,
+}
+
+/// Exactly one of them.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct StepArgs {
+    /// Put ADD of metes on hold and take over what there is.
+    #[arg(long)]
+    pub begin: bool,
+    /// After the NetworkAttachmentDefinitions were changed to metes: take over what came since, and end the hold.
+    #[arg(long)]
+    pub finish: bool,
+}
 
 impl Cli {
+    /// How an import is to go about its work.
+    #[must_use]
+    pub fn import_options(&self, args: &ImportArgs) -> import::Options {
+        import::Options {
+            step: if args.step.begin { import::Step::Begin } else { import::Step::Finish },
+            dry_run: self.common.dry_run,
+            wait: args.wait,
+            force: args.force,
+            settle: args.settle,
+        }
+    }
+
     /// How a pass is to go about its work.
     #[must_use]
     pub fn options(&self) -> Options {

@@ -7,14 +7,23 @@
 //! - [`verdict`]: whether an owner is an orphan, and why; pure.
 //! - [`sightings`]: for how long it has been seen as one.
 //! - [`pass`]: all of it together; [`report`] is what came of it.
+//!
+//! [`adopt`] writes down what running pods use after a restore: [`running`] says what that is, and [`nad`] in
+//! which network. [`import`] writes down what whereabouts has handed out. [`identity`] keeps two clusters from
+//! taking one name.
 
+pub mod adopt;
 pub mod api;
 pub mod census;
 pub mod cli;
 pub mod holder;
+pub mod identity;
+pub mod import;
 pub mod kubernetes;
+pub mod nad;
 pub mod pass;
 pub mod report;
+pub mod running;
 pub mod sightings;
 pub mod verdict;
 pub mod world;

@@ -11,17 +11,17 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use metes::audit::{self, repair};
 use metes::limits;
-use metes::pool::record::{ClusterId, Held, Meta, Record, VERSION};
+use metes::pool::record::{Held, Meta, Record, VERSION};
 use metes::store::free::{Free as Freeing, FreeError, Freed, Which};
 use metes::store::keys::{Bytes, Keys};
 use metes::store::kv::{Failure, Kv, read_keys};
 use metes::store::snapshot::{BadRecord, Snapshot};
-use metes::store::txn::{Compare, Op, Txn};
 use tokio::time::Instant;
 
 use crate::api::{self, Api, ApiError};
 use crate::census::Census;
 use crate::holder::{Holder, Stamp};
+use crate::identity::{First, NameError, claim_name};
 use crate::report::Report;
 use crate::sightings::Memory;
 use crate::verdict::{Free, Graces, Keep, Verdict, is_named, judge, orphaned};
@@ -78,17 +78,9 @@ pub enum Stop {
     Newer(u32),
     /// Another cluster goes by this cluster's name.
     #[error(
-        "the name {name} belongs to the cluster whose namespace kube-system has UID {registered}, and the API that answers \
-         has {found}: nothing is freed; point --kubeconfig to the right cluster, or give each cluster a `cluster` of its own in the host file"
+        "{0}: nothing is freed; point --kubeconfig to the right cluster, or give each cluster a `cluster` of its own in the host file"
     )]
-    OtherCluster {
-        /// The name.
-        name: String,
-        /// The UID that it was registered with.
-        registered: String,
-        /// The UID of the API that answered.
-        found: String,
-    },
+    OtherCluster(NameError),
     /// Too many orphans at once.
     #[error(
         "{orphans} of {records} records seem to be orphans, and more than {limit} are suspicious: nothing is freed; \
@@ -105,6 +97,17 @@ pub enum Stop {
     /// Out of time.
     #[error("the pass took longer than {}; nothing more is freed; raise --timeout", humantime::format_duration(*.0))]
     Timeout(Duration),
+}
+
+impl From<NameError> for Stop {
+    fn from(e: NameError) -> Self {
+        match e {
+            NameError::Api(e) => Stop::Api(e),
+            NameError::Store(failure) => Stop::Store(failure),
+            NameError::Bad(bad) => Stop::Bad(bad),
+            NameError::Other { .. } => Stop::OtherCluster(e),
+        }
+    }
 }
 
 /// A pass under way.
@@ -138,7 +141,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             self.report.held = Some(why);
             return Ok(());
         }
-        self.claim_name().await?;
+        let first = if self.options.dry_run { First::OnlyLooks } else { First::Registers };
+        claim_name(self.kv, self.keys, self.cluster, self.api, first, self.until).await?;
         let (due, nodes) = self.look().await?;
         self.free(due, &nodes).await?;
         self.mend().await
@@ -159,29 +163,6 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let mut snapshot = Snapshot::default();
         read_keys(self.kv, std::slice::from_ref(key), &mut snapshot, self.until).await?;
         Ok(snapshot.record(key)?)
-    }
-
-    /// Two clusters never share a name: the first pass writes down whose it is.
-    async fn claim_name(&mut self) -> Result<(), Stop> {
-        let found = self.api.cluster_uid().await?;
-        let key = self.keys.cluster(self.cluster).map_err(metes::store::plan::bad_name)?;
-        let mut registered = self.read::<ClusterId>(&key).await?;
-        if registered.is_none() && !self.options.dry_run {
-            let txn = Txn {
-                compares: vec![Compare::Create(key.clone(), 0)],
-                then: vec![Op::Put(key.clone(), ClusterId::new(found.clone()).encode(), None)],
-                otherwise: Vec::new(),
-            };
-            self.kv.txn(&txn, self.until).await?;
-            // Another pass may have been first, and this one's write may have come through unheard.
-            registered = self.read(&key).await?;
-        }
-        match registered {
-            Some(ClusterId { uid, .. }) if uid != found => {
-                Err(Stop::OtherCluster { name: self.cluster.to_owned(), registered: uid, found })
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Finds out who is an orphan, and for how long; returns those that are due.

@@ -1,14 +1,18 @@
 //! Takes a store that may have gone back in time into service again.
 //!
-//! Only a person can say that what a restored store holds is what the cluster uses. The next
-//! epoch begins: high-water marks of an earlier one do not count any more.
+//! Only a person can say that what a restored store holds is what the cluster uses ([`accept`]), or somebody
+//! who has looked at every pod ([`begin`], [`finish`]). The next epoch begins: high-water marks of an
+//! earlier one do not count any more.
 
 use tokio::time::Instant;
 
 use super::{MetaState, Report};
-use crate::pool::record::{Meta, Record};
+use crate::limits;
+use crate::pool::record::{Meta, Record, VERSION};
+use crate::store::etcd::random_pause;
 use crate::store::keys::Keys;
-use crate::store::kv::{Failure, Kv};
+use crate::store::kv::{Failure, Kv, read_keys};
+use crate::store::snapshot::{BadRecord, Snapshot};
 use crate::store::txn::{Compare, Op, Txn};
 
 /// What became of a request to accept the store.
@@ -33,10 +37,14 @@ fn successor(report: &Report) -> Option<(Meta, i64)> {
         MetaState::Known(meta, revision) if meta.suspect.is_some() => (meta.clone(), *revision),
         _ => return None,
     };
+    in_service(&mut meta);
+    Some((meta, replaces))
+}
+
+fn in_service(meta: &mut Meta) {
     // Every node that worked with these allocations knew the epoch before, the first one at least.
     meta.epoch = meta.epoch.max(meta.suspect.unwrap_or_default()) + 1;
     meta.suspect = None;
-    Some((meta, replaces))
 }
 
 impl Report {
@@ -70,4 +78,84 @@ pub async fn accept<K: Kv>(
         return Ok(Accepted::Changed);
     }
     Ok(if replaces == 0 { Accepted::Made(meta.epoch) } else { Accepted::Epoch(meta.epoch) })
+}
+
+/// Why a store cannot be put under suspicion.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BeginError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Failure),
+    /// Its meta does not decode.
+    #[error("stored state cannot be decoded: {0}")]
+    Bad(#[from] BadRecord),
+    /// Written by newer programs.
+    #[error("the store is for writers of version {0} or newer, and this one is of version {VERSION}")]
+    Newer(u32),
+}
+
+/// A store's meta as it was read, none if there is none, with its mod revision.
+pub type Read = (Option<Meta>, i64);
+
+/// Reads the meta.
+///
+/// # Errors
+/// [`BeginError`] also if it is not for this program.
+pub async fn read_meta<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<Read, BeginError> {
+    let key = keys.meta();
+    let mut snapshot = Snapshot::default();
+    read_keys(kv, std::slice::from_ref(&key), &mut snapshot, until).await?;
+    match snapshot.record::<Meta>(&key)? {
+        Some(meta) if meta.min_writer > VERSION => Err(BeginError::Newer(meta.min_writer)),
+        meta => Ok((meta, snapshot.mod_revision(&key))),
+    }
+}
+
+/// Puts the store under suspicion, if it is not, so that no ADD hands out anything from now on: a store without
+/// a meta too, whatever else it has lost. Returns the meta with its mod revision.
+///
+/// # Errors
+/// [`BeginError`]; asking again does no harm.
+pub async fn begin<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<(Meta, i64), BeginError> {
+    loop {
+        let (meta, revision) = read_meta(kv, keys, until).await?;
+        let mut meta = match meta {
+            Some(meta) if meta.suspect.is_some() => return Ok((meta, revision)),
+            meta => meta.unwrap_or_else(Meta::first),
+        };
+        meta.suspect = Some(meta.epoch);
+        let txn = Txn {
+            compares: vec![Compare::Mod(keys.meta(), revision)],
+            then: vec![Op::Put(keys.meta(), meta.encode(), None)],
+            otherwise: Vec::new(),
+        };
+        match kv.txn(&txn, until).await {
+            // Whether it was applied shows when it is read again.
+            Ok(_) | Err(Failure::Unknown(_)) if Instant::now() < until => {}
+            Ok(_) => return Err(Failure::Unknown("the time is over".to_owned()).into()),
+            Err(failure) => return Err(failure.into()),
+        }
+        tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+    }
+}
+
+/// Takes the store into service whose meta was read as `begun`, in the next epoch; returns that. None: the
+/// meta has changed since, and nothing was written.
+///
+/// # Errors
+/// [`Failure`]; with one that leaves the outcome open, the store may be in service.
+pub async fn finish<K: Kv>(
+    kv: &K,
+    keys: &Keys,
+    begun: &(Meta, i64),
+    until: Instant,
+) -> Result<Option<u64>, Failure> {
+    let (mut meta, revision) = begun.clone();
+    in_service(&mut meta);
+    let txn = Txn {
+        compares: vec![Compare::Mod(keys.meta(), revision)],
+        then: vec![Op::Put(keys.meta(), meta.encode(), None)],
+        otherwise: Vec::new(),
+    };
+    Ok(kv.txn(&txn, until).await?.succeeded.then_some(meta.epoch))
 }

@@ -99,8 +99,8 @@ impl Audit {
             Ok(Key::Dead(_)) => self.see_tombstone(entry),
             Ok(Key::Lock(..)) => self.see_place(entry),
             Ok(Key::Cluster(_)) => self.lives_without_lease(entry),
-            // Both come and go with a lease, and nothing that is held depends on them.
-            Ok(Key::Orphan(..) | Key::Lead(_)) => {}
+            // They come and go with a lease, and nothing that is held depends on them.
+            Ok(Key::Orphan(..) | Key::Lead(_) | Key::Import(_)) => {}
         }
     }
 
@@ -162,8 +162,8 @@ impl Audit {
         };
         if let MetaState::Known(Meta { suspect: Some(epoch), .. }, _) = self.meta {
             let what = format!(
-                "the store may have gone back in time in epoch {epoch}: ADD fails until \
-                 somebody accepts what it holds"
+                "the store may have gone back in time in epoch {epoch}: ADD fails until `metes-reconciler adopt`, \
+                 or outside Kubernetes `metes check --accept-store`, takes it into service"
             );
             self.find(Kind::Suspect, entry, what);
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::accept::{Accepted, accept};
+use super::accept::{Accepted, BeginError, accept, begin, finish};
 use super::fixture::{self, addr, bits, entry, keys, owner, page};
 use super::repair::{Mended, repair};
 use super::*;
@@ -253,6 +253,10 @@ impl Model {
                 tree.insert(key.clone(), Entry { create_revision: created, mod_revision: revision, ..new });
             }
             Op::Delete(key) => drop(tree.remove(key)),
+            Op::Get(key) => {
+                let entries: Vec<Entry> = tree.get(key).cloned().into_iter().collect();
+                return Found { count: entries.len() as i64, entries };
+            }
             other => panic!("{other:?}"),
         }
         Found::default()
@@ -409,6 +413,34 @@ fn a_store_is_accepted_once_and_only_if_suspect() {
     assert_eq!(accepted(fixture::clean()), [Accepted::NotNeeded; 2]);
     assert_eq!(accepted(Vec::new()), [Accepted::NotNeeded; 2]);
     assert_eq!(accepted(valued(&meta, "garbage")), [Accepted::Unreadable; 2]);
+}
+
+#[test]
+fn an_adoption_begins_under_suspicion_and_always_ends_in_the_next_epoch() {
+    let meta = keys().meta();
+    let suspect = r#"{"v":1,"min_writer":1,"epoch":3,"suspect":3}"#;
+    let hold = r#"{"v":1,"min_writer":1,"epoch":3,"hold":"moving"}"#;
+    for (entries, during, after) in [
+        (valued(&meta, suspect), 3, 4),
+        (valued(&meta, hold), 3, 4),
+        (without(&meta), 1, 2),
+        (fixture::clean(), 1, 2),
+        (Vec::new(), 1, 2),
+    ] {
+        let model = Model::new(entries);
+        let begun = wait(begin(&model, &keys(), soon())).expect("begins");
+        assert_eq!(begun.0.suspect, Some(during));
+        assert_eq!(wait(begin(&model, &keys(), soon())).as_ref(), Ok(&begun), "it has begun");
+        assert_eq!(wait(finish(&model, &keys(), &begun, soon())), Ok(Some(after)));
+        assert_eq!(wait(finish(&model, &keys(), &begun, soon())), Ok(None), "it has changed since");
+        let ended = model.tree.borrow()[&meta].clone();
+        let ended = Meta::decode(&ended.value).expect("decodes");
+        assert_eq!((ended.epoch, ended.suspect, ended.hold), (after, None, begun.0.hold));
+    }
+    let newer = Model::new(valued(&meta, r#"{"v":1,"min_writer":2,"epoch":1}"#));
+    assert_eq!(wait(begin(&newer, &keys(), soon())), Err(BeginError::Newer(2)));
+    let garbage = Model::new(valued(&meta, "garbage"));
+    assert!(matches!(wait(begin(&garbage, &keys(), soon())), Err(BeginError::Bad(_))));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! CHECK: whether an interface still holds what ADD gave it.
+//! CHECK: whether an interface still holds what ADD gave it, or what was adopted for its pod since.
 
 use std::net::IpAddr;
 
@@ -12,6 +12,7 @@ use crate::store::snapshot::Snapshot;
 
 /// Succeeds if the owner's record and all its reservations exist and name it, and if every
 /// address of the previous result that lies in a range of the configuration is among them.
+/// `uid` is the pod's, if it is known: what was adopted for it stands in for a missing record.
 ///
 /// # Errors
 /// Code 102 if a record contradicts another, 7 if an address is not this owner's, and those of
@@ -19,19 +20,20 @@ use crate::store::snapshot::Snapshot;
 pub async fn check<K: Kv>(
     run: &Run<'_, K>,
     owner: &Owner,
+    uid: &str,
     sets: &[RangeSet],
     previous: &[IpAddr],
 ) -> Result<(), Error> {
-    let own = run.keys.own(owner).map_err(|e| Error::new(Code::Environment, e.to_string()))?;
     let mut snapshot = Snapshot::default();
-    run.read(std::slice::from_ref(&own), &mut snapshot).await?;
-    let Some(record) = snapshot.record::<OwnerRecord>(&own)? else {
+    let adopted = Owner::adopted(&owner.node, uid, &owner.ifname);
+    let candidates = if uid.is_empty() { vec![owner] } else { vec![owner, &adopted] };
+    let Some((holder, record)) = first_record(run, &candidates, &mut snapshot).await? else {
         let text = format!("interface {} of container {} holds no address", owner.ifname, owner.container_id);
         return Err(Error::new(Code::StoredState, text).with_details(
             "ADD was never answered, or the address was freed since; the pod must be restarted",
         ));
     };
-    check_reservations(run, owner, &record, &mut snapshot).await?;
+    check_reservations(run, holder, &record, &mut snapshot).await?;
     let is_held = |ip: &IpAddr| record.addresses.iter().any(|held| held.address == *ip);
     let in_ranges = |ip: &IpAddr| sets.iter().any(|set| set.covers(Addr::from(*ip)).is_some());
     match previous.iter().find(|ip| in_ranges(ip) && !is_held(ip)) {
@@ -44,6 +46,22 @@ pub async fn check<K: Kv>(
             Err(Error::new(Code::StoredState, text).with_details("`metes show` tells who holds it"))
         }
     }
+}
+
+async fn first_record<'o, K: Kv>(
+    run: &Run<'_, K>,
+    candidates: &[&'o Owner],
+    snapshot: &mut Snapshot,
+) -> Result<Option<(&'o Owner, OwnerRecord)>, Error> {
+    let key = |owner: &&Owner| run.keys.own(owner).map_err(|e| Error::new(Code::Environment, e.to_string()));
+    let keys: Vec<Bytes> = candidates.iter().map(key).collect::<Result<_, _>>()?;
+    run.read(&keys, snapshot).await?;
+    for (owner, key) in candidates.iter().zip(&keys) {
+        if let Some(record) = snapshot.record::<OwnerRecord>(key)? {
+            return Ok(Some((*owner, record)));
+        }
+    }
+    Ok(None)
 }
 
 async fn check_reservations<K: Kv>(

@@ -95,7 +95,8 @@ pub fn suspect(epoch: u64) -> Error {
         format!("etcd went back in time in epoch {epoch}: it may have forgotten addresses that are in use"),
     )
     .with_details(
-        "when no running container holds an address that `metes list` does not show, run `metes check --accept-store`",
+        "run `metes-reconciler adopt`; outside Kubernetes, when no running container holds an address that \
+         `metes list` does not show, run `metes check --accept-store`",
     )
 }
 

@@ -24,6 +24,14 @@ pub struct Owner {
     pub ifname: String,
 }
 
+impl Owner {
+    /// Who holds what a running pod was found to use after a restore: its containers' ids are not known then.
+    #[must_use]
+    pub fn adopted(node: &str, uid: &str, ifname: &str) -> Self {
+        Self { node: node.to_owned(), container_id: format!("adopted-{uid}"), ifname: ifname.to_owned() }
+    }
+}
+
 /// When a run of the plugin began: boot id and nanoseconds of CLOCK_BOOTTIME.
 ///
 /// No wall clock is in it, so on one host it only ever grows; runs of different
@@ -208,6 +216,23 @@ impl Sighting {
     }
 }
 
+/// `v1/import/<cluster>`: what an import from whereabouts saw last of the NetworkAttachmentDefinitions. The age of the lease
+/// that it hangs on tells for how long they have been so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Definitions {
+    v: u32,
+    /// A digest of which ones there are, and in which version.
+    pub digest: String,
+}
+
+impl Definitions {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(digest: String) -> Self {
+        Self { v: VERSION, digest }
+    }
+}
+
 /// `v1/meta`: what all writers of this prefix have agreed on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
@@ -307,6 +332,9 @@ impl Record for ClusterId {
 impl Record for Sighting {
     const KIND: &'static str = "sighting";
 }
+impl Record for Definitions {
+    const KIND: &'static str = "definitions";
+}
 impl Record for Meta {
     const KIND: &'static str = "meta";
 }
@@ -345,6 +373,7 @@ mod tests {
         check(&Tombstone::new(birth), r#"{"v":1,"birth":{"boot":"b0","ns":7}}"#);
         check(&ClusterId::new("u-0".into()), r#"{"v":1,"uid":"u-0"}"#);
         check(&Sighting::new("pod-gone".into(), 7), r#"{"v":1,"reason":"pod-gone","revision":7}"#);
+        check(&Definitions::new("0f".into()), r#"{"v":1,"digest":"0f"}"#);
         check(&Meta::first(), r#"{"v":1,"min_writer":1,"epoch":1}"#);
     }
 

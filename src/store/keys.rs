@@ -104,6 +104,8 @@ pub enum Key {
     Orphan(String, Owner),
     /// `v1/lead/<cluster>`
     Lead(String),
+    /// `v1/import/<cluster>`
+    Import(String),
 }
 
 /// All keys below one prefix.
@@ -234,6 +236,15 @@ impl Keys {
         Ok(self.join(&format!("lead/{cluster}")))
     }
 
+    /// What a cluster's NetworkAttachmentDefinitions were like when an import looked at them last.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the name cannot stand in a key.
+    pub fn import(&self, cluster: &str) -> Result<Bytes, InvalidName> {
+        check_cluster(cluster)?;
+        Ok(self.join(&format!("import/{cluster}")))
+    }
+
     /// The prefix of all that a cluster's reconciler remembers of orphans.
     ///
     /// # Errors
@@ -314,6 +325,7 @@ fn parse_path(path: &str) -> Option<Key> {
         ["lock", scope, lease] => Some(Key::Lock(Scope::stored(scope).ok()?, parse_lease(lease)?)),
         ["cluster", name] => check_cluster(name).ok().map(|()| Key::Cluster(name.to_owned())),
         ["lead", name] => check_cluster(name).ok().map(|()| Key::Lead(name.to_owned())),
+        ["import", name] => check_cluster(name).ok().map(|()| Key::Import(name.to_owned())),
         _ => None,
     }
 }
@@ -475,6 +487,7 @@ mod tests {
             ),
             (keys().cluster("east").expect("cluster"), "/metes/v1/cluster/east", Key::Cluster("east".into())),
             (keys().lead("east").expect("lead"), "/metes/v1/lead/east", Key::Lead("east".into())),
+            (keys().import("east").expect("import"), "/metes/v1/import/east", Key::Import("east".into())),
             (
                 keys().place(&scope, LeaseId(0x1f)),
                 "/metes/v1/lock/default,00000000000000000000ffff0a000000-8/000000000000001f",

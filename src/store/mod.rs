@@ -4,9 +4,10 @@
 //! - [`allot`]: what an ADD does next, given what it has read; pure.
 //! - [`kv`]: what a store is; [`etcd`]: the real one.
 //! - [`queue`]: a run's lease and its place among others.
-//! - [`free`]: giving back all that an owner holds.
+//! - [`free`]: giving back all that an owner holds; [`claim`]: putting given addresses under an owner.
 
 pub mod allot;
+pub mod claim;
 pub mod etcd;
 pub mod free;
 pub mod keys;

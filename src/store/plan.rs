@@ -218,7 +218,8 @@ pub fn free(
     Ok(builder.finish())
 }
 
-fn free_reservations(
+/// The reservations of a record, with their bits: those that name `owner` are deleted.
+pub(super) fn free_reservations(
     keys: &Keys,
     owner: &Owner,
     record: &OwnerRecord,
@@ -242,7 +243,8 @@ fn free_reservations(
     }
 }
 
-fn free_index(
+/// The index entries of a record: those that name `owner` are deleted.
+pub(super) fn free_index(
     keys: &Keys,
     owner: &Owner,
     record: &OwnerRecord,

@@ -1,0 +1,394 @@
+//! After etcd was restored from a backup, or lost: what running pods use is written down again.
+//!
+//! Nothing is handed out meanwhile, because the store stays under suspicion until every address that a
+//! running pod was seen to use is reserved for that pod. Reservations are listed before pods, and whoever stands in
+//! the way is asked for once more right before it is replaced, as in a pass. It may be killed
+//! anywhere and run again.
+
+mod demand;
+pub mod report;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use metes::audit::accept::{self, BeginError};
+use metes::audit::walk::walk;
+use metes::limits;
+use metes::pool::record::{self, Meta, Record, Reservation};
+use metes::pool::{Addr, NetworkName};
+use metes::store::claim::{Claim, ClaimError, Claimed, Gone, Made, Under, Why, claim, foresee};
+use metes::store::keys::{Key, Keys};
+use metes::store::kv::{Failure, Kv};
+use metes::store::snapshot::BadRecord;
+use metes::store::txn::Entry;
+use tokio::time::Instant;
+
+use crate::api::{Api, ApiError};
+use crate::holder::{Holder, Stamp, Summary};
+use crate::identity::{First, NameError, claim_name};
+use crate::kubernetes::Kubernetes;
+use crate::nad::{Definitions, Network};
+use crate::running::Running;
+use crate::verdict::{Graces, is_named, orphaned};
+use crate::world::{Nodes, Pods};
+use demand::{Demand, Demands};
+use report::{Adopted, Conflict, Kind, Report};
+
+/// How many claims are made at the same time.
+const AT_ONCE: usize = 8;
+/// How long one claim may take.
+const CLAIM_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Why an adoption ended before its end. What it had reserved until then stays reserved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// Kubernetes.
+    #[error("{0}; the store is not taken into service")]
+    Api(#[from] ApiError),
+    /// etcd.
+    #[error("{0}; run it again")]
+    Store(#[from] Failure),
+    /// What everybody relies on does not decode.
+    #[error("stored state cannot be decoded: {0}; nothing is adopted; run `metes check`")]
+    Bad(#[from] BadRecord),
+    /// Written by newer programs.
+    #[error(
+        "the store is for writers of version {0} or newer: nothing is adopted; use a newer metes-reconciler"
+    )]
+    Newer(u32),
+    /// The API of another cluster.
+    #[error("{0}: nothing is adopted; point --kubeconfig to the right cluster")]
+    OtherCluster(NameError),
+    /// Somebody else took the store into service, or began a migration.
+    #[error("somebody else changed {0} meanwhile: look at `metes check`, and run it again")]
+    Changed(String),
+    /// Not everything that is in use can be written down.
+    #[error(
+        "{0} conflicts: the store stays suspect, and ADD fails until they are settled; run it again then"
+    )]
+    Conflicts(usize),
+    /// Out of time.
+    #[error("it took longer than {}; the store is not taken into service; raise --timeout", humantime::format_duration(*.0))]
+    Timeout(Duration),
+}
+
+impl From<BeginError> for Stop {
+    fn from(e: BeginError) -> Self {
+        match e {
+            BeginError::Store(failure) => Stop::Store(failure),
+            BeginError::Bad(bad) => Stop::Bad(bad),
+            BeginError::Newer(version) => Stop::Newer(version),
+        }
+    }
+}
+
+impl From<NameError> for Stop {
+    fn from(e: NameError) -> Self {
+        match e {
+            NameError::Api(e) => Stop::Api(e),
+            NameError::Store(failure) => Stop::Store(failure),
+            NameError::Bad(bad) => Stop::Bad(bad),
+            NameError::Other { .. } => Stop::OtherCluster(e),
+        }
+    }
+}
+
+/// An adoption under way.
+pub struct Adoption<'a, K> {
+    /// The store.
+    pub kv: &'a K,
+    /// Its keys.
+    pub keys: &'a Keys,
+    /// This cluster's name, as it is stamped on records.
+    pub cluster: &'a str,
+    /// Kubernetes.
+    pub api: &'a Kubernetes,
+    /// Write nothing at all.
+    pub dry_run: bool,
+    /// The cluster's own network, if it is of metes: what the nodes have in /etc/cni/net.d.
+    pub default_network: Option<Rc<Network>>,
+    /// Networks without metes, as in `namespace/name`, whatever their definitions say.
+    pub not_metes: &'a [String],
+    /// When all must be over.
+    pub until: Instant,
+    /// What came of it so far.
+    pub report: &'a mut Report,
+}
+
+/// Runs an adoption, at most for `timeout`.
+///
+/// # Errors
+/// [`Stop`]; `report` tells what was done until then.
+pub async fn run<K: Kv>(mut adoption: Adoption<'_, K>, timeout: Duration) -> Result<(), Stop> {
+    match tokio::time::timeout(timeout, adoption.run()).await {
+        Ok(ended) => ended,
+        Err(_) => Err(Stop::Timeout(timeout)),
+    }
+}
+
+/// Who holds each address, as far as a pod can recognise its own.
+#[derive(Default)]
+pub(crate) struct Reserved {
+    holders: HashMap<(NetworkName, Addr), Mark>,
+    names: HashMap<Box<str>, Rc<str>>,
+}
+
+/// Whose a reservation is: the pod's UID, or its full name where it has none, and the interface.
+struct Mark {
+    pod: Box<str>,
+    ifname: Rc<str>,
+}
+
+/// What Kubernetes knows of who might be using addresses.
+struct World {
+    pods: Pods,
+    nodes: Nodes,
+}
+
+/// What became of one demand.
+enum Outcome {
+    Present,
+    Made(Made),
+    Conflict(Conflict),
+}
+
+impl<K: Kv> Adoption<'_, K> {
+    /// Does all of it.
+    ///
+    /// # Errors
+    /// [`Stop`]
+    pub async fn run(&mut self) -> Result<(), Stop> {
+        let first = if self.dry_run { First::OnlyLooks } else { First::Registers };
+        claim_name(self.kv, self.keys, self.cluster, self.api, first, self.until).await?;
+        let begun = self.begin().await?;
+        let reserved = self.reserved().await?;
+        let (demands, world) = self.look(&reserved).await?;
+        self.settle(demands, &world).await?;
+        if !self.report.conflicts.is_empty() {
+            return Err(Stop::Conflicts(self.report.conflicts.len()));
+        }
+        let Some(begun) = begun else { return Ok(()) };
+        let epoch = accept::finish(self.kv, self.keys, &begun, self.until).await?;
+        self.report.epoch = Some(epoch.ok_or_else(|| self.changed())?);
+        Ok(())
+    }
+
+    fn changed(&self) -> Stop {
+        Stop::Changed(String::from_utf8_lossy(&self.keys.meta()).into_owned())
+    }
+
+    /// From here on no ADD hands out anything; a dry run only looks whether it could be so.
+    async fn begin(&self) -> Result<Option<(Meta, i64)>, Stop> {
+        if self.dry_run {
+            accept::read_meta(self.kv, self.keys, self.until).await?;
+            return Ok(None);
+        }
+        Ok(Some(accept::begin(self.kv, self.keys, self.until).await?))
+    }
+
+    /// Reads every reservation at one revision.
+    async fn reserved(&mut self) -> Result<Reserved, Stop> {
+        let see = |reserved: &mut Reserved, entry: Entry| reserved.see(self.keys, self.cluster, &entry);
+        let (reserved, revision) =
+            walk(self.kv, &self.keys.nets(), self.until, Reserved::default, see).await?;
+        self.report.revision = revision;
+        self.report.scanned.addresses = reserved.holders.len();
+        Ok(reserved)
+    }
+
+    /// Finds out what running pods use.
+    async fn look(&mut self, reserved: &Reserved) -> Result<(Vec<Demand>, World), Stop> {
+        let definitions = match &self.default_network {
+            None => Definitions::list(self.api).await?,
+            Some(_) => Definitions::list_if_known(self.api).await?,
+        };
+        self.report.scanned.networks = definitions.len();
+        let mut world = World { pods: Pods::default(), nodes: Nodes::default() };
+        let default_network = self.default_network.clone();
+        let mut demands = Demands::new(&definitions, default_network, reserved, self.not_metes);
+        let mut see = |pod: &crate::api::Pod, phase, running: Option<Running>| {
+            world.pods.see(pod, phase);
+            if let Some(running) = running {
+                demands.see(&running);
+            }
+        };
+        Running::list(self.api, &mut see).await?;
+        self.api.nodes(&mut |node| world.nodes.see(node)).await?;
+        self.report.scanned.pods = world.pods.len();
+        let Demands { missing, present, conflicts, .. } = demands;
+        self.report.present = present;
+        self.report.conflicts = conflicts;
+        Ok((missing, world))
+    }
+
+    /// Claims what is missing, a few at a time. The first failure ends it.
+    async fn settle(&mut self, missing: Vec<Demand>, world: &World) -> Result<(), Stop> {
+        let mut done = Vec::new();
+        let mut stop = None;
+        {
+            let this = &*self;
+            let settle = |demand: Demand| async move {
+                let outcome = this.settle_one(&demand, world).await;
+                (demand, outcome)
+            };
+            let mut outcomes = stream::iter(missing).map(settle).buffer_unordered(AT_ONCE);
+            while let Some((demand, outcome)) = outcomes.next().await {
+                match outcome {
+                    Ok(outcome) => done.push((demand, outcome)),
+                    Err(why) => {
+                        stop = Some(why);
+                        break;
+                    }
+                }
+            }
+        }
+        for (demand, outcome) in done {
+            match outcome {
+                Outcome::Present => self.report.present += 1,
+                Outcome::Made(made) => self.report.adopt(Adopted::new(&demand, made)),
+                Outcome::Conflict(conflict) => self.report.conflicts.push(conflict),
+            }
+        }
+        self.report.sort();
+        stop.map_or(Ok(()), Err)
+    }
+
+    /// Claims what one interface uses; a holder that is gone is replaced.
+    async fn settle_one(&self, demand: &Demand, world: &World) -> Result<Outcome, Stop> {
+        let mut wanted = self.claim_of(demand);
+        // Each round finds another holder, and no address has two.
+        for _ in 0..=demand.held.len() {
+            let until = self.until.min(Instant::now() + CLAIM_DEADLINE);
+            let claimed = match self.dry_run {
+                true => foresee(self.kv, self.keys, &wanted, until).await,
+                false => claim(self.kv, self.keys, &wanted, until).await,
+            };
+            let conflict = match claimed {
+                Ok(Claimed::Present) => return Ok(Outcome::Present),
+                Ok(Claimed::Made(made)) => return Ok(Outcome::Made(made)),
+                Ok(Claimed::Conflict(conflict)) => *conflict,
+                Err(ClaimError::Bad(bad)) => {
+                    let why = format!("stored state cannot be decoded: {bad}");
+                    return Ok(Outcome::Conflict(demand.conflict(Kind::Undecodable, None, why)));
+                }
+                Err(ClaimError::Store(failure)) => return Err(failure.into()),
+                Err(ClaimError::Newer(version)) => return Err(Stop::Newer(version)),
+                Err(ClaimError::InService) => return Err(self.changed()),
+            };
+            let (kind, why) = match conflict.why {
+                Why::Holder { owner, record, revision } => {
+                    let holder = self.holder(&owner, &record, revision);
+                    match self.stays(&holder, world).await? {
+                        None => {
+                            wanted.gone.push(Gone { owner, revision });
+                            continue;
+                        }
+                        Some(why) => {
+                            (Kind::Held, format!("held by {}: {why}", whom(&owner, &record.labels.pod)))
+                        }
+                    }
+                }
+                Why::NoRecord { owner, pod } => {
+                    let why = format!("reserved for {}, which has no record of it", whom(&owner, &pod));
+                    (Kind::Contradiction, why)
+                }
+                Why::Undecodable(bad) => {
+                    (Kind::Undecodable, format!("stored state cannot be decoded: {bad}"))
+                }
+                Why::Deleted => (Kind::Changed, "it was deleted a moment ago; run it again".to_owned()),
+                Why::TooMany => (Kind::TooMany, "more than etcd takes in one transaction".to_owned()),
+            };
+            return Ok(Outcome::Conflict(demand.conflict(kind, Some(conflict.held.address), why)));
+        }
+        let why = "its holders keep changing; run it again".to_owned();
+        Ok(Outcome::Conflict(demand.conflict(Kind::Changed, None, why)))
+    }
+
+    fn claim_of(&self, demand: &Demand) -> Claim {
+        Claim {
+            owner: demand.owner.clone(),
+            held: demand.held.clone(),
+            scope: demand.network.scope(),
+            labels: record::Labels {
+                cluster: self.cluster.to_owned(),
+                pod: demand.pod.clone(),
+                cni_network: demand.network.cni_network().to_owned(),
+            },
+            created_at: metes::local::node::timestamp(),
+            under: Under::Suspect,
+            gone: Vec::new(),
+        }
+    }
+
+    fn holder(&self, owner: &record::Owner, record: &record::OwnerRecord, revision: i64) -> Holder {
+        let summary = Summary {
+            stamp: Stamp::of(&record.labels.cluster, self.cluster),
+            pod: record.labels.pod.clone(),
+            boot: None,
+            addresses: record.addresses.len(),
+            replaced: false,
+        };
+        Holder { owner: owner.clone(), revision, record: Some(summary) }
+    }
+
+    /// Why a holder keeps what it has; none if its pod is gone, by what was listed and by a second look.
+    async fn stays(&self, holder: &Holder, world: &World) -> Result<Option<String>, Stop> {
+        let graces = Graces { gone: Duration::ZERO, finished: Duration::ZERO, unlabelled: None };
+        if let Err(keep) = orphaned(holder, &world.pods, &world.nodes, &graces) {
+            return Ok(Some(keep.to_string()));
+        }
+        let mut pods = Pods::for_holders(std::slice::from_ref(holder));
+        let named = holder.record.as_ref().map(|record| &record.pod).filter(|pod| is_named(pod));
+        if let Some(pod) = named
+            && let Some((pod, phase)) = self.api.pod(&pod.namespace, &pod.name).await?
+        {
+            pods.see(&pod, phase);
+        }
+        Ok(orphaned(holder, &pods, &world.nodes, &graces).err().map(|keep| keep.to_string()))
+    }
+}
+
+/// A holder in words.
+fn whom(owner: &record::Owner, pod: &record::Pod) -> String {
+    let record::Owner { node, container_id, ifname } = owner;
+    match pod.name.as_str() {
+        "" => format!("{ifname} of container {container_id} on {node}"),
+        name => format!("{ifname} of pod {}/{name}, container {container_id} on {node}", pod.namespace),
+    }
+}
+
+impl Reserved {
+    fn see(&mut self, keys: &Keys, cluster: &str, entry: &Entry) {
+        let Ok(Key::Ip(network, address)) = keys.parse(&entry.key) else { return };
+        // What does not decode is in the way of its claim, which looks for itself.
+        let Ok(reservation) = Reservation::decode(&entry.value) else { return };
+        let record::Labels { cluster: of, pod, .. } = reservation.labels;
+        let pod = match pod.uid.as_str() {
+            "" if of == cluster => format!("{}/{}", pod.namespace, pod.name),
+            "" => return,
+            uid => uid.to_owned(),
+        };
+        let ifname = self.name(&reservation.owner.ifname);
+        self.holders.insert((network, address), Mark { pod: pod.into(), ifname });
+    }
+
+    fn name(&mut self, name: &str) -> Rc<str> {
+        if let Some(known) = self.names.get(name) {
+            return known.clone();
+        }
+        let known: Rc<str> = name.into();
+        self.names.insert(name.into(), known.clone());
+        known
+    }
+
+    /// Whether an address is reserved for an interface of a pod that goes by one of these names.
+    pub(crate) fn is_for(&self, at: &(NetworkName, Addr), names: &[&str], ifname: &str) -> bool {
+        self.holders
+            .get(at)
+            .is_some_and(|mark| *mark.ifname == *ifname && names.iter().any(|name| **name == *mark.pod))
+    }
+}
+
+const _: () = assert!(CLAIM_DEADLINE.as_secs() < limits::LEASE_TTL.as_secs());

@@ -1,0 +1,205 @@
+//! What came of an adoption, for people and for programs.
+
+use std::fmt::{self, Write};
+
+use metes::pool::record::{Held, Owner};
+use metes::store::claim::Made;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Stop;
+use super::demand::Demand;
+
+/// What came of an adoption so far.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Whether nothing was to be written.
+    pub dry_run: bool,
+    /// The revision at which reservations were listed.
+    pub revision: i64,
+    /// How much was looked at.
+    pub scanned: Scanned,
+    /// How many interfaces had all that they use.
+    pub present: usize,
+    /// The interfaces that it was reserved for; in a dry run those that it would have been.
+    pub adopted: Vec<Adopted>,
+    /// What stands in the way.
+    pub conflicts: Vec<Conflict>,
+    /// The epoch that began.
+    pub epoch: Option<u64>,
+}
+
+/// How much was looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Scanned {
+    /// Reservations, of every cluster.
+    pub addresses: usize,
+    /// Pods.
+    pub pods: usize,
+    /// NetworkAttachmentDefinitions.
+    pub networks: usize,
+}
+
+/// An interface whose addresses were reserved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Adopted {
+    /// As in `namespace/name`.
+    pub pod: String,
+    /// The interface.
+    pub interface: String,
+    /// The node.
+    pub node: String,
+    /// What was not reserved for it before.
+    pub addresses: Vec<Held>,
+    /// Who held some of it, and is gone.
+    pub replaced: Vec<Owner>,
+}
+
+/// Something that a person must settle.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Conflict {
+    /// As in `namespace/name`.
+    pub pod: String,
+    /// The interface, as far as it is known.
+    pub interface: String,
+    /// The address, if it is about one.
+    pub address: Option<String>,
+    /// What kind it is of.
+    pub kind: Kind,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// The kinds of conflicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Somebody who may exist holds the address.
+    Held,
+    /// Two running pods use it.
+    TwoUsers,
+    /// What is stored does not decode.
+    Undecodable,
+    /// A reservation without its owner's record.
+    Contradiction,
+    /// The address is not of the network's ranges.
+    Outside,
+    /// The network's configuration is not known.
+    UnknownNetwork,
+    /// The pod does not tell what it uses.
+    NoStatus,
+    /// More addresses than one transaction takes.
+    TooMany,
+    /// It changed meanwhile.
+    Changed,
+}
+
+impl Adopted {
+    pub(crate) fn new(demand: &Demand, made: Made) -> Self {
+        Self {
+            pod: format!("{}/{}", demand.pod.namespace, demand.pod.name),
+            interface: demand.owner.ifname.clone(),
+            node: demand.owner.node.clone(),
+            addresses: made.held,
+            replaced: made.replaced,
+        }
+    }
+}
+
+impl Report {
+    /// An adoption that has done nothing yet.
+    #[must_use]
+    pub fn new(cluster: &str, dry_run: bool) -> Self {
+        Self { cluster: cluster.to_owned(), dry_run, ..Self::default() }
+    }
+
+    /// Addresses were reserved for an interface.
+    pub fn adopt(&mut self, adopted: Adopted) {
+        let action = if self.dry_run { "would adopt" } else { "adopted" };
+        tracing::info!("{action} {adopted}");
+        self.adopted.push(adopted);
+    }
+
+    /// Puts everything in an order that does not depend on who was first.
+    pub fn sort(&mut self) {
+        self.adopted.sort_by(|a, b| (&a.pod, &a.interface).cmp(&(&b.pod, &b.interface)));
+        self.conflicts.sort();
+    }
+
+    /// As one JSON object; `stop` is why it ended early.
+    #[must_use]
+    pub fn to_json(&self, stop: Option<&Stop>) -> Value {
+        let replaced: Vec<&Owner> = self.adopted.iter().flat_map(|adopted| &adopted.replaced).collect();
+        json!({
+            "cluster": self.cluster,
+            "dry_run": self.dry_run,
+            "error": stop.map(Stop::to_string),
+            "revision": self.revision,
+            "scanned": self.scanned,
+            "present": self.present,
+            "adopted": self.adopted,
+            "replaced": replaced,
+            "conflicts": self.conflicts,
+            "epoch": self.epoch,
+        })
+    }
+}
+
+/// For people: what was there, what was reserved, and what is left to do.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Scanned { addresses, pods, networks } = self.scanned;
+        let Self { cluster, present, .. } = self;
+        writeln!(
+            f,
+            "cluster {cluster}: {pods} pods, {networks} networks, {addresses} addresses reserved before"
+        )?;
+        let adopted = if self.dry_run { "would be adopted" } else { "adopted" };
+        for (count, what) in
+            [(*present, "present"), (self.adopted.len(), adopted), (self.conflicts.len(), "conflicts")]
+        {
+            writeln!(f, "  {what:<18} {count:>7}")?;
+        }
+        for adopted in &self.adopted {
+            writeln!(f, "  {adopted}")?;
+        }
+        for conflict in &self.conflicts {
+            writeln!(f, "  {conflict}")?;
+        }
+        match self.epoch {
+            Some(epoch) => writeln!(f, "the store is in service: epoch {epoch} begins"),
+            None if self.dry_run => writeln!(f, "nothing was written"),
+            None => writeln!(f, "the store is suspect: ADD fails"),
+        }
+    }
+}
+
+impl fmt::Display for Adopted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut addresses = String::new();
+        for held in &self.addresses {
+            write!(addresses, " {}", held.address)?;
+        }
+        write!(f, "{} of pod {} on {}:{addresses}", self.interface, self.pod, self.node)?;
+        for Owner { node, container_id, ifname } in &self.replaced {
+            write!(f, ", which {ifname} of container {container_id} on {node} held")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pod, interface, address, why, .. } = self;
+        write!(f, "conflict: pod {pod}")?;
+        if !interface.is_empty() {
+            write!(f, ", {interface}")?;
+        }
+        if let Some(address) = address {
+            write!(f, ", {address}")?;
+        }
+        write!(f, ": {why}")
+    }
+}

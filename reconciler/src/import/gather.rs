@@ -1,0 +1,558 @@
+//! Who is to hold what: whereabouts' entries put together by the interface that they belong to. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use metes::pool::record::{Held, Labels, Owner, Pod};
+use metes::pool::{Addr, NetworkName};
+use metes::store::keys::{Keys, Scope};
+
+use super::nads::{self, Ranges, Use};
+use super::pools::{self, BadOffset, Domain, Entry, Pool, Unclear};
+use crate::api::Phase;
+use crate::running::Interface;
+
+/// The container of an entry that names none: no runtime calls one so.
+const CONTAINER: &str = "imported-";
+/// The interface of an entry that names none, and whose pod does not tell.
+const IFNAME: &str = "imported";
+
+/// What an entry calls its pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl PodRef {
+    /// Reads `namespace/name`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (namespace, name) = text.split_once('/')?;
+        let is_whole = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+        is_whole.then(|| Self { namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What the import needs to know of a pod.
+#[derive(Debug, Clone)]
+pub struct PodFacts {
+    /// The UID that the plugin is told.
+    pub uid: String,
+    /// Where it runs; none before it is scheduled.
+    pub node: Option<String>,
+    /// Whether it may run.
+    pub phase: Phase,
+    /// What it is said to have besides its default network.
+    pub interfaces: Vec<Interface>,
+}
+
+/// A reservation of overlapping ranges as it was read.
+#[derive(Debug, Clone)]
+pub struct Reservation {
+    /// `namespace/name`.
+    pub title: String,
+    /// Its name.
+    pub name: String,
+    /// What it says.
+    pub entry: Entry,
+}
+
+/// Everything that was read.
+#[derive(Debug)]
+pub struct World<'a> {
+    /// The pools.
+    pub pools: &'a [Pool],
+    /// The reservations of overlapping ranges.
+    pub reservations: &'a [Reservation],
+    /// Who asks for addresses.
+    pub uses: &'a [&'a Use],
+    /// The pods that entries name.
+    pub pods: &'a HashMap<PodRef, PodFacts>,
+    /// This cluster's name.
+    pub cluster: &'a str,
+    /// Where owners are kept.
+    pub keys: &'a Keys,
+}
+
+/// One interface of one container, and what it is to hold.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// Who.
+    pub owner: Owner,
+    /// The addresses, in the order that an ADD would answer in.
+    pub held: Vec<Held>,
+    /// What is noted on its records.
+    pub labels: Labels,
+    /// The queue to stand in.
+    pub scope: Scope,
+    /// Whether its pod may run.
+    pub is_running: bool,
+}
+
+/// An entry that stands for nothing any more: its pod is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stale {
+    /// Where it stands.
+    pub at: String,
+    /// The pod.
+    pub pod: String,
+    /// The address, if it is known.
+    pub address: Option<IpAddr>,
+}
+
+/// An entry that cannot be taken over.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// Where it stands.
+    pub at: String,
+    /// The pod that it names.
+    pub pod: String,
+    /// The address, if it is known.
+    pub address: Option<IpAddr>,
+    /// Why.
+    pub why: String,
+    /// Whether its pod may run.
+    pub is_running: bool,
+}
+
+/// What is to be done.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    /// Those that are to hold something, those whose pod may run first.
+    pub groups: Vec<Group>,
+    /// Those whose pod is gone.
+    pub stale: Vec<Stale>,
+    /// Those that cannot be taken over.
+    pub refused: Vec<Refused>,
+    /// How many entries there are in all.
+    pub entries: usize,
+    /// All containers that entries name.
+    pub containers: HashSet<String>,
+}
+
+/// The pods that entries name.
+pub fn wanted_pods(pools: &[Pool], reservations: &[Reservation]) -> HashSet<PodRef> {
+    let of_pools = pools.iter().flat_map(|pool| pool.entries.values());
+    let entries = of_pools.chain(reservations.iter().map(|one| &one.entry));
+    entries.filter_map(|entry| PodRef::parse(&entry.pod)).collect()
+}
+
+/// Where an address was found, and for whom.
+#[derive(Debug, Clone)]
+struct Found {
+    at: String,
+    network: NetworkName,
+    address: Addr,
+}
+
+#[derive(Debug)]
+struct Member<'a> {
+    pod: PodRef,
+    facts: &'a PodFacts,
+    found: Vec<Found>,
+}
+
+struct Gathering<'a> {
+    world: &'a World<'a>,
+    members: BTreeMap<Owner, Member<'a>>,
+    /// The pods that pools give an address to.
+    in_pools: HashMap<(NetworkName, Addr), String>,
+    out: Gathered,
+}
+
+/// Puts it all together.
+#[must_use]
+pub fn gather(world: &World<'_>) -> Gathered {
+    let (members, in_pools) = (BTreeMap::new(), HashMap::new());
+    let mut gathering = Gathering { world, members, in_pools, out: Gathered::default() };
+    for pool in world.pools {
+        gathering.pool(pool);
+    }
+    let prefixes = nads::prefixes(world.uses);
+    for reservation in world.reservations {
+        gathering.reservation(reservation, &prefixes);
+    }
+    gathering.finish()
+}
+
+impl Gathering<'_> {
+    fn pool(&mut self, pool: &Pool) {
+        let domain = Domain::of(pool, self.world.uses);
+        for (key, entry) in &pool.entries {
+            self.out.entries += 1;
+            let at = format!("IPPool {} entry {key}", pool.title);
+            let found = match &domain {
+                Ok(domain) => {
+                    domain.address(key).map(|address| (&domain.network, address)).map_err(Doubt::Offset)
+                }
+                Err(unclear) => Err(Doubt::Pool(unclear.clone())),
+            };
+            if let Ok((network, address)) = &found {
+                self.in_pools.insert(((*network).clone(), *address), entry.pod.clone());
+            }
+            let found = found.map(|(network, address)| (network.clone(), address));
+            self.entry(at, entry, found);
+        }
+    }
+
+    /// One that only repeats what a pool says is passed over.
+    fn reservation(&mut self, reservation: &Reservation, prefixes: &[String]) {
+        let entry = &reservation.entry;
+        let found = pools::reservation(&reservation.name, prefixes);
+        if found.as_ref().is_some_and(|found| self.in_pools.get(found) == Some(&entry.pod)) {
+            return;
+        }
+        self.out.entries += 1;
+        let at = format!("OverlappingRangeIPReservation {}", reservation.title);
+        self.entry(at, entry, found.ok_or(Doubt::Name));
+    }
+
+    fn entry(&mut self, at: String, entry: &Entry, found: Result<(NetworkName, Addr), Doubt>) {
+        let pod = entry.pod.clone();
+        let address = found.as_ref().ok().map(|(_, address)| address.ip());
+        let Some(named) = PodRef::parse(&pod) else {
+            let why = "it names no pod".to_owned();
+            self.out.refused.push(Refused { at, pod, address, why, is_running: false });
+            return;
+        };
+        let facts = self.world.pods.get(&named);
+        // A pod that is not scheduled holds nothing: the entry is of one of that name before it.
+        let Some((facts, node)) = facts.and_then(|facts| Some((facts, facts.node.as_ref()?))) else {
+            self.out.stale.push(Stale { at, pod, address });
+            return;
+        };
+        let is_running = facts.phase == Phase::Active;
+        let refuse = |why| Refused { at: at.clone(), pod, address, why, is_running };
+        let (network, address) = match found {
+            Ok(found) => found,
+            Err(doubt) => return self.out.refused.push(refuse(doubt.to_string())),
+        };
+        let owner = owner(node, entry, facts, address);
+        if let Err(e) = self.world.keys.own(&owner) {
+            return self.out.refused.push(refuse(e.to_string()));
+        }
+        self.out.containers.insert(owner.container_id.clone());
+        let found = Found { at, network, address };
+        self.members
+            .entry(owner)
+            .or_insert(Member { pod: named, facts, found: Vec::new() })
+            .found
+            .push(found);
+    }
+
+    /// No address goes to two owners: those whose pod runs come first.
+    fn finish(mut self) -> Gathered {
+        let mut members: Vec<(Owner, Member<'_>)> = std::mem::take(&mut self.members).into_iter().collect();
+        members.sort_by_key(|(_, member)| member.facts.phase != Phase::Active);
+        let mut taken: HashMap<(NetworkName, Addr), (PodRef, Owner)> = HashMap::new();
+        for (owner, mut member) in members {
+            let is_running = member.facts.phase == Phase::Active;
+            member.found.retain(|found| {
+                let holder = taken.entry((found.network.clone(), found.address));
+                let holder = holder.or_insert_with(|| (member.pod.clone(), owner.clone()));
+                if holder.1 == owner {
+                    return true;
+                }
+                // Two entries for one interface of one pod: of an earlier sandbox and of the present one.
+                if holder.0 != member.pod || holder.1.ifname != owner.ifname {
+                    self.out.refused.push(Refused {
+                        at: found.at.clone(),
+                        pod: member.pod.to_string(),
+                        address: Some(found.address.ip()),
+                        why: format!(
+                            "the same address of network {} is given to pod {} too",
+                            found.network, holder.0
+                        ),
+                        is_running,
+                    });
+                }
+                false
+            });
+            if !member.found.is_empty() {
+                self.out.groups.push(self.group(owner, &member));
+            }
+        }
+        self.out
+    }
+
+    fn group(&self, owner: Owner, member: &Member<'_>) -> Group {
+        let mut found = member.found.clone();
+        found.sort_by_key(|one| one.address);
+        found.dedup_by(|one, other| (&one.network, one.address) == (&other.network, other.address));
+        let uses = self.uses(&owner, member, &found);
+        let first = uses.first().and_then(|one| one.ranges.as_ref().ok());
+        if let Some(ranges) = first {
+            found.sort_by_key(|one| (position(ranges, one), one.address));
+        }
+        let held = |one: &Found| Held { address: one.address.ip(), network: Some(one.network.clone()) };
+        let mut held: Vec<Held> = found.iter().map(held).collect();
+        held.extend(first.map(|ranges| ranges.statics.clone()).unwrap_or_default());
+        let names: BTreeSet<&str> = uses.iter().map(|one| one.cni_network.as_str()).collect();
+        // With the wrong name, a GC for another network would be asked about this owner.
+        let cni_network = if names.len() == 1 { uses[0].cni_network.clone() } else { String::new() };
+        let PodRef { namespace, name } = member.pod.clone();
+        let pod = Pod { namespace, name, uid: member.facts.uid.clone() };
+        Group {
+            owner,
+            held,
+            labels: Labels { cluster: self.world.cluster.to_owned(), pod, cni_network },
+            scope: first.map_or_else(|| Scope::of(&[], None), |ranges| ranges.scope.clone()),
+            is_running: member.facts.phase == Phase::Active,
+        }
+    }
+
+    /// The configurations that can have asked for all of it: the one that Multus tells, else every one
+    /// whose ranges hold all of it, those of the pod's namespace first.
+    fn uses(&self, owner: &Owner, member: &Member<'_>, found: &[Found]) -> Vec<&Use> {
+        let holds_all = |one: &&&Use| {
+            one.ranges.as_ref().is_ok_and(|ranges| found.iter().all(|one| position(ranges, one).is_some()))
+        };
+        let mut uses: Vec<&Use> = self.world.uses.iter().filter(holds_all).copied().collect();
+        let told = member.facts.interfaces.iter().find(|one| one.interface == owner.ifname);
+        let is_told = |one: &&Use| told.is_some_and(|told| told.name == one.nad.to_string());
+        if uses.iter().any(is_told) {
+            uses.retain(is_told);
+        }
+        uses.sort_by_key(|one| one.nad.namespace != member.pod.namespace);
+        uses
+    }
+}
+
+fn position(ranges: &Ranges, found: &Found) -> Option<usize> {
+    let covers = |set: &metes::pool::range::RangeSet| {
+        set.covers(found.address).is_some_and(|range| *range.network() == found.network)
+    };
+    ranges.sets.iter().position(covers)
+}
+
+/// Who an entry belongs to. What it does not say comes from the pod, or is made up.
+fn owner(node: &str, entry: &Entry, facts: &PodFacts, address: Addr) -> Owner {
+    let container_id = match entry.container_id.as_str() {
+        "" => format!("{CONTAINER}{}", facts.uid),
+        id => id.to_owned(),
+    };
+    let told = || facts.interfaces.iter().find(|one| has(one, address));
+    let ifname = match entry.ifname.as_str() {
+        "" => told().map(|one| one.interface.clone()).filter(|ifname| !ifname.is_empty()),
+        ifname => Some(ifname.to_owned()),
+    };
+    Owner { node: node.to_owned(), container_id, ifname: ifname.unwrap_or_else(|| IFNAME.to_owned()) }
+}
+
+fn has(interface: &Interface, address: Addr) -> bool {
+    interface.addresses().is_ok_and(|addresses| addresses.contains(&address.ip()))
+}
+
+/// Why nobody knows what an entry stands for.
+#[derive(Debug, Clone, thiserror::Error)]
+enum Doubt {
+    #[error("{0}")]
+    Pool(Unclear),
+    #[error("{0}")]
+    Offset(BadOffset),
+    #[error("its name is no address of a known network")]
+    Name,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::nads::{Nad, NadId};
+    use super::*;
+
+    struct Cluster {
+        nads: Vec<Nad>,
+        pools: Vec<Pool>,
+        reservations: Vec<Reservation>,
+        pods: HashMap<PodRef, PodFacts>,
+    }
+
+    fn entry(pod: &str, container_id: &str, ifname: &str) -> Entry {
+        Entry { pod: pod.into(), container_id: container_id.into(), ifname: ifname.into() }
+    }
+
+    impl Cluster {
+        fn new() -> Self {
+            let mut cluster =
+                Self { nads: Vec::new(), pools: Vec::new(), reservations: Vec::new(), pods: HashMap::new() };
+            cluster.nad("a", r#""range":"10.0.0.0/24""#);
+            cluster.pod("ns/p1", "u1", Phase::Active);
+            cluster.pod("ns/p2", "u2", Phase::Active);
+            cluster
+        }
+
+        fn nad(&mut self, name: &str, keys: &str) {
+            let id = NadId { namespace: "ns".into(), name: name.into() };
+            let config = format!(r#"{{"name":"net-{name}","ipam":{{"type":"whereabouts",{keys}}}}}"#);
+            self.nads.push(Nad::read(id, "u".into(), "1".into(), Some(&config)));
+        }
+
+        fn pool(&mut self, name: &str, range: &str, entries: &[(&str, Entry)]) {
+            let entries = entries.iter().map(|(key, entry)| ((*key).to_owned(), entry.clone())).collect();
+            self.pools.push(Pool {
+                title: format!("kube-system/{name}"),
+                name: name.into(),
+                range: range.into(),
+                entries,
+            });
+        }
+
+        fn reservation(&mut self, name: &str, entry: Entry) {
+            self.reservations.push(Reservation {
+                title: format!("kube-system/{name}"),
+                name: name.into(),
+                entry,
+            });
+        }
+
+        fn pod(&mut self, named: &str, uid: &str, phase: Phase) {
+            let facts = PodFacts { uid: uid.into(), node: Some("n1".into()), phase, interfaces: Vec::new() };
+            self.pods.insert(PodRef::parse(named).expect("a name"), facts);
+        }
+
+        fn gather(&self) -> Gathered {
+            let uses: Vec<&Use> = self.nads.iter().flat_map(|nad| &nad.uses).collect();
+            gather(&World {
+                pools: &self.pools,
+                reservations: &self.reservations,
+                uses: &uses,
+                pods: &self.pods,
+                cluster: "east",
+                keys: &Keys::new("/metes/"),
+            })
+        }
+    }
+
+    fn addresses(group: &Group) -> Vec<String> {
+        group.held.iter().map(|held| held.address.to_string()).collect()
+    }
+
+    #[test]
+    fn all_addresses_of_an_interface_belong_to_one_owner_in_the_order_of_the_ranges() {
+        let mut cluster = Cluster::new();
+        cluster.nad("dual", r#""ipRanges":[{"range":"fd00::/64"},{"range":"10.1.0.0/16"}]"#);
+        cluster.pool("10.1.0.0-16", "10.1.0.0/16", &[("5", entry("ns/p1", "c1", "net1"))]);
+        cluster.pool("fd00---64", "fd00::/64", &[("7", entry("ns/p1", "c1", "net1"))]);
+        cluster.pool("10.0.0.0-24", "10.0.0.0/24", &[("9", entry("ns/p1", "c1", "net2"))]);
+        let found = cluster.gather();
+        assert_eq!(found.groups.len(), 2);
+        assert_eq!(addresses(&found.groups[0]), ["fd00::7", "10.1.0.5"]);
+        assert_eq!(found.groups[0].labels.cni_network, "net-dual");
+        assert_eq!(addresses(&found.groups[1]), ["10.0.0.9"]);
+        assert_eq!(
+            found.groups[1].owner,
+            Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net2".into() }
+        );
+        assert_eq!(found.groups[1].labels.pod.uid, "u1");
+    }
+
+    #[test]
+    fn entries_of_pods_that_are_gone_are_stale() {
+        let mut cluster = Cluster::new();
+        cluster.pod("ns/later", "u9", Phase::Active);
+        cluster.pods.get_mut(&PodRef::parse("ns/later").expect("a name")).expect("is there").node = None;
+        let entries = [("1", entry("ns/gone", "c1", "net1")), ("2", entry("ns/later", "c2", "net1"))];
+        cluster.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
+        let found = cluster.gather();
+        assert!(found.groups.is_empty() && found.refused.is_empty());
+        assert_eq!(found.stale.len(), 2);
+        assert_eq!(found.stale[0].address, Some("10.0.0.1".parse().expect("an address")));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_refused_and_only_running_pods_count() {
+        let mut cluster = Cluster::new();
+        cluster.pod("ns/done", "u3", Phase::Finished);
+        cluster.pool(
+            "10.0.0.0-24",
+            "10.0.0.0/24",
+            &[
+                ("256", entry("ns/p1", "c1", "net1")),
+                ("1", entry("", "c1", "net1")),
+                ("2", entry("ns/p1", "../c1", "net1")),
+                ("x", entry("ns/done", "c1", "net1")),
+            ],
+        );
+        cluster.pool("10.9.0.0-24", "10.9.0.0/24", &[("1", entry("ns/p2", "c2", "net1"))]);
+        let found = cluster.gather();
+        assert!(found.groups.is_empty());
+        let running = found.refused.iter().map(|one| (one.pod.as_str(), one.is_running)).collect::<Vec<_>>();
+        assert_eq!(
+            running,
+            [("", false), ("ns/p1", true), ("ns/p1", true), ("ns/done", false), ("ns/p2", true)]
+        );
+    }
+
+    #[test]
+    fn one_address_goes_to_one_pod() {
+        let mut cluster = Cluster::new();
+        cluster.nad("wide", r#""range":"10.0.0.0/16""#);
+        cluster.pod("ns/done", "u3", Phase::Finished);
+        cluster.pool("10.0.0.0-16", "10.0.0.0/16", &[("1", entry("ns/done", "c0", "net1"))]);
+        cluster.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", entry("ns/p2", "c2", "net1"))]);
+        let found = cluster.gather();
+        assert_eq!(found.groups.len(), 1);
+        assert_eq!(found.groups[0].labels.pod.name, "p2");
+        assert!(found.refused.len() == 1 && found.refused[0].why.contains("ns/p2"), "{:?}", found.refused);
+    }
+
+    #[test]
+    fn a_reservation_counts_where_no_pool_says_the_same() {
+        let mut cluster = Cluster::new();
+        cluster.nad("lab", r#""range":"10.0.0.0/24","network_name":"lab""#);
+        cluster.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", entry("ns/p1", "c1", "net1"))]);
+        cluster.reservation("10.0.0.1", entry("ns/p1", "", "net1"));
+        cluster.reservation("lab-10.0.0.1", entry("ns/p2", "", ""));
+        cluster.reservation("10.0.0.3", entry("ns/gone", "", ""));
+        cluster.reservation("what", entry("ns/p2", "", ""));
+        let found = cluster.gather();
+        assert_eq!(found.groups.len(), 2);
+        let made_up =
+            Owner { node: "n1".into(), container_id: "imported-u2".into(), ifname: "imported".into() };
+        let group = found.groups.iter().find(|group| group.owner == made_up).expect("p2's");
+        assert_eq!(group.held[0].network.as_ref().map(NetworkName::as_str), Some("lab"));
+        assert_eq!((found.stale.len(), found.refused.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_an_old_entry_lacks_comes_from_the_pods_annotation() {
+        let mut cluster = Cluster::new();
+        cluster.nad("b", r#""range":"10.0.0.0/24""#);
+        let told = Interface {
+            name: "ns/b".into(),
+            interface: "net3".into(),
+            ips: vec!["10.0.0.4".into()],
+            default: false,
+        };
+        let p1 = PodRef::parse("ns/p1").expect("a name");
+        cluster.pods.get_mut(&p1).expect("is there").interfaces.push(told);
+        let entries = [("4", entry("ns/p1", "c1", "")), ("5", entry("ns/p2", "c2", "net1"))];
+        cluster.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
+        let found = cluster.gather();
+        let group = |id: &str| found.groups.iter().find(|one| one.owner.container_id == id).expect(id);
+        assert_eq!(group("c1").owner.ifname, "net3");
+        assert_eq!(group("c1").labels.cni_network, "net-b");
+        // Both configurations can have asked for it.
+        assert_eq!(group("c2").labels.cni_network, "");
+    }
+
+    #[test]
+    fn static_addresses_come_after_those_of_the_ranges() {
+        let mut cluster = Cluster::new();
+        let keys = r#""range":"10.5.0.0/24","addresses":[{"address":"192.168.0.9/24"}]"#;
+        cluster.nad("static", keys);
+        cluster.pool("10.5.0.0-24", "10.5.0.0/24", &[("4", entry("ns/p1", "c1", "net1"))]);
+        let found = cluster.gather();
+        assert_eq!(addresses(&found.groups[0]), ["10.5.0.4", "192.168.0.9"]);
+        assert_eq!(found.groups[0].held[1].network, None);
+    }
+}

@@ -1,0 +1,178 @@
+//! What keeps ADD from handing out anything while a cluster switches plugins, and for how long its
+//! NetworkAttachmentDefinitions have been as they are.
+
+use std::time::Duration;
+
+use metes::pool::record::{Definitions, Meta, Record, VERSION};
+use metes::store::keys::{Bytes, Keys, LeaseId, digest_hex};
+use metes::store::kv::{Failure, Kv, LeaseAge, read_keys};
+use metes::store::plan::bad_name;
+use metes::store::queue::new_lease;
+use metes::store::snapshot::Snapshot;
+use metes::store::txn::{Compare, Entry, Op, Txn};
+use tokio::time::Instant;
+
+use super::Stop;
+use super::nads::Nad;
+
+/// For how long it is remembered when the definitions changed. After that it counts as a moment ago.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+/// How often a change of meta is tried: others change it rarely.
+const TRIES: usize = 5;
+
+/// A cluster's own hold on the store.
+pub struct Hold<'a, K> {
+    /// The store.
+    pub kv: &'a K,
+    /// Its keys.
+    pub keys: &'a Keys,
+    /// The cluster's name.
+    pub cluster: &'a str,
+    /// When reading and writing must be over.
+    pub until: Instant,
+}
+
+/// How the store stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// ADD works.
+    Open,
+    /// This cluster's migration is under way.
+    Held,
+}
+
+impl<K: Kv> Hold<'_, K> {
+    /// What is said to whoever asks for an address meanwhile.
+    fn text(&self) -> String {
+        format!("the addresses that whereabouts has handed out in cluster {} are taken over", self.cluster)
+    }
+
+    /// Looks how the store stands.
+    ///
+    /// # Errors
+    /// [`Stop`], also if the store is not to be used at all, or another migration is under way.
+    pub async fn state(&self) -> Result<State, Stop> {
+        Ok(self.read().await?.0)
+    }
+
+    /// From here on no ADD hands out anything.
+    ///
+    /// # Errors
+    /// [`Stop`]
+    pub async fn set(&self) -> Result<(), Stop> {
+        let key = self.keys.meta();
+        for _ in 0..TRIES {
+            let (state, meta, revision) = self.read().await?;
+            if state == State::Held {
+                return Ok(());
+            }
+            let (mut meta, mut compares) = match meta {
+                Some(meta) => (meta, Vec::new()),
+                // Without meta there must be no allocations either.
+                None => (Meta::first(), self.keys.allocations().into_iter().map(Compare::Empty).collect()),
+            };
+            compares.push(Compare::Mod(key.clone(), revision));
+            meta.hold = Some(self.text());
+            let then = vec![Op::Put(key.clone(), meta.encode(), None)];
+            let reply = self.kv.txn(&Txn { compares, then, otherwise: Vec::new() }, self.until).await?;
+            if reply.succeeded {
+                return Ok(());
+            }
+            if revision == 0 && self.read().await?.1.is_none() {
+                return Err(Stop::MetaMissing(String::from_utf8_lossy(&key).into_owned()));
+            }
+        }
+        Err(Stop::Changed)
+    }
+
+    /// ADD works again, and nothing is remembered of the definitions.
+    ///
+    /// # Errors
+    /// [`Stop`]
+    pub async fn clear(&self) -> Result<(), Stop> {
+        let key = self.keys.meta();
+        for _ in 0..TRIES {
+            let (State::Held, Some(mut meta), revision) = self.read().await? else { return Ok(()) };
+            meta.hold = None;
+            let txn = Txn {
+                compares: vec![Compare::Mod(key.clone(), revision)],
+                then: vec![Op::Put(key.clone(), meta.encode(), None), Op::Delete(self.import_key()?)],
+                otherwise: Vec::new(),
+            };
+            if self.kv.txn(&txn, self.until).await?.succeeded {
+                return Ok(());
+            }
+        }
+        Err(Stop::Changed)
+    }
+
+    async fn read(&self) -> Result<(State, Option<Meta>, i64), Stop> {
+        let key = self.keys.meta();
+        let mut snapshot = Snapshot::default();
+        read_keys(self.kv, std::slice::from_ref(&key), &mut snapshot, self.until).await?;
+        let Some(meta) = snapshot.record::<Meta>(&key)? else { return Ok((State::Open, None, 0)) };
+        let state = match (&meta.suspect, &meta.hold) {
+            _ if meta.min_writer > VERSION => return Err(Stop::Newer(meta.min_writer)),
+            (Some(epoch), _) => return Err(Stop::Suspect(*epoch)),
+            (None, None) => State::Open,
+            (None, Some(why)) if *why == self.text() => State::Held,
+            (None, Some(why)) => return Err(Stop::OtherHold(why.clone())),
+        };
+        Ok((state, Some(meta), snapshot.mod_revision(&key)))
+    }
+
+    /// For how long the definitions are known to have been as they are: no time at all if they are seen so for
+    /// the first time.
+    ///
+    /// # Errors
+    /// [`Stop`]
+    pub async fn unchanged_for(&self, nads: &[Nad]) -> Result<Duration, Stop> {
+        let Some(entry) = self.remembered().await? else { return Ok(Duration::ZERO) };
+        match Definitions::decode(&entry.value) {
+            Ok(seen) if seen.digest == digest(nads) => {
+                let age = self.kv.lease_age(LeaseId(entry.lease), self.until).await?;
+                Ok(age.map_or(Duration::ZERO, LeaseAge::age))
+            }
+            _ => Ok(Duration::ZERO),
+        }
+    }
+
+    /// Remembers how the definitions are, unless that is known.
+    ///
+    /// # Errors
+    /// [`Stop`]
+    pub async fn remember(&self, nads: &[Nad]) -> Result<(), Stop> {
+        let value = Definitions::new(digest(nads)).encode();
+        if self.remembered().await?.is_some_and(|entry| entry.value == value) {
+            return Ok(());
+        }
+        let lease = new_lease();
+        self.kv.grant(lease, REMEMBERED, self.until).await?;
+        let then = vec![Op::Put(self.import_key()?, value, Some(lease))];
+        self.kv.txn(&Txn { then, ..Txn::default() }, self.until).await?;
+        Ok(())
+    }
+
+    async fn remembered(&self) -> Result<Option<Entry>, Stop> {
+        let key = self.import_key()?;
+        let mut snapshot = Snapshot::default();
+        read_keys(self.kv, std::slice::from_ref(&key), &mut snapshot, self.until).await?;
+        Ok(snapshot.entry(&key).cloned())
+    }
+
+    fn import_key(&self) -> Result<Bytes, Stop> {
+        Ok(self.keys.import(self.cluster).map_err(bad_name)?)
+    }
+}
+
+/// Another one for every change of any definition.
+fn digest(nads: &[Nad]) -> String {
+    let line = |nad: &Nad| format!("{} {} {}\n", nad.id, nad.uid, nad.resource_version);
+    digest_hex(nads.iter().map(line).collect::<String>().as_bytes())
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Stop::Store(failure)
+    }
+}

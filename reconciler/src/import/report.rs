@@ -1,0 +1,252 @@
+//! What came of an import, for people and for programs.
+
+use std::fmt::{self, Write};
+use std::net::IpAddr;
+
+use metes::pool::record::{Held, Owner, Pod};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::gather::{Refused, Stale};
+use super::{Step, Stop};
+
+/// What came of an import so far.
+#[derive(Debug)]
+pub struct Report {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Which part of it.
+    pub step: Step,
+    /// Whether nothing was to be written.
+    pub dry_run: bool,
+    /// How much was looked at.
+    pub scanned: Scanned,
+    /// Who holds something now that it did not hold before; in a dry run who would.
+    pub taken: Vec<Taken>,
+    /// How many interfaces had all that they use.
+    pub present: usize,
+    /// Earlier sandboxes of pods whose addresses went to the present one.
+    pub moved: Vec<Owner>,
+    /// Entries whose pod is gone.
+    pub stale: Vec<Stale>,
+    /// What could not be taken over.
+    pub refused: Vec<Refused>,
+    /// What was taken over earlier and whereabouts has freed since, though the pod runs.
+    pub given_up: Vec<GivenUp>,
+    /// Definitions that still lead to whereabouts.
+    pub whereabouts: Vec<String>,
+    /// Definitions of which metes cannot or will not make use, and why.
+    pub unusable: Vec<Unusable>,
+    /// Whether ADD waits when this ends; none as long as nobody knows.
+    pub on_hold: Option<bool>,
+}
+
+/// How much was looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Scanned {
+    /// NetworkAttachmentDefinitions.
+    pub definitions: usize,
+    /// IPPools.
+    pub pools: usize,
+    /// OverlappingRangeIPReservations.
+    pub reservations: usize,
+    /// Entries of pools, and reservations that no pool repeats.
+    pub entries: usize,
+    /// Pods that are named by them and exist.
+    pub pods: usize,
+}
+
+/// An interface and what was reserved for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Who.
+    pub owner: Owner,
+    /// The pod.
+    pub pod: Pod,
+    /// What was not reserved for it before.
+    pub held: Vec<Held>,
+    /// Who held some of it, and is gone.
+    pub replaced: Vec<Owner>,
+}
+
+/// An address that metes holds for a pod that runs, and that whereabouts does not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GivenUp {
+    /// `namespace/name`.
+    pub pod: String,
+    /// The interface.
+    pub interface: String,
+    /// The container that it was taken over for.
+    pub container_id: String,
+    /// The address.
+    pub address: IpAddr,
+}
+
+/// A definition that metes cannot use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unusable {
+    /// `namespace/name`.
+    pub definition: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Report {
+    /// An import that has done nothing yet.
+    #[must_use]
+    pub fn new(cluster: &str, step: Step, dry_run: bool) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            step,
+            dry_run,
+            scanned: Scanned::default(),
+            taken: Vec::new(),
+            present: 0,
+            moved: Vec::new(),
+            stale: Vec::new(),
+            refused: Vec::new(),
+            given_up: Vec::new(),
+            whereabouts: Vec::new(),
+            unusable: Vec::new(),
+            on_hold: None,
+        }
+    }
+
+    /// How many addresses of pods that may run could not be taken over.
+    #[must_use]
+    pub fn failures(&self) -> usize {
+        self.refused.iter().filter(|one| one.is_running).count()
+    }
+
+    /// In an order that does not depend on who was served first.
+    pub fn sort(&mut self) {
+        self.taken.sort_by(|one, other| one.owner.cmp(&other.owner));
+        self.refused.sort_by(|one, other| (!one.is_running, &one.at).cmp(&(!other.is_running, &other.at)));
+    }
+
+    /// As one JSON object; `stop` is why the import ended early.
+    #[must_use]
+    pub fn to_json(&self, stop: Option<&Stop>) -> Value {
+        json!({
+            "cluster": self.cluster,
+            "step": self.step.name(),
+            "dry_run": self.dry_run,
+            "error": stop.map(Stop::to_string),
+            "on_hold": self.on_hold,
+            "scanned": self.scanned,
+            "taken_over": self.taken.iter().map(Taken::to_json).collect::<Vec<_>>(),
+            "present": self.present,
+            "moved": self.moved,
+            "stale": self.stale.iter().map(stale_json).collect::<Vec<_>>(),
+            "not_taken_over": self.refused.iter().map(refused_json).collect::<Vec<_>>(),
+            "given_up_by_whereabouts": self.given_up,
+            "definitions_with_whereabouts": self.whereabouts,
+            "unusable_definitions": self.unusable,
+        })
+    }
+}
+
+impl Taken {
+    fn to_json(&self) -> Value {
+        json!({
+            "pod": pod_name(&self.pod),
+            "uid": self.pod.uid,
+            "node": self.owner.node,
+            "container_id": self.owner.container_id,
+            "interface": self.owner.ifname,
+            "addresses": self.held,
+            "replaced": self.replaced,
+        })
+    }
+}
+
+fn stale_json(stale: &Stale) -> Value {
+    json!({"at": stale.at, "pod": stale.pod, "address": stale.address})
+}
+
+fn refused_json(refused: &Refused) -> Value {
+    json!({
+        "at": refused.at,
+        "pod": refused.pod,
+        "address": refused.address,
+        "why": refused.why,
+        "running": refused.is_running,
+    })
+}
+
+/// `namespace/name`.
+pub(super) fn pod_name(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace, pod.name)
+}
+
+/// For people: what was looked at, what was taken over and what was not, and what comes next.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Scanned { definitions, pools, reservations, entries, .. } = self.scanned;
+        writeln!(
+            f,
+            "cluster {}: {definitions} NetworkAttachmentDefinitions, {pools} pools, {reservations} reservations of \
+             overlapping ranges, {entries} entries",
+            self.cluster
+        )?;
+        let taken = if self.dry_run { "would be taken over" } else { "taken over" };
+        let addresses: usize = self.taken.iter().map(|one| one.held.len()).sum();
+        let counts = [
+            (taken, addresses, "addresses"),
+            ("present", self.present, "interfaces with all that they use"),
+            ("moved", self.moved.len(), "from an earlier sandbox of the pod to the present one"),
+            ("stale", self.stale.len(), "entries whose pod is gone"),
+            ("not taken over", self.refused.len(), "entries"),
+            ("given up", self.given_up.len(), "addresses that whereabouts no longer holds for a running pod"),
+        ];
+        for (what, count, of) in counts.into_iter().filter(|(_, count, _)| *count > 0) {
+            writeln!(f, "  {what:<20} {count:>7}  {of}")?;
+        }
+        for one in &self.taken {
+            writeln!(f, "  {taken}: {one}")?;
+        }
+        for Stale { at, pod, address } in &self.stale {
+            writeln!(f, "  stale: {at}: {} of pod {pod}", shown(*address))?;
+        }
+        for Refused { at, pod, address, why, is_running } in &self.refused {
+            let running = if *is_running { ", which runs" } else { "" };
+            writeln!(f, "  not taken over: {at}: {} of pod {pod:?}{running}: {why}", shown(*address))?;
+        }
+        for GivenUp { pod, interface, container_id, address } in &self.given_up {
+            writeln!(f, "  given up: {address} of {interface} of pod {pod}, container {container_id}")?;
+        }
+        for Unusable { definition, why } in &self.unusable {
+            writeln!(f, "  NetworkAttachmentDefinition {definition} is of no use to metes: {why}")?;
+        }
+        self.next(f)
+    }
+}
+
+impl Report {
+    fn next(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.on_hold, self.step) {
+            (Some(true), _) => writeln!(f, "ADD of metes is on hold")?,
+            (Some(false), Step::Finish) => writeln!(f, "ADD of metes works")?,
+            (Some(false), Step::Begin) | (None, _) => {}
+        }
+        if self.whereabouts.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "to be changed from whereabouts to metes: {}", self.whereabouts.join(", "))
+    }
+}
+
+fn shown(address: Option<IpAddr>) -> String {
+    address.map_or_else(|| "an address".to_owned(), |ip| ip.to_string())
+}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut addresses = String::new();
+        for held in &self.held {
+            let _ = write!(addresses, " {}", held.address);
+        }
+        let Owner { node, container_id, ifname } = &self.owner;
+        write!(f, "{ifname} of pod {}, container {container_id} on {node}:{addresses}", pod_name(&self.pod))
+    }
+}

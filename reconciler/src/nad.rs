@@ -1,0 +1,297 @@
+//! NetworkAttachmentDefinitions: which of them use metes, and which of its networks an address belongs to.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::path::Path;
+use std::rc::Rc;
+
+use metes::cni::{Environment, Request};
+use metes::config::Config;
+use metes::pool::Addr;
+use metes::pool::record::Held;
+use metes::store::keys::Scope;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::api::ApiError;
+use crate::kubernetes::{Detail, Kubernetes};
+
+/// Where the API has them.
+const PATH: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
+
+/// What one of them says.
+#[derive(Debug, Clone)]
+pub enum Definition {
+    /// A network of metes.
+    Metes(Rc<Network>),
+    /// A network without it.
+    Other,
+    /// Nobody can tell from here.
+    Unclear(String),
+}
+
+/// A network whose addresses come from metes.
+#[derive(Debug)]
+pub struct Network {
+    config: Config,
+    /// Whether `network_name` is given: then static addresses are reserved in it.
+    is_named: bool,
+}
+
+/// All of a cluster, by namespace and name.
+#[derive(Debug, Default)]
+pub struct Definitions(HashMap<String, Definition>);
+
+impl Definitions {
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// [`ApiError`] also where the API does not know the kind: then nothing can be said about any pod.
+    pub async fn list(api: &Kubernetes) -> Result<Self, ApiError> {
+        let mut all = Self::default();
+        let mut see = |object: Object| {
+            let Object { metadata: Metadata { namespace, name }, spec } = object;
+            let definition = Definition::parse(&name, &spec.config);
+            all.0.insert(format!("{namespace}/{name}"), definition);
+        };
+        api.list("list network-attachment-definitions", PATH, Detail::Whole, None, &mut see).await?;
+        Ok(all)
+    }
+
+    /// The same for a cluster that may have no multus: then there are none.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    pub async fn list_if_known(api: &Kubernetes) -> Result<Self, ApiError> {
+        match Self::list(api).await {
+            Err(e) if e.why.starts_with("404 ") => Ok(Self::default()),
+            listed => listed,
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The one of this name, as in `namespace/name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Definition> {
+        self.0.get(name)
+    }
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    namespace: String,
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Spec {
+    #[serde(default)]
+    config: String,
+}
+
+impl Definition {
+    /// Reads the `spec.config` of a definition of this name.
+    #[must_use]
+    pub fn parse(name: &str, config: &str) -> Self {
+        if config.trim().is_empty() {
+            return Definition::Unclear("its configuration is a file on the nodes".to_owned());
+        }
+        let config: Value = match serde_json::from_str(config) {
+            Ok(config) => config,
+            Err(e) => return Definition::Unclear(format!("its configuration is not JSON: {e}")),
+        };
+        let Some(plugin) = plugin_with_metes(&config) else { return Definition::Other };
+        // As the runtime does: a list's name and version are those of each plugin in it.
+        let mut plugin = plugin.clone();
+        plugin["name"] = config.get("name").cloned().unwrap_or_else(|| json!(name));
+        if let Some(version) = config.get("cniVersion") {
+            plugin["cniVersion"] = version.clone();
+        }
+        match Network::parse(&plugin) {
+            Ok(network) => Definition::Metes(Rc::new(network)),
+            Err(why) => Definition::Unclear(format!("metes cannot use its configuration: {why}")),
+        }
+    }
+}
+
+/// The plugin of a configuration, or of a list of them, whose `ipam` is metes; wherever it is delegated to.
+fn plugin_with_metes(config: &Value) -> Option<&Value> {
+    match config {
+        Value::Object(keys) if keys.get("ipam").is_some_and(|ipam| ipam["type"] == "metes") => Some(config),
+        Value::Object(keys) => keys.values().find_map(plugin_with_metes),
+        Value::Array(items) => items.iter().find_map(plugin_with_metes),
+        _ => None,
+    }
+}
+
+impl Network {
+    /// Reads a network's configuration from a file as runtimes have it.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn read(path: &Path) -> Result<Rc<Self>, String> {
+        let unusable = |why: &dyn Display| format!("{}: {why}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|e| unusable(&e))?;
+        match Definition::parse("default", &text) {
+            Definition::Metes(network) => Ok(network),
+            Definition::Other => Err(unusable(&"no plugin in it has an `ipam` of type metes")),
+            Definition::Unclear(why) => Err(unusable(&why)),
+        }
+    }
+
+    fn parse(plugin: &Value) -> Result<Self, String> {
+        // The verb that judges the least: what a pod asks for is not known here.
+        let environment = Environment {
+            command: "DEL".to_owned(),
+            container_id: "adopted".to_owned(),
+            ifname: "net1".to_owned(),
+            path: "/".to_owned(),
+            ..Environment::default()
+        };
+        let text = plugin.to_string();
+        let request = Request::parse(&environment, text.as_bytes()).map_err(|e| e.to_string())?;
+        let config = Config::parse(&request).map_err(|e| e.to_string())?;
+        Ok(Self { is_named: plugin["ipam"].get("network_name").is_some(), config })
+    }
+
+    /// The network's name for CNI.
+    #[must_use]
+    pub fn cni_network(&self) -> &str {
+        &self.config.cni_network
+    }
+
+    /// The queue to stand in. The node's page for `spread` is left out: it only spreads contenders.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        Scope::of(&self.config.sets, None)
+    }
+
+    /// The addresses of an interface as its owner holds them, in the order in which metes gives them.
+    ///
+    /// # Errors
+    /// An address that this configuration cannot have given.
+    pub fn held(&self, addresses: &[IpAddr]) -> Result<Vec<Held>, IpAddr> {
+        let Config { sets, statics, network, .. } = &self.config;
+        let mut placed = Vec::with_capacity(addresses.len());
+        for ip in addresses {
+            let covering = |(set, ranges): (usize, &metes::pool::RangeSet)| {
+                ranges.covers(Addr::from(*ip)).map(|range| (set, Some(range.network().clone())))
+            };
+            let fixed = statics.iter().position(|fixed| fixed.address.ip() == *ip);
+            let (place, network) = match (fixed, sets.iter().enumerate().find_map(covering)) {
+                (Some(at), _) => (sets.len() + at, statics[at].network.clone()),
+                (None, Some((set, network))) => (set, network),
+                // What the pod asked for, in a configuration that has no ranges.
+                (None, None) if sets.is_empty() && self.is_named => {
+                    (sets.len() + statics.len(), Some(network.clone()))
+                }
+                (None, None) if sets.is_empty() => (sets.len() + statics.len(), None),
+                (None, None) => return Err(*ip),
+            };
+            placed.push((place, Held { address: *ip, network }));
+        }
+        placed.sort_by_key(|(place, _)| *place);
+        Ok(placed.into_iter().map(|(_, held)| held).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(config: &Value) -> Rc<Network> {
+        match Definition::parse("nad", &config.to_string()) {
+            Definition::Metes(network) => network,
+            other => panic!("not of metes: {other:?}"),
+        }
+    }
+
+    fn held(config: &Value, addresses: &[&str]) -> Result<Vec<String>, String> {
+        let addresses: Vec<IpAddr> = addresses.iter().map(|ip| ip.parse().expect("an address")).collect();
+        let text = |held: Held| {
+            let network = held.network.map_or_else(|| "-".to_owned(), |network| network.to_string());
+            format!("{} {network}", held.address)
+        };
+        let held = network(config).held(&addresses).map_err(|ip| ip.to_string())?;
+        Ok(held.into_iter().map(text).collect())
+    }
+
+    #[test]
+    fn a_configuration_is_found_wherever_it_stands() {
+        let ipam = json!({"type": "metes", "range": "10.0.0.0/24"});
+        let plain = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": ipam});
+        let list = json!({"cniVersion": "1.0.0", "name": "listed", "plugins": [
+            {"type": "sriov", "ipam": ipam}, {"type": "tuning"},
+        ]});
+        let delegated =
+            json!({"cniVersion": "0.4.0", "type": "some-meta", "delegate": {"type": "bridge", "ipam": ipam}});
+        for (config, name) in [(&plain, "nad"), (&list, "listed"), (&delegated, "nad")] {
+            assert_eq!(network(config).cni_network(), name, "{config}");
+            assert_eq!(held(config, &["10.0.0.9"]), Ok(vec!["10.0.0.9 default".to_owned()]), "{config}");
+        }
+    }
+
+    #[test]
+    fn what_metes_has_no_part_in_is_told_from_what_nobody_knows() {
+        for other in [
+            json!({"type": "macvlan", "ipam": {"type": "static"}}),
+            json!({"type": "ovs"}),
+            json!({"plugins": [{"type": "bridge", "ipam": {"type": "whereabouts", "range": "10.0.0.0/24"}}]}),
+        ] {
+            assert!(matches!(Definition::parse("nad", &other.to_string()), Definition::Other), "{other}");
+        }
+        let invalid = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "metes", "range": "10.0.0.0/99"}});
+        for unclear in ["", "  ", "{", &invalid.to_string()] {
+            assert!(matches!(Definition::parse("nad", unclear), Definition::Unclear(_)), "{unclear}");
+        }
+    }
+
+    #[test]
+    fn addresses_come_in_the_order_in_which_they_are_given_out() {
+        let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {
+            "type": "metes", "network_name": "blue",
+            "ipRanges": [{"range": "10.0.0.0/24"}, {"range": "fd00::/64"}],
+            "addresses": [{"address": "192.0.2.7/24"}],
+        }});
+        let expected = ["10.0.0.9 blue", "fd00::9 blue", "192.0.2.7 blue"].map(str::to_owned).to_vec();
+        assert_eq!(held(&config, &["192.0.2.7", "fd00::9", "10.0.0.9"]), Ok(expected));
+        assert_eq!(held(&config, &["10.0.0.9", "10.0.1.9"]), Err("10.0.1.9".to_owned()));
+    }
+
+    #[test]
+    fn ranges_with_a_network_of_their_own_keep_it() {
+        let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {
+            "type": "metes", "range": "10.0.0.0/24", "enable_overlapping_ranges": false,
+        }});
+        let expected = "10.0.0.9 default@00000000000000000000ffff0a000000-24".to_owned();
+        assert_eq!(held(&config, &["10.0.0.9"]), Ok(vec![expected]));
+    }
+
+    #[test]
+    fn without_ranges_the_network_decides() {
+        let ipam = json!({"type": "metes"});
+        let mut config = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": ipam});
+        assert_eq!(held(&config, &["10.0.0.9"]), Ok(vec!["10.0.0.9 -".to_owned()]));
+        config["ipam"]["network_name"] = json!("blue");
+        assert_eq!(held(&config, &["10.0.0.9"]), Ok(vec!["10.0.0.9 blue".to_owned()]));
+    }
+}

@@ -1,0 +1,340 @@
+//! Each case of a claim, on a store of a few keys; after each the audit must find nothing wrong.
+
+use super::*;
+use crate::audit::Audit;
+use crate::store::keys::LeaseId;
+use crate::store::memory::Memory;
+
+/// A store under suspicion, and the place that the claim under test is made from.
+struct World {
+    keys: Keys,
+    store: Memory,
+    place: Place,
+}
+
+impl World {
+    fn new() -> Self {
+        let place = Place { key: Vec::new(), create_revision: 0, lease: LeaseId(7) };
+        let mut world = Self { keys: Keys::new("/m/"), store: Memory::default(), place };
+        world.put_meta(meta(Some(1), None));
+        world
+    }
+
+    fn put_meta(&mut self, meta: Meta) {
+        self.store.put(self.keys.meta(), meta.encode());
+    }
+
+    fn stand(&mut self) {
+        let key = self.keys.place(&Scope::stored("-").expect("a scope"), self.place.lease);
+        self.store.put(key.clone(), "");
+        let create_revision = self.store.get(&key).expect("just put").create_revision;
+        self.place = Place { key, create_revision, ..self.place.clone() };
+    }
+
+    /// Plans, supplying what is asked for, until there is more to do than to read.
+    fn plan(&mut self, claim: &Claim) -> Result<Step, ClaimError> {
+        self.stand();
+        let mut snapshot = Snapshot::default();
+        for _ in 0..10 {
+            match claim.plan(&self.keys, &snapshot, &self.place)? {
+                Step::Read(keys) => self.store.read(&keys, &mut snapshot),
+                other => return Ok(other),
+            }
+        }
+        panic!("it goes on reading");
+    }
+
+    fn carry_out(&mut self, claim: &Claim) -> Claimed {
+        let claimed = match self.plan(claim).expect("a plan") {
+            Step::Commit { txn, made } => {
+                assert!(self.store.apply(&txn).succeeded);
+                Claimed::Made(made)
+            }
+            Step::End(claimed) => claimed,
+            Step::Read(_) => unreachable!("supplied"),
+        };
+        self.assert_sound();
+        claimed
+    }
+
+    fn assert_sound(&self) {
+        let mut audit = Audit::new(&self.keys);
+        for key in self.store.keys() {
+            let entry = self.store.get(key.as_bytes()).expect("listed");
+            if !matches!(self.keys.parse(&entry.key), Ok(super::super::keys::Key::Lock(..))) {
+                audit.see(entry);
+            }
+        }
+        let report = audit.finish();
+        let wrong: Vec<_> = report.violations.iter().map(ToString::to_string).collect();
+        let wrong: Vec<_> = wrong.iter().filter(|text| !text.contains("suspect")).collect();
+        assert!(wrong.is_empty() && report.lone_bits.is_empty(), "{wrong:?} {:?}", report.lone_bits);
+    }
+
+    fn record_of(&self, claim: &Claim) -> Option<OwnerRecord> {
+        let entry = self.store.get(&self.keys.own(&claim.owner).expect("a key"))?;
+        Some(OwnerRecord::decode(&entry.value).expect("decodes"))
+    }
+
+    fn index_of(&self, uid: &str) -> Option<String> {
+        let key = self.keys.pod(uid, "net1", &NetworkName::default()).expect("a key");
+        let entry = self.store.get(&key)?;
+        Some(PodIndex::decode(&entry.value).expect("decodes").owner.container_id)
+    }
+}
+
+fn meta(suspect: Option<u64>, hold: Option<&str>) -> Meta {
+    let mut meta = Meta::first();
+    meta.suspect = suspect;
+    meta.hold = hold.map(str::to_owned);
+    meta
+}
+
+fn held(address: &str) -> Held {
+    Held { address: address.parse().expect("an address"), network: Some(NetworkName::default()) }
+}
+
+fn claim_of(container: &str, uid: &str, addresses: &[&str]) -> Claim {
+    let pod = Pod { namespace: "ns".into(), name: format!("pod-{uid}"), uid: uid.into() };
+    Claim {
+        owner: Owner { node: "n".into(), container_id: container.into(), ifname: "net1".into() },
+        held: addresses.iter().map(|address| held(address)).collect(),
+        scope: Scope::stored("-").expect("a scope"),
+        labels: Labels { cluster: "east".into(), pod, cni_network: "mynet".into() },
+        created_at: "2026-01-02T03:04:05Z".into(),
+        under: Under::Suspect,
+        gone: Vec::new(),
+    }
+}
+
+fn made(addresses: &[&str]) -> Claimed {
+    let held = addresses.iter().map(|address| held(address)).collect();
+    Claimed::Made(Made { held, replaced: Vec::new() })
+}
+
+fn conflict(claimed: Claimed) -> (String, Why) {
+    match claimed {
+        Claimed::Conflict(conflict) => (conflict.held.address.to_string(), conflict.why),
+        other => panic!("no conflict: {other:?}"),
+    }
+}
+
+#[test]
+fn what_nobody_holds_is_made_and_then_present() {
+    let mut world = World::new();
+    let claim = claim_of("c1", "u1", &["10.0.0.5", "fd00::5"]);
+    assert_eq!(world.carry_out(&claim), made(&["10.0.0.5", "fd00::5"]));
+    let record = world.record_of(&claim).expect("a record");
+    assert_eq!((record.addresses.len(), record.birth), (2, None));
+    assert_eq!(world.index_of("u1").as_deref(), Some("c1"));
+    let before = world.store.keys();
+    assert_eq!(world.carry_out(&claim), Claimed::Present);
+    assert_eq!(world.store.keys().len(), before.len() + 1, "only the place of the second try is new");
+}
+
+#[test]
+fn an_owner_that_holds_a_part_gets_the_rest() {
+    let mut world = World::new();
+    world.carry_out(&claim_of("c1", "u1", &["10.0.0.5"]));
+    let more = claim_of("c1", "u1", &["fd00::5", "10.0.0.5"]);
+    assert_eq!(world.carry_out(&more), made(&["fd00::5"]));
+    let record = world.record_of(&more).expect("a record");
+    assert_eq!(record.addresses, [held("10.0.0.5"), held("fd00::5")]);
+}
+
+#[test]
+fn another_owner_of_the_same_interface_of_the_pod_counts() {
+    let mut world = World::new();
+    world.carry_out(&claim_of("sandbox", "u1", &["10.0.0.5"]));
+    assert_eq!(world.carry_out(&claim_of("adopted-u1", "u1", &["10.0.0.5"])), Claimed::Present);
+    let rest = claim_of("adopted-u1", "u1", &["10.0.0.5", "10.0.0.6"]);
+    assert_eq!(world.carry_out(&rest), made(&["10.0.0.6"]));
+    assert_eq!(world.record_of(&rest).expect("a record").addresses, [held("10.0.0.6")]);
+    assert_eq!(world.index_of("u1").as_deref(), Some("sandbox"), "the index keeps naming the younger one");
+    let mut other = claim_of("adopted-u1", "u1", &["10.0.0.5"]);
+    other.owner.ifname = "net2".into();
+    assert!(matches!(conflict(world.carry_out(&other)).1, Why::Holder { .. }), "another interface");
+}
+
+#[test]
+fn a_pod_is_known_by_its_name_only_where_a_uid_is_missing() {
+    for (uid, name, cluster, same) in [
+        ("", "pod-u1", "east", true),
+        ("", "pod-u1", "west", false),
+        ("", "pod-u2", "east", false),
+        ("", "", "east", false),
+        ("u2", "pod-u1", "east", false),
+        ("u1", "other", "west", true),
+    ] {
+        let mut world = World::new();
+        let mut holder = claim_of("sandbox", uid, &["10.0.0.5"]);
+        holder.labels.pod.name = name.into();
+        holder.labels.cluster = cluster.into();
+        world.carry_out(&holder);
+        let claimed = world.carry_out(&claim_of("adopted-u1", "u1", &["10.0.0.5"]));
+        assert_eq!(claimed == Claimed::Present, same, "{uid} {name} {cluster}: {claimed:?}");
+    }
+}
+
+#[test]
+fn a_holder_is_replaced_as_a_whole_if_it_was_judged_as_it_stands() {
+    let mut world = World::new();
+    let old = claim_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
+    world.carry_out(&old);
+    let mut claim = claim_of("c1", "u1", &["10.0.0.5"]);
+    let (address, Why::Holder { owner, record, revision }) = conflict(world.carry_out(&claim)) else {
+        panic!("not held");
+    };
+    assert_eq!((address.as_str(), &owner, record.labels.pod.uid.as_str()), ("10.0.0.5", &old.owner, "u0"));
+    claim.gone = vec![Gone { owner: owner.clone(), revision: revision - 1 }];
+    assert!(matches!(conflict(world.carry_out(&claim)).1, Why::Holder { .. }), "written since");
+    claim.gone = vec![Gone { owner: owner.clone(), revision }];
+    let replaced = Made { held: vec![held("10.0.0.5")], replaced: vec![owner] };
+    assert_eq!(world.carry_out(&claim), Claimed::Made(replaced));
+    assert_eq!((world.record_of(&old), world.index_of("u0")), (None, None));
+    let free = world.keys.ip(&NetworkName::default(), Addr::from(held("10.0.0.4").address));
+    assert!(world.store.get(&free).is_none(), "all of the old owner is freed");
+}
+
+#[test]
+fn whatever_changes_before_the_commit_fails_it() {
+    let claim = claim_of("c1", "u1", &["10.0.0.5"]);
+    let owner = claim.owner.clone();
+    let keys = Keys::new("/m/");
+    let network = NetworkName::default();
+    let address = Addr::from(held("10.0.0.5").address);
+    let birth = crate::pool::record::Birth { boot: "b".into(), ns: 1 };
+    let record = OwnerRecord::new(Vec::new(), None, "-".into(), Labels::default()).encode();
+    let reservation = Reservation::new(owner.clone(), Labels::default(), String::new()).encode();
+    for (key, value) in [
+        (keys.meta(), Meta::first().encode()),
+        (keys.own(&owner).expect("a key"), record),
+        (keys.dead(&owner).expect("a key"), Tombstone::new(birth).encode()),
+        (keys.ip(&network, address), reservation),
+        (keys.page(&network, address.page()), vec![0; 512]),
+        (keys.pod("u1", "net1", &network).expect("a key"), PodIndex::new(owner.clone()).encode()),
+    ] {
+        let mut world = World::new();
+        let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
+        world.store.put(key.clone(), value);
+        assert!(!world.store.apply(&txn).succeeded, "{}", String::from_utf8_lossy(&key));
+    }
+    let mut world = World::new();
+    let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
+    world.store.apply(&Txn { then: vec![Op::Delete(world.place.key.clone())], ..Txn::default() });
+    assert!(!world.store.apply(&txn).succeeded, "evicted");
+}
+
+#[test]
+fn what_does_not_decode_is_occupied() {
+    let network = NetworkName::default();
+    let address = Addr::from(held("10.0.0.5").address);
+    let keys = Keys::new("/m/");
+    for key in [keys.ip(&network, address), keys.page(&network, address.page())] {
+        let mut world = World::new();
+        world.store.put(key.clone(), "garbage");
+        let claim = claim_of("c1", "u1", &["10.0.0.5"]);
+        let Step::End(claimed) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+        let (_, Why::Undecodable(bad)) = conflict(claimed) else { panic!("another reason") };
+        assert_eq!(bad.key.as_bytes(), key);
+    }
+    for key in [
+        keys.own(&claim_of("c1", "u1", &[]).owner).expect("a key"),
+        keys.pod("u1", "net1", &network).expect("a key"),
+    ] {
+        let mut world = World::new();
+        world.store.put(key, "garbage");
+        let claim = claim_of("c1", "u1", &["10.0.0.5"]);
+        assert!(matches!(world.plan(&claim), Err(ClaimError::Bad(_))));
+    }
+}
+
+#[test]
+fn a_reservation_without_its_owners_record_is_in_the_way() {
+    let mut world = World::new();
+    let old = claim_of("old", "u0", &["10.0.0.5"]);
+    let key = world.keys.ip(&NetworkName::default(), Addr::from(held("10.0.0.5").address));
+    world.store.put(key, Reservation::new(old.owner.clone(), old.labels.clone(), String::new()).encode());
+    let claim = claim_of("c1", "u1", &["10.0.0.5"]);
+    let Step::End(claimed) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+    let (_, Why::NoRecord { owner, pod }) = conflict(claimed) else { panic!("another reason") };
+    assert_eq!((owner, pod), (old.owner, old.labels.pod));
+}
+
+#[test]
+fn an_owner_that_was_deleted_gets_nothing() {
+    let mut world = World::new();
+    let claim = claim_of("c1", "u1", &["10.0.0.5"]);
+    let birth = crate::pool::record::Birth { boot: "b".into(), ns: 1 };
+    let dead = world.keys.dead(&claim.owner).expect("a key");
+    world.store.put(dead, Tombstone::new(birth).encode());
+    let Step::End(claimed) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+    assert_eq!(conflict(claimed).1, Why::Deleted);
+}
+
+#[test]
+fn an_index_entry_that_names_nobody_who_is_there_is_written_anew() {
+    let mut world = World::new();
+    let claim = claim_of("c1", "u1", &["10.0.0.5"]);
+    let key = world.keys.pod("u1", "net1", &NetworkName::default()).expect("a key");
+    let lost = claim_of("lost", "u1", &[]).owner;
+    world.store.put(key, PodIndex::new(lost).encode());
+    assert_eq!(world.carry_out(&claim), made(&["10.0.0.5"]));
+    assert_eq!(world.index_of("u1").as_deref(), Some("c1"));
+}
+
+#[test]
+fn claims_are_made_only_while_add_waits() {
+    let suspect = meta(Some(1), None);
+    let hold = meta(None, Some("import"));
+    let both = meta(Some(1), Some("import"));
+    for (meta, under, works) in [
+        (Meta::first(), Under::Suspect, false),
+        (Meta::first(), Under::Hold, false),
+        (suspect.clone(), Under::Suspect, true),
+        (suspect, Under::Hold, false),
+        (hold.clone(), Under::Hold, true),
+        (hold, Under::Suspect, false),
+        (both.clone(), Under::Suspect, true),
+        (both, Under::Hold, false),
+    ] {
+        let mut world = World::new();
+        world.put_meta(meta.clone());
+        let claim = Claim { under, ..claim_of("c1", "u1", &["10.0.0.5"]) };
+        let planned = world.plan(&claim);
+        match works {
+            true => assert!(matches!(planned, Ok(Step::Commit { .. })), "{meta:?} {under:?}"),
+            false => assert_eq!(planned.err(), Some(ClaimError::InService), "{meta:?} {under:?}"),
+        }
+    }
+    let mut world = World::new();
+    let mut newer = meta(Some(1), None);
+    newer.min_writer = VERSION + 1;
+    world.put_meta(newer);
+    let planned = world.plan(&claim_of("c1", "u1", &["10.0.0.5"]));
+    assert_eq!(planned.err(), Some(ClaimError::Newer(VERSION + 1)));
+}
+
+#[test]
+fn addresses_without_a_network_are_recorded_only() {
+    let mut world = World::new();
+    let mut claim = claim_of("c1", "u1", &["10.0.0.5"]);
+    claim.held.push(Held { address: "192.0.2.1".parse().expect("an address"), network: None });
+    assert_eq!(world.carry_out(&claim), made(&["10.0.0.5"]));
+    assert_eq!(world.record_of(&claim).expect("a record").addresses, claim.held);
+}
+
+#[test]
+fn the_last_bit_of_a_page_fills_its_summary() {
+    let mut world = World::new();
+    let network = NetworkName::default();
+    let page = Addr::from(held("10.0.0.5").address).page();
+    let mut bits = crate::pool::Bits::empty();
+    (0..4096).filter(|bit| *bit != 5).for_each(|bit| bits.set(bit));
+    world.store.put(world.keys.page(&network, page), bits.to_bytes());
+    let claim = claim_of("c1", "u1", &["10.0.0.5"]);
+    let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
+    assert!(world.store.apply(&txn).succeeded);
+    let summary = world.store.get(&world.keys.full(&network, page.summary())).expect("a summary");
+    assert_eq!(crate::pool::Bits::from_bytes(&summary.value).expect("decodes").count(), 1);
+}

@@ -1,0 +1,614 @@
+//! `metes-reconciler adopt`: after a restore no address that a running pod uses is given to anybody else.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{ApiProxy, Cluster, Etcd, KubeApi, Node, Outcome, Pod, PodBuilder, Rule, network_as, wait_for};
+
+const META: &str = "v1/meta";
+const PODS: &str = "/api/v1/pods";
+const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
+const SUSPECT: &str = r#"{"v":1,"min_writer":1,"epoch":1,"suspect":1}"#;
+
+/// A cluster of pods with a second interface, on a store of its own.
+struct World {
+    cluster: Cluster,
+    api: &'static KubeApi,
+    /// Shows this test's namespace only: the others' pods hold nothing in this store.
+    proxy: ApiProxy,
+    namespace: String,
+    node: Node,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::on(Cluster::new())
+    }
+
+    fn on(cluster: Cluster) -> Self {
+        static CRDS: OnceLock<()> = OnceLock::new();
+        let api = KubeApi::shared();
+        CRDS.get_or_init(|| api.install_crds());
+        let namespace = api.new_namespace();
+        let node = cluster.node("n1");
+        let world = Self { proxy: ApiProxy::before(api), cluster, api, namespace, node };
+        world.only_own();
+        world
+    }
+
+    fn only_own(&self) {
+        self.proxy.clear();
+        for path in [PODS, NADS] {
+            let namespace = self.namespace.clone();
+            self.proxy.rule(Rule::get(path).edit(move |list| {
+                if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
+                    items.retain(|item| item["metadata"]["namespace"] == namespace.as_str());
+                }
+            }));
+        }
+    }
+
+    /// Defines a network around `ipam` and returns its configuration as a runtime hands it on.
+    fn network(&self, name: &str, ipam: Value) -> Value {
+        let config = network_as("1.0.0", name, ipam);
+        self.define(name, &config.to_string());
+        config
+    }
+
+    fn define(&self, name: &str, config: &str) {
+        self.api.apply(&json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"namespace": self.namespace, "name": name}, "spec": {"config": config},
+        }));
+    }
+
+    fn pod(&self, name: &str) -> PodBuilder {
+        self.api.pod(&self.namespace, name).node("n1").phase("Running")
+    }
+
+    /// A running pod with net1 in `config`'s network, as the kubelet, multus and metes make it.
+    fn attached(&self, name: &str, config: &Value) -> Attached {
+        self.attach(self.pod(name), name, None, config)
+    }
+
+    /// `uid`: by which the kubelet knows it, where that is another than the API's.
+    fn attach(&self, pod: PodBuilder, container: &str, uid: Option<&str>, config: &Value) -> Attached {
+        let pod = pod.create();
+        let uid = uid.unwrap_or(pod.uid()).to_owned();
+        let container = format!("{container}-sandbox");
+        let mut attached = Attached { pod, uid, container, config: config.clone(), addresses: Vec::new() };
+        let added = attached.add(&self.node, &attached.container);
+        attached.addresses = added.addresses();
+        attached.tell();
+        attached
+    }
+
+    fn adopt(&self, args: &[&str]) -> Outcome {
+        let output = ["adopt", "-o", "json"].into_iter().chain(args.iter().copied());
+        self.cluster.reconciler(&self.proxy).args(output).run()
+    }
+
+    /// It took the store into service; the report.
+    #[track_caller]
+    fn adopted(&self) -> Value {
+        let outcome = self.adopt(&[]);
+        let report = outcome.ok();
+        assert_eq!(report["conflicts"], json!([]), "{outcome}");
+        assert!(self.meta()["suspect"].is_null() && report["epoch"] == self.meta()["epoch"], "{outcome}");
+        report
+    }
+
+    /// It found conflicts and left the store suspect; of each the pod's name, the kind, and the address.
+    #[track_caller]
+    fn conflicts(&self, args: &[&str]) -> Vec<(String, String, String)> {
+        let outcome = self.adopt(args);
+        assert_eq!(outcome.status.code(), Some(1), "{outcome}");
+        assert!(outcome.stderr.contains("conflicts"), "{outcome}");
+        assert_eq!(self.meta()["suspect"], json!(1), "{outcome}");
+        let report = outcome.json();
+        assert!(report["epoch"].is_null(), "{outcome}");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let conflicts = report["conflicts"].as_array().expect("an array");
+        let short = |one: &Value| text(&one["pod"]).split('/').next_back().unwrap_or_default().to_owned();
+        conflicts.iter().map(|one| (short(one), text(&one["kind"]), text(&one["address"]))).collect()
+    }
+
+    fn meta(&self) -> Value {
+        serde_json::from_slice(&self.cluster.store().get(META).expect("there is meta")).expect("JSON")
+    }
+
+    /// Who holds each address: the container's id.
+    fn holders(&self) -> BTreeMap<String, String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let listed = self.node.list();
+        listed.iter().map(|one| (text(&one["address"]), text(&one["container_id"]))).collect()
+    }
+
+    /// Every one of these pods, and nobody else, holds what it uses.
+    #[track_caller]
+    fn assert_held(&self, pods: &[&Attached]) {
+        let holders = self.holders();
+        let mut used = BTreeMap::new();
+        for attached in pods {
+            for address in attached.ips() {
+                let holder = holders.get(&address);
+                let owners = [attached.container.clone(), format!("adopted-{}", attached.uid)];
+                assert!(
+                    holder.is_some_and(|holder| owners.contains(holder)),
+                    "{address} of {} is held by {holder:?}",
+                    attached.container
+                );
+                let before = used.insert(address, attached.container.clone());
+                assert_eq!(before, None, "two pods of the test use one address");
+            }
+        }
+        assert_eq!(holders.len(), used.len(), "{holders:?} {used:?}");
+    }
+}
+
+/// A pod with its interface net1.
+struct Attached {
+    pod: Pod,
+    uid: String,
+    container: String,
+    config: Value,
+    /// With their prefix lengths.
+    addresses: Vec<String>,
+}
+
+impl Attached {
+    fn ips(&self) -> Vec<String> {
+        self.addresses.iter().map(|cidr| cidr.split('/').next().expect("an address").to_owned()).collect()
+    }
+
+    /// As multus does when the interface is there.
+    fn tell(&self) {
+        let name = self.config["name"].as_str().expect("a network has a name");
+        let network = format!("{}/{name}", self.pod.namespace());
+        self.pod.network_status(&json!([
+            {"name": "cbr0", "interface": "eth0", "ips": ["10.244.0.9"], "default": true, "dns": {}},
+            {"name": network, "interface": "net1", "ips": self.ips(), "dns": {}},
+        ]));
+    }
+
+    fn run(&self, run: support::Run) -> support::Run {
+        run.ifname("net1").pod(self.pod.namespace(), self.pod.name(), &self.uid).config(&self.config)
+    }
+
+    fn add(&self, node: &Node, container: &str) -> Outcome {
+        self.run(node.add(container)).run()
+    }
+
+    fn del(&self, node: &Node) -> Outcome {
+        self.run(node.del(&self.container)).run()
+    }
+
+    fn check(&self, node: &Node) -> Outcome {
+        let ips: Vec<Value> = self.addresses.iter().map(|cidr| json!({"address": cidr})).collect();
+        let mut config = self.config.clone();
+        config["prevResult"] = json!({"cniVersion": "1.0.0", "ips": ips});
+        self.run(node.check(&self.container)).config(&config).run()
+    }
+
+    /// The pod and its sandbox go as they should.
+    fn end(&self, node: &Node) {
+        self.del(node).silent();
+        self.pod.delete();
+    }
+}
+
+#[test]
+fn after_the_restore_of_an_old_backup_every_pod_keeps_its_address() {
+    let mut etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let [kept, gone, twin] = ["kept", "gone", "twin"].map(|name| world.attached(name, &config));
+    let backup = etcd.copy_data();
+    let newer = world.attached("newer", &config);
+    gone.end(&world.node);
+    // Leaves a gap, which the lowest free address fills.
+    let heir = world.attached("heir", &config);
+    assert_eq!(heir.addresses, gone.addresses);
+    etcd.restore_data(&backup);
+
+    let refused = newer.add(&world.node, "late").error(102);
+    let details = refused["details"].as_str().expect("it says what to do");
+    assert!(details.contains("metes-reconciler adopt"), "{details}");
+    assert!(world.cluster.check().stdout.contains("metes-reconciler adopt"));
+
+    let before = world.cluster.store().revision();
+    let dry = world.adopt(&["--dry-run"]).ok();
+    assert_eq!(world.cluster.store().revision(), before, "a dry run writes nothing at all");
+    assert_eq!(
+        (dry["present"].as_u64(), dry["adopted"].as_array().map(Vec::len)),
+        (Some(2), Some(2)),
+        "{dry}"
+    );
+    assert_eq!(dry["epoch"], Value::Null);
+
+    let report = world.adopted();
+    assert_eq!(report["adopted"], dry["adopted"]);
+    assert_eq!(report["replaced"][0]["container"], "gone-sandbox", "{report}");
+    assert_eq!(report["epoch"], 2);
+    world.assert_held(&[&kept, &twin, &newer, &heir]);
+
+    // The high-water mark of this node is of the epoch before, and says nothing any more.
+    let fresh = world.attached("fresh", &config);
+    world.assert_held(&[&kept, &twin, &newer, &heir, &fresh]);
+    for pod in [&kept, &newer, &heir] {
+        pod.check(&world.node).silent();
+    }
+    world.cluster.assert_clean();
+
+    let again = world.adopted();
+    assert_eq!((again["present"].as_u64(), &again["adopted"]), (Some(5), &json!([])), "{again}");
+    assert_eq!(again["epoch"], 3, "a restore that cannot be seen is taken for one");
+    world.attached("later", &config);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn what_was_adopted_lives_as_long_as_its_pod() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let [retried, deleted] = ["retried", "deleted"].map(|name| world.attached(name, &config));
+    world.cluster.store().delete_prefix("v1/");
+    assert_eq!(world.adopted()["adopted"].as_array().map(Vec::len), Some(2));
+    let adopted = |attached: &Attached| format!("adopted-{}", attached.uid);
+    assert_eq!(world.holders()[&retried.ips()[0]], adopted(&retried));
+
+    // The sandbox is made anew: what was adopted for its pod is taken over.
+    let second = retried.add(&world.node, "second-sandbox");
+    assert_eq!(second.addresses(), retried.addresses);
+    assert_eq!(world.holders()[&retried.ips()[0]], "second-sandbox");
+    retried.check(&world.node).error(102);
+
+    // A DEL knows the sandbox and nothing of the pod.
+    deleted.check(&world.node).silent();
+    deleted.del(&world.node).silent();
+    assert_eq!(world.holders()[&deleted.ips()[0]], adopted(&deleted));
+    // CNI's garbage collection does not know whether its container is among the valid ones.
+    let mut gc = network_as("1.1.0", "blue", json!({"range": "10.70.0.0/24"}));
+    gc["cni.dev/valid-attachments"] = json!([]);
+    world.node.change_host_file(json!({"gc_grace_s": 0}));
+    world.node.gc().config(&gc).run().silent();
+    assert_eq!(world.holders().get(&deleted.ips()[0]), Some(&adopted(&deleted)));
+
+    // The pass does, once the pod is gone.
+    let pass = || world.cluster.reconciler(&world.proxy).args(["--grace", "0s", "-o", "json"]).run().ok();
+    assert_eq!(pass()["addresses_freed"], 0);
+    deleted.pod.delete();
+    assert_eq!(pass()["freed"], json!({"pod-gone": 1}));
+    assert_eq!(world.holders().get(&deleted.ips()[0]), None);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn an_etcd_that_was_lost_is_rebuilt() {
+    let mut etcd = Etcd::start();
+    let empty = etcd.copy_data();
+    let world = World::on(Cluster::on(&etcd));
+    let dual =
+        world.network("dual", json!({"ipRanges": [{"range": "10.71.0.0/24"}, {"range": "fd71::/64"}]}));
+    let listed = json!({"cniVersion": "1.0.0", "name": "listed", "plugins": [
+        {"type": "macvlan", "ipam": {"type": "metes", "subnet": "10.72.0.0/24", "order": "spread"}},
+        {"type": "tuning"},
+    ]});
+    world.define("listed", &listed.to_string());
+    let mut of_list = listed["plugins"][0].clone();
+    of_list["name"] = json!("listed");
+    of_list["cniVersion"] = json!("1.0.0");
+    let own = world.network("own", json!({"range": "10.73.0.0/24", "enable_overlapping_ranges": false}));
+    let fixed = world.network(
+        "fixed",
+        json!({
+            "network_name": "fixed", "addresses": [{"address": "192.0.2.9/24"}],
+        }),
+    );
+    let mirror = world.pod("static-n1").mirror_of("0123456789abcdef");
+    let pods = [
+        world.attached("dual", &dual),
+        world.attached("listed", &of_list),
+        world.attached("own", &own),
+        world.attached("fixed", &fixed),
+        world.attach(mirror, "static", Some("0123456789abcdef"), &dual),
+    ];
+    assert_eq!(pods[0].addresses.len(), 2);
+    // One whose sandbox is still being made says nothing, and is asked nothing.
+    world.pod("pending").phase("Pending").annotation("k8s.v1.cni.cncf.io/networks", "dual").create();
+    world.pod("done").phase("Succeeded").annotation("k8s.v1.cni.cncf.io/networks", "dual").create();
+    etcd.restore_data(&empty);
+
+    pods[0].add(&world.node, "late").error(102);
+    assert_eq!(world.cluster.store().keys("v1/own/"), Vec::<String>::new());
+    let report = world.adopted();
+    assert_eq!(report["adopted"].as_array().map(Vec::len), Some(pods.len()), "{report}");
+    world.assert_held(&pods.iter().collect::<Vec<_>>());
+    for pod in &pods {
+        pod.check(&world.node).silent();
+        assert_eq!(pod.add(&world.node, &format!("{}-again", pod.container)).addresses(), pod.addresses);
+    }
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn allocations_that_have_lost_their_meta_are_put_under_suspicion_first() {
+    let etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let pods = ["a", "b"].map(|name| world.attached(name, &config));
+    world.cluster.store().delete(META);
+    let before = world.cluster.store().revision();
+    world.adopt(&["--dry-run"]).ok();
+    assert_eq!(world.cluster.store().revision(), before);
+    assert_eq!(world.cluster.store().get(META), None);
+    let report = world.adopted();
+    assert_eq!((report["present"].as_u64(), report["epoch"].as_u64()), (Some(2), Some(2)), "{report}");
+    world.assert_held(&[&pods[0], &pods[1]]);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn whatever_nobody_can_decide_leaves_the_store_suspect() {
+    let etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let store = world.cluster.store();
+    let uses = |name: &str, network: &str, ips: Value| {
+        let network = format!("{}/{network}", world.namespace);
+        world.pod(name).network_status(&json!([{"name": network, "interface": "net1", "ips": ips}])).create()
+    };
+    // Held by a pod that is there and says nothing of it.
+    let quiet = world.attached("quiet", &config);
+    quiet.pod.annotate("k8s.v1.cni.cncf.io/network-status", "");
+    let mut pods = vec![uses("held", "blue", json!(quiet.ips()))];
+    pods.push(uses("twin-1", "blue", json!(["10.70.0.100"])));
+    pods.push(uses("twin-2", "blue", json!(["10.70.0.100"])));
+    pods.push(uses("outside", "blue", json!(["10.99.0.1"])));
+    pods.push(uses("lost", "no-such", json!(["10.70.0.101"])));
+    world.define("file", "");
+    pods.push(uses("file", "file", json!(["10.70.0.102"])));
+    pods.push(uses("silent", "blue", json!([])));
+    pods.push(world.pod("unknown").annotation("k8s.v1.cni.cncf.io/networks", "blue").create());
+    pods.push(world.pod("garbled").annotation("k8s.v1.cni.cncf.io/network-status", "{").create());
+    let garbage = "v1/net/default/ip/00000000000000000000ffff0a460068";
+    store.put(garbage, "garbage");
+    pods.push(uses("garbage", "blue", json!(["10.70.0.104"])));
+    // Held by another cluster, and by a pod that is gone from a node that is not heard of.
+    let other = world.cluster.node_with("other", json!({"cluster": "other"}));
+    let foreign = other.add("foreign").pod("ns", "foreign", "u-1").config(&config).run().address();
+    pods.push(uses("foreign", "blue", json!([foreign])));
+    let cut = world.cluster.node(&format!("cut-{}", world.namespace));
+    let cut_off = world.api.node(cut.name());
+    cut_off.ready(false);
+    let away = cut.add("away").pod("ns", "away", "u-2").config(&config).run().address();
+    pods.push(uses("away", "blue", json!([away])));
+    // A reservation whose owner has no record.
+    let torn = world.node.add("torn").pod("ns", "torn", "u-3").config(&config).run().address();
+    let record = store.get("v1/own/n1/torn/eth0").expect("a record");
+    store.delete("v1/own/n1/torn/eth0");
+    pods.push(uses("torn", "blue", json!([torn])));
+
+    let row = |pod: &str, kind: &str, address: &str| (pod.to_owned(), kind.to_owned(), address.to_owned());
+    let mut expected = vec![
+        row("away", "held", &away),
+        row("file", "unknown-network", ""),
+        row("foreign", "held", &foreign),
+        row("garbage", "undecodable", "10.70.0.104"),
+        row("garbled", "no-status", ""),
+        row("held", "held", &quiet.ips()[0]),
+        row("lost", "unknown-network", ""),
+        row("outside", "outside", "10.99.0.1"),
+        row("silent", "no-status", ""),
+        row("torn", "contradiction", &torn),
+        row("twin-2", "two-users", "10.70.0.100"),
+        row("unknown", "no-status", ""),
+    ];
+    assert_eq!(world.conflicts(&[]), expected);
+    let after = store.revision();
+    assert_eq!(world.conflicts(&["--dry-run"]), expected);
+    assert_eq!(store.revision(), after);
+    quiet.add(&world.node, "late").error(102);
+
+    // A person says of two networks that they are not metes'.
+    let [lost, file] = ["no-such", "file"].map(|name| format!("{}/{name}", world.namespace));
+    expected.retain(|(_, kind, _)| kind != "unknown-network");
+    assert_eq!(world.conflicts(&["--not-metes", &lost, "--not-metes", &file]), expected);
+
+    // All of it settled, the store goes into service.
+    cut_off.ready(true);
+    store.delete(garbage);
+    store.put("v1/own/n1/torn/eth0", record);
+    for pod in pods.iter().filter(|pod| !["away", "twin-1", "garbage", "torn"].contains(&pod.name())) {
+        pod.delete();
+    }
+    quiet.tell();
+    let report = world.adopted();
+    let replaced: Vec<&str> = report["replaced"]
+        .as_array()
+        .expect("an array")
+        .iter()
+        .filter_map(|owner| owner["container"].as_str())
+        .collect();
+    assert_eq!(replaced, ["away", "torn"], "{report}");
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn an_adoption_that_is_killed_is_run_again() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let pods: Vec<Attached> = (0..24).map(|i| world.attached(&format!("p{i}"), &config)).collect();
+    for kill_at in [0, 1, 7, 15] {
+        world.cluster.store().delete_prefix("v1/");
+        let mut running = world.cluster.reconciler(&world.proxy).args(["adopt"]).spawn();
+        wait_for("some of it to be done", Duration::from_secs(30), || {
+            let done = world.cluster.store().keys("v1/own/").len();
+            let is_marked = world.cluster.store().get(META).is_some();
+            if done >= kill_at && is_marked { Ok(()) } else { Err(format!("{done}")) }
+        });
+        running.kill();
+        running.wait();
+        let done = world.cluster.store().keys("v1/own/").len();
+        if done < pods.len() {
+            assert!(!world.meta()["suspect"].is_null(), "half of it is no clean run");
+            pods[0].add(&world.node, "late").error(102);
+        }
+        world.adopted();
+        world.assert_held(&pods.iter().collect::<Vec<_>>());
+    }
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn an_etcd_that_stops_in_the_middle_costs_a_second_run_at_most() {
+    let etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let pods: Vec<Attached> = (0..24).map(|i| world.attached(&format!("p{i}"), &config)).collect();
+    world.cluster.store().delete_prefix("v1/");
+    let running = world.cluster.reconciler(&world.proxy).args(["adopt"]).spawn();
+    wait_for("some of it to be done", Duration::from_secs(30), || {
+        let done = world.cluster.store().keys("v1/own/").len();
+        if done > 2 { Ok(()) } else { Err(format!("{done}")) }
+    });
+    etcd.stop();
+    // Longer than one attempt of a request: what was sent then has an open outcome.
+    std::thread::sleep(Duration::from_secs(3));
+    etcd.resume();
+    let outcome = running.wait();
+    if !outcome.succeeded() {
+        assert!(outcome.stderr.contains("run it again"), "{outcome}");
+        assert!(!world.meta()["suspect"].is_null(), "{outcome}");
+        world.adopted();
+    }
+    world.assert_held(&pods.iter().collect::<Vec<_>>());
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn two_at_once_come_to_the_same_end() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let pods: Vec<Attached> = (0..12).map(|i| world.attached(&format!("p{i}"), &config)).collect();
+    world.cluster.store().delete_prefix("v1/");
+    let start = || world.cluster.reconciler(&world.proxy).args(["adopt"]).spawn();
+    let both = [start(), start()].map(support::Running::wait);
+    assert!(both.iter().any(Outcome::succeeded), "{}{}", both[0], both[1]);
+    for ended in both.iter().filter(|ended| !ended.succeeded()) {
+        assert!(ended.stderr.contains("somebody else changed"), "{ended}");
+    }
+    world.assert_held(&pods.iter().collect::<Vec<_>>());
+    assert!(world.meta()["suspect"].is_null());
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn an_api_that_cannot_be_relied_on_takes_nothing_into_service() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let pod = world.attached("a", &config);
+    world.cluster.store().delete_prefix("v1/");
+    for path in [PODS, NADS, "/api/v1/nodes"] {
+        for fault in [Rule::get(path).status(500), Rule::get(path).cut_after(40), Rule::get(path).status(403)]
+        {
+            world.proxy.clear().rule(fault);
+            let outcome = world.adopt(&[]);
+            assert_eq!(outcome.status.code(), Some(1), "{path}: {outcome}");
+            assert!(outcome.json()["error"].is_string(), "{path}: {outcome}");
+            assert_eq!(world.meta()["suspect"], json!(1), "{path}: {outcome}");
+            assert!(world.holders().is_empty(), "{path}");
+        }
+    }
+    // Another cluster's API is noticed before anything is written.
+    world.only_own();
+    let registered = json!({"v": 1, "uid": "another"}).to_string();
+    world.cluster.store().put("v1/cluster/test", registered);
+    world.cluster.store().delete(META);
+    let outcome = world.adopt(&[]);
+    assert!(outcome.stderr.contains("kube-system") && !outcome.succeeded(), "{outcome}");
+    assert_eq!(world.cluster.store().get(META), None);
+    world.cluster.store().delete("v1/cluster/test");
+    world.adopted();
+    world.assert_held(&[&pod]);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn a_holder_that_comes_back_before_it_is_replaced_keeps_what_it_has() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let holder = world.attached("holder", &config);
+    world.cluster.store().put(META, SUSPECT);
+    let status = json!([{"name": "blue", "interface": "net1", "ips": holder.ips()}]);
+    world.pod("claimant").network_status(&status).create();
+    // In the listing it is missing, and a second look finds it.
+    let namespace = world.namespace.clone();
+    world.proxy.clear().rule(Rule::get(PODS).edit(move |list| {
+        if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
+            items.retain(|item| {
+                item["metadata"]["namespace"] == namespace.as_str() && item["metadata"]["name"] != "holder"
+            });
+        }
+    }));
+    let namespace = world.namespace.clone();
+    world.proxy.rule(Rule::get(NADS).edit(move |list| {
+        if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
+            items.retain(|item| item["metadata"]["namespace"] == namespace.as_str());
+        }
+    }));
+    let found = world.conflicts(&[]);
+    assert_eq!(found, [("claimant".to_owned(), "held".to_owned(), holder.ips()[0].clone())]);
+    assert_eq!(world.holders()[&holder.ips()[0]], holder.container);
+    world.cluster.store().put(META, r#"{"v":1,"min_writer":1,"epoch":1}"#);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn the_clusters_own_network_is_adopted_from_what_the_pods_say() {
+    let world = World::new();
+    let list = json!({"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
+        {"type": "bridge", "ipam": {"type": "metes", "subnet": "10.75.0.0/24"}}, {"type": "portmap"},
+    ]});
+    let file = world.cluster.folder().join("10-cbr0.conflist");
+    std::fs::write(&file, list.to_string()).expect("a file can be written");
+    let config = network_as("1.0.0", "cbr0", json!({"subnet": "10.75.0.0/24"}));
+    let pod = world.pod("own").create();
+    let add = |container: &str| world.node.add(container).pod(pod.namespace(), pod.name(), pod.uid());
+    let address = add("first").config(&config).run().address();
+    pod.status(json!({"podIPs": [{"ip": address}]}));
+    let on_host = json!({"spec": {"hostNetwork": true}});
+    world.pod("on-host").with(on_host).create().status(json!({"podIPs": [{"ip": "192.0.2.1"}]}));
+    world.cluster.store().delete_prefix("v1/");
+    let file = file.to_str().expect("a plain name");
+    let report = world.adopt(&["--default-network", file]).ok();
+    assert_eq!(report["adopted"][0]["addresses"][0]["ip"], address.as_str(), "{report}");
+    assert_eq!(add("second").config(&config).run().address(), address);
+    let wrong = world.adopt(&["--default-network", "/no/such/file"]);
+    assert!(!wrong.succeeded() && wrong.stderr.contains("/no/such/file"), "{wrong}");
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn a_cluster_without_multus_has_no_networks_to_look_up() {
+    let world = World::new();
+    let file = world.cluster.folder().join("cbr0.conf");
+    let config = network_as("1.0.0", "cbr0", json!({"subnet": "10.75.0.0/24"}));
+    std::fs::write(&file, config.to_string()).expect("a file can be written");
+    world.proxy.clear().rule(Rule::get(NADS).answer(404, "404 page not found\n"));
+    let namespace = world.namespace.clone();
+    world.proxy.rule(Rule::get(PODS).edit(move |list| {
+        if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
+            items.retain(|item| item["metadata"]["namespace"] == namespace.as_str());
+        }
+    }));
+    let outcome = world.adopt(&[]);
+    assert!(outcome.stderr.contains("network-attachment-definitions"), "{outcome}");
+    assert_eq!(world.meta()["suspect"], json!(1));
+    world.adopt(&["--default-network", file.to_str().expect("a plain name")]).ok();
+    world.cluster.assert_clean();
+}

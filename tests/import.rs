@@ -1,0 +1,559 @@
+//! `metes-reconciler import-whereabouts`: a cluster switches plugins, and every pod keeps its addresses.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::{ApiProxy, Cluster, KubeApi, Node, Outcome, Pod, Rule, Run, network_as};
+
+const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
+const POOLS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1/ippools";
+const RESERVATIONS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1/overlappingrangeipreservations";
+const META: &str = "v1/meta";
+const KILLS: u64 = 12;
+
+/// A cluster that uses whereabouts, and metes' store, which is empty at first.
+struct Switch {
+    cluster: Cluster,
+    api: &'static KubeApi,
+    /// Shows this test's namespace only.
+    proxy: ApiProxy,
+    namespace: String,
+    node: Node,
+}
+
+impl Switch {
+    fn new() -> Self {
+        static CRDS: OnceLock<()> = OnceLock::new();
+        let api = KubeApi::shared();
+        CRDS.get_or_init(|| api.install_crds());
+        let cluster = Cluster::new();
+        let (namespace, node) = (api.new_namespace(), cluster.node("n1"));
+        let proxy = ApiProxy::before(api);
+        for path in [NADS, POOLS, RESERVATIONS] {
+            let namespace = namespace.clone();
+            proxy.rule(Rule::get(path).edit(move |list| {
+                if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
+                    items.retain(|item| item["metadata"]["namespace"] == namespace.as_str());
+                }
+            }));
+        }
+        Self { cluster, api, proxy, namespace, node }
+    }
+
+    fn apply(&self, version: &str, kind: &str, name: &str, spec: Value) {
+        let metadata = json!({"namespace": self.namespace, "name": name});
+        self.api.apply(&json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}));
+    }
+
+    /// Defines a network, first for whereabouts, later for metes; its configuration as a runtime hands it on.
+    fn network(&self, plugin: &str, name: &str, ipam: Value) -> Value {
+        let mut ipam = ipam;
+        ipam["type"] = json!(plugin);
+        let config = network_as("1.0.0", name, ipam);
+        self.define(name, &config);
+        config
+    }
+
+    fn define(&self, name: &str, config: &Value) {
+        let spec = json!({"config": config.to_string()});
+        self.apply("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", name, spec);
+    }
+
+    /// Changes a configuration to metes; it is returned.
+    fn change(&self, name: &str, config: &Value) -> Value {
+        let mut config = config.clone();
+        config["ipam"]["type"] = json!("metes");
+        self.define(name, &config);
+        config
+    }
+
+    /// The entries are: key, pod's name, container, interface.
+    fn pool(&self, name: &str, range: &str, entries: &[(&str, &str, &str, &str)]) {
+        let entry = |(key, pod, id, ifname): &(&str, &str, &str, &str)| {
+            let podref = if pod.is_empty() { String::new() } else { format!("{}/{pod}", self.namespace) };
+            ((*key).to_owned(), json!({"id": id, "podref": podref, "ifname": ifname}))
+        };
+        let allocations: serde_json::Map<String, Value> = entries.iter().map(entry).collect();
+        let spec = json!({"range": range, "allocations": allocations});
+        self.apply("whereabouts.cni.cncf.io/v1alpha1", "IPPool", name, spec);
+    }
+
+    fn reservation(&self, name: &str, pod: &str, container: &str, ifname: &str) {
+        let podref = format!("{}/{pod}", self.namespace);
+        let spec = json!({"podref": podref, "containerid": container, "ifname": ifname});
+        self.apply("whereabouts.cni.cncf.io/v1alpha1", "OverlappingRangeIPReservation", name, spec);
+    }
+
+    fn pod(&self, name: &str) -> Pod {
+        self.api.pod(&self.namespace, name).phase("Running").create()
+    }
+
+    fn prepared(&self, args: &[&str]) -> support::Reconciler {
+        let all = ["import-whereabouts", "-o", "json"].into_iter().chain(args.iter().copied());
+        self.cluster.reconciler(&self.proxy).args(all)
+    }
+
+    fn import(&self, args: &[&str]) -> Outcome {
+        self.prepared(args).run()
+    }
+
+    #[track_caller]
+    fn begin(&self) -> Value {
+        let outcome = self.import(&["--begin"]);
+        let report = outcome.ok();
+        assert_eq!(report["on_hold"], json!(true), "{outcome}");
+        report
+    }
+
+    /// Without the three minutes.
+    #[track_caller]
+    fn finish(&self) -> Value {
+        let outcome = self.import(&["--finish", "--settle", "0s"]);
+        let report = outcome.ok();
+        assert_eq!(report["on_hold"], json!(false), "{outcome}");
+        report
+    }
+
+    /// It said no; the report.
+    #[track_caller]
+    fn refused(&self, args: &[&str], word: &str) -> Value {
+        let outcome = self.import(args);
+        assert_eq!(outcome.status.code(), Some(1), "{outcome}");
+        assert!(outcome.stderr.contains(word), "{outcome}");
+        let report = outcome.json();
+        assert!(report["error"].as_str().is_some_and(|error| error.contains(word)), "{outcome}");
+        report
+    }
+
+    fn is_on_hold(&self) -> bool {
+        let Some(meta) = self.cluster.store().get(META) else { return false };
+        let meta: Value = serde_json::from_slice(&meta).expect("meta is JSON");
+        !meta["hold"].is_null()
+    }
+
+    /// What is held: network, address, container and interface.
+    fn held(&self) -> BTreeSet<String> {
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let words = ["network", "address", "container_id", "ifname"];
+        let row = |row: &Value| words.map(|word| text(&row[word])).join(" ");
+        self.node.list().iter().map(row).collect()
+    }
+
+    #[track_caller]
+    fn assert_held(&self, expected: &[&str]) {
+        assert_eq!(self.held(), expected.iter().map(|one| (*one).to_owned()).collect());
+    }
+
+    fn run(&self, verb: &str, config: &Value, pod: &Pod, container: &str, ifname: &str) -> Run {
+        let plugin = self.node.plugin(verb).container(container).ifname(ifname).netns("/run/netns/made-up");
+        plugin.pod(&self.namespace, pod.name(), pod.uid()).config(config)
+    }
+
+    fn names(&self, report: &Value, list: &str, word: &str) -> BTreeSet<String> {
+        let rows = report[list].as_array().unwrap_or_else(|| panic!("no {list} in {report}"));
+        rows.iter().filter_map(|row| row[word].as_str()).map(str::to_owned).collect()
+    }
+}
+
+fn set(words: &[&str]) -> BTreeSet<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[test]
+fn every_form_of_pool_is_taken_over_and_the_pods_live_on_under_metes() {
+    let switch = Switch::new();
+    let plain = switch.network("whereabouts", "plain", json!({"range": "10.0.0.0/8"}));
+    let named = json!({"range": "10.0.0.0/8", "network_name": "test"});
+    let named = switch.network("whereabouts", "named", named);
+    let sliced = json!({"range": "10.64.0.0/10", "node_slice_size": "/24"});
+    let sliced = switch.network("whereabouts", "sliced", sliced);
+    let both = json!({"range": "10.0.0.0/8", "network_name": "testnetwork", "node_slice_size": "24"});
+    let both = switch.network("whereabouts", "both", both);
+    let own = json!({"range": "10.9.0.0/16", "enable_overlapping_ranges": false});
+    let own = switch.network("whereabouts", "own", own);
+    let dual = json!({"ipRanges": [{"range": "fd00:1::/64"}, {"range": "192.168.0.0/24"}]});
+    let dual = switch.network("whereabouts", "dual", dual);
+    switch.pool("10.0.0.0-8", "10.0.0.0/8", &[("259", "p", "c1", "net1")]);
+    switch.pool("test-10.0.0.0-8", "10.0.0.0/8", &[("259", "p", "c1", "net2")]);
+    switch.pool("n1-10.64.1.0-24", "10.64.1.0/24", &[("2", "p", "c1", "net3")]);
+    switch.pool("testnetwork-n1-10.0.2.0-24", "10.0.2.0/24", &[("2", "p", "c1", "net4")]);
+    switch.pool("10.9.0.0-16", "10.9.0.0/16", &[("5", "p", "c1", "net5")]);
+    switch.pool("192.168.0.0-24", "192.168.0.0/24", &[("7", "p", "c1", "net6")]);
+    switch.pool("fd00-1---64", "fd00:1::/64", &[("9223372036854775813", "p", "c1", "net6")]);
+    let pod = switch.pod("p");
+
+    let report = switch.begin();
+    assert_eq!(report["not_taken_over"], json!([]), "{report}");
+    assert_eq!(report["taken_over"].as_array().map(Vec::len), Some(6), "{report}");
+    assert_eq!(report["definitions_with_whereabouts"].as_array().map(Vec::len), Some(6), "{report}");
+    let all = [
+        "default 10.0.1.3 c1 net1",
+        "test 10.0.1.3 c1 net2",
+        "default 10.64.1.2 c1 net3",
+        "testnetwork 10.0.2.2 c1 net4",
+        "default@00000000000000000000ffff0a090000-16 10.9.0.5 c1 net5",
+        "default fd00:1::8000:0:0:5 c1 net6",
+        "default 192.168.0.7 c1 net6",
+    ];
+    switch.assert_held(&all);
+    let listed = switch.node.list();
+    assert!(listed.iter().all(|row| row["pod"]["uid"] == pod.uid() && row["node"] == "n1"), "{listed:?}");
+    let of = |ifname: &str| {
+        listed.iter().find(|row| row["ifname"] == ifname).expect("listed")["cni_network"].clone()
+    };
+    assert_eq!((of("net2"), of("net5"), of("net6")), (json!("named"), json!("own"), json!("dual")));
+
+    let interfaces = [
+        ("plain", &plain, "net1", vec!["10.0.1.3/8"]),
+        ("named", &named, "net2", vec!["10.0.1.3/8"]),
+        ("sliced", &sliced, "net3", vec!["10.64.1.2/10"]),
+        ("both", &both, "net4", vec!["10.0.2.2/8"]),
+        ("own", &own, "net5", vec!["10.9.0.5/16"]),
+        ("dual", &dual, "net6", vec!["fd00:1::8000:0:0:5/64", "192.168.0.7/24"]),
+    ];
+    let changed = interfaces.map(|(name, config, ifname, ips)| (switch.change(name, config), ifname, ips));
+    let error = switch.run("ADD", &changed[0].0, &pod, "c2", "net1").run().error(11);
+    assert!(error["msg"].as_str().is_some_and(|msg| msg.contains("whereabouts")), "{error}");
+
+    let report = switch.finish();
+    assert_eq!((&report["present"], &report["taken_over"]), (&json!(6), &json!([])), "{report}");
+    for (config, ifname, ips) in &changed {
+        let added = switch.run("ADD", config, &pod, "c1", ifname).run();
+        assert_eq!(added.addresses(), *ips, "{added}");
+        let mut with_result = config.clone();
+        with_result["prevResult"] = added.ok();
+        switch.run("CHECK", &with_result, &pod, "c1", ifname).run().silent();
+    }
+    switch.assert_held(&all);
+    for (config, ifname, _) in &changed {
+        switch.run("DEL", config, &pod, "c1", ifname).run().silent();
+    }
+    switch.cluster.assert_nothing_held();
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn an_imported_interface_passes_check_and_is_deleted_without_any_add_of_metes() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("5", "p", "c1", "net1"), ("6", "q", "c2", "net1")]);
+    let (p, q) = (switch.pod("p"), switch.pod("q"));
+    switch.begin();
+    let mut config = switch.change("net", &config);
+    switch.finish();
+    config["prevResult"] = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.5/24"}]});
+    switch.run("CHECK", &config, &p, "c1", "net1").run().silent();
+    switch.run("DEL", &config, &p, "c1", "net1").run().silent();
+    switch.assert_held(&["default 10.0.0.6 c2 net1"]);
+    // The other one's DEL goes to whereabouts, whose configuration the runtime has kept.
+    q.delete();
+    let pass = switch.cluster.reconciler(&switch.proxy).args(["--grace", "0s"]).run();
+    assert!(pass.succeeded(), "{pass}");
+    switch.cluster.assert_nothing_held();
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn the_hold_ends_only_when_no_whereabouts_can_be_at_work() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    let list = json!({"cniVersion": "1.0.0", "name": "list", "plugins": [network_as("1.0.0", "x", json!({
+        "type": "whereabouts", "range": "10.5.0.0/24",
+    }))]});
+    switch.define("list", &list);
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", "p", "c1", "net1")]);
+    let (pod, new) = (switch.pod("p"), switch.pod("new"));
+    switch.refused(&["--finish"], "--begin first");
+    switch.begin();
+    let report = switch.refused(&["--finish", "--settle", "0s"], "whereabouts still hands out addresses");
+    let expected = ["list", "net"].map(|name| format!("{}/{name}", switch.namespace));
+    assert_eq!(report["definitions_with_whereabouts"], json!(expected), "{report}");
+
+    let config = switch.change("net", &config);
+    let mut metes = list.clone();
+    metes["plugins"][0]["ipam"]["type"] = json!("metes");
+    switch.define("list", &metes);
+    let report = switch.refused(&["--finish"], "whereabouts may still be at work");
+    let error = report["error"].as_str().expect("text");
+    assert!(error.contains("must not have changed for 3m") && error.contains("--wait"), "{error}");
+    switch.run("ADD", &config, &new, "c9", "net1").run().error(11);
+    assert!(switch.is_on_hold());
+    // A pass does nothing meanwhile.
+    let pass = switch.cluster.reconciler(&switch.proxy).args(["-o", "json", "--grace", "0s"]).run();
+    assert!(pass.ok()["on_hold"].is_string(), "{pass}");
+
+    // What was changed a moment ago begins the time anew.
+    switch.define("list", &network_as("1.0.0", "x", json!({"range": "10.6.0.0/24"})));
+    let start = Instant::now();
+    let outcome = switch.import(&["--finish", "--wait", "--settle", "3s"]);
+    assert!(outcome.succeeded(), "{outcome}");
+    assert!(start.elapsed() > Duration::from_secs(2), "it did not wait: {outcome}");
+    assert!(!switch.is_on_hold());
+    assert_eq!(switch.cluster.store().keys("v1/import/"), Vec::<String>::new());
+    let address = switch.run("ADD", &config, &new, "c9", "net1").run().address();
+    assert_eq!(address, "10.0.0.2");
+    switch.run("DEL", &config, &pod, "c1", "net1").run().silent();
+    switch.assert_held(&["default 10.0.0.2 c9 net1"]);
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn what_cannot_be_taken_over_is_told_and_keeps_the_hold() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    switch.network("whereabouts", "on", json!({"range": "10.7.0.0/24"}));
+    switch.network("whereabouts", "off", json!({"range": "10.7.0.0/24", "enable_overlapping_ranges": false}));
+    let refused =
+        switch.network("whereabouts", "bad", json!({"range": "10.8.0.0/24", "range_start": "10.9.0.1"}));
+    let metes = network_as("1.0.0", "metes", json!({"range": "10.0.0.0/16"}));
+    let (taken, _gone) = (switch.pod("taken"), switch.pod("done").phase("Succeeded"));
+    switch.run("ADD", &metes, &taken, "m1", "net1").run().ok();
+    for pod in ["good", "clash", "outside", "unused", "unsure", "bad"] {
+        switch.pod(pod);
+    }
+    switch.pool(
+        "10.0.0.0-24",
+        "10.0.0.0/24",
+        &[
+            ("1", "clash", "c1", "net1"),
+            ("2", "good", "c2", "net1"),
+            ("3", "gone", "c3", "net1"),
+            ("4", "done", "c4", "net1"),
+            ("5", "", "c5", "net1"),
+            ("256", "outside", "c6", "net1"),
+            ("what", "gone", "c7", "net1"),
+        ],
+    );
+    switch.pool("10.6.0.0-24", "10.6.0.0/24", &[("1", "unused", "c8", "net1")]);
+    switch.pool("10.7.0.0-24", "10.7.0.0/24", &[("1", "unsure", "c9", "net1")]);
+    switch.pool("10.8.0.0-24", "10.8.0.0/24", &[("1", "bad", "c10", "net1")]);
+
+    let report = switch.refused(&["--begin"], "5 addresses of running pods could not be taken over");
+    let short = |report: &Value, list: &str| -> BTreeSet<String> {
+        let names = switch.names(report, list, "pod");
+        names.iter().map(|name| name.rsplit('/').next().unwrap_or_default().to_owned()).collect()
+    };
+    let running = ["clash", "outside", "unused", "unsure", "bad"];
+    assert_eq!(
+        short(&report, "not_taken_over"),
+        [&running[..], &[""]].concat().iter().map(|s| (*s).to_owned()).collect()
+    );
+    assert_eq!(short(&report, "taken_over"), set(&["good", "done"]));
+    assert_eq!(report["stale"].as_array().map(Vec::len), Some(2), "{report}");
+    let why = |pod: &str| {
+        let rows = report["not_taken_over"].as_array().expect("a list");
+        let row =
+            rows.iter().find(|row| row["pod"].as_str().is_some_and(|name| name.ends_with(pod))).expect(pod);
+        row["why"].as_str().expect("a reason").to_owned()
+    };
+    for (pod, word) in [
+        ("/clash", "metes holds it for net1 of pod"),
+        ("/outside", "outside the range"),
+        ("/unused", "no NetworkAttachmentDefinition"),
+        ("/unsure", "disagree on enable_overlapping_ranges"),
+        ("/bad", "no NetworkAttachmentDefinition that metes can read"),
+    ] {
+        assert!(why(pod).contains(word), "{}", why(pod));
+    }
+    let unusable = report["unusable_definitions"].to_string();
+    assert!(unusable.contains("/bad") && unusable.contains("range_start"), "{unusable}");
+    let held = ["default 10.0.0.1 m1 net1", "default 10.0.0.2 c2 net1", "default 10.0.0.4 c4 net1"];
+    switch.assert_held(&held);
+
+    for (name, range) in [("on", "10.7.0.0/24"), ("off", "10.7.0.0/24"), ("bad", "10.8.0.0/24")] {
+        switch.network("metes", name, json!({"range": range}));
+    }
+    switch.change("net", &config);
+    drop(refused);
+    let report = switch.refused(&["--finish", "--settle", "0s"], "ADD stays on hold");
+    // With the configurations put right, their pods are taken over.
+    assert_eq!(short(&report, "taken_over"), set(&["unsure", "bad"]));
+    assert!(switch.is_on_hold());
+    let outcome = switch.import(&["--finish", "--settle", "0s", "--force"]);
+    assert!(outcome.succeeded(), "{outcome}");
+    assert_eq!(short(&outcome.json(), "not_taken_over"), set(&["", "clash", "outside", "unused"]));
+    assert!(!switch.is_on_hold());
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn what_changes_between_the_steps_is_followed() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    let entries = [("1", "gone", "c1", "net1"), ("2", "again", "c2", "net1"), ("3", "freed", "c3", "net1")];
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
+    let (gone, again, freed) = (switch.pod("gone"), switch.pod("again"), switch.pod("freed"));
+    assert_eq!(switch.begin()["taken_over"].as_array().map(Vec::len), Some(3));
+    let report = switch.begin();
+    assert_eq!((&report["present"], &report["taken_over"]), (&json!(3), &json!([])), "{report}");
+
+    // The address of a pod that is gone was given to another, a sandbox was made anew, a reservation
+    // was left alone, and one was freed though its pod runs.
+    gone.delete();
+    switch.pod("heir");
+    switch.pod("alone");
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", "heir", "c4", "net1"), ("2", "again", "c5", "net1")]);
+    switch.reservation("10.0.0.9", "alone", "", "net1");
+    switch.reservation("10.0.0.1", "heir", "c4", "net1");
+    switch.reservation("10.0.0.8", "gone", "c1", "net1");
+    switch.change("net", &config);
+    let report = switch.finish();
+    let alone = switch.api.get(&format!("/api/v1/namespaces/{}/pods/alone", switch.namespace));
+    let alone = alone["metadata"]["uid"].as_str().expect("a UID").to_owned();
+    switch.assert_held(&[
+        "default 10.0.0.1 c4 net1",
+        "default 10.0.0.2 c5 net1",
+        "default 10.0.0.3 c3 net1",
+        &format!("default 10.0.0.9 imported-{alone} net1"),
+    ]);
+    assert_eq!(report["taken_over"].as_array().map(Vec::len), Some(3), "{report}");
+    let heir =
+        report["taken_over"].as_array().and_then(|rows| rows.iter().find(|row| row["container_id"] == "c4"));
+    assert_eq!(heir.expect("taken over")["replaced"][0]["container"], "c1", "{report}");
+    assert_eq!(report["moved"][0]["container"], "c2", "{report}");
+    assert_eq!(report["given_up_by_whereabouts"][0]["address"], "10.0.0.3", "{report}");
+    assert_eq!(report["stale"].as_array().map(Vec::len), Some(1), "{report}");
+    drop((again, freed));
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn a_pod_made_anew_by_metes_takes_over_what_was_imported_for_it() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("7", "p", "c1", "net1")]);
+    let pod = switch.pod("p");
+    switch.begin();
+    let config = switch.change("net", &config);
+    switch.finish();
+    // The node was started anew: another sandbox of the same pod.
+    let address = switch.run("ADD", &config, &pod, "c2", "net1").run().address();
+    assert_eq!(address, "10.0.0.7");
+    switch.assert_held(&["default 10.0.0.7 c2 net1"]);
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn a_static_pod_is_known_by_the_kubelets_uid() {
+    let switch = Switch::new();
+    switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("7", "static-n1", "c1", "net1")]);
+    switch.api.pod(&switch.namespace, "static-n1").mirror_of("0123abc").phase("Running").create();
+    switch.begin();
+    assert_eq!(switch.node.list()[0]["pod"]["uid"], "0123abc");
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("7", "p", "c1", "net1")]);
+    switch.pod("p");
+    let entries = |switch: &Switch| switch.cluster.store().entries("");
+    let outcome = switch.import(&["--begin", "--dry-run"]);
+    assert_eq!(switch.names(&outcome.ok(), "taken_over", "container_id"), set(&["c1"]), "{outcome}");
+    assert_eq!(entries(&switch), Vec::new());
+    switch.begin();
+    switch.change("net", &config);
+    let before = entries(&switch);
+    let outcome = switch.import(&["--finish", "--settle", "0s", "--dry-run"]);
+    assert_eq!(outcome.ok()["present"], json!(1), "{outcome}");
+    switch.refused(&["--finish", "--dry-run"], "whereabouts may still be at work");
+    assert_eq!(entries(&switch), before);
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn a_store_that_is_not_to_be_used_is_left_alone() {
+    let switch = Switch::new();
+    switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("7", "p", "c1", "net1")]);
+    switch.pod("p");
+    let store = switch.cluster.store();
+    for (meta, word) in [
+        (r#"{"v":1,"min_writer":1,"epoch":1,"suspect":1}"#, "back in time"),
+        (r#"{"v":1,"min_writer":9,"epoch":1}"#, "newer metes-reconciler"),
+        (r#"{"v":1,"min_writer":1,"epoch":1,"hold":"of another cluster"}"#, "another migration"),
+        ("what", "cannot be decoded"),
+    ] {
+        store.put(META, meta);
+        switch.refused(&["--begin"], word);
+        assert_eq!(store.get(META), Some(meta.as_bytes().to_vec()));
+    }
+    store.delete(META);
+    store.put("v1/cluster/test", r#"{"v":1,"uid":"of-another-cluster"}"#);
+    switch.refused(&["--begin"], "kube-system");
+    store.delete("v1/cluster/test");
+    store.put("v1/own/n1/c9/net1", "lost its meta");
+    switch.refused(&["--begin"], "the store has lost keys");
+    store.delete_prefix("");
+    switch.begin();
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn killed_at_any_moment_it_is_run_again() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    let names: Vec<String> = (1..=40).map(|i| i.to_string()).collect();
+    let pods =
+        names.iter().map(|name| switch.api.pod(&switch.namespace, &format!("p{name}")).phase("Running"));
+    switch.api.create_pods(pods);
+    let ids: Vec<(String, String)> =
+        names.iter().map(|name| (format!("p{name}"), format!("c{name}"))).collect();
+    let entries: Vec<(&str, &str, &str, &str)> = names
+        .iter()
+        .zip(&ids)
+        .map(|(key, (pod, id))| (key.as_str(), pod.as_str(), id.as_str(), "net1"))
+        .collect();
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
+    let start = Instant::now();
+    switch.import(&["--begin", "--dry-run"]).ok();
+    let whole = start.elapsed();
+    for (round, args) in
+        (0..2 * KILLS).zip([&["--begin"][..], &["--finish", "--settle", "0s"][..]].iter().cycle())
+    {
+        let mut running = switch.prepared(args).spawn();
+        // At another moment each time, from its start to past its usual end.
+        thread::sleep(whole.mul_f64(0.1 + 1.2 * (round / 2) as f64 / KILLS as f64));
+        if running.is_running() {
+            running.kill();
+        }
+        running.wait();
+        // Nobody is handed out what is not taken over yet.
+        let held = switch.held().len();
+        assert!(switch.is_on_hold() || held == 0 || held == 40, "{held} held without a hold");
+    }
+    switch.begin();
+    switch.change("net", &config);
+    switch.finish();
+    let expected: BTreeSet<String> = (1..=40).map(|i| format!("default 10.0.0.{i} c{i} net1")).collect();
+    assert_eq!(switch.held(), expected);
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn people_read_what_was_done_and_what_comes_next() {
+    let switch = Switch::new();
+    switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("7", "p", "c1", "net1"), ("8", "gone", "c2", "net1")]);
+    switch.pod("p");
+    let outcome = switch.cluster.reconciler(&switch.proxy).args(["import-whereabouts", "--begin"]).run();
+    assert!(outcome.succeeded(), "{outcome}");
+    let net = format!("{}/net", switch.namespace);
+    for line in [
+        &format!("taken over: net1 of pod {}/p, container c1 on n1: 10.0.0.7", switch.namespace),
+        "10.0.0.8 of pod",
+        "ADD of metes is on hold",
+        &format!("to be changed from whereabouts to metes: {net}"),
+    ] {
+        assert!(outcome.stdout.contains(line), "{line:?} is missing in {outcome}");
+    }
+    switch.cluster.assert_clean();
+}
