@@ -27,8 +27,9 @@ struct Account {
 }
 
 /// Every account of manifests/.
-const ACCOUNTS: [Account; 4] = [
+const ACCOUNTS: [Account; 5] = [
     Account { name: "metes-reconciler", folder: "reconciler", work: make_a_pass },
+    Account { name: "metes-reconciler", folder: "events", work: make_a_pass_and_events },
     Account { name: "metes-adopt", folder: "adopt", work: adopt },
     Account { name: "metes-import-whereabouts", folder: "import-whereabouts", work: import },
     Account { name: "metes-certificates", folder: "etcd-certificates", work: store_certificates },
@@ -37,6 +38,11 @@ const ACCOUNTS: [Account; 4] = [
 #[test]
 fn the_reconciler() {
     Lab::of("reconciler").prove();
+}
+
+#[test]
+fn the_reconciler_with_events() {
+    Lab::of("events").prove();
 }
 
 #[test]
@@ -429,14 +435,30 @@ fn at_once(arg: String) -> String {
 }
 
 fn make_a_pass(lab: &Lab) -> Result<(), String> {
+    let (_, events) = pass(lab)?;
+    assert_eq!(events, json!([]));
+    Ok(())
+}
+
+/// A pass is worth more than its events: it succeeds without them, and its log says why there are none.
+fn make_a_pass_and_events(lab: &Lab) -> Result<(), String> {
+    let (outcome, events) = pass(lab)?;
+    let about = |event: &Value| event["involvedObject"]["name"] == "orphan";
+    let told = events.as_array().is_some_and(|events| events.iter().any(about));
+    if told { Ok(()) } else { Err(outcome.stderr) }
+}
+
+/// A pass that succeeded, and the events that there are after it.
+fn pass(lab: &Lab) -> Result<(Outcome, Value), String> {
     let mut world = World::new(lab);
     let pod = world.pod("living");
     let address = world.add("living", pod.uid());
     world.orphan();
-    world.reconciler("metes-reconciler", at_once)?;
+    let outcome = world.reconciler("metes-reconciler", at_once)?;
     world.assert_held(&address, "living");
     world.cluster.assert_clean();
-    Ok(())
+    let events = lab.api.get(&format!("/api/v1/namespaces/{}/events", world.namespace));
+    Ok((outcome, events["items"].clone()))
 }
 
 /// A pod uses an address that etcd, which is of an older time, has for one that is gone.
