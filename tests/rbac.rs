@@ -10,12 +10,15 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{Cluster, KubeApi, Kubectl, Manifests, Node, Outcome, Pod, Run, metes, network_as, wait_for};
+use support::{
+    Cluster, KubeApi, Kubectl, Manifests, Node, Outcome, Pod, Reconciler, Run, metes, network_as, wait_for,
+};
 use tempfile::TempDir;
 
 const NAMESPACE: &str = "metes";
 /// How long a change of a role may take to count.
 const COUNTS_MAX: Duration = Duration::from_secs(10);
+const PASS_MAX: Duration = Duration::from_secs(30);
 
 /// An account, and what it is there for.
 struct Account {
@@ -37,27 +40,46 @@ const ACCOUNTS: [Account; 5] = [
 
 #[test]
 fn the_reconciler() {
-    Lab::of("reconciler").prove();
+    prove("reconciler");
 }
 
 #[test]
 fn the_reconciler_with_events() {
-    Lab::of("events").prove();
+    prove("events");
+}
+
+/// Who leads is told by etcd: two replicas and their metrics need no more.
+#[test]
+fn the_reconciler_that_stays() {
+    let lab = Lab::new("metes-reconciler", "reconciler-deployment");
+    let mut world = World::new(&lab);
+    let pod = world.pod("living");
+    let living = BTreeSet::from([(world.add("living", pod.uid()), "living".to_owned())]);
+    world.orphan();
+    let change =
+        |arg: String| if arg.starts_with("--listen=") { "--listen=127.0.0.1:0".into() } else { at_once(arg) };
+    let running = world.prepared("Deployment", "metes-reconciler", change).spawn();
+    wait_for("a pass", PASS_MAX, || {
+        let held = world.held();
+        if held == living { Ok(()) } else { Err(format!("{held:?}")) }
+    });
+    drop(running);
+    world.cluster.assert_clean();
 }
 
 #[test]
 fn adoption() {
-    Lab::of("adopt").prove();
+    prove("adopt");
 }
 
 #[test]
 fn import_from_whereabouts() {
-    Lab::of("import-whereabouts").prove();
+    prove("import-whereabouts");
 }
 
 #[test]
 fn the_job_that_makes_certificates() {
-    Lab::of("etcd-certificates").prove();
+    prove("etcd-certificates");
 }
 
 #[test]
@@ -74,6 +96,43 @@ fn no_account_is_left_out() {
         }
     }
     assert_eq!(found, ACCOUNTS.iter().map(|account| account.name.to_owned()).collect());
+}
+
+/// With all rules, with each permission less, and with each rule less.
+fn prove(folder: &str) {
+    let account = ACCOUNTS.iter().find(|account| account.folder == folder).expect("it is in the table");
+    let lab = Lab::new(account.name, folder);
+    let rules = lab.role()["rules"].as_array().expect("a role has rules").clone();
+    let granted = Permission::of(&rules);
+    assert_succeeds_with(account, &lab, &rules);
+    lab.assert_nothing_more(&granted);
+    for one in &granted {
+        let left: Vec<Value> = granted.iter().filter(|other| *other != one).map(Permission::rule).collect();
+        assert_fails_with(account, &lab, &left, &granted);
+    }
+    for index in 0..rules.len() {
+        let mut left = rules.clone();
+        left.remove(index);
+        assert_fails_with(account, &lab, &left, &granted);
+    }
+    assert_succeeds_with(account, &lab, &rules);
+}
+
+fn assert_succeeds_with(account: &Account, lab: &Lab, rules: &[Value]) {
+    let granted = Permission::of(rules);
+    lab.set_rules(rules);
+    lab.wait_until_granted(&granted, &granted);
+    (account.work)(lab).unwrap_or_else(|refused| panic!("with all rules: {refused}"));
+}
+
+fn assert_fails_with(account: &Account, lab: &Lab, rules: &[Value], granted: &BTreeSet<Permission>) {
+    let left = Permission::of(rules);
+    lab.set_rules(rules);
+    lab.wait_until_granted(&left, granted);
+    let lost: Vec<&Permission> = granted.difference(&left).collect();
+    let refused = (account.work)(lab).expect_err(&format!("{lost:?} is of no use"));
+    let named = lost.iter().any(|one| refused.contains(&one.refusal()));
+    assert!(named, "without {lost:?} it says: {refused}");
 }
 
 /// One thing that may be done; of any object where there is no name, in all namespaces where there is no namespace.
@@ -142,7 +201,7 @@ impl Permission {
 /// An account with its manifests applied, on a server that one test at a time has for itself: some work takes in all
 /// pods that there are.
 struct Lab {
-    account: &'static Account,
+    account: &'static str,
     api: &'static KubeApi,
     objects: Vec<Value>,
     folder: TempDir,
@@ -151,50 +210,23 @@ struct Lab {
 }
 
 impl Lab {
-    fn of(folder: &str) -> Self {
+    fn new(account: &'static str, folder: &str) -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         static CRDS: OnceLock<()> = OnceLock::new();
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let account = ACCOUNTS.iter().find(|account| account.folder == folder).expect("it is in the table");
         let api = KubeApi::shared();
         CRDS.get_or_init(|| api.install_crds());
         api.namespace(NAMESPACE);
+        let manifests = Manifests::copy().kustomize(folder);
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let admin = Kubectl::new(api.kubeconfig(folder.path()));
-        let objects = admin.apply(&Manifests::copy().kustomize(account.folder));
-        let kubeconfig = api.kubeconfig_for_service_account(folder.path(), NAMESPACE, account.name);
+        let objects = Kubectl::new(api.kubeconfig(folder.path())).apply(&manifests);
+        let kubeconfig = api.kubeconfig_for_service_account(folder.path(), NAMESPACE, account);
         Self { account, api, objects, folder, kubeconfig, _alone: alone }
     }
 
-    fn prove(&self) {
-        let rules = self.role()["rules"].as_array().expect("a role has rules").clone();
-        let granted = Permission::of(&rules);
-        self.wait_until_granted(&granted, &granted);
-        (self.account.work)(self).unwrap_or_else(|refused| panic!("with all rules: {refused}"));
-        self.assert_nothing_more(&granted);
-        for one in &granted {
-            let left: Vec<Value> =
-                granted.iter().filter(|other| *other != one).map(Permission::rule).collect();
-            self.assert_fails_with(&left, &granted);
-        }
-        for index in 0..rules.len() {
-            let mut left = rules.clone();
-            left.remove(index);
-            self.assert_fails_with(&left, &granted);
-        }
-        self.set_rules(&rules);
-        self.wait_until_granted(&granted, &granted);
-        (self.account.work)(self).unwrap_or_else(|refused| panic!("with all rules again: {refused}"));
-    }
-
-    fn assert_fails_with(&self, rules: &[Value], granted: &BTreeSet<Permission>) {
-        self.set_rules(rules);
-        let left = Permission::of(rules);
-        self.wait_until_granted(&left, granted);
-        let lost: Vec<&Permission> = granted.difference(&left).collect();
-        let refused = (self.account.work)(self).expect_err(&format!("{lost:?} is of no use"));
-        let named = lost.iter().any(|one| refused.contains(&one.refusal()));
-        assert!(named, "without {lost:?} it says: {refused}");
+    fn one(&self, kind: &str, name: &str) -> &Value {
+        let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
+        self.objects.iter().find(is_it).unwrap_or_else(|| panic!("there is no {kind} {name}"))
     }
 
     fn role(&self) -> &Value {
@@ -227,7 +259,7 @@ impl Lab {
         let review = self.api.create(
             "/apis/authorization.k8s.io/v1/subjectaccessreviews",
             &json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
-                "user": format!("system:serviceaccount:{NAMESPACE}:{}", self.account.name),
+                "user": format!("system:serviceaccount:{NAMESPACE}:{}", self.account),
                 "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{NAMESPACE}"), "system:authenticated"],
                 "resourceAttributes": {
                     "group": group, "resource": resource, "subresource": sub, "verb": verb,
@@ -249,12 +281,7 @@ impl Lab {
         for (namespace, one) in dangerous() {
             let here = self.limit().is_none_or(|limit| namespace == Some(limit));
             let is_meant = here && granted.iter().any(|granted| granted.covers(&one));
-            assert_eq!(
-                self.may(namespace, &one),
-                is_meant,
-                "{} in {namespace:?}: {one:?}",
-                self.account.name
-            );
+            assert_eq!(self.may(namespace, &one), is_meant, "{} in {namespace:?}: {one:?}", self.account);
         }
     }
 }
@@ -395,15 +422,21 @@ impl<'a> World<'a> {
         assert_eq!(self.held(), BTreeSet::from([(address.to_owned(), container.to_owned())]));
     }
 
-    /// As the account, with the arguments of the manifest; a refusal leaves every address as it is.
+    /// The program as the account, with the arguments of the manifest.
+    fn prepared(&self, kind: &str, name: &str, change: impl Fn(String) -> String) -> Reconciler {
+        let spec = &self.lab.one(kind, name)["spec"];
+        let spec = if kind == "CronJob" { &spec["jobTemplate"]["spec"] } else { spec };
+        let args = spec["template"]["spec"]["containers"][0]["args"].as_array().expect("it has arguments");
+        let args = args.iter().filter_map(Value::as_str).filter(|arg| !arg.starts_with("--config="));
+        let reconciler = self.cluster.reconciler(self.lab.api).kubeconfig(&self.lab.kubeconfig);
+        reconciler.args(args.map(|arg| change(arg.to_owned())))
+    }
+
+    /// One run; a refusal leaves every address as it is.
     #[track_caller]
     fn reconciler(&self, cronjob: &str, change: impl Fn(String) -> String) -> Result<Outcome, String> {
-        let template = &self.lab.one("CronJob", cronjob)["spec"]["jobTemplate"]["spec"]["template"];
-        let args = template["spec"]["containers"][0]["args"].as_array().expect("it has arguments");
-        let args = args.iter().filter_map(Value::as_str).filter(|arg| !arg.starts_with("--config="));
         let before = self.held();
-        let reconciler = self.cluster.reconciler(self.lab.api).kubeconfig(&self.lab.kubeconfig);
-        let outcome = reconciler.args(args.map(|arg| change(arg.to_owned()))).run();
+        let outcome = self.prepared("CronJob", cronjob, change).run();
         if outcome.succeeded() {
             return Ok(outcome);
         }
@@ -420,13 +453,6 @@ impl Drop for World<'_> {
         for path in &self.objects {
             self.lab.api.ask("DELETE", path, Some(&json!({"gracePeriodSeconds": 0})));
         }
-    }
-}
-
-impl Lab {
-    fn one(&self, kind: &str, name: &str) -> &Value {
-        let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
-        self.objects.iter().find(is_it).unwrap_or_else(|| panic!("there is no {kind} {name}"))
     }
 }
 
