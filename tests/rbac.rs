@@ -58,8 +58,9 @@ fn the_reconciler_that_stays() {
     world.orphan();
     let change =
         |arg: String| if arg.starts_with("--listen=") { "--listen=127.0.0.1:0".into() } else { at_once(arg) };
-    let running = world.prepared("Deployment", "metes-reconciler", change).spawn();
+    let mut running = world.prepared("Deployment", "metes-reconciler", change).spawn();
     wait_for("a pass", PASS_MAX, || {
+        assert!(running.is_running(), "it ended by itself");
         let held = world.held();
         if held == living { Ok(()) } else { Err(format!("{held:?}")) }
     });
@@ -105,6 +106,7 @@ fn prove(folder: &str) {
     let rules = lab.role()["rules"].as_array().expect("a role has rules").clone();
     let granted = Permission::of(&rules);
     assert_succeeds_with(account, &lab, &rules);
+    lab.assert_bound_to_its_own_role_only();
     lab.assert_nothing_more(&granted);
     for one in &granted {
         let left: Vec<Value> = granted.iter().filter(|other| *other != one).map(Permission::rule).collect();
@@ -234,6 +236,19 @@ impl Lab {
         let role = roles.next().expect("an account has a role");
         assert!(roles.next().is_none(), "one role is enough");
         role
+    }
+
+    /// A binding to a role of somebody else could come to mean more: some roles are gathered from others.
+    fn assert_bound_to_its_own_role_only(&self) {
+        let kind =
+            |object: &&Value| object["kind"].as_str().is_some_and(|kind| kind.ends_with("RoleBinding"));
+        let bindings: Vec<&Value> = self.objects.iter().filter(kind).collect();
+        let [binding] = bindings[..] else { panic!("one binding is enough: {bindings:?}") };
+        let role = self.role();
+        let (to, named) = (&binding["roleRef"], (&role["kind"], &role["metadata"]["name"]));
+        assert_eq!((&to["kind"], &to["name"]), named);
+        let account = json!({"kind": "ServiceAccount", "name": self.account, "namespace": NAMESPACE});
+        assert_eq!(binding["subjects"], json!([account]));
     }
 
     fn set_rules(&self, rules: &[Value]) {
