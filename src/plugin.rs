@@ -14,6 +14,7 @@ use crate::cni::{Code, Environment, Error, Json, Request, Verb, Version, previou
 use crate::commands::{Rule, Run, add, check, del, gc, state_folder, status};
 use crate::config::{self, Config, Settings};
 use crate::limits;
+use crate::local::files::Trust;
 use crate::local::mark::MarkFile;
 use crate::local::node;
 use crate::local::setup;
@@ -116,7 +117,7 @@ async fn carry_out(
     let (deadline, give_up) = limits_of(request.verb);
     let node = setup::node_name(&settings)?;
     let endpoints = setup::urls(&settings);
-    let kv = Etcd::new(setup::access(&settings, give_up)?);
+    let kv = Etcd::new(setup::access(&settings, Trust::OwnerReads, give_up)?);
     let keys = Keys::new(&settings.prefix);
     let folder = state_folder(&settings, rule, &endpoints);
     let run = Run {

@@ -524,6 +524,10 @@ fn an_api_that_cannot_be_relied_on_takes_nothing_into_service() {
             assert!(world.holders().is_empty(), "{path}");
         }
     }
+    world.proxy.clear().rule(Rule::get(PODS).hang());
+    let outcome = world.adopt(&["--timeout", "2s"]);
+    assert!(outcome.stderr.contains("--timeout") && outcome.json()["error"].is_string(), "{outcome}");
+    assert_eq!(world.meta()["suspect"], json!(1));
     // Another cluster's API is noticed before anything is written.
     world.only_own();
     let registered = json!({"v": 1, "uid": "another"}).to_string();

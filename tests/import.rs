@@ -4,17 +4,17 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{ApiProxy, Cluster, KubeApi, Node, Outcome, Pod, Rule, Run, network_as};
+use support::{ApiProxy, Cluster, KubeApi, Node, Outcome, Pod, Rule, Run, network_as, wait_for};
 
 const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
 const POOLS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1/ippools";
 const RESERVATIONS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1/overlappingrangeipreservations";
 const META: &str = "v1/meta";
-const KILLS: u64 = 12;
+const PODS: usize = 120;
+const KILLS: usize = 8;
 
 /// A cluster that uses whereabouts, and metes' store, which is empty at first.
 struct Switch {
@@ -34,15 +34,20 @@ impl Switch {
         let cluster = Cluster::new();
         let (namespace, node) = (api.new_namespace(), cluster.node("n1"));
         let proxy = ApiProxy::before(api);
+        let switch = Self { cluster, api, proxy, namespace, node };
+        switch.only_own();
+        switch
+    }
+
+    fn only_own(&self) {
         for path in [NADS, POOLS, RESERVATIONS] {
-            let namespace = namespace.clone();
-            proxy.rule(Rule::get(path).edit(move |list| {
+            let namespace = self.namespace.clone();
+            self.proxy.rule(Rule::get(path).edit(move |list| {
                 if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
                     items.retain(|item| item["metadata"]["namespace"] == namespace.as_str());
                 }
             }));
         }
-        Self { cluster, api, proxy, namespace, node }
     }
 
     fn apply(&self, version: &str, kind: &str, name: &str, spec: Value) {
@@ -187,8 +192,8 @@ fn every_form_of_pool_is_taken_over_and_the_pods_live_on_under_metes() {
     switch.pool("fd00-1---64", "fd00:1::/64", &[("9223372036854775813", "p", "c1", "net6")]);
     let pod = switch.pod("p");
 
-    let report = switch.begin();
-    assert_eq!(report["not_taken_over"], json!([]), "{report}");
+    let report = switch.import(&["--begin", "--page-size", "2"]).ok();
+    assert_eq!((&report["not_taken_over"], &report["on_hold"]), (&json!([]), &json!(true)), "{report}");
     assert_eq!(report["taken_over"].as_array().map(Vec::len), Some(6), "{report}");
     assert_eq!(report["definitions_with_whereabouts"].as_array().map(Vec::len), Some(6), "{report}");
     let all = [
@@ -501,7 +506,7 @@ fn a_store_that_is_not_to_be_used_is_left_alone() {
 fn killed_at_any_moment_it_is_run_again() {
     let switch = Switch::new();
     let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
-    let names: Vec<String> = (1..=40).map(|i| i.to_string()).collect();
+    let names: Vec<String> = (1..=PODS).map(|i| i.to_string()).collect();
     let pods =
         names.iter().map(|name| switch.api.pod(&switch.namespace, &format!("p{name}")).phase("Running"));
     switch.api.create_pods(pods);
@@ -513,29 +518,109 @@ fn killed_at_any_moment_it_is_run_again() {
         .map(|(key, (pod, id))| (key.as_str(), pod.as_str(), id.as_str(), "net1"))
         .collect();
     switch.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
-    let start = Instant::now();
-    switch.import(&["--begin", "--dry-run"]).ok();
-    let whole = start.elapsed();
-    for (round, args) in
-        (0..2 * KILLS).zip([&["--begin"][..], &["--finish", "--settle", "0s"][..]].iter().cycle())
-    {
-        let mut running = switch.prepared(args).spawn();
-        // At another moment each time, from its start to past its usual end.
-        thread::sleep(whole.mul_f64(0.1 + 1.2 * (round / 2) as f64 / KILLS as f64));
+    let owners = || switch.cluster.store().keys("v1/own/").len();
+    let mut partial = 0;
+    for at_least in (0..PODS).step_by(PODS / KILLS) {
+        let mut running = switch.prepared(&["--begin"]).spawn();
+        wait_for("it to get so far", Duration::from_secs(30), || {
+            let far = if at_least == 0 { switch.is_on_hold() } else { owners() >= at_least };
+            if far || !running.is_running() { Ok(()) } else { Err(format!("{} owners", owners())) }
+        });
         if running.is_running() {
             running.kill();
         }
         running.wait();
-        // Nobody is handed out what is not taken over yet.
-        let held = switch.held().len();
-        assert!(switch.is_on_hold() || held == 0 || held == 40, "{held} held without a hold");
+        assert!(switch.is_on_hold());
+        partial += usize::from(owners() < PODS);
+        // Nor does a finish that comes too early end the hold.
+        switch.refused(&["--finish", "--settle", "0s"], "whereabouts still hands out addresses");
     }
+    assert!(partial > 1, "no kill came in the middle");
     switch.begin();
     switch.change("net", &config);
     switch.finish();
-    let expected: BTreeSet<String> = (1..=40).map(|i| format!("default 10.0.0.{i} c{i} net1")).collect();
+    let expected: BTreeSet<String> = (1..=PODS).map(|i| format!("default 10.0.0.{i} c{i} net1")).collect();
     assert_eq!(switch.held(), expected);
     switch.cluster.assert_clean();
+}
+
+#[test]
+fn an_api_that_fails_ends_it_and_the_hold_stays() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    for i in 1..=3 {
+        let network = format!("10.{i}.0.0/24");
+        switch.pool(&format!("10.{i}.0.0-24"), &network, &[("1", "p", &format!("c{i}"), "net1")]);
+    }
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", "p", "c1", "net1")]);
+    switch.pod("p");
+    let faults = [
+        (NADS, 403),
+        (POOLS, 500),
+        (RESERVATIONS, 404),
+        ("/api/v1/pods", 429),
+        ("/api/v1/namespaces/kube-system", 500),
+    ];
+    let fail = |rule: Rule, args: &[&str]| {
+        switch.proxy.clear().rule(rule);
+        switch.only_own();
+        switch.refused(args, "run it again");
+        switch.proxy.clear();
+        switch.only_own();
+    };
+    for (path, status) in faults {
+        fail(Rule::get(path).status(status), &["--begin"]);
+        assert_eq!(switch.held(), BTreeSet::new(), "{path}");
+    }
+    fail(Rule::get(POOLS).later_pages().status(410), &["--begin", "--page-size", "1"]);
+    fail(Rule::get("/api/v1/pods").cut_after(100), &["--begin"]);
+    assert!(switch.is_on_hold() && switch.held().is_empty());
+    switch.change("net", &config);
+    for (path, status) in faults {
+        fail(Rule::get(path).status(status), &["--finish", "--settle", "0s"]);
+        assert!(switch.is_on_hold(), "{path}");
+    }
+    // Three pools have no definition.
+    switch.refused(&["--finish", "--settle", "0s"], "3 addresses of running pods");
+    switch.import(&["--finish", "--settle", "0s", "--force"]).ok();
+    switch.assert_held(&["default 10.0.0.1 c1 net1"]);
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn a_switch_can_be_given_up() {
+    let switch = Switch::new();
+    switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", "p", "c1", "net1")]);
+    let pod = switch.pod("p");
+    switch.refused(&["--cancel"], "no import is under way");
+    switch.begin();
+    let outcome = switch.import(&["--cancel"]);
+    assert_eq!(outcome.ok()["on_hold"], json!(false), "{outcome}");
+    assert!(!switch.is_on_hold());
+    // What was taken over stays with its pod, and goes with it.
+    let other = network_as("1.0.0", "other", json!({"range": "10.0.0.0/24"}));
+    let address = switch.run("ADD", &other, &pod, "c2", "net2").run().address();
+    assert_eq!(address, "10.0.0.2");
+    pod.delete();
+    let pass = switch.cluster.reconciler(&switch.proxy).args(["--grace", "0s"]).run();
+    assert!(pass.succeeded(), "{pass}");
+    switch.cluster.assert_nothing_held();
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn wrong_usage_is_told() {
+    let cluster = Cluster::new();
+    let usage = |args: &[&str]| {
+        let all = ["import-whereabouts"].into_iter().chain(args.iter().copied());
+        let outcome = cluster.reconciler(KubeApi::shared()).args(all).run();
+        assert_eq!(outcome.status.code(), Some(2), "{outcome}");
+    };
+    for args in [&[][..], &["--begin", "--finish"], &["--begin", "--wait"], &["--cancel", "--force"]] {
+        usage(args);
+    }
+    cluster.assert_clean();
 }
 
 #[test]

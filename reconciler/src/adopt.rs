@@ -8,6 +8,7 @@
 mod demand;
 pub mod report;
 
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -114,14 +115,14 @@ pub struct Adoption<'a, K> {
     /// When all must be over.
     pub until: Instant,
     /// What came of it so far.
-    pub report: &'a mut Report,
+    pub report: &'a RefCell<Report>,
 }
 
 /// Runs an adoption, at most for `timeout`.
 ///
 /// # Errors
 /// [`Stop`]; `report` tells what was done until then.
-pub async fn run<K: Kv>(mut adoption: Adoption<'_, K>, timeout: Duration) -> Result<(), Stop> {
+pub async fn run<K: Kv>(adoption: Adoption<'_, K>, timeout: Duration) -> Result<(), Stop> {
     match tokio::time::timeout(timeout, adoption.run()).await {
         Ok(ended) => ended,
         Err(_) => Err(Stop::Timeout(timeout)),
@@ -159,19 +160,20 @@ impl<K: Kv> Adoption<'_, K> {
     ///
     /// # Errors
     /// [`Stop`]
-    pub async fn run(&mut self) -> Result<(), Stop> {
+    pub async fn run(&self) -> Result<(), Stop> {
         let first = if self.dry_run { First::OnlyLooks } else { First::Registers };
         claim_name(self.kv, self.keys, self.cluster, self.api, first, self.until).await?;
         let begun = self.begin().await?;
         let reserved = self.reserved().await?;
         let (demands, world) = self.look(&reserved).await?;
         self.settle(demands, &world).await?;
-        if !self.report.conflicts.is_empty() {
-            return Err(Stop::Conflicts(self.report.conflicts.len()));
+        let conflicts = self.report.borrow().conflicts.len();
+        if conflicts > 0 {
+            return Err(Stop::Conflicts(conflicts));
         }
         let Some(begun) = begun else { return Ok(()) };
         let epoch = accept::finish(self.kv, self.keys, &begun, self.until).await?;
-        self.report.epoch = Some(epoch.ok_or_else(|| self.changed())?);
+        self.report.borrow_mut().epoch = Some(epoch.ok_or_else(|| self.changed())?);
         Ok(())
     }
 
@@ -189,22 +191,23 @@ impl<K: Kv> Adoption<'_, K> {
     }
 
     /// Reads every reservation at one revision.
-    async fn reserved(&mut self) -> Result<Reserved, Stop> {
+    async fn reserved(&self) -> Result<Reserved, Stop> {
         let see = |reserved: &mut Reserved, entry: Entry| reserved.see(self.keys, self.cluster, &entry);
         let (reserved, revision) =
             walk(self.kv, &self.keys.nets(), self.until, Reserved::default, see).await?;
-        self.report.revision = revision;
-        self.report.scanned.addresses = reserved.holders.len();
+        let report = &mut *self.report.borrow_mut();
+        report.revision = revision;
+        report.scanned.addresses = reserved.holders.len();
         Ok(reserved)
     }
 
     /// Finds out what running pods use.
-    async fn look(&mut self, reserved: &Reserved) -> Result<(Vec<Demand>, World), Stop> {
+    async fn look(&self, reserved: &Reserved) -> Result<(Vec<Demand>, World), Stop> {
         let definitions = match &self.default_network {
             None => Definitions::list(self.api).await?,
             Some(_) => Definitions::list_if_known(self.api).await?,
         };
-        self.report.scanned.networks = definitions.len();
+        self.report.borrow_mut().scanned.networks = definitions.len();
         let mut world = World { pods: Pods::default(), nodes: Nodes::default() };
         let default_network = self.default_network.clone();
         let mut demands = Demands::new(&definitions, default_network, reserved, self.not_metes);
@@ -216,42 +219,39 @@ impl<K: Kv> Adoption<'_, K> {
         };
         Running::list(self.api, &mut see).await?;
         self.api.nodes(&mut |node| world.nodes.see(node)).await?;
-        self.report.scanned.pods = world.pods.len();
         let Demands { missing, present, conflicts, .. } = demands;
-        self.report.present = present;
-        self.report.conflicts = conflicts;
+        let report = &mut *self.report.borrow_mut();
+        report.scanned.pods = world.pods.len();
+        report.present = present;
+        report.conflicts = conflicts;
         Ok((missing, world))
     }
 
-    /// Claims what is missing, a few at a time. The first failure ends it.
-    async fn settle(&mut self, missing: Vec<Demand>, world: &World) -> Result<(), Stop> {
-        let mut done = Vec::new();
+    /// Claims what is missing, a few at a time. The first failure ends it: those under way are brought to their
+    /// end, and no other is begun.
+    async fn settle(&self, missing: Vec<Demand>, world: &World) -> Result<(), Stop> {
+        let failed = &Cell::new(false);
+        let settle = |demand: Demand| async move {
+            if failed.get() {
+                return None;
+            }
+            let outcome = self.settle_one(&demand, world).await;
+            failed.set(failed.get() || outcome.is_err());
+            Some((demand, outcome))
+        };
+        let mut outcomes = stream::iter(missing).map(settle).buffer_unordered(AT_ONCE);
         let mut stop = None;
-        {
-            let this = &*self;
-            let settle = |demand: Demand| async move {
-                let outcome = this.settle_one(&demand, world).await;
-                (demand, outcome)
-            };
-            let mut outcomes = stream::iter(missing).map(settle).buffer_unordered(AT_ONCE);
-            while let Some((demand, outcome)) = outcomes.next().await {
-                match outcome {
-                    Ok(outcome) => done.push((demand, outcome)),
-                    Err(why) => {
-                        stop = Some(why);
-                        break;
-                    }
-                }
+        while let Some(ended) = outcomes.next().await {
+            let report = &mut *self.report.borrow_mut();
+            match ended {
+                Some((_, Ok(Outcome::Present))) => report.present += 1,
+                Some((demand, Ok(Outcome::Made(made)))) => report.adopt(Adopted::new(&demand, made)),
+                Some((_, Ok(Outcome::Conflict(conflict)))) => report.conflicts.push(conflict),
+                Some((_, Err(why))) => stop = stop.or(Some(why)),
+                None => {}
             }
         }
-        for (demand, outcome) in done {
-            match outcome {
-                Outcome::Present => self.report.present += 1,
-                Outcome::Made(made) => self.report.adopt(Adopted::new(&demand, made)),
-                Outcome::Conflict(conflict) => self.report.conflicts.push(conflict),
-            }
-        }
-        self.report.sort();
+        self.report.borrow_mut().sort();
         stop.map_or(Ok(()), Err)
     }
 

@@ -119,10 +119,10 @@ pub struct ImportArgs {
     pub step: StepArgs,
     /// Wait until no whereabouts can be at work any more, for 3 minutes after the last change of a
     /// NetworkAttachmentDefinition.
-    #[arg(long, conflicts_with = "begin")]
+    #[arg(long, conflicts_with_all = ["begin", "cancel"])]
     pub wait: bool,
     /// End the hold, whatever addresses of running pods could not be taken over.
-    #[arg(long = "force", id = "force-import", conflicts_with = "begin")]
+    #[arg(long = "force", id = "force-import", conflicts_with_all = ["begin", "cancel"])]
     pub force: bool,
     /// For tests, which cannot wait for 3 minutes. An address can be given twice if it is any shorter.
     #[arg(long, hide = true, default_value = "3m", value_name = "DURATION",
@@ -140,6 +140,9 @@ pub struct StepArgs {
     /// After the NetworkAttachmentDefinitions were changed to metes: take over what came since, and end the hold.
     #[arg(long)]
     pub finish: bool,
+    /// Give it up: end the hold and take over nothing. What was taken over goes with its pods.
+    #[arg(long)]
+    pub cancel: bool,
 }
 
 impl Cli {
@@ -147,7 +150,11 @@ impl Cli {
     #[must_use]
     pub fn import_options(&self, args: &ImportArgs) -> import::Options {
         import::Options {
-            step: if args.step.begin { import::Step::Begin } else { import::Step::Finish },
+            step: match args.step {
+                StepArgs { begin: true, .. } => import::Step::Begin,
+                StepArgs { cancel: true, .. } => import::Step::Cancel,
+                StepArgs { .. } => import::Step::Finish,
+            },
             dry_run: self.common.dry_run,
             wait: args.wait,
             force: args.force,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::Request;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::params::{GetParams, ListParams};
 use kube::core::response::Status;
 use kube::{Client, Config};
@@ -26,6 +26,7 @@ const FINISHED: &str = "status.phase!=Pending,status.phase!=Running,status.phase
 /// A real cluster.
 pub struct Kubernetes {
     client: Client,
+    server: String,
     page_size: u32,
 }
 
@@ -45,8 +46,24 @@ impl Kubernetes {
         config.reset_reader_on_write = true;
         config.default_retry = false;
         config.proxy_url = None;
-        let client = Client::try_from(config).map_err(|e| error("be reached", &e))?;
-        Ok(Self { client, page_size })
+        let server = config.cluster_url.to_string();
+        let client = Client::try_from(config).map_err(|e| ApiError {
+            asked: "be reached".to_owned(),
+            why: format!("{server}: {}", causes(&e)),
+        })?;
+        Ok(Self { client, server, page_size })
+    }
+
+    /// An error that names the server where it is not the server's own.
+    fn error(&self, asked: &str, error: &kube::Error) -> ApiError {
+        let why = match error {
+            kube::Error::Api(status) if status.reason.is_empty() => {
+                format!("{} {}", status.code, status.message)
+            }
+            kube::Error::Api(status) => format!("{} {}: {}", status.code, status.reason, status.message),
+            other => format!("{}: {}", self.server, causes(other)),
+        };
+        ApiError { asked: asked.to_owned(), why }
     }
 
     /// Sends a question that kube put into a request.
@@ -58,8 +75,8 @@ impl Kubernetes {
         asked: &str,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<T, ApiError> {
-        let request = request.map_err(|e| error(asked, &kube::Error::BuildRequest(e)))?;
-        self.client.request(request).await.map_err(|e| error(asked, &e))
+        let request = request.map_err(|e| self.error(asked, &kube::Error::BuildRequest(e)))?;
+        self.client.request(request).await.map_err(|e| self.error(asked, &e))
     }
 
     /// As [`Kubernetes::ask`] for one object of a name; none if the API says of this very object that
@@ -73,11 +90,11 @@ impl Kubernetes {
         name: &str,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Option<T>, ApiError> {
-        let request = request.map_err(|e| error(asked, &kube::Error::BuildRequest(e)))?;
+        let request = request.map_err(|e| self.error(asked, &kube::Error::BuildRequest(e)))?;
         match self.client.request(request).await {
             Ok(found) => Ok(Some(found)),
             Err(kube::Error::Api(status)) if is_missing(&status, name) => Ok(None),
-            Err(e) => Err(error(asked, &e)),
+            Err(e) => Err(self.error(asked, &e)),
         }
     }
 
@@ -133,8 +150,9 @@ impl Api for Kubernetes {
         let asked = "get namespace kube-system";
         let request =
             kube::core::Request::new("/api/v1/namespaces").get("kube-system", &GetParams::default());
-        let namespace: Object = self.ask(asked, request).await?;
-        Ok(namespace.metadata.uid)
+        let Object { metadata } = self.ask(asked, request).await?;
+        metadata.check(asked, "", "kube-system")?;
+        Ok(metadata.uid)
     }
 
     async fn pods(&self, which: Which, see: &mut dyn FnMut(Pod)) -> Result<(), ApiError> {
@@ -156,20 +174,30 @@ impl Api for Kubernetes {
         let path = format!("/api/v1/namespaces/{namespace}/pods");
         let request = kube::core::Request::new(path).get(name, &GetParams::default());
         let pod: Option<PodObject> = self.ask_for_one(&asked, name, request).await?;
-        Ok(pod.map(|pod| (pod.metadata.into_pod(), Phase::of(&pod.status.phase))))
+        let Some(PodObject { metadata, status }) = pod else { return Ok(None) };
+        metadata.check(&asked, namespace, name)?;
+        Ok(Some((metadata.into_pod(), Phase::of(&status.phase))))
     }
 }
 
 async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
-    let unusable = |e: &dyn std::error::Error| ApiError { asked: "be found".to_owned(), why: causes(e) };
+    let which = kubeconfig.map_or_else(|| "KUBECONFIG".to_owned(), |path| path.display().to_string());
+    let unusable = |e: KubeconfigError| {
+        let why = match &e {
+            // The parser quotes what it does not understand, and that may be a token.
+            KubeconfigError::Parse(_) => "it is no kubeconfig in YAML or JSON".to_owned(),
+            e => causes(e),
+        };
+        ApiError { asked: "be found".to_owned(), why: format!("{which} cannot be used: {why}") }
+    };
     let given = match kubeconfig {
-        Some(path) => Some(Kubeconfig::read_from(path).map_err(|e| unusable(&e))?),
-        None => Kubeconfig::from_env().map_err(|e| unusable(&e))?,
+        Some(path) => Some(Kubeconfig::read_from(path).map_err(unusable)?),
+        None => Kubeconfig::from_env().map_err(unusable)?,
     };
     match given {
-        Some(given) => Config::from_custom_kubeconfig(given, &KubeConfigOptions::default())
-            .await
-            .map_err(|e| unusable(&e)),
+        Some(given) => {
+            Config::from_custom_kubeconfig(given, &KubeConfigOptions::default()).await.map_err(unusable)
+        }
         None => Config::incluster().map_err(|e| ApiError {
             asked: "be found".to_owned(),
             why: format!(
@@ -185,17 +213,6 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
 fn is_missing(status: &Status, name: &str) -> bool {
     let is_it = status.details.as_ref().is_some_and(|details| details.name == name);
     status.code == 404 && status.reason == "NotFound" && is_it
-}
-
-fn error(asked: &str, error: &kube::Error) -> ApiError {
-    let why = match error {
-        kube::Error::Api(status) if status.reason.is_empty() => {
-            format!("{} {}", status.code, status.message)
-        }
-        kube::Error::Api(status) => format!("{} {}: {}", status.code, status.reason, status.message),
-        other => causes(other),
-    };
-    ApiError { asked: asked.to_owned(), why }
 }
 
 /// An error and what caused it, outermost first.
@@ -263,6 +280,15 @@ struct Annotations {
 }
 
 impl Metadata {
+    /// Whoever answers for another object does not speak for this one.
+    fn check(&self, asked: &str, namespace: &str, name: &str) -> Result<(), ApiError> {
+        if self.namespace == namespace && self.name == name && !self.uid.is_empty() {
+            return Ok(());
+        }
+        let why = format!("it answered with {}/{}", self.namespace, self.name);
+        Err(ApiError { asked: asked.to_owned(), why })
+    }
+
     fn into_pod(self) -> Pod {
         let Annotations { mirror, hash } = self.annotations;
         Pod {

@@ -1,5 +1,6 @@
 //! The program: from the command line to an exit code.
 
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::Parser;
 use metes::config::Settings;
 use metes::limits;
+use metes::local::files::Trust;
 use metes::local::setup;
 use metes::store::etcd::Etcd;
 use metes::store::keys::Keys;
@@ -44,12 +46,13 @@ fn fail(why: &str) -> ExitCode {
 async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let settings = setup::own_settings(cli.common.config.as_deref())?;
     setup::start_log(None, settings.log_level.as_deref().or(Some("info")));
+    settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let cluster = cluster_name(&settings)?;
-    let kv = Etcd::new(setup::access(&settings, limits::UNREACHABLE)?);
+    let kv = Etcd::new(setup::access(&settings, Trust::GroupReads, limits::UNREACHABLE)?);
     let keys = Keys::new(&settings.prefix);
     let api = Kubernetes::new(cli.common.kubeconfig.as_deref(), cli.common.page_size).await?;
     if let Some(Command::Adopt(args)) = &cli.command {
-        let mut report = adopt::report::Report::new(&cluster, cli.common.dry_run);
+        let report = RefCell::new(adopt::report::Report::new(&cluster, cli.common.dry_run));
         let adoption = Adoption {
             kv: &kv,
             keys: &keys,
@@ -59,10 +62,10 @@ async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn std::error::Error>> {
             default_network: args.default_network.as_deref().map(Network::read).transpose()?,
             not_metes: &args.not_metes,
             until: Instant::now() + cli.common.timeout,
-            report: &mut report,
+            report: &report,
         };
         let ended = adopt::run(adoption, cli.common.timeout).await;
-        let stop = ended.as_ref().err();
+        let (stop, report) = (ended.as_ref().err(), report.into_inner());
         print(cli, &report, || report.to_json(stop))?;
         return Ok(stop.map_or(ExitCode::SUCCESS, |why| fail(&why.to_string())));
     }

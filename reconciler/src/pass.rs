@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use metes::audit::{self, repair};
 use metes::limits;
-use metes::pool::record::{Held, Meta, Record, VERSION};
+use metes::pool::record::{Held, Meta, Owner, OwnerRecord, Record, VERSION};
 use metes::store::free::{Free as Freeing, FreeError, Freed, Which};
 use metes::store::keys::{Bytes, Keys};
 use metes::store::kv::{Failure, Kv, read_keys};
@@ -131,6 +131,14 @@ pub struct Pass<'a, K, A> {
 /// An orphan that is to be freed.
 type Due = (Holder, Free);
 
+/// What came of looking at everybody.
+struct Looked {
+    due: Vec<Due>,
+    nodes: Nodes,
+    /// Whether the orphans that are new could be remembered.
+    remembered: Result<(), Failure>,
+}
+
 impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     /// Does all of it.
     ///
@@ -143,8 +151,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         }
         let first = if self.options.dry_run { First::OnlyLooks } else { First::Registers };
         claim_name(self.kv, self.keys, self.cluster, self.api, first, self.until).await?;
-        let (due, nodes) = self.look().await?;
+        let Looked { due, nodes, remembered } = self.look().await?;
         self.free(due, &nodes).await?;
+        remembered?;
         self.mend().await
     }
 
@@ -166,20 +175,24 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     }
 
     /// Finds out who is an orphan, and for how long; returns those that are due.
-    async fn look(&mut self) -> Result<(Vec<Due>, Nodes), Stop> {
+    async fn look(&mut self) -> Result<Looked, Stop> {
         let mut census = Census::take(self.kv, self.keys, self.cluster, self.until).await?;
         self.report.revision = census.revision;
         self.report.scanned.owners = census.holders.len();
         if !census.holders.is_empty() && self.read::<Meta>(&self.keys.meta()).await?.is_none() {
-            return Err(Stop::MetaMissing(String::from_utf8_lossy(&self.keys.meta()).into_owned()));
+            return Err(self.meta_missing());
         }
         let pods = self.pods(&census).await?;
         let nodes = self.nodes().await?;
         self.report.scanned.pods = pods.len();
         self.report.scanned.nodes = nodes.len();
         census.find_replaced(self.kv, self.keys, &nodes, self.until).await?;
-        let due = self.judge(&census, &pods, &nodes).await?;
-        Ok((due, nodes))
+        let (due, remembered) = self.judge(&census, &pods, &nodes).await?;
+        Ok(Looked { due, nodes, remembered })
+    }
+
+    fn meta_missing(&self) -> Stop {
+        Stop::MetaMissing(String::from_utf8_lossy(&self.keys.meta()).into_owned())
     }
 
     async fn pods(&self, census: &Census) -> Result<Pods, Stop> {
@@ -197,7 +210,12 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     }
 
     /// Judges everybody, applies the brake, and remembers who is an orphan.
-    async fn judge(&mut self, census: &Census, pods: &Pods, nodes: &Nodes) -> Result<Vec<Due>, Stop> {
+    async fn judge(
+        &mut self,
+        census: &Census,
+        pods: &Pods,
+        nodes: &Nodes,
+    ) -> Result<(Vec<Due>, Result<(), Failure>), Stop> {
         let graces = &self.options.graces;
         let memory = self.memory();
         let sightings = memory.recall().await?;
@@ -208,7 +226,13 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                 orphans.push((holder, reason));
             }
             match judge(holder, pods, nodes, graces, |reason| sightings.seen_for(holder, reason)) {
-                Verdict::Keep(why) => self.report.keep(why),
+                Verdict::Keep(why) => {
+                    if why == Keep::Undecodable {
+                        let Owner { node, container_id, ifname } = &holder.owner;
+                        tracing::warn!(%node, container = %container_id, %ifname, "a record does not decode");
+                    }
+                    self.report.keep(why);
+                }
                 Verdict::Free(why) => due.push((holder.clone(), why)),
             }
         }
@@ -216,27 +240,35 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let is_ours = |holder: &&Holder| holder.record.as_ref().is_some_and(|r| r.stamp == Stamp::Ours);
         let records = census.holders.iter().filter(is_ours).count();
         let limit = BRAKE_AT_LEAST.max(records / BRAKE_ONE_IN);
-        if !self.options.dry_run {
-            memory.update(&sightings, &orphans, graces.longest()).await?;
+        let remembered = match self.options.dry_run {
+            true => Ok(()),
+            false => memory.update(&sightings, &orphans, graces).await,
+        };
+        match &remembered {
+            // Only what is new is lost. Those that are due were seen before, and to free them takes no space.
+            Ok(()) | Err(Failure::NoSpace(_)) => {}
+            Err(failure) => return Err(failure.clone().into()),
         }
         if orphans.len() > limit && !self.options.force {
             return Err(Stop::Brake { orphans: orphans.len(), records, limit });
         }
-        Ok(due)
+        Ok((due, remembered))
     }
 
     fn memory(&self) -> Memory<'a, K> {
         Memory { kv: self.kv, keys: self.keys, cluster: self.cluster, until: self.until }
     }
 
-    /// Frees all that are due, a few at a time. The first failure ends it: those under way are
-    /// brought to their end, and no other is begun.
+    /// Frees all that are due, a few at a time, and reports each at once: nobody knows when the pass is
+    /// ended. The first failure ends it: those under way are brought to their end, and no other is begun.
     async fn free(&mut self, due: Vec<Due>, nodes: &Nodes) -> Result<(), Stop> {
         let failed = Cell::new(false);
         let mut stop = None;
-        let mut done = Vec::new();
+        let mut gone = Vec::new();
         {
-            let this = &*self;
+            // Those that are being freed share a pass while the report is written.
+            let mut unused = Report::default();
+            let this = &self.beside(&mut unused);
             let failed = &failed;
             let free = |(holder, reason): Due| async move {
                 if failed.get() {
@@ -249,26 +281,39 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             let mut frees = stream::iter(due).map(free).buffer_unordered(AT_ONCE);
             while let Some(freed) = frees.next().await {
                 match freed {
-                    Some((holder, reason, Ok(outcome))) => done.push((holder, reason, outcome)),
+                    Some((holder, reason, Ok(Ok(held)))) => {
+                        self.report.free(&holder, reason, &held);
+                        gone.push(holder.owner);
+                    }
+                    Some((_, _, Ok(Err(keep)))) => self.report.keep(keep),
                     Some((_, _, Err(why))) => stop = stop.or(Some(why)),
                     None => {}
                 }
-            }
-        }
-        for (holder, reason, outcome) in &done {
-            match outcome {
-                Ok(held) => self.report.free(holder, *reason, held),
-                Err(keep) => self.report.keep(*keep),
             }
         }
         if let Some(stop) = stop {
             return Err(stop);
         }
         if !self.options.dry_run {
-            let gone = done.iter().filter(|(_, _, outcome)| outcome.is_ok());
-            self.memory().forget(gone.map(|(holder, _, _)| &holder.owner)).await?;
+            self.memory().forget(gone.iter()).await?;
         }
         Ok(())
+    }
+
+    /// The same pass with another report.
+    fn beside<'b>(&self, report: &'b mut Report) -> Pass<'b, K, A>
+    where
+        'a: 'b,
+    {
+        Pass {
+            kv: self.kv,
+            keys: self.keys,
+            cluster: self.cluster,
+            api: self.api,
+            options: self.options,
+            until: self.until,
+            report,
+        }
     }
 
     /// Looks at one orphan a second time and frees it; else says why it keeps what it has.
@@ -282,7 +327,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Ok(Err(Keep::Changed));
         }
         if self.options.dry_run {
-            return Ok(Ok(Vec::new()));
+            let own = self.keys.own(&holder.owner).map_err(metes::store::plan::bad_name)?;
+            let record = self.read::<OwnerRecord>(&own).await?;
+            return Ok(record.map(|record| record.addresses).ok_or(Keep::Changed));
         }
         let freeing = Freeing {
             kv: self.kv,
@@ -321,6 +368,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let audit = audit::audit_bits(self.kv, self.keys, self.until).await?;
         self.report.scanned.addresses = audit.counts.reservations;
         self.report.found(&audit);
+        if audit.violations.iter().any(|finding| finding.kind == audit::Kind::MetaMissing) {
+            return Err(self.meta_missing());
+        }
         if !self.options.dry_run {
             self.report.mended = repair::tidy(self.kv, self.keys, audit.mendings, self.until).await?;
         }

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use metes::audit;
 use metes::audit::repair::Mended;
-use metes::pool::record::Held;
+use metes::pool::record::{Held, Pod};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ pub struct FreedOwner {
     pub holder: Holder,
     /// Why.
     pub reason: Free,
-    /// What it held; nothing in a dry run.
+    /// What it held.
     pub held: Vec<Held>,
 }
 
@@ -152,11 +152,21 @@ impl FreedOwner {
             "node": owner.node,
             "container_id": owner.container_id,
             "ifname": owner.ifname,
-            "pod": self.holder.record.as_ref().map(|record| &record.pod),
+            "pod": self.holder.record.as_ref().map(|record| pod_json(&record.pod)),
             "reason": self.reason.name(),
-            "addresses": self.held,
+            "addresses": self.held.iter().map(address_json).collect::<Vec<_>>(),
         })
     }
+}
+
+/// As `metes list` calls it; what is not known is null.
+fn pod_json(pod: &Pod) -> Value {
+    let known = |label: &str| (!label.is_empty()).then(|| label.to_owned());
+    json!({"namespace": known(&pod.namespace), "name": known(&pod.name), "uid": known(&pod.uid)})
+}
+
+fn address_json(held: &Held) -> Value {
+    json!({"address": held.address, "network": held.network})
 }
 
 /// For people: what was looked at, what stays and goes and why, and what was mended.

@@ -12,13 +12,13 @@ use metes::audit::walk::walk;
 use metes::limits;
 use metes::pool::record::{Owner, Record, Sighting};
 use metes::store::keys::{Bytes, Key, Keys, LeaseId};
-use metes::store::kv::{Failure, Kv, LeaseAge};
+use metes::store::kv::{Failure, Kv};
 use metes::store::queue::new_lease;
 use metes::store::txn::{Entry, Op, Txn};
 use tokio::time::Instant;
 
 use crate::holder::Holder;
-use crate::verdict::Free;
+use crate::verdict::{Free, Graces};
 
 /// The lease of a sighting lives at least so long, however short the grace: passes may be rare.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -49,20 +49,22 @@ struct Seen {
     key: Bytes,
     /// None if it does not decode.
     sighting: Option<Sighting>,
-    age: Duration,
+    /// None if the lease that it hung on is gone: nobody can say for how long.
+    age: Option<Duration>,
 }
 
 impl Sightings {
     /// For how long this owner's record has been seen as an orphan for this reason.
     #[must_use]
     pub fn seen_for(&self, holder: &Holder, reason: Free) -> Duration {
-        self.of(holder, reason).map_or(Duration::ZERO, |seen| seen.age)
+        self.of(holder, reason).and_then(|seen| seen.age).unwrap_or_default()
     }
 
     fn of(&self, holder: &Holder, reason: Free) -> Option<&Seen> {
         let is_it = |seen: &&Seen| {
             let sighting = seen.sighting.as_ref();
             sighting.is_some_and(|s| s.reason == reason.name() && s.revision == holder.revision)
+                && seen.age.is_some()
         };
         self.0.get(&holder.owner).filter(is_it)
     }
@@ -80,24 +82,26 @@ impl<K: Kv> Memory<'_, K> {
         let ages = self.ages(&entries).await?;
         let seen = |entry: Entry| {
             let Ok(Key::Orphan(_, owner)) = self.keys.parse(&entry.key) else { return None };
-            let age = ages.get(&entry.lease).copied().unwrap_or_default();
+            let age = ages.get(&entry.lease).copied();
             Some((owner, Seen { key: entry.key, sighting: Sighting::decode(&entry.value).ok(), age }))
         };
         Ok(Sightings(entries.into_iter().filter_map(seen).collect()))
     }
 
-    /// The age of each lease that one of the keys hangs on.
+    /// The age of each lease that one of the keys hangs on, if it exists.
     async fn ages(&self, entries: &[Entry]) -> Result<BTreeMap<i64, Duration>, Failure> {
         let leases: BTreeSet<i64> = entries.iter().map(|entry| entry.lease).collect();
         let mut ages = BTreeMap::new();
         for lease in leases {
-            let age = self.kv.lease_age(LeaseId(lease), self.until).await?;
-            ages.insert(lease, age.map_or(Duration::ZERO, LeaseAge::age));
+            if let Some(age) = self.kv.lease_age(LeaseId(lease), self.until).await? {
+                ages.insert(lease, age.age());
+            }
         }
         Ok(ages)
     }
 
-    /// Remembers the orphans that are new, and forgets the owners that are orphans no longer.
+    /// Forgets the owners that are orphans no longer, and remembers the orphans that are new, save those
+    /// that need not wait.
     ///
     /// # Errors
     /// [`Failure`]; what was not remembered is seen for the first time by the next pass.
@@ -105,26 +109,28 @@ impl<K: Kv> Memory<'_, K> {
         &self,
         known: &Sightings,
         orphans: &[(&Holder, Free)],
-        longest_grace: Duration,
+        graces: &Graces,
     ) -> Result<(), Failure> {
-        let is_new = |(holder, reason): &&(&Holder, Free)| known.of(holder, *reason).is_none();
-        let news: Vec<_> = orphans.iter().filter(is_new).collect();
-        let mut ops = Vec::new();
-        if !news.is_empty() {
-            let lease = new_lease();
-            let ttl = REMEMBERED.max(longest_grace.saturating_mul(GRACES)).min(LONGEST);
-            self.kv.grant(lease, ttl, self.until).await?;
-            for (holder, reason) in news {
-                // An owner that was read from a key can stand in one.
-                let Ok(key) = self.keys.orphan(self.cluster, &holder.owner) else { continue };
-                let sighting = Sighting::new(reason.name().to_owned(), holder.revision);
-                ops.push(Op::Put(key, sighting.encode(), Some(lease)));
-            }
-        }
         let still: HashSet<&Owner> = orphans.iter().map(|(holder, _)| &holder.owner).collect();
         let over = known.0.iter().filter(|(owner, _)| !still.contains(owner));
-        ops.extend(over.map(|(_, seen)| Op::Delete(seen.key.clone())));
-        self.write(ops).await
+        self.write(over.map(|(_, seen)| Op::Delete(seen.key.clone())).collect()).await?;
+        let is_new = |(holder, reason): &&(&Holder, Free)| {
+            !graces.of(*reason).is_zero() && known.of(holder, *reason).is_none()
+        };
+        let news: Vec<_> = orphans.iter().filter(is_new).collect();
+        if news.is_empty() {
+            return Ok(());
+        }
+        let lease = new_lease();
+        let ttl = REMEMBERED.max(graces.longest().saturating_mul(GRACES)).min(LONGEST);
+        self.kv.grant(lease, ttl, self.until).await?;
+        let put = |(holder, reason): &(&Holder, Free)| {
+            // An owner that was read from a key can stand in one.
+            let key = self.keys.orphan(self.cluster, &holder.owner).ok()?;
+            let sighting = Sighting::new(reason.name().to_owned(), holder.revision);
+            Some(Op::Put(key, sighting.encode(), Some(lease)))
+        };
+        self.write(news.into_iter().filter_map(put).collect()).await
     }
 
     /// Forgets owners that were freed.

@@ -11,6 +11,9 @@ use crate::holder::Holder;
 #[derive(Debug, Default)]
 pub struct Pods {
     by_uid: HashMap<Box<str>, Phase>,
+    /// What the annotations of mirror pods say. Whoever makes a pod writes its annotations: no pod's own UID
+    /// is judged by those of another.
+    by_static_uid: HashMap<Box<str>, Phase>,
     by_name: HashMap<Box<str>, Phase>,
     /// The only names that are kept.
     wanted: HashSet<Box<str>>,
@@ -31,8 +34,9 @@ impl Pods {
     /// Takes a pod; one that is seen twice has the phase that was seen last.
     pub fn see(&mut self, pod: &Pod, phase: Phase) {
         self.seen += usize::from(phase == Phase::Active);
-        for uid in std::iter::once(&pod.uid).chain(&pod.static_uids) {
-            self.by_uid.insert(uid.as_str().into(), phase);
+        self.by_uid.insert(pod.uid.as_str().into(), phase);
+        for uid in &pod.static_uids {
+            self.by_static_uid.insert(uid.as_str().into(), phase);
         }
         let name = name_key(&pod.namespace, &pod.name);
         if self.wanted.contains(&name) {
@@ -59,7 +63,7 @@ impl Pods {
         if pod.uid.is_empty() {
             self.by_name.get(&name_key(&pod.namespace, &pod.name)).copied()
         } else {
-            self.by_uid.get(pod.uid.as_str()).copied()
+            self.by_uid.get(pod.uid.as_str()).or_else(|| self.by_static_uid.get(pod.uid.as_str())).copied()
         }
     }
 }

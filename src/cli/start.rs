@@ -9,6 +9,7 @@ use super::{Cli, Terminal, about, ask, run};
 use crate::cni::version::SUPPORTED;
 use crate::cni::{Error, Version};
 use crate::limits;
+use crate::local::files::Trust;
 use crate::local::setup;
 use crate::store::etcd::Etcd;
 use crate::store::keys::Keys;
@@ -37,7 +38,7 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
     let settings = setup::own_settings(cli.config.as_deref())?;
     setup::start_log(None, None);
     settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
-    let kv = Etcd::new(setup::access(&settings, limits::UNREACHABLE)?);
+    let kv = Etcd::new(setup::access(&settings, Trust::OwnerReads, limits::UNREACHABLE)?);
     let keys = Keys::new(&settings.prefix);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::io(format!("this process cannot wait for the network: {e}")))?;

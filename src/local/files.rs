@@ -11,6 +11,9 @@ use rustix::fs::OFlags;
 
 use crate::store::etcd::random;
 
+/// The permission bit by which a group reads.
+const GROUP_READ: u32 = 0o040;
+
 /// Which permission bits a trusted file must not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
@@ -18,6 +21,9 @@ pub enum Trust {
     OwnerWrites,
     /// Nobody but the owner may read or write it.
     OwnerReads,
+    /// As [`Trust::OwnerReads`], and a group that runs this program may read it: how a secret is given to a
+    /// container that does not run as root.
+    GroupReads,
     /// Whoever may write it.
     Anybody,
 }
@@ -27,6 +33,7 @@ impl Trust {
         match self {
             Trust::OwnerWrites => 0o022,
             Trust::OwnerReads => 0o177,
+            Trust::GroupReads => 0o137,
             Trust::Anybody => 0,
         }
     }
@@ -57,7 +64,19 @@ pub fn read_trusted(path: &Path, limit: u64, trust: Trust) -> io::Result<Vec<u8>
     if mode & trust.forbidden() != 0 {
         return refuse(format!("its mode is {mode:04o}; remove the bits {:04o}", mode & trust.forbidden()));
     }
+    if trust == Trust::GroupReads && mode & GROUP_READ != 0 && !is_own_group(meta.gid()) {
+        return refuse(format!(
+            "its mode is {mode:04o}, and its group {} is none of this program's; remove the bits {GROUP_READ:04o}",
+            meta.gid()
+        ));
+    }
     read_bounded(file, limit)
+}
+
+/// Whether this program runs in the group.
+fn is_own_group(group: u32) -> bool {
+    let others = rustix::process::getgroups().unwrap_or_default();
+    rustix::process::getegid().as_raw() == group || others.iter().any(|other| other.as_raw() == group)
 }
 
 /// Reads all of `source`, which must not hold more than `limit` bytes.

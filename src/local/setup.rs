@@ -76,15 +76,16 @@ pub fn node_name(settings: &Settings) -> Result<String, Error> {
     })
 }
 
-/// Reads the certificates, keys and passwords that the settings name.
+/// Reads the certificates, keys and passwords that the settings name; `secrets` is who may read keys and
+/// passwords.
 ///
 /// # Errors
 /// Code 7 if one cannot be used; its content is never repeated.
-pub fn access(settings: &Settings, give_up: Duration) -> Result<Access, Error> {
+pub fn access(settings: &Settings, secrets: Trust, give_up: Duration) -> Result<Access, Error> {
     Ok(Access {
         endpoints: urls(settings),
-        tls: settings.tls.as_ref().map(read_tls).transpose()?,
-        user: user(settings)?,
+        tls: settings.tls.as_ref().map(|files| read_tls(files, secrets)).transpose()?,
+        user: user(settings, secrets)?,
         give_up,
     })
 }
@@ -95,12 +96,12 @@ pub fn urls(settings: &Settings) -> Vec<String> {
     settings.endpoints.iter().map(Endpoint::url).collect()
 }
 
-fn read_tls(files: &TlsFiles) -> Result<Tls, Error> {
+fn read_tls(files: &TlsFiles, secrets: Trust) -> Result<Tls, Error> {
     let identity = match &files.client {
         None => None,
         Some(client) => Some((
             read_certificates("cert_file", &client.cert_file)?,
-            read_key("key_file", &client.key_file)?,
+            read_key("key_file", &client.key_file, secrets)?,
         )),
     };
     let ca = read_certificates("ca_file", &files.ca_file)?;
@@ -116,8 +117,8 @@ fn read_certificates(key: &str, path: &str) -> Result<Vec<u8>, Error> {
     Err(not_pem(key, path, "certificates"))
 }
 
-fn read_key(key: &str, path: &str) -> Result<Vec<u8>, Error> {
-    let pem = read_secret(key, path, Trust::OwnerReads)?;
+fn read_key(key: &str, path: &str, secrets: Trust) -> Result<Vec<u8>, Error> {
+    let pem = read_secret(key, path, secrets)?;
     match PrivateKeyDer::from_pem_slice(&pem) {
         Ok(_) => Ok(pem),
         Err(_) => Err(not_pem(key, path, "a private key")),
@@ -129,12 +130,12 @@ fn not_pem(key: &str, path: &str, what: &str) -> Error {
         .with_details("it begins with a line -----BEGIN ...-----; an encrypted key cannot be used")
 }
 
-fn user(settings: &Settings) -> Result<Option<(String, String)>, Error> {
+fn user(settings: &Settings, secrets: Trust) -> Result<Option<(String, String)>, Error> {
     let Some(login) = &settings.login else { return Ok(None) };
     let password = match &login.password {
         Password::Inline(text) => text.clone(),
         Password::File(path) => {
-            let bytes = read_secret("password_file", path, Trust::OwnerReads)?;
+            let bytes = read_secret("password_file", path, secrets)?;
             let text = String::from_utf8(bytes)
                 .map_err(|_| Error::invalid_config(format!("password_file {path} is not UTF-8")))?;
             text.trim_end_matches(['\r', '\n']).to_owned()
@@ -145,10 +146,12 @@ fn user(settings: &Settings) -> Result<Option<(String, String)>, Error> {
 
 fn read_secret(key: &str, path: &str, trust: Trust) -> Result<Vec<u8>, Error> {
     files::read_trusted(Path::new(path), limits::INPUT_BYTES, trust).map_err(|e| {
-        let needed = if trust == Trust::OwnerReads {
-            "and have mode 0600 or stricter"
-        } else {
-            "and be writable by nobody else"
+        let needed = match trust {
+            Trust::OwnerReads => "and have mode 0600 or stricter",
+            Trust::GroupReads => {
+                "and have mode 0600 or stricter, or 0640 with a group that this program is in"
+            }
+            Trust::OwnerWrites | Trust::Anybody => "and be writable by nobody else",
         };
         Error::invalid_config(format!("{key}: {path} cannot be used: {}", plain(&e)))
             .with_details(format!("it must exist, belong to root, {needed}"))

@@ -265,9 +265,11 @@ impl Kv for Etcd {
             .await?;
         // etcd answers for a lease that does not exist too, with a negative rest.
         let seconds = |s: i64| u64::try_from(s).ok().map(Duration::from_secs);
+        // It tells whole seconds and leaves the rest out: of an age that is too small nobody comes to harm.
+        let rounded_up = |left: Duration| left + Duration::from_secs(1);
         Ok(seconds(told.ttl())
             .zip(seconds(told.granted_ttl()))
-            .map(|(left, granted)| LeaseAge { granted, left }))
+            .map(|(left, granted)| LeaseAge { granted, left: rounded_up(left).min(granted) }))
     }
 
     async fn watch(&self, key: &[u8], until: Instant) -> Result<EtcdWatch, Failure> {

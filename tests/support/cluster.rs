@@ -155,9 +155,11 @@ impl Node {
 
     /// Replaces the host file, which need not be valid.
     pub(crate) fn write_host_file(&self, text: impl AsRef<[u8]>) {
-        let path = self.host_file();
+        // Whole at once: a program of this node may be reading the one that is there.
+        let path = self.folder.join(unique("new"));
         fs::write(&path, text).expect("a host file can be written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("its mode can be set");
+        fs::rename(path, self.host_file()).expect("a host file can be replaced");
     }
 
     /// Changes keys of the host file, as [`Cluster::node_with`] does.

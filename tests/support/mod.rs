@@ -23,6 +23,7 @@ mod store;
 mod tls;
 mod tool;
 mod wait;
+mod world;
 
 pub(crate) use api_proxy::{ApiProxy, Asked, Rule};
 pub(crate) use cluster::{Cluster, Node};
@@ -39,6 +40,7 @@ pub(crate) use store::Store;
 pub(crate) use tls::Tls;
 pub(crate) use tool::{metes, reconciler, tool};
 pub(crate) use wait::{in_parallel, wait_for};
+pub(crate) use world::{Pass, World};
 
 use serde_json::{Value, json};
 

@@ -52,6 +52,15 @@ impl Reconciler {
         Self { kubeconfig: path.as_ref().to_owned(), ..self }
     }
 
+    /// With these supplementary groups, as a container has them whose pod names an fsGroup.
+    pub(crate) fn in_groups(mut self, groups: &[u32]) -> Self {
+        let groups: Vec<String> = groups.iter().map(u32::to_string).collect();
+        let program = reconciler();
+        let program = program.to_str().expect("a built program has a plain path");
+        self.run = Run::new("setpriv").arguments(["--groups", &groups.join(","), program]);
+        self
+    }
+
     #[track_caller]
     pub(crate) fn run(self) -> Outcome {
         self.prepared().run()

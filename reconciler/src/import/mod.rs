@@ -58,6 +58,8 @@ pub enum Step {
     Begin,
     /// After that.
     Finish,
+    /// Instead of that.
+    Cancel,
 }
 
 impl Step {
@@ -67,6 +69,7 @@ impl Step {
         match self {
             Step::Begin => "begin",
             Step::Finish => "finish",
+            Step::Cancel => "cancel",
         }
     }
 }
@@ -210,10 +213,9 @@ pub struct Import<'a, K> {
 /// [`Stop`]; `report` tells what was done until then.
 pub async fn run<K: Kv>(mut import: Import<'_, K>, timeout: Duration) -> Result<(), Stop> {
     // Ended in the middle, it is like one that was killed.
-    match tokio::time::timeout(timeout, import.run()).await {
-        Ok(ended) => ended,
-        Err(_) => Err(Stop::Timeout(timeout)),
-    }
+    let ended = tokio::time::timeout(timeout, import.run()).await;
+    import.report.sort();
+    ended.unwrap_or(Err(Stop::Timeout(timeout)))
 }
 
 /// A record that an import has written.
@@ -242,8 +244,9 @@ impl<K: Kv> Import<'_, K> {
         claim_name(self.kv, self.keys, self.cluster, self.api, first, self.until).await?;
         match self.options.step {
             Step::Begin => self.begin().await,
-            Step::Finish if before == State::Open => Err(Stop::NotBegun),
+            Step::Finish | Step::Cancel if before == State::Open => Err(Stop::NotBegun),
             Step::Finish => self.finish().await,
+            Step::Cancel => self.end_hold().await,
         }
     }
 
@@ -272,6 +275,10 @@ impl<K: Kv> Import<'_, K> {
         if self.hold().unchanged_for(&objects::nads(self.api).await?).await? < self.options.settle {
             return Err(Stop::DefinitionsChanged);
         }
+        self.end_hold().await
+    }
+
+    async fn end_hold(&mut self) -> Result<(), Stop> {
         if !self.options.dry_run {
             self.hold().clear().await?;
             self.report.on_hold = Some(false);
@@ -385,32 +392,25 @@ impl<K: Kv> Import<'_, K> {
         Ok(())
     }
 
-    /// A few at a time. The first failure ends it: those under way are brought to their end.
+    /// A few at a time. What is done is noted at once: the first failure ends it, or its time is over.
     async fn take_all(&mut self, groups: Vec<Group>) -> Result<(), Stop> {
-        let mut done = Vec::new();
-        let mut stop = None;
-        {
-            let this = &*self;
-            let take = |group: Group| async move {
-                let outcome = this.take(&group).await;
-                (group, outcome)
-            };
-            let mut takes = stream::iter(groups).map(take).buffer_unordered(AT_ONCE);
-            while let Some((group, outcome)) = takes.next().await {
-                match outcome {
-                    Ok(outcome) => done.push((group, outcome)),
-                    Err(why) => {
-                        stop = Some(why);
-                        break;
-                    }
-                }
-            }
+        let taking = Taking {
+            kv: self.kv,
+            keys: self.keys,
+            cluster: self.cluster,
+            api: self.api,
+            dry_run: self.options.dry_run,
+            until: self.until,
+        };
+        let take = |group: Group| async {
+            let outcome = taking.take(&group).await;
+            (group, outcome)
+        };
+        let mut takes = std::pin::pin!(stream::iter(groups).map(take).buffer_unordered(AT_ONCE));
+        while let Some((group, outcome)) = takes.next().await {
+            self.note(&group, outcome?);
         }
-        for (group, outcome) in done {
-            self.note(&group, outcome);
-        }
-        self.report.sort();
-        stop.map_or(Ok(()), Err)
+        Ok(())
     }
 
     fn note(&mut self, group: &Group, outcome: Outcome) {
@@ -432,7 +432,19 @@ impl<K: Kv> Import<'_, K> {
             self.report.taken.push(Taken { owner, pod, held, replaced });
         }
     }
+}
 
+/// What taking over one interface needs.
+struct Taking<'a, K> {
+    kv: &'a K,
+    keys: &'a Keys,
+    cluster: &'a str,
+    api: &'a Kubernetes,
+    dry_run: bool,
+    until: Instant,
+}
+
+impl<K: Kv> Taking<'_, K> {
     /// Reserves what one interface uses, as far as nobody else who may exist holds it.
     async fn take(&self, group: &Group) -> Result<Outcome, Stop> {
         let mut wanted = Claim {
@@ -448,7 +460,7 @@ impl<K: Kv> Import<'_, K> {
         // Each round ends it, finds a holder that is gone, or gives one address up.
         while wanted.held.iter().any(|held| held.network.is_some()) {
             let until = self.until.min(Instant::now() + ONE_DEADLINE);
-            let claimed = match self.options.dry_run {
+            let claimed = match self.dry_run {
                 true => foresee(self.kv, self.keys, &wanted, until).await,
                 false => claim(self.kv, self.keys, &wanted, until).await,
             };

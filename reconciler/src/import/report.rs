@@ -226,7 +226,7 @@ impl Report {
     fn next(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.on_hold, self.step) {
             (Some(true), _) => writeln!(f, "ADD of metes is on hold")?,
-            (Some(false), Step::Finish) => writeln!(f, "ADD of metes works")?,
+            (Some(false), Step::Finish | Step::Cancel) => writeln!(f, "ADD of metes is not on hold")?,
             (Some(false), Step::Begin) | (None, _) => {}
         }
         if self.whereabouts.is_empty() {

@@ -1,0 +1,3 @@
+module metes.invalid/pause
+
+go 1.24
