@@ -246,7 +246,7 @@ no_job_runs() {
 
 uninstaller_refuses() {
     kubectl -n metes delete daemonset metes-installer
-    kubectl apply -k hack/e2e.d/uninstall
+    kubectl apply -k manifests/uninstall
     eventually 60 "the uninstaller refuses" grep -h "refused: this node holds" -r /var/log/pods --include='*.log'
     cat "$WORK/eventually"
     kubectl -n metes delete daemonset metes-uninstall
@@ -264,7 +264,7 @@ delete_everything() {
 nothing_held() { [ -z "$(held)" ]; }
 
 uninstall() {
-    kubectl apply -k hack/e2e.d/uninstall
+    kubectl apply -k manifests/uninstall
     eventually 60 "the uninstaller's pod is ready" kubectl -n metes rollout status daemonset/metes-uninstall --timeout=5s
     [ ! -e "$CNI_BIN/metes" ] || die "the plugin is still there"
     [ ! -e /etc/cni/net.d/metes.d/metes.conf ] || die "the host file is still there"
