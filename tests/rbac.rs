@@ -52,6 +52,8 @@ fn the_reconciler_with_events() {
 #[test]
 fn the_reconciler_that_stays() {
     let lab = Lab::new("metes-reconciler", "reconciler-deployment");
+    let granted = Permission::of(lab.role()["rules"].as_array().expect("a role has rules"));
+    lab.wait_until_granted(&granted, &granted);
     let mut world = World::new(&lab);
     let pod = world.pod("living");
     let living = BTreeSet::from([(world.add("living", pod.uid()), "living".to_owned())]);
