@@ -237,7 +237,7 @@ impl World {
     async fn pass(&self, kv: Stepped<'_>) {
         let at_once = Duration::ZERO;
         let graces = Graces { gone: at_once, finished: at_once, unlabelled: None };
-        let mut report = Report::new("test", false);
+        let report = RefCell::new(Report::new("test", false));
         let pass = Pass {
             kv: &kv,
             keys: &self.keys,
@@ -245,7 +245,7 @@ impl World {
             api: &kv,
             options: Options { graces, dry_run: false, force: false },
             until: Instant::now() + PASS_MAX,
-            report: &mut report,
+            report: &report,
         };
         match pass::run(pass, PASS_MAX).await {
             // A machine that is busy enough lets etcd answer too late: that pass was as good as killed.

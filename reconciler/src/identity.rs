@@ -24,7 +24,7 @@ pub enum NameError {
     /// Another cluster goes by this name.
     #[error(
         "the name {name} belongs to the cluster whose namespace kube-system has UID {registered}, and the API that answers \
-         has {found}"
+         has {found} (if that cluster was made anew under its old name, delete the key {key} with etcdctl)"
     )]
     Other {
         /// The name.
@@ -33,6 +33,8 @@ pub enum NameError {
         registered: String,
         /// The UID of the API that answered.
         found: String,
+        /// Where that is written.
+        key: String,
     },
 }
 
@@ -72,7 +74,8 @@ pub async fn claim_name<K: Kv, A: Api>(
     }
     match registered {
         Some(ClusterId { uid, .. }) if uid != found => {
-            Err(NameError::Other { name: cluster.to_owned(), registered: uid, found })
+            let key = String::from_utf8_lossy(&key).into_owned();
+            Err(NameError::Other { name: cluster.to_owned(), registered: uid, found, key })
         }
         _ => Ok(()),
     }

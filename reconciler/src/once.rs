@@ -1,5 +1,6 @@
 //! One pass with all that it needs, and what is told of it: what a CronJob runs.
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -138,12 +139,12 @@ impl Ended {
 /// Makes a pass.
 pub async fn pass(place: &Place, cli: &Cli) -> Ended {
     let began = Instant::now();
-    let mut report = Report::new(&place.cluster, cli.common.dry_run);
-    let trouble = try_pass(place, cli, &mut report).await.err();
-    Ended { report, trouble, took: began.elapsed(), at: SystemTime::now() }
+    let report = RefCell::new(Report::new(&place.cluster, cli.common.dry_run));
+    let trouble = try_pass(place, cli, &report).await.err();
+    Ended { report: report.into_inner(), trouble, took: began.elapsed(), at: SystemTime::now() }
 }
 
-async fn try_pass(place: &Place, cli: &Cli, report: &mut Report) -> Result<(), Trouble> {
+async fn try_pass(place: &Place, cli: &Cli, report: &RefCell<Report>) -> Result<(), Trouble> {
     let kv = place.etcd().map_err(Trouble::Setup)?;
     let api = Kubernetes::new(cli.common.kubeconfig.as_deref(), cli.common.page_size);
     let api = api.await.map_err(|e| Trouble::Setup(e.to_string()))?;
@@ -158,7 +159,8 @@ async fn try_pass(place: &Place, cli: &Cli, report: &mut Report) -> Result<(), T
     };
     let ended = pass::run(pass, cli.common.timeout).await;
     if cli.pass.events && !cli.common.dry_run {
-        events::tell(&api, &report.freed).await;
+        let freed = report.borrow().freed.clone();
+        events::tell(&api, &freed).await;
     }
     Ok(ended?)
 }

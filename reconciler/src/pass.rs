@@ -5,7 +5,7 @@
 //! asked for once more right before it is freed, and a free compares the revision of the record
 //! that was judged. So a pass may run at any moment, beside another one, and may be killed anywhere.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
@@ -125,7 +125,7 @@ pub struct Pass<'a, K, A> {
     /// When all must be over.
     pub until: Instant,
     /// What came of it so far.
-    pub report: &'a mut Report,
+    pub report: &'a RefCell<Report>,
 }
 
 /// An orphan that is to be freed.
@@ -144,9 +144,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     ///
     /// # Errors
     /// [`Stop`]
-    pub async fn run(&mut self) -> Result<(), Stop> {
+    pub async fn run(&self) -> Result<(), Stop> {
         if let Some(why) = self.meta().await? {
-            self.report.held = Some(why);
+            self.report.borrow_mut().held = Some(why);
             return Ok(());
         }
         let first = if self.options.dry_run { First::OnlyLooks } else { First::Registers };
@@ -175,17 +175,17 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     }
 
     /// Finds out who is an orphan, and for how long; returns those that are due.
-    async fn look(&mut self) -> Result<Looked, Stop> {
+    async fn look(&self) -> Result<Looked, Stop> {
         let mut census = Census::take(self.kv, self.keys, self.cluster, self.until).await?;
-        self.report.revision = census.revision;
-        self.report.scanned.owners = census.holders.len();
+        self.report.borrow_mut().revision = census.revision;
+        self.report.borrow_mut().scanned.owners = census.holders.len();
         if !census.holders.is_empty() && self.read::<Meta>(&self.keys.meta()).await?.is_none() {
             return Err(self.meta_missing());
         }
         let pods = self.pods(&census).await?;
         let nodes = self.nodes().await?;
-        self.report.scanned.pods = pods.len();
-        self.report.scanned.nodes = nodes.len();
+        self.report.borrow_mut().scanned.pods = pods.len();
+        self.report.borrow_mut().scanned.nodes = nodes.len();
         census.find_replaced(self.kv, self.keys, &nodes, self.until).await?;
         let (due, remembered) = self.judge(&census, &pods, &nodes).await?;
         Ok(Looked { due, nodes, remembered })
@@ -211,7 +211,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
 
     /// Judges everybody, applies the brake, and remembers who is an orphan.
     async fn judge(
-        &mut self,
+        &self,
         census: &Census,
         pods: &Pods,
         nodes: &Nodes,
@@ -231,12 +231,12 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                         let Owner { node, container_id, ifname } = &holder.owner;
                         tracing::warn!(%node, container = %container_id, %ifname, "a record does not decode");
                     }
-                    self.report.keep(why);
+                    self.report.borrow_mut().keep(why);
                 }
                 Verdict::Free(why) => due.push((holder.clone(), why)),
             }
         }
-        self.report.orphans = orphans.len();
+        self.report.borrow_mut().orphans = orphans.len();
         let is_ours = |holder: &&Holder| holder.record.as_ref().is_some_and(|r| r.stamp == Stamp::Ours);
         let records = census.holders.iter().filter(is_ours).count();
         let limit = BRAKE_AT_LEAST.max(records / BRAKE_ONE_IN);
@@ -261,34 +261,29 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
 
     /// Frees all that are due, a few at a time, and reports each at once: nobody knows when the pass is
     /// ended. The first failure ends it: those under way are brought to their end, and no other is begun.
-    async fn free(&mut self, due: Vec<Due>, nodes: &Nodes) -> Result<(), Stop> {
+    async fn free(&self, due: Vec<Due>, nodes: &Nodes) -> Result<(), Stop> {
         let failed = Cell::new(false);
         let mut stop = None;
         let mut gone = Vec::new();
-        {
-            // Those that are being freed share a pass while the report is written.
-            let mut unused = Report::default();
-            let this = &self.beside(&mut unused);
-            let failed = &failed;
-            let free = |(holder, reason): Due| async move {
-                if failed.get() {
-                    return None;
+        let failed = &failed;
+        let free = |(holder, reason): Due| async move {
+            if failed.get() {
+                return None;
+            }
+            let freed = self.free_one(&holder, reason, nodes).await;
+            failed.set(failed.get() || freed.is_err());
+            Some((holder, reason, freed))
+        };
+        let mut frees = stream::iter(due).map(free).buffer_unordered(AT_ONCE);
+        while let Some(freed) = frees.next().await {
+            match freed {
+                Some((holder, reason, Ok(Ok(held)))) => {
+                    self.report.borrow_mut().free(&holder, reason, &held);
+                    gone.push(holder.owner);
                 }
-                let freed = this.free_one(&holder, reason, nodes).await;
-                failed.set(failed.get() || freed.is_err());
-                Some((holder, reason, freed))
-            };
-            let mut frees = stream::iter(due).map(free).buffer_unordered(AT_ONCE);
-            while let Some(freed) = frees.next().await {
-                match freed {
-                    Some((holder, reason, Ok(Ok(held)))) => {
-                        self.report.free(&holder, reason, &held);
-                        gone.push(holder.owner);
-                    }
-                    Some((_, _, Ok(Err(keep)))) => self.report.keep(keep),
-                    Some((_, _, Err(why))) => stop = stop.or(Some(why)),
-                    None => {}
-                }
+                Some((_, _, Ok(Err(keep)))) => self.report.borrow_mut().keep(keep),
+                Some((_, _, Err(why))) => stop = stop.or(Some(why)),
+                None => {}
             }
         }
         if let Some(stop) = stop {
@@ -298,22 +293,6 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             self.memory().forget(gone.iter()).await?;
         }
         Ok(())
-    }
-
-    /// The same pass with another report.
-    fn beside<'b>(&self, report: &'b mut Report) -> Pass<'b, K, A>
-    where
-        'a: 'b,
-    {
-        Pass {
-            kv: self.kv,
-            keys: self.keys,
-            cluster: self.cluster,
-            api: self.api,
-            options: self.options,
-            until: self.until,
-            report,
-        }
     }
 
     /// Looks at one orphan a second time and frees it; else says why it keeps what it has.
@@ -364,15 +343,16 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     }
 
     /// Mends what costs addresses or time, and says what a person should look at.
-    async fn mend(&mut self) -> Result<(), Stop> {
+    async fn mend(&self) -> Result<(), Stop> {
         let audit = audit::audit_bits(self.kv, self.keys, self.until).await?;
-        self.report.scanned.addresses = audit.counts.reservations;
-        self.report.found(&audit);
+        self.report.borrow_mut().scanned.addresses = audit.counts.reservations;
+        self.report.borrow_mut().found(&audit);
         if audit.violations.iter().any(|finding| finding.kind == audit::Kind::MetaMissing) {
             return Err(self.meta_missing());
         }
         if !self.options.dry_run {
-            self.report.mended = repair::tidy(self.kv, self.keys, audit.mendings, self.until).await?;
+            let mended = repair::tidy(self.kv, self.keys, audit.mendings, self.until).await?;
+            self.report.borrow_mut().mended = mended;
         }
         Ok(())
     }
@@ -382,7 +362,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
 ///
 /// # Errors
 /// [`Stop`]; `report` tells what was done until then.
-pub async fn run<K: Kv, A: Api>(mut pass: Pass<'_, K, A>, timeout: Duration) -> Result<(), Stop> {
+pub async fn run<K: Kv, A: Api>(pass: Pass<'_, K, A>, timeout: Duration) -> Result<(), Stop> {
     // Ended in the middle, a pass is like one that was killed.
     match tokio::time::timeout(timeout, pass.run()).await {
         Ok(ended) => ended,
