@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use crate::api::{Api, ApiError, Node, Phase, Pod, Which};
+use crate::object::{Metadata, PodStatus};
 
 /// How long one connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -261,56 +262,10 @@ struct Object {
 }
 
 #[derive(Deserialize)]
-struct Metadata {
-    name: String,
-    #[serde(default)]
-    namespace: String,
-    uid: String,
-    #[serde(default)]
-    annotations: Annotations,
-}
-
-/// The two by which the kubelet knows the pod that this one mirrors.
-#[derive(Default, Deserialize)]
-struct Annotations {
-    #[serde(rename = "kubernetes.io/config.mirror")]
-    mirror: Option<String>,
-    #[serde(rename = "kubernetes.io/config.hash")]
-    hash: Option<String>,
-}
-
-impl Metadata {
-    /// Whoever answers for another object does not speak for this one.
-    fn check(&self, asked: &str, namespace: &str, name: &str) -> Result<(), ApiError> {
-        if self.namespace == namespace && self.name == name && !self.uid.is_empty() {
-            return Ok(());
-        }
-        let why = format!("it answered with {}/{}", self.namespace, self.name);
-        Err(ApiError { asked: asked.to_owned(), why })
-    }
-
-    fn into_pod(self) -> Pod {
-        let Annotations { mirror, hash } = self.annotations;
-        Pod {
-            namespace: self.namespace,
-            name: self.name,
-            uid: self.uid,
-            static_uids: mirror.into_iter().chain(hash).collect(),
-        }
-    }
-}
-
-#[derive(Deserialize)]
 struct PodObject {
     metadata: Metadata,
     #[serde(default)]
     status: PodStatus,
-}
-
-#[derive(Default, Deserialize)]
-struct PodStatus {
-    #[serde(default)]
-    phase: String,
 }
 
 #[derive(Deserialize)]

@@ -29,6 +29,7 @@ pub mod lead;
 pub mod listen;
 pub mod metrics;
 pub mod nad;
+mod object;
 pub mod once;
 pub mod pass;
 pub mod report;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::api::{ApiError, Phase, Pod};
 use crate::kubernetes::{Detail, Kubernetes};
+use crate::object::{Annotations, Metadata};
 
 /// A pod that has not finished, with what it said of its networks.
 #[derive(Debug, Clone)]
@@ -119,27 +120,6 @@ struct Object {
     status: Status,
 }
 
-#[derive(Deserialize)]
-struct Metadata {
-    name: String,
-    namespace: String,
-    uid: String,
-    #[serde(default)]
-    annotations: Annotations,
-}
-
-#[derive(Default, Deserialize)]
-struct Annotations {
-    #[serde(rename = "kubernetes.io/config.mirror")]
-    mirror: Option<String>,
-    #[serde(rename = "kubernetes.io/config.hash")]
-    hash: Option<String>,
-    #[serde(rename = "k8s.v1.cni.cncf.io/network-status")]
-    status: Option<String>,
-    #[serde(rename = "k8s.v1.cni.cncf.io/networks")]
-    networks: Option<String>,
-}
-
 #[derive(Default, Deserialize)]
 struct Spec {
     #[serde(rename = "nodeName", default)]
@@ -161,18 +141,10 @@ struct PodIp {
     ip: String,
 }
 
-impl Metadata {
-    fn into_pod(self) -> Pod {
-        let Annotations { mirror, hash, .. } = self.annotations;
-        let static_uids = mirror.into_iter().chain(hash).collect();
-        Pod { namespace: self.namespace, name: self.name, uid: self.uid, static_uids }
-    }
-}
-
 impl Object {
     fn into_running(self) -> Running {
-        let Annotations { status, networks, .. } = &self.metadata.annotations;
-        let interfaces = status.as_deref().filter(|text| !text.trim().is_empty());
+        let Annotations { network_status, networks, .. } = &self.metadata.annotations;
+        let interfaces = network_status.as_deref().filter(|text| !text.trim().is_empty());
         let interfaces =
             interfaces.map(|text| serde_json::from_str(text).map_err(|e: serde_json::Error| e.to_string()));
         let asked = asked(&self.metadata.namespace, networks.as_deref().unwrap_or_default());

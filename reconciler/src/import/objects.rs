@@ -9,6 +9,7 @@ use super::nads::{Nad, NadId};
 use super::pools::{Entry, Pool};
 use crate::api::{ApiError, Phase};
 use crate::kubernetes::{Detail, Kubernetes};
+use crate::object::{self, Annotations, PodStatus};
 
 /// Where the API has whereabouts' objects.
 const WHEREABOUTS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1";
@@ -145,31 +146,11 @@ struct ReservationSpec {
 
 #[derive(Deserialize)]
 struct PodObject {
-    metadata: PodMetadata,
+    metadata: object::Metadata,
     #[serde(default)]
     spec: PodSpec,
     #[serde(default)]
     status: PodStatus,
-}
-
-#[derive(Deserialize)]
-struct PodMetadata {
-    name: String,
-    #[serde(default)]
-    namespace: String,
-    uid: String,
-    #[serde(default)]
-    annotations: Annotations,
-}
-
-#[derive(Default, Deserialize)]
-struct Annotations {
-    #[serde(rename = "kubernetes.io/config.mirror")]
-    mirror: Option<String>,
-    #[serde(rename = "kubernetes.io/config.hash")]
-    hash: Option<String>,
-    #[serde(rename = "k8s.v1.cni.cncf.io/network-status")]
-    interfaces: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -178,16 +159,10 @@ struct PodSpec {
     node: Option<String>,
 }
 
-#[derive(Default, Deserialize)]
-struct PodStatus {
-    #[serde(default)]
-    phase: String,
-}
-
 impl PodObject {
     fn into_facts(self) -> PodFacts {
-        let Annotations { mirror, hash, interfaces } = self.metadata.annotations;
-        let interfaces = interfaces.and_then(|text| serde_json::from_str(&text).ok());
+        let Annotations { mirror, hash, network_status, .. } = self.metadata.annotations;
+        let interfaces = network_status.and_then(|text| serde_json::from_str(&text).ok());
         PodFacts {
             // What the kubelet calls a static pod is what runtimes tell a plugin.
             uid: hash.or(mirror).unwrap_or(self.metadata.uid),

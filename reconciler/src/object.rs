@@ -1,0 +1,60 @@
+//! What objects of the API have in common, as far as it is read.
+
+use serde::Deserialize;
+
+use crate::api::{ApiError, Pod};
+
+/// Which object it is, and what is noted on it.
+#[derive(Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) namespace: String,
+    pub(crate) uid: String,
+    #[serde(default)]
+    pub(crate) annotations: Annotations,
+}
+
+/// The annotations of a pod that are read.
+#[derive(Default, Deserialize)]
+pub(crate) struct Annotations {
+    /// By this and the next the kubelet knows the static pod that a pod mirrors.
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    pub(crate) mirror: Option<String>,
+    #[serde(rename = "kubernetes.io/config.hash")]
+    pub(crate) hash: Option<String>,
+    /// The interfaces that Multus gave it.
+    #[serde(rename = "k8s.v1.cni.cncf.io/network-status")]
+    pub(crate) network_status: Option<String>,
+    /// The networks that it asked for.
+    #[serde(rename = "k8s.v1.cni.cncf.io/networks")]
+    pub(crate) networks: Option<String>,
+}
+
+/// The part of a pod's status that is read of every pod.
+#[derive(Default, Deserialize)]
+pub(crate) struct PodStatus {
+    #[serde(default)]
+    pub(crate) phase: String,
+}
+
+impl Metadata {
+    /// Whoever answers for another object does not speak for this one.
+    pub(crate) fn check(&self, asked: &str, namespace: &str, name: &str) -> Result<(), ApiError> {
+        if self.namespace == namespace && self.name == name && !self.uid.is_empty() {
+            return Ok(());
+        }
+        let why = format!("it answered with {}/{}", self.namespace, self.name);
+        Err(ApiError { asked: asked.to_owned(), why })
+    }
+
+    pub(crate) fn into_pod(self) -> Pod {
+        let Annotations { mirror, hash, .. } = self.annotations;
+        Pod {
+            namespace: self.namespace,
+            name: self.name,
+            uid: self.uid,
+            static_uids: mirror.into_iter().chain(hash).collect(),
+        }
+    }
+}
