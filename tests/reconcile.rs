@@ -496,6 +496,27 @@ fn an_owner_is_freed_whole_and_nobody_else_with_it() {
 }
 
 #[test]
+fn an_orphan_that_cannot_be_freed_does_not_keep_the_others() {
+    let world = World::new();
+    for i in 0..12 {
+        world.orphan(&format!("before-{i:02}"));
+        world.orphan(&format!("later-{i:02}"));
+    }
+    world.orphan("c-too-many");
+    let key = only_key(&world, &format!("v1/own/{}/c-too-many/", world.node.name()));
+    // No transaction of etcd's takes them all.
+    rewrite(&world, &key, |record| {
+        let held = (0..200).map(|i| json!({"ip": format!("10.201.0.{i}"), "net": "default"}));
+        record["addresses"].as_array_mut().expect("an array").extend(held);
+    });
+    let pass = world.pass(AT_ONCE).freed(json!({"pod-gone": 24}));
+    let error = pass.report["error"].as_str().unwrap_or_default();
+    assert!(pass.code == Some(1) && error.starts_with("1 orphans cannot be freed"), "{}", pass.outcome);
+    assert_eq!(world.held(), ["c-too-many"]);
+    world.cluster.leave_unclean();
+}
+
+#[test]
 fn a_record_that_lies_gives_back_only_what_is_its_own() {
     let world = World::new();
     let store = world.cluster.store();
