@@ -616,3 +616,26 @@ fn a_cluster_without_multus_has_no_networks_to_look_up() {
     world.adopt(&["--default-network", file.to_str().expect("a plain name")]).ok();
     world.cluster.assert_clean();
 }
+
+#[test]
+fn the_record_of_an_earlier_sandbox_is_kept_from_garbage_collection() {
+    let mut etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let pod = world.attached("a", &config);
+    let backup = etcd.copy_data();
+    // The sandbox is made anew and takes the address over; the backup knows the first one.
+    assert_eq!(pod.add(&world.node, "second").addresses(), pod.addresses);
+    pod.del(&world.node).silent();
+    etcd.restore_data(&backup);
+    world.adopted();
+
+    let mut gc = network_as("1.1.0", "blue", json!({"range": "10.70.0.0/24"}));
+    gc["cni.dev/valid-attachments"] = json!([{"containerID": "second", "ifname": "net1"}]);
+    world.node.change_host_file(json!({"gc_grace_s": 0}));
+    world.node.gc().config(&gc).run().silent();
+    assert_eq!(world.holders().keys().collect::<Vec<_>>(), pod.ips().iter().collect::<Vec<_>>());
+    let other = world.attached("b", &config);
+    assert_ne!(other.addresses, pod.addresses, "a running pod uses it");
+    world.cluster.assert_clean();
+}
