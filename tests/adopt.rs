@@ -618,6 +618,22 @@ fn a_cluster_without_multus_has_no_networks_to_look_up() {
 }
 
 #[test]
+fn only_the_mirror_of_a_static_pod_goes_by_another_uid() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let victim = world.attached("victim", &config);
+    let claims_to_be = world.pod("liar").annotation("kubernetes.io/config.hash", &victim.uid);
+    let liar = world.attach(claims_to_be, "liar", None, &config);
+    world.cluster.store().delete_prefix("v1/");
+    world.adopted();
+    world.assert_held(&[&victim, &liar]);
+    for pod in [&victim, &liar] {
+        assert_eq!(pod.add(&world.node, &format!("{}-again", pod.container)).addresses(), pod.addresses);
+    }
+    world.cluster.assert_clean();
+}
+
+#[test]
 fn the_record_of_an_earlier_sandbox_is_kept_from_garbage_collection() {
     let mut etcd = Etcd::start();
     let world = World::on(Cluster::on(&etcd));

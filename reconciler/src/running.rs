@@ -21,6 +21,8 @@ pub struct Running {
     pub interfaces: Option<Result<Vec<Interface>, String>>,
     /// Its addresses in the cluster's own network; none if it uses those of its node.
     pub own: Option<Vec<String>>,
+    /// The UID that the kubelet gives to CNI.
+    pub uid: String,
     /// The networks that it asked for, as in `namespace/name`.
     pub asked: Vec<String>,
 }
@@ -95,8 +97,8 @@ impl Running {
     /// How records call the pod: by the UID that the kubelet gives to CNI.
     #[must_use]
     pub fn label(&self) -> record::Pod {
-        let uid = self.pod.static_uids.last().unwrap_or(&self.pod.uid);
-        record::Pod { namespace: self.pod.namespace.clone(), name: self.pod.name.clone(), uid: uid.clone() }
+        let Pod { namespace, name, .. } = &self.pod;
+        record::Pod { namespace: namespace.clone(), name: name.clone(), uid: self.uid.clone() }
     }
 
     /// The full name of a network that this pod names.
@@ -162,6 +164,12 @@ struct PodIp {
 }
 
 impl Metadata {
+    /// Only the mirror of a static pod goes by another UID: the second annotation alone is anybody's to write.
+    fn kubelets_uid(&self) -> String {
+        let Annotations { mirror, hash, .. } = &self.annotations;
+        mirror.as_ref().map_or(&self.uid, |mirror| hash.as_ref().unwrap_or(mirror)).clone()
+    }
+
     fn into_pod(self) -> Pod {
         let Annotations { mirror, hash, .. } = self.annotations;
         let static_uids = mirror.into_iter().chain(hash).collect();
@@ -181,6 +189,7 @@ impl Object {
             interfaces,
             asked,
             own: Some(own).filter(|_| !self.spec.uses_host),
+            uid: self.metadata.kubelets_uid(),
             node: self.spec.node,
             is_up: !matches!(self.status.phase.as_str(), "" | "Pending"),
             pod: self.metadata.into_pod(),
@@ -253,5 +262,6 @@ mod tests {
         let hash = json!({"kubernetes.io/config.mirror": "hash", "kubernetes.io/config.hash": "hash"});
         assert_eq!(running(hash).label().uid, "hash");
         assert_eq!(running(json!({})).label().uid, "u");
+        assert_eq!(running(json!({"kubernetes.io/config.hash": "hash"})).label().uid, "u");
     }
 }

@@ -189,8 +189,9 @@ impl PodObject {
         let Annotations { mirror, hash, interfaces } = self.metadata.annotations;
         let interfaces = interfaces.and_then(|text| serde_json::from_str(&text).ok());
         PodFacts {
-            // What the kubelet calls a static pod is what runtimes tell a plugin.
-            uid: hash.or(mirror).unwrap_or(self.metadata.uid),
+            // What the kubelet calls a static pod is what runtimes tell a plugin. Without the first of the
+            // two it is no mirror: the second alone is anybody's to write.
+            uid: mirror.map_or(self.metadata.uid, |mirror| hash.unwrap_or(mirror)),
             node: self.spec.node.filter(|node| !node.is_empty()),
             phase: Phase::of(&self.status.phase),
             interfaces: interfaces.unwrap_or_default(),
