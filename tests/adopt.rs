@@ -618,6 +618,37 @@ fn a_cluster_without_multus_has_no_networks_to_look_up() {
 }
 
 #[test]
+fn no_pod_adopts_more_than_its_networks_give_an_interface() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let honest = world.attached("honest", &config);
+    world.cluster.store().delete_prefix("v1/");
+    let network = format!("{}/blue", world.namespace);
+    let says =
+        |name: &str, interfaces: Vec<Value>| world.pod(name).network_status(&json!(interfaces)).create();
+    let interface = |ips: Vec<String>| json!({"name": network, "interface": "net1", "ips": ips});
+    let address = |i: usize| format!("10.70.0.{i}");
+    // Whoever may patch a pod writes its annotations.
+    let wide = says("wide", vec![interface((20..60).map(address).collect())]);
+    let often = says("often", (100..250).map(|i| interface(vec![address(i)])).collect());
+
+    let conflicts = world.conflicts(&[]);
+    assert!(conflicts.iter().all(|(_, kind, _)| kind == "too-many"), "{conflicts:?}");
+    let pods: std::collections::BTreeSet<&str> = conflicts.iter().map(|(pod, ..)| pod.as_str()).collect();
+    assert_eq!(pods.into_iter().collect::<Vec<_>>(), ["often", "wide"]);
+    // One address at most, which the pass frees with the pod.
+    assert!(world.holders().len() <= 2, "{:?}", world.holders());
+    wide.delete();
+    often.delete();
+    world.adopted();
+    let outcome =
+        world.cluster.reconciler(&world.proxy).args(["--grace", "0s", "--force", "-o", "json"]).run();
+    outcome.ok();
+    world.assert_held(&[&honest]);
+    world.cluster.assert_clean();
+}
+
+#[test]
 fn only_the_mirror_of_a_static_pod_goes_by_another_uid() {
     let world = World::new();
     let config = world.network("blue", json!({"range": "10.70.0.0/24"}));

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use metes::cni::{Environment, Request};
 use metes::config::Config;
+use metes::config::network::ADDRESSES_MAX;
 use metes::pool::Addr;
 use metes::pool::record::Held;
 use metes::store::keys::Scope;
@@ -183,6 +184,16 @@ impl Network {
     #[must_use]
     pub fn scope(&self) -> Scope {
         Scope::of(&self.config.sets, None)
+    }
+
+    /// How many addresses an interface has at most: one of each range set, and the static ones; without ranges as
+    /// many as a pod asks for.
+    #[must_use]
+    pub fn most_addresses(&self) -> usize {
+        match self.config.sets.len() {
+            0 => ADDRESSES_MAX,
+            sets => sets + self.config.statics.len(),
+        }
     }
 
     /// The addresses of an interface as its owner holds them, in the order in which metes gives them.
