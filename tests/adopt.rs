@@ -649,6 +649,41 @@ fn no_pod_adopts_more_than_its_networks_give_an_interface() {
 }
 
 #[test]
+fn a_store_that_clusters_share_waits_for_all_of_them() {
+    let mut etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let here = world.attached("here", &config);
+    // Another cluster at the same prefix: its reconciler has made a pass, and then one of its pods came.
+    let there = world.cluster.node_with("there", json!({"cluster": "elsewhere"}));
+    let pass = || world.cluster.reconciler(&world.proxy).config(there.host_file()).args(["-o", "json"]).run();
+    pass().ok();
+    let backup = etcd.copy_data();
+    let late = there.add("late").pod("ns", "late", "u-late").config(&config).run().address();
+    etcd.restore_data(&backup);
+
+    let outcome = world.adopt(&[]);
+    assert_eq!(outcome.status.code(), Some(1), "{outcome}");
+    assert!(outcome.stderr.contains("elsewhere") && outcome.stderr.contains("--last"), "{outcome}");
+    assert!(!world.meta()["suspect"].is_null(), "{outcome}");
+    let next = there.add("next").pod("ns", "next", "u-next").config(&config).run();
+    next.error(102);
+
+    // A store that was lost altogether knows of no others: somebody says so.
+    let registered = world.cluster.store().get("v1/cluster/elsewhere").expect("a pass has registered it");
+    world.cluster.store().delete("v1/cluster/elsewhere");
+    assert_eq!(world.adopt(&["--not-last"]).status.code(), Some(1));
+    assert!(!world.meta()["suspect"].is_null());
+    world.cluster.store().put("v1/cluster/elsewhere", registered);
+
+    // Its own adoption would have written it down by now.
+    assert_ne!(here.ips()[0], late);
+    world.adopt(&["--last"]).ok();
+    assert!(world.meta()["suspect"].is_null());
+    world.cluster.assert_clean();
+}
+
+#[test]
 fn only_the_mirror_of_a_static_pod_goes_by_another_uid() {
     let world = World::new();
     let config = world.network("blue", json!({"range": "10.70.0.0/24"}));

@@ -70,6 +70,17 @@ pub enum Stop {
         "{0} conflicts: the store stays suspect, and ADD fails until they are settled; run it again then"
     )]
     Conflicts(usize),
+    /// Others share the store.
+    #[error(
+        "what this cluster uses is written down, but the clusters {} share the store, which stays suspect until the last \
+         has adopted: run it in each of them, and in the last with --last", .0.join(", ")
+    )]
+    OtherClusters(Vec<String>),
+    /// As was asked for.
+    #[error(
+        "what this cluster uses is written down; the store stays suspect until the last cluster has adopted"
+    )]
+    NotLast,
     /// Out of time.
     #[error("it took longer than {}; the store is not taken into service; raise --timeout", humantime::format_duration(*.0))]
     Timeout(Duration),
@@ -112,6 +123,8 @@ pub struct Adoption<'a, K> {
     pub default_network: Option<Rc<Network>>,
     /// Networks without metes, as in `namespace/name`, whatever their definitions say.
     pub not_metes: &'a [String],
+    /// Whether every other cluster that shares the store has adopted what it uses; none: if there is none.
+    pub is_last: Option<bool>,
     /// When all must be over.
     pub until: Instant,
     /// What came of it so far.
@@ -171,10 +184,25 @@ impl<K: Kv> Adoption<'_, K> {
         if conflicts > 0 {
             return Err(Stop::Conflicts(conflicts));
         }
+        match self.is_last {
+            Some(true) => {}
+            Some(false) => return Err(Stop::NotLast),
+            None => self.expect_no_others().await?,
+        }
         let Some(begun) = begun else { return Ok(()) };
         let epoch = accept::finish(self.kv, self.keys, &begun, self.until).await?;
         self.report.borrow_mut().epoch = Some(epoch.ok_or_else(|| self.changed())?);
         Ok(())
+    }
+
+    /// Whoever else has registered here: of what their pods use nothing is known in this cluster.
+    async fn expect_no_others(&self) -> Result<(), Stop> {
+        let see = |names: &mut Vec<String>, entry: Entry| match self.keys.parse(&entry.key) {
+            Ok(Key::Cluster(name)) if name != self.cluster => names.push(name),
+            _ => {}
+        };
+        let (others, _) = walk(self.kv, &self.keys.clusters(), self.until, Vec::new, see).await?;
+        if others.is_empty() { Ok(()) } else { Err(Stop::OtherClusters(others)) }
     }
 
     fn changed(&self) -> Stop {
