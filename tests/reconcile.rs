@@ -711,6 +711,21 @@ const STATES: [(&str, &str); 5] = [
 ];
 
 #[test]
+fn containers_without_pods_are_not_suspicious_before_their_time() {
+    let world = World::new();
+    in_parallel(4, 0..60, |index| {
+        world.node.add(&format!("podman{index}")).config(&World::config()).run().address()
+    });
+    world.orphan("orphan");
+    let flags = AT_ONCE.iter().copied();
+    let pass = world.pass(flags.clone().chain(["--unlabelled-after", "30d"])).ok();
+    pass.freed(json!({"pod-gone": 1})).kept(json!({"within-grace": 60}));
+    // All at once they are.
+    world.pass(flags.chain(["--unlabelled-after", "0s"])).refused(3, "60 of 60 records");
+    world.cluster.assert_clean();
+}
+
+#[test]
 fn a_store_that_is_suspect_newer_or_on_hold_is_left_alone() {
     let world = World::new();
     let store = world.cluster.store();

@@ -232,9 +232,14 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let sightings = memory.recall().await?;
         let mut orphans = Vec::new();
         let mut due = Vec::new();
+        let mut suspicious = 0;
         for holder in &census.holders {
             if let Ok(reason) = orphaned(holder, pods, nodes, graces) {
                 orphans.push((holder, reason));
+                // What belongs to no pod is there from its first day on, and says nothing of the API.
+                let is_usual =
+                    reason == Free::Unlabelled && sightings.seen_for(holder, reason) < graces.of(reason);
+                suspicious += usize::from(!is_usual);
             }
             match judge(holder, pods, nodes, graces, |reason| sightings.seen_for(holder, reason)) {
                 Verdict::Keep(why) => {
@@ -260,8 +265,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             Ok(()) | Err(Failure::NoSpace(_)) => {}
             Err(failure) => return Err(failure.clone().into()),
         }
-        if orphans.len() > limit && !self.options.force {
-            return Err(Stop::Brake { orphans: orphans.len(), records, limit });
+        if suspicious > limit && !self.options.force {
+            return Err(Stop::Brake { orphans: suspicious, records, limit });
         }
         Ok((due, remembered))
     }
