@@ -721,3 +721,32 @@ fn the_record_of_an_earlier_sandbox_is_kept_from_garbage_collection() {
     assert_ne!(other.addresses, pod.addresses, "a running pod uses it");
     world.cluster.assert_clean();
 }
+
+#[test]
+fn a_definition_gets_no_more_than_the_host_file_allows() {
+    let world = World::new();
+    world.cluster.store().put(META, SUSPECT);
+    let allows = |prefix: &str| {
+        let keys = json!({"allowed": {"prod": [prefix]}});
+        world.cluster.node_with("strict", keys).host_file()
+    };
+    // Whoever may write definitions names any network.
+    world.define(
+        "theirs",
+        &network_as("1.0.0", "theirs", json!({"network_name": "prod", "range": "10.99.0.0/24"})).to_string(),
+    );
+    let network = format!("{}/theirs", world.namespace);
+    let says = json!([{"name": network, "interface": "net1", "ips": ["10.99.0.7"]}]);
+    world.pod("theirs").network_status(&says).create();
+    let adopt = |prefix: &str| {
+        let run = world.cluster.reconciler(&world.proxy).config(allows(prefix));
+        run.args(["adopt", "-o", "json"]).run()
+    };
+    let outcome = adopt("10.1.0.0/24");
+    assert_eq!(outcome.status.code(), Some(1), "{outcome}");
+    assert_eq!(outcome.json()["conflicts"][0]["kind"], "unknown-network", "{outcome}");
+    assert_eq!(world.holders(), BTreeMap::new());
+    adopt("10.99.0.0/16").ok();
+    assert_eq!(world.holders().len(), 1);
+    world.cluster.assert_clean();
+}

@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use metes::audit::accept::{self, BeginError};
 use metes::audit::walk::walk;
+use metes::config::Settings;
 use metes::limits;
 use metes::pool::record::{self, Meta, Record, Reservation};
 use metes::pool::{Addr, NetworkName};
@@ -117,6 +118,8 @@ pub struct Adoption<'a, K> {
     pub cluster: &'a str,
     /// Kubernetes.
     pub api: &'a Kubernetes,
+    /// Which prefixes each network may use.
+    pub settings: &'a Settings,
     /// Write nothing at all.
     pub dry_run: bool,
     /// The cluster's own network, if it is of metes: what the nodes have in /etc/cni/net.d.
@@ -232,8 +235,8 @@ impl<K: Kv> Adoption<'_, K> {
     /// Finds out what running pods use.
     async fn look(&self, reserved: &Reserved) -> Result<(Vec<Demand>, World), Stop> {
         let definitions = match &self.default_network {
-            None => Definitions::list(self.api).await?,
-            Some(_) => Definitions::list_if_known(self.api).await?,
+            None => Definitions::list(self.api, self.settings).await?,
+            Some(_) => Definitions::list_if_known(self.api, self.settings).await?,
         };
         self.report.borrow_mut().scanned.networks = definitions.len();
         let mut world = World { pods: Pods::default(), nodes: Nodes::default() };

@@ -36,6 +36,7 @@ async fn adopt(cli: &Cli, args: &AdoptArgs, place: &Place) -> Result<ExitCode, S
         keys: &place.keys,
         cluster: &place.cluster,
         api: &api,
+        settings: &place.settings,
         dry_run: cli.common.dry_run,
         default_network: args.default_network.as_deref().map(Network::read).transpose()?,
         not_metes: &args.not_metes,

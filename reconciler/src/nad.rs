@@ -7,8 +7,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use metes::cni::{Environment, Request};
-use metes::config::Config;
 use metes::config::network::ADDRESSES_MAX;
+use metes::config::{Config, Settings};
 use metes::pool::Addr;
 use metes::pool::record::Held;
 use metes::store::keys::Scope;
@@ -49,11 +49,11 @@ impl Definitions {
     ///
     /// # Errors
     /// [`ApiError`] also where the API does not know the kind: then nothing can be said about any pod.
-    pub async fn list(api: &Kubernetes) -> Result<Self, ApiError> {
+    pub async fn list(api: &Kubernetes, settings: &Settings) -> Result<Self, ApiError> {
         let mut all = Self::default();
         let mut see = |object: Object| {
             let Object { metadata: Metadata { namespace, name }, spec } = object;
-            let definition = Definition::parse(&name, &spec.config);
+            let definition = Definition::parse(&name, &spec.config).if_allowed(settings);
             all.0.insert(format!("{namespace}/{name}"), definition);
         };
         api.list("list network-attachment-definitions", PATH, Detail::Whole, None, &mut see).await?;
@@ -64,8 +64,8 @@ impl Definitions {
     ///
     /// # Errors
     /// [`ApiError`]
-    pub async fn list_if_known(api: &Kubernetes) -> Result<Self, ApiError> {
-        match Self::list(api).await {
+    pub async fn list_if_known(api: &Kubernetes, settings: &Settings) -> Result<Self, ApiError> {
+        match Self::list(api, settings).await {
             Err(e) if e.why.starts_with("404 ") => Ok(Self::default()),
             listed => listed,
         }
@@ -130,6 +130,19 @@ impl Definition {
         match Network::parse(&plugin) {
             Ok(network) => Definition::Metes(Rc::new(network)),
             Err(why) => Definition::Unclear(format!("metes cannot use its configuration: {why}")),
+        }
+    }
+}
+
+impl Definition {
+    /// What the host file lets no ADD have is nobody's to adopt: a definition is written by a namespace's user.
+    fn if_allowed(self, settings: &Settings) -> Self {
+        match self {
+            Definition::Metes(network) => match settings.check_allowed(&network.config) {
+                Ok(()) => Definition::Metes(network),
+                Err(e) => Definition::Unclear(e.to_string()),
+            },
+            other => other,
         }
     }
 }
