@@ -616,3 +616,137 @@ fn a_cluster_without_multus_has_no_networks_to_look_up() {
     world.adopt(&["--default-network", file.to_str().expect("a plain name")]).ok();
     world.cluster.assert_clean();
 }
+
+#[test]
+fn no_pod_adopts_more_than_its_networks_give_an_interface() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let honest = world.attached("honest", &config);
+    world.cluster.store().delete_prefix("v1/");
+    let network = format!("{}/blue", world.namespace);
+    let says =
+        |name: &str, interfaces: Vec<Value>| world.pod(name).network_status(&json!(interfaces)).create();
+    let interface = |ips: Vec<String>| json!({"name": network, "interface": "net1", "ips": ips});
+    let address = |i: usize| format!("10.70.0.{i}");
+    // Whoever may patch a pod writes its annotations.
+    let wide = says("wide", vec![interface((20..60).map(address).collect())]);
+    let often = says("often", (100..250).map(|i| interface(vec![address(i)])).collect());
+
+    let conflicts = world.conflicts(&[]);
+    assert!(conflicts.iter().all(|(_, kind, _)| kind == "too-many"), "{conflicts:?}");
+    let pods: std::collections::BTreeSet<&str> = conflicts.iter().map(|(pod, ..)| pod.as_str()).collect();
+    assert_eq!(pods.into_iter().collect::<Vec<_>>(), ["often", "wide"]);
+    // One address at most, which the pass frees with the pod.
+    assert!(world.holders().len() <= 2, "{:?}", world.holders());
+    wide.delete();
+    often.delete();
+    world.adopted();
+    let outcome =
+        world.cluster.reconciler(&world.proxy).args(["--grace", "0s", "--force", "-o", "json"]).run();
+    outcome.ok();
+    world.assert_held(&[&honest]);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn a_store_that_clusters_share_waits_for_all_of_them() {
+    let mut etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let here = world.attached("here", &config);
+    // Another cluster at the same prefix: its reconciler has made a pass, and then one of its pods came.
+    let there = world.cluster.node_with("there", json!({"cluster": "elsewhere"}));
+    let pass = || world.cluster.reconciler(&world.proxy).config(there.host_file()).args(["-o", "json"]).run();
+    pass().ok();
+    let backup = etcd.copy_data();
+    let late = there.add("late").pod("ns", "late", "u-late").config(&config).run().address();
+    etcd.restore_data(&backup);
+
+    let outcome = world.adopt(&[]);
+    assert_eq!(outcome.status.code(), Some(1), "{outcome}");
+    assert!(outcome.stderr.contains("elsewhere") && outcome.stderr.contains("--last"), "{outcome}");
+    assert!(!world.meta()["suspect"].is_null(), "{outcome}");
+    let next = there.add("next").pod("ns", "next", "u-next").config(&config).run();
+    next.error(102);
+
+    // A store that was lost altogether knows of no others: somebody says so.
+    let registered = world.cluster.store().get("v1/cluster/elsewhere").expect("a pass has registered it");
+    world.cluster.store().delete("v1/cluster/elsewhere");
+    assert_eq!(world.adopt(&["--not-last"]).status.code(), Some(1));
+    assert!(!world.meta()["suspect"].is_null());
+    world.cluster.store().put("v1/cluster/elsewhere", registered);
+
+    // Its own adoption would have written it down by now.
+    assert_ne!(here.ips()[0], late);
+    world.adopt(&["--last"]).ok();
+    assert!(world.meta()["suspect"].is_null());
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn only_the_mirror_of_a_static_pod_goes_by_another_uid() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let victim = world.attached("victim", &config);
+    let claims_to_be = world.pod("liar").annotation("kubernetes.io/config.hash", &victim.uid);
+    let liar = world.attach(claims_to_be, "liar", None, &config);
+    world.cluster.store().delete_prefix("v1/");
+    world.adopted();
+    world.assert_held(&[&victim, &liar]);
+    for pod in [&victim, &liar] {
+        assert_eq!(pod.add(&world.node, &format!("{}-again", pod.container)).addresses(), pod.addresses);
+    }
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn the_record_of_an_earlier_sandbox_is_kept_from_garbage_collection() {
+    let mut etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let pod = world.attached("a", &config);
+    let backup = etcd.copy_data();
+    // The sandbox is made anew and takes the address over; the backup knows the first one.
+    assert_eq!(pod.add(&world.node, "second").addresses(), pod.addresses);
+    pod.del(&world.node).silent();
+    etcd.restore_data(&backup);
+    world.adopted();
+
+    let mut gc = network_as("1.1.0", "blue", json!({"range": "10.70.0.0/24"}));
+    gc["cni.dev/valid-attachments"] = json!([{"containerID": "second", "ifname": "net1"}]);
+    world.node.change_host_file(json!({"gc_grace_s": 0}));
+    world.node.gc().config(&gc).run().silent();
+    assert_eq!(world.holders().keys().collect::<Vec<_>>(), pod.ips().iter().collect::<Vec<_>>());
+    let other = world.attached("b", &config);
+    assert_ne!(other.addresses, pod.addresses, "a running pod uses it");
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn a_definition_gets_no_more_than_the_host_file_allows() {
+    let world = World::new();
+    world.cluster.store().put(META, SUSPECT);
+    let allows = |prefix: &str| {
+        let keys = json!({"allowed": {"prod": [prefix]}});
+        world.cluster.node_with("strict", keys).host_file()
+    };
+    // Whoever may write definitions names any network.
+    world.define(
+        "theirs",
+        &network_as("1.0.0", "theirs", json!({"network_name": "prod", "range": "10.99.0.0/24"})).to_string(),
+    );
+    let network = format!("{}/theirs", world.namespace);
+    let says = json!([{"name": network, "interface": "net1", "ips": ["10.99.0.7"]}]);
+    world.pod("theirs").network_status(&says).create();
+    let adopt = |prefix: &str| {
+        let run = world.cluster.reconciler(&world.proxy).config(allows(prefix));
+        run.args(["adopt", "-o", "json"]).run()
+    };
+    let outcome = adopt("10.1.0.0/24");
+    assert_eq!(outcome.status.code(), Some(1), "{outcome}");
+    assert_eq!(outcome.json()["conflicts"][0]["kind"], "unknown-network", "{outcome}");
+    assert_eq!(world.holders(), BTreeMap::new());
+    adopt("10.99.0.0/16").ok();
+    assert_eq!(world.holders().len(), 1);
+    world.cluster.assert_clean();
+}

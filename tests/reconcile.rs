@@ -357,6 +357,33 @@ fn due(world: &World, flags: &[&str]) -> u64 {
 }
 
 #[test]
+fn after_a_power_cut_a_pass_looks_up_many_sandboxes_at_once() {
+    const RECORDS: usize = 5_000;
+    let world = World::new();
+    world.api.node(world.node.name()).ready(true).boot_id("second-boot");
+    let pod = world.living("p");
+    let time = |boot: &str| {
+        let record = json!({
+            "v": 1, "addresses": [{"ip": "10.210.0.1", "net": "default"}], "birth": {"boot": boot, "ns": 1},
+            "scope": "-", "cluster": "test", "cni": "net",
+            "pod": {"ns": world.namespace, "name": "p", "uid": pod.uid()},
+        });
+        let key = |i| format!("v1/own/{}/c{i}/eth0", world.node.name());
+        world.cluster.store().put_all((0..RECORDS).map(|i| (key(i), record.to_string().into_bytes())));
+        let begin = Instant::now();
+        let pass = world.pass(["--dry-run", "--force"]).ok();
+        (begin.elapsed(), pass.report["kept"].clone())
+    };
+    let (usual, kept) = time("second-boot");
+    assert_eq!(kept["pod-exists"], RECORDS + 1);
+    let (after, kept) = time("first-boot");
+    assert_eq!(kept["within-grace"], RECORDS);
+    // One by one it is 30 times as long, and far longer than that where etcd is not on the same machine.
+    assert!(after < usual * 10, "{usual:?} {after:?}");
+    world.cluster.leave_unclean();
+}
+
+#[test]
 fn an_orphan_is_freed_when_it_was_seen_as_one_for_long_enough() {
     const GRACE: Duration = Duration::from_secs(3);
     let flags = ["--grace", "3s", "--finished-grace", "3s"];
@@ -493,6 +520,27 @@ fn an_owner_is_freed_whole_and_nobody_else_with_it() {
     assert_eq!(again, had);
     assert!(!again.iter().any(|address| address.starts_with(&format!("{neighbour}/"))));
     world.cluster.assert_clean();
+}
+
+#[test]
+fn an_orphan_that_cannot_be_freed_does_not_keep_the_others() {
+    let world = World::new();
+    for i in 0..12 {
+        world.orphan(&format!("before-{i:02}"));
+        world.orphan(&format!("later-{i:02}"));
+    }
+    world.orphan("c-too-many");
+    let key = only_key(&world, &format!("v1/own/{}/c-too-many/", world.node.name()));
+    // No transaction of etcd's takes them all.
+    rewrite(&world, &key, |record| {
+        let held = (0..200).map(|i| json!({"ip": format!("10.201.0.{i}"), "net": "default"}));
+        record["addresses"].as_array_mut().expect("an array").extend(held);
+    });
+    let pass = world.pass(AT_ONCE).freed(json!({"pod-gone": 24}));
+    let error = pass.report["error"].as_str().unwrap_or_default();
+    assert!(pass.code == Some(1) && error.starts_with("1 orphans cannot be freed"), "{}", pass.outcome);
+    assert_eq!(world.held(), ["c-too-many"]);
+    world.cluster.leave_unclean();
 }
 
 #[test]
@@ -688,6 +736,21 @@ const STATES: [(&str, &str); 5] = [
     ("nonsense", "nonsense"),
     ("on hold", r#"{"v":1,"min_writer":1,"epoch":1,"hold":"import under way"}"#),
 ];
+
+#[test]
+fn containers_without_pods_are_not_suspicious_before_their_time() {
+    let world = World::new();
+    in_parallel(4, 0..60, |index| {
+        world.node.add(&format!("podman{index}")).config(&World::config()).run().address()
+    });
+    world.orphan("orphan");
+    let flags = AT_ONCE.iter().copied();
+    let pass = world.pass(flags.clone().chain(["--unlabelled-after", "30d"])).ok();
+    pass.freed(json!({"pod-gone": 1})).kept(json!({"within-grace": 60}));
+    // All at once they are.
+    world.pass(flags.chain(["--unlabelled-after", "0s"])).refused(3, "60 of 60 records");
+    world.cluster.assert_clean();
+}
 
 #[test]
 fn a_store_that_is_suspect_newer_or_on_hold_is_left_alone() {

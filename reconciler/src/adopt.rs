@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use metes::audit::accept::{self, BeginError};
 use metes::audit::walk::walk;
+use metes::config::Settings;
 use metes::limits;
 use metes::pool::record::{self, Meta, Record, Reservation};
 use metes::pool::{Addr, NetworkName};
@@ -70,6 +71,17 @@ pub enum Stop {
         "{0} conflicts: the store stays suspect, and ADD fails until they are settled; run it again then"
     )]
     Conflicts(usize),
+    /// Others share the store.
+    #[error(
+        "what this cluster uses is written down, but the clusters {} share the store, which stays suspect until the last \
+         has adopted: run it in each of them, and in the last with --last", .0.join(", ")
+    )]
+    OtherClusters(Vec<String>),
+    /// As was asked for.
+    #[error(
+        "what this cluster uses is written down; the store stays suspect until the last cluster has adopted"
+    )]
+    NotLast,
     /// Out of time.
     #[error("it took longer than {}; the store is not taken into service; raise --timeout", humantime::format_duration(*.0))]
     Timeout(Duration),
@@ -106,12 +118,16 @@ pub struct Adoption<'a, K> {
     pub cluster: &'a str,
     /// Kubernetes.
     pub api: &'a Kubernetes,
+    /// Which prefixes each network may use.
+    pub settings: &'a Settings,
     /// Write nothing at all.
     pub dry_run: bool,
     /// The cluster's own network, if it is of metes: what the nodes have in /etc/cni/net.d.
     pub default_network: Option<Rc<Network>>,
     /// Networks without metes, as in `namespace/name`, whatever their definitions say.
     pub not_metes: &'a [String],
+    /// Whether every other cluster that shares the store has adopted what it uses; none: if there is none.
+    pub is_last: Option<bool>,
     /// When all must be over.
     pub until: Instant,
     /// What came of it so far.
@@ -171,10 +187,25 @@ impl<K: Kv> Adoption<'_, K> {
         if conflicts > 0 {
             return Err(Stop::Conflicts(conflicts));
         }
+        match self.is_last {
+            Some(true) => {}
+            Some(false) => return Err(Stop::NotLast),
+            None => self.expect_no_others().await?,
+        }
         let Some(begun) = begun else { return Ok(()) };
         let epoch = accept::finish(self.kv, self.keys, &begun, self.until).await?;
         self.report.borrow_mut().epoch = Some(epoch.ok_or_else(|| self.changed())?);
         Ok(())
+    }
+
+    /// Whoever else has registered here: of what their pods use nothing is known in this cluster.
+    async fn expect_no_others(&self) -> Result<(), Stop> {
+        let see = |names: &mut Vec<String>, entry: Entry| match self.keys.parse(&entry.key) {
+            Ok(Key::Cluster(name)) if name != self.cluster => names.push(name),
+            _ => {}
+        };
+        let (others, _) = walk(self.kv, &self.keys.clusters(), self.until, Vec::new, see).await?;
+        if others.is_empty() { Ok(()) } else { Err(Stop::OtherClusters(others)) }
     }
 
     fn changed(&self) -> Stop {
@@ -204,8 +235,8 @@ impl<K: Kv> Adoption<'_, K> {
     /// Finds out what running pods use.
     async fn look(&self, reserved: &Reserved) -> Result<(Vec<Demand>, World), Stop> {
         let definitions = match &self.default_network {
-            None => Definitions::list(self.api).await?,
-            Some(_) => Definitions::list_if_known(self.api).await?,
+            None => Definitions::list(self.api, self.settings).await?,
+            Some(_) => Definitions::list_if_known(self.api, self.settings).await?,
         };
         self.report.borrow_mut().scanned.networks = definitions.len();
         let mut world = World { pods: Pods::default(), nodes: Nodes::default() };

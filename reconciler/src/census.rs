@@ -16,6 +16,9 @@ use tokio::time::Instant;
 use crate::holder::{Holder, Stamp, Summary};
 use crate::world::Nodes;
 
+/// How many owners of an earlier boot are looked up at once: after a power cut it may be all of them.
+const TOGETHER: usize = 100;
+
 /// Every owner at one revision.
 #[derive(Debug, Default)]
 pub struct Census {
@@ -72,31 +75,51 @@ impl Census {
         nodes: &Nodes,
         until: Instant,
     ) -> Result<(), Failure> {
-        for holder in &mut self.holders {
-            let Some(record) = &mut holder.record else { continue };
-            let is_ours = record.stamp == Stamp::Ours && !record.pod.uid.is_empty();
-            if is_ours && nodes.has_rebooted_since(&holder.owner.node, record.boot.as_deref()) {
-                record.replaced = is_replaced(kv, keys, &holder.owner, until).await?;
+        let may_be = |holder: &&mut Holder| {
+            let node = &holder.owner.node;
+            holder.record.as_ref().is_some_and(|record| {
+                let is_ours = record.stamp == Stamp::Ours && !record.pod.uid.is_empty();
+                is_ours && nodes.has_rebooted_since(node, record.boot.as_deref())
+            })
+        };
+        let mut candidates: Vec<&mut Holder> = self.holders.iter_mut().filter(may_be).collect();
+        for some in candidates.chunks_mut(TOGETHER) {
+            let owners: Vec<&Owner> = some.iter().map(|holder| &holder.owner).collect();
+            let replaced = are_replaced(kv, keys, &owners, until).await?;
+            for (record, replaced) in some.iter_mut().map(|holder| &mut holder.record).zip(replaced) {
+                record.iter_mut().for_each(|record| record.replaced = replaced);
             }
         }
         Ok(())
     }
 }
 
-/// Whether the pod index names another owner, for every network that this one holds an address in.
-async fn is_replaced<K: Kv>(kv: &K, keys: &Keys, owner: &Owner, until: Instant) -> Result<bool, Failure> {
-    let Ok(own) = keys.own(owner) else { return Ok(false) };
+/// Whether the pod index names another owner, for every network that an owner holds an address in.
+async fn are_replaced<K: Kv>(
+    kv: &K,
+    keys: &Keys,
+    owners: &[&Owner],
+    until: Instant,
+) -> Result<Vec<bool>, Failure> {
     let mut snapshot = Snapshot::default();
-    read_keys(kv, std::slice::from_ref(&own), &mut snapshot, until).await?;
-    let Ok(Some(record)) = snapshot.record::<OwnerRecord>(&own) else { return Ok(false) };
-    let entry = |network| keys.pod(&record.labels.pod.uid, &owner.ifname, network).ok();
-    let Some(index): Option<Vec<Bytes>> = plan::networks(&record).into_iter().map(entry).collect() else {
-        return Ok(false);
-    };
-    read_keys(kv, &index, &mut snapshot, until).await?;
-    let names_another = |key: &Bytes| match snapshot.record::<PodIndex>(key) {
+    let own: Vec<Bytes> = owners.iter().filter_map(|owner| keys.own(owner).ok()).collect();
+    read_keys(kv, &own, &mut snapshot, until).await?;
+    let index: Vec<Vec<Bytes>> = owners.iter().map(|owner| index_keys(keys, &snapshot, owner)).collect();
+    read_keys(kv, &index.concat(), &mut snapshot, until).await?;
+    let names_another = |owner: &Owner, key: &Bytes| match snapshot.record::<PodIndex>(key) {
         Ok(Some(index)) => index.owner != *owner,
         Ok(None) | Err(_) => false,
     };
-    Ok(!index.is_empty() && index.iter().all(names_another))
+    let is_replaced = |(owner, index): (&&Owner, &Vec<Bytes>)| {
+        !index.is_empty() && index.iter().all(|key| names_another(owner, key))
+    };
+    Ok(owners.iter().zip(&index).map(is_replaced).collect())
+}
+
+/// The index entries of an owner's record; none at all if one of them cannot be named.
+fn index_keys(keys: &Keys, snapshot: &Snapshot, owner: &Owner) -> Vec<Bytes> {
+    let Ok(own) = keys.own(owner) else { return Vec::new() };
+    let Ok(Some(record)) = snapshot.record::<OwnerRecord>(&own) else { return Vec::new() };
+    let entry = |network| keys.pod(&record.labels.pod.uid, &owner.ifname, network).ok();
+    plan::networks(&record).into_iter().map(entry).collect::<Option<_>>().unwrap_or_default()
 }

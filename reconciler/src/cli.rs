@@ -158,6 +158,12 @@ pub struct AdoptArgs {
     /// A network that is not of metes, though its definition is gone or lies on the nodes; may be repeated.
     #[arg(long, env = "METES_RECONCILER_NOT_METES", value_name = "NAMESPACE/NAME", value_delimiter = ',')]
     pub not_metes: Vec<String>,
+    /// Every other cluster that shares the store has adopted what its pods use: take the store into service.
+    #[arg(long)]
+    pub last: bool,
+    /// Another cluster that shares the store has yet to adopt, and the store has forgotten it: leave it suspect.
+    #[arg(long, conflicts_with = "last")]
+    pub not_last: bool,
 }
 
 /// What an import takes.

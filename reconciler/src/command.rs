@@ -36,9 +36,11 @@ async fn adopt(cli: &Cli, args: &AdoptArgs, place: &Place) -> Result<ExitCode, S
         keys: &place.keys,
         cluster: &place.cluster,
         api: &api,
+        settings: &place.settings,
         dry_run: cli.common.dry_run,
         default_network: args.default_network.as_deref().map(Network::read).transpose()?,
         not_metes: &args.not_metes,
+        is_last: (args.last || args.not_last).then_some(args.last),
         until: Instant::now() + cli.common.timeout,
         report: &report,
     };

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use metes::cni::{Environment, Request};
-use metes::config::Config;
+use metes::config::network::ADDRESSES_MAX;
+use metes::config::{Config, Settings};
 use metes::pool::Addr;
 use metes::pool::record::Held;
 use metes::store::keys::Scope;
@@ -48,11 +49,11 @@ impl Definitions {
     ///
     /// # Errors
     /// [`ApiError`] also where the API does not know the kind: then nothing can be said about any pod.
-    pub async fn list(api: &Kubernetes) -> Result<Self, ApiError> {
+    pub async fn list(api: &Kubernetes, settings: &Settings) -> Result<Self, ApiError> {
         let mut all = Self::default();
         let mut see = |object: Object| {
             let Object { metadata: Metadata { namespace, name }, spec } = object;
-            let definition = Definition::parse(&name, &spec.config);
+            let definition = Definition::parse(&name, &spec.config).if_allowed(settings);
             all.0.insert(format!("{namespace}/{name}"), definition);
         };
         api.list("list network-attachment-definitions", PATH, Detail::Whole, None, &mut see).await?;
@@ -63,8 +64,8 @@ impl Definitions {
     ///
     /// # Errors
     /// [`ApiError`]
-    pub async fn list_if_known(api: &Kubernetes) -> Result<Self, ApiError> {
-        match Self::list(api).await {
+    pub async fn list_if_known(api: &Kubernetes, settings: &Settings) -> Result<Self, ApiError> {
+        match Self::list(api, settings).await {
             Err(e) if e.why.starts_with("404 ") => Ok(Self::default()),
             listed => listed,
         }
@@ -133,6 +134,19 @@ impl Definition {
     }
 }
 
+impl Definition {
+    /// What the host file lets no ADD have is nobody's to adopt: a definition is written by a namespace's user.
+    fn if_allowed(self, settings: &Settings) -> Self {
+        match self {
+            Definition::Metes(network) => match settings.check_allowed(&network.config) {
+                Ok(()) => Definition::Metes(network),
+                Err(e) => Definition::Unclear(e.to_string()),
+            },
+            other => other,
+        }
+    }
+}
+
 /// The plugin of a configuration, or of a list of them, whose `ipam` is metes; wherever it is delegated to.
 fn plugin_with_metes(config: &Value) -> Option<&Value> {
     match config {
@@ -183,6 +197,16 @@ impl Network {
     #[must_use]
     pub fn scope(&self) -> Scope {
         Scope::of(&self.config.sets, None)
+    }
+
+    /// How many addresses an interface has at most: one of each range set, and the static ones; without ranges as
+    /// many as a pod asks for.
+    #[must_use]
+    pub fn most_addresses(&self) -> usize {
+        match self.config.sets.len() {
+            0 => ADDRESSES_MAX,
+            sets => sets + self.config.statics.len(),
+        }
     }
 
     /// The addresses of an interface as its owner holds them, in the order in which metes gives them.

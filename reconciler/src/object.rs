@@ -48,6 +48,13 @@ impl Metadata {
         Err(ApiError { asked: asked.to_owned(), why })
     }
 
+    /// The UID that the kubelet gives to CNI. Only the mirror of a static pod goes by another one than its own: the
+    /// second annotation alone is anybody's to write.
+    pub(crate) fn kubelets_uid(&self) -> String {
+        let Annotations { mirror, hash, .. } = &self.annotations;
+        mirror.as_ref().map_or(&self.uid, |mirror| hash.as_ref().unwrap_or(mirror)).clone()
+    }
+
     pub(crate) fn into_pod(self) -> Pod {
         let Annotations { mirror, hash, .. } = self.annotations;
         Pod {

@@ -25,7 +25,8 @@ const BRAKE: u8 = 3;
 
 /// Where all passes of this process are at work.
 pub struct Place {
-    settings: Settings,
+    /// What the host file says.
+    pub settings: Settings,
     /// The cluster's name.
     pub cluster: String,
     /// The keys of the store.

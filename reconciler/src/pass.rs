@@ -94,6 +94,16 @@ pub enum Stop {
         /// How many are not.
         limit: usize,
     },
+    /// etcd refused to free some.
+    #[error(
+        "{orphans} orphans cannot be freed, all others are: {why}; look for their records with `metes show`"
+    )]
+    Refused {
+        /// How many.
+        orphans: usize,
+        /// What was said of the first.
+        why: Failure,
+    },
     /// Out of time.
     #[error("the pass took longer than {}; nothing more is freed; raise --timeout", humantime::format_duration(*.0))]
     Timeout(Duration),
@@ -152,9 +162,10 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let first = if self.options.dry_run { First::OnlyLooks } else { First::Registers };
         claim_name(self.kv, self.keys, self.cluster, self.api, first, self.until).await?;
         let Looked { due, nodes, remembered } = self.look().await?;
-        self.free(due, &nodes).await?;
+        let refused = self.free(due, &nodes).await?;
         remembered?;
-        self.mend().await
+        self.mend().await?;
+        refused.map_or(Ok(()), Err)
     }
 
     /// Reads what all writers have agreed on: whether a migration is under way, and why.
@@ -221,9 +232,14 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let sightings = memory.recall().await?;
         let mut orphans = Vec::new();
         let mut due = Vec::new();
+        let mut suspicious = 0;
         for holder in &census.holders {
             if let Ok(reason) = orphaned(holder, pods, nodes, graces) {
                 orphans.push((holder, reason));
+                // What belongs to no pod is there from its first day on, and says nothing of the API.
+                let is_usual =
+                    reason == Free::Unlabelled && sightings.seen_for(holder, reason) < graces.of(reason);
+                suspicious += usize::from(!is_usual);
             }
             match judge(holder, pods, nodes, graces, |reason| sightings.seen_for(holder, reason)) {
                 Verdict::Keep(why) => {
@@ -249,8 +265,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             Ok(()) | Err(Failure::NoSpace(_)) => {}
             Err(failure) => return Err(failure.clone().into()),
         }
-        if orphans.len() > limit && !self.options.force {
-            return Err(Stop::Brake { orphans: orphans.len(), records, limit });
+        if suspicious > limit && !self.options.force {
+            return Err(Stop::Brake { orphans: suspicious, records, limit });
         }
         Ok((due, remembered))
     }
@@ -260,10 +276,12 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     }
 
     /// Frees all that are due, a few at a time, and reports each at once: nobody knows when the pass is
-    /// ended. The first failure ends it: those under way are brought to their end, and no other is begun.
-    async fn free(&self, due: Vec<Due>, nodes: &Nodes) -> Result<(), Stop> {
+    /// ended. The first failure ends it: those under way are brought to their end, and no other is begun. What
+    /// etcd refuses says something of that one owner alone, and is returned.
+    async fn free(&self, due: Vec<Due>, nodes: &Nodes) -> Result<Option<Stop>, Stop> {
         let failed = Cell::new(false);
         let mut stop = None;
+        let mut refused = Vec::new();
         let mut gone = Vec::new();
         let failed = &failed;
         let free = |(holder, reason): Due| async move {
@@ -271,7 +289,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                 return None;
             }
             let freed = self.free_one(&holder, reason, nodes).await;
-            failed.set(failed.get() || freed.is_err());
+            let is_its_own = matches!(freed, Ok(_) | Err(Stop::Store(Failure::Refused(_))));
+            failed.set(failed.get() || !is_its_own);
             Some((holder, reason, freed))
         };
         let mut frees = stream::iter(due).map(free).buffer_unordered(AT_ONCE);
@@ -282,6 +301,11 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                     gone.push(holder.owner);
                 }
                 Some((_, _, Ok(Err(keep)))) => self.report.borrow_mut().keep(keep),
+                Some((holder, _, Err(Stop::Store(failure @ Failure::Refused(_))))) => {
+                    let Owner { node, container_id, ifname } = &holder.owner;
+                    tracing::warn!(%node, container = %container_id, %ifname, %failure, "an orphan cannot be freed");
+                    refused.push(failure);
+                }
                 Some((_, _, Err(why))) => stop = stop.or(Some(why)),
                 None => {}
             }
@@ -292,7 +316,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         if !self.options.dry_run {
             self.memory().forget(gone.iter()).await?;
         }
-        Ok(())
+        let orphans = refused.len();
+        Ok(refused.into_iter().next().map(|why| Stop::Refused { orphans, why }))
     }
 
     /// Looks at one orphan a second time and frees it; else says why it keeps what it has.

@@ -22,6 +22,8 @@ pub struct Running {
     pub interfaces: Option<Result<Vec<Interface>, String>>,
     /// Its addresses in the cluster's own network; none if it uses those of its node.
     pub own: Option<Vec<String>>,
+    /// The UID that the kubelet gives to CNI.
+    pub uid: String,
     /// The networks that it asked for, as in `namespace/name`.
     pub asked: Vec<String>,
 }
@@ -96,8 +98,8 @@ impl Running {
     /// How records call the pod: by the UID that the kubelet gives to CNI.
     #[must_use]
     pub fn label(&self) -> record::Pod {
-        let uid = self.pod.static_uids.last().unwrap_or(&self.pod.uid);
-        record::Pod { namespace: self.pod.namespace.clone(), name: self.pod.name.clone(), uid: uid.clone() }
+        let Pod { namespace, name, .. } = &self.pod;
+        record::Pod { namespace: namespace.clone(), name: name.clone(), uid: self.uid.clone() }
     }
 
     /// The full name of a network that this pod names.
@@ -153,6 +155,7 @@ impl Object {
             interfaces,
             asked,
             own: Some(own).filter(|_| !self.spec.uses_host),
+            uid: self.metadata.kubelets_uid(),
             node: self.spec.node,
             is_up: !matches!(self.status.phase.as_str(), "" | "Pending"),
             pod: self.metadata.into_pod(),
@@ -225,5 +228,6 @@ mod tests {
         let hash = json!({"kubernetes.io/config.mirror": "hash", "kubernetes.io/config.hash": "hash"});
         assert_eq!(running(hash).label().uid, "hash");
         assert_eq!(running(json!({})).label().uid, "u");
+        assert_eq!(running(json!({"kubernetes.io/config.hash": "hash"})).label().uid, "u");
     }
 }

@@ -16,6 +16,9 @@ use crate::store::txn::{Entry, List, Op, Txn};
 /// Frees the owners of this node whose record names `cni_network`, that are not in `valid`, and
 /// that are of another boot or more than `grace_s` seconds older than this run.
 ///
+/// What a pod held when the store was last taken into service stays: a store that went back may name an earlier
+/// sandbox of a pod that runs, and that one is no valid attachment. Its DEL frees it, or the reconciler.
+///
 /// # Errors
 /// A CNI error; what was freed until then stays freed, and GC may be repeated.
 pub async fn gc<K: Kv>(
@@ -24,10 +27,10 @@ pub async fn gc<K: Kv>(
     valid: &HashSet<Attachment>,
     grace_s: u64,
 ) -> Result<(), Error> {
-    if is_suspect(run).await? {
+    let Some(since) = in_service_since(run).await? else {
         tracing::warn!("the store is suspect: nothing is freed");
         return Ok(());
-    }
+    };
     let prefix = run.keys.owners_of(run.node).map_err(|e| Error::new(Code::InvalidConfig, e.to_string()))?;
     let (mut start, end) = (prefix.clone(), prefix_end(&prefix));
     loop {
@@ -41,7 +44,8 @@ pub async fn gc<K: Kv>(
         let reply = run.kv.txn(&Txn::read(vec![Op::List(list)]), run.deadline).await?;
         let entries = reply.found.into_iter().next().map(|found| found.entries).unwrap_or_default();
         for entry in &entries {
-            if let Some(owner) = stale(run, entry, cni_network, valid, grace_s) {
+            let may_be_restored = entry.mod_revision <= since;
+            if let Some(owner) = stale(run, entry, cni_network, valid, grace_s, may_be_restored) {
                 free(run, &owner, entry.mod_revision).await?;
             }
         }
@@ -55,11 +59,17 @@ pub async fn gc<K: Kv>(
     }
 }
 
-async fn is_suspect<K: Kv>(run: &Run<'_, K>) -> Result<bool, Error> {
-    let meta = run.keys.meta();
+/// The revision up to which a record may be one that a restore brought back, 0 in the first epoch; none
+/// while the store is suspect.
+async fn in_service_since<K: Kv>(run: &Run<'_, K>) -> Result<Option<i64>, Error> {
+    let key = run.keys.meta();
     let mut snapshot = Snapshot::default();
-    run.read(std::slice::from_ref(&meta), &mut snapshot).await?;
-    Ok(snapshot.record::<Meta>(&meta)?.is_some_and(|meta| meta.suspect.is_some()))
+    run.read(std::slice::from_ref(&key), &mut snapshot).await?;
+    Ok(match snapshot.record::<Meta>(&key)? {
+        Some(Meta { suspect: Some(_), .. }) => None,
+        Some(meta) if meta.epoch > Meta::first().epoch => Some(snapshot.mod_revision(&key)),
+        _ => Some(0),
+    })
 }
 
 /// The owner of a record that GC frees. What does not decode stays.
@@ -69,11 +79,13 @@ fn stale<K: Kv>(
     cni_network: &str,
     valid: &HashSet<Attachment>,
     grace_s: u64,
+    may_be_restored: bool,
 ) -> Option<Owner> {
     let Ok(Key::Own(owner)) = run.keys.parse(&entry.key) else { return None };
     let record = OwnerRecord::decode(&entry.value).ok()?;
     let named = Attachment { container_id: owner.container_id.clone(), ifname: owner.ifname.clone() };
     let is_stale = record.labels.cni_network == cni_network
+        && (!may_be_restored || record.labels.pod.uid.is_empty())
         && !valid.contains(&named)
         && record.birth.is_some_and(|birth| is_past_grace(&birth, &run.birth, grace_s));
     is_stale.then_some(owner)

@@ -227,6 +227,12 @@ impl Keys {
         Ok(self.join(&format!("cluster/{cluster}")))
     }
 
+    /// The prefix of all clusters' identities.
+    #[must_use]
+    pub fn clusters(&self) -> Bytes {
+        self.join("cluster/")
+    }
+
     /// Whose turn it is among the reconcilers of a cluster that run all the time.
     ///
     /// # Errors

@@ -41,6 +41,8 @@ pub(crate) struct Demands<'a> {
     not_metes: &'a [String],
     /// Which interface was the first to use each address.
     users: HashMap<(NetworkName, Addr), String>,
+    /// How many addresses each interface of the pod uses that is being seen.
+    used: HashMap<String, usize>,
 }
 
 /// What a network's name leads to.
@@ -66,11 +68,13 @@ impl<'a> Demands<'a> {
             default_network,
             not_metes,
             users: HashMap::new(),
+            used: HashMap::new(),
         }
     }
 
     /// Takes a pod that has not finished.
     pub(crate) fn see(&mut self, pod: &Running) {
+        self.used.clear();
         if let Some(network) = self.default_network.clone()
             && let Some(ips) = &pod.own
             && (pod.is_up || !ips.is_empty())
@@ -171,6 +175,18 @@ impl<'a> Demands<'a> {
         let at = |held: &Held| Some((held.network.clone()?, Addr::from(held.address)));
         let reserved: Vec<(NetworkName, Addr)> = held.iter().filter_map(at).collect();
         let user = format!("{}/{} {}", pod.pod.namespace, pod.pod.name, interface.interface);
+        // Said twice: of the cluster's own network, by the API and by multus.
+        if !reserved.is_empty() && reserved.iter().all(|at| self.users.get(at) == Some(&user)) {
+            return Ok(());
+        }
+        // An annotation is written by whoever may patch the pod, and an owner of many addresses could never be
+        // freed: that takes one transaction.
+        let used = self.used.entry(interface.interface.clone()).or_default();
+        *used += held.len();
+        if *used > network.most_addresses() {
+            let why = format!("more than the {} of its network", network.most_addresses());
+            return Err(conflict(pod, &interface.interface, None, Kind::TooMany, why));
+        }
         for (at, held) in reserved.iter().zip(held.iter().filter(|held| held.network.is_some())) {
             if let Some(other) = self.users.get(at) {
                 let address = Some(held.address.to_string());

@@ -9,7 +9,7 @@ use super::nads::{Nad, NadId};
 use super::pools::{Entry, Pool};
 use crate::api::{ApiError, Phase};
 use crate::kubernetes::{Detail, Kubernetes};
-use crate::object::{self, Annotations, PodStatus};
+use crate::object::{self, PodStatus};
 
 /// Where the API has whereabouts' objects.
 const WHEREABOUTS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1";
@@ -161,11 +161,11 @@ struct PodSpec {
 
 impl PodObject {
     fn into_facts(self) -> PodFacts {
-        let Annotations { mirror, hash, network_status, .. } = self.metadata.annotations;
-        let interfaces = network_status.and_then(|text| serde_json::from_str(&text).ok());
+        let uid = self.metadata.kubelets_uid();
+        let interfaces = self.metadata.annotations.network_status;
+        let interfaces = interfaces.and_then(|text| serde_json::from_str(&text).ok());
         PodFacts {
-            // What the kubelet calls a static pod is what runtimes tell a plugin.
-            uid: hash.or(mirror).unwrap_or(self.metadata.uid),
+            uid,
             node: self.spec.node.filter(|node| !node.is_empty()),
             phase: Phase::of(&self.status.phase),
             interfaces: interfaces.unwrap_or_default(),
