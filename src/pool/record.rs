@@ -117,6 +117,15 @@ pub struct Labels {
     pub cni_network: String,
 }
 
+impl Labels {
+    /// Whether both name a cluster, and not the same. The UID of a static pod is derived from its file, so two
+    /// clusters that share a prefix may have the same one, even on nodes of one name.
+    #[must_use]
+    pub fn is_of_another_cluster(&self, other: &Labels) -> bool {
+        !self.cluster.is_empty() && !other.cluster.is_empty() && self.cluster != other.cluster
+    }
+}
+
 impl OwnerRecord {
     /// A record of this program's version.
     #[must_use]

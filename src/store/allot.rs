@@ -289,7 +289,8 @@ impl Deciding<'_> {
             let own = self.keys.own(&owner).map_err(bad_name)?;
             self.require(vec![own.clone()])?;
             let Some(record) = self.snapshot.record::<OwnerRecord>(&own)? else { continue };
-            if record.labels.pod.uid != self.ask.labels.pod.uid {
+            let (theirs, ours) = (&record.labels, &self.ask.labels);
+            if theirs.pod.uid != ours.pod.uid || theirs.is_of_another_cluster(ours) {
                 continue;
             }
             if !self.ask.birth.is_after(record.birth.as_ref()) {

@@ -628,7 +628,7 @@ fn is_same_pod(one: &Labels, other: &Labels) -> bool {
         let is_named = !a.name.is_empty() && one.cluster == other.cluster;
         return is_named && (&a.namespace, &a.name) == (&b.namespace, &b.name);
     }
-    a.uid == b.uid
+    a.uid == b.uid && !one.is_of_another_cluster(other)
 }
 
 fn bad_page(key: &[u8]) -> BadRecord {

@@ -289,6 +289,21 @@ fn a_retried_sandbox_takes_over_and_nobody_else_does() {
 }
 
 #[test]
+fn nothing_is_taken_over_from_another_cluster() {
+    for (theirs, ours, address) in
+        [("east", "west", "10.0.0.2"), ("east", "east", "10.0.0.1"), ("", "east", "10.0.0.1")]
+    {
+        let of = |cluster: &str, mut ask: Ask| {
+            ask.labels.cluster = cluster.into();
+            ask
+        };
+        let mut world = World::new();
+        world.hold(&of(theirs, ask("a", 1, "u")));
+        assert_eq!(world.hold(&of(ours, ask("b", 2, "u"))), [address], "{theirs:?} {ours:?}");
+    }
+}
+
+#[test]
 fn nothing_is_taken_over_after_a_tombstone_of_ones_own() {
     let mut world = World::new();
     world.hold(&ask("a", 1, "u"));

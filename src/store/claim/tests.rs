@@ -157,14 +157,16 @@ fn another_owner_of_the_same_interface_of_the_pod_counts() {
 }
 
 #[test]
-fn a_pod_is_known_by_its_name_only_where_a_uid_is_missing() {
+fn a_pod_is_known_by_its_uid_and_by_its_name_only_where_that_is_missing() {
     for (uid, name, cluster, same) in [
         ("", "pod-u1", "east", true),
         ("", "pod-u1", "west", false),
         ("", "pod-u2", "east", false),
         ("", "", "east", false),
         ("u2", "pod-u1", "east", false),
-        ("u1", "other", "west", true),
+        ("u1", "other", "east", true),
+        ("u1", "other", "", true),
+        ("u1", "other", "west", false),
     ] {
         let mut world = World::new();
         let mut holder = claim_of("sandbox", uid, &["10.0.0.5"]);
