@@ -26,6 +26,17 @@ fn production(path: &Path) -> String {
     text.split("#[cfg(test)]").next().unwrap_or_default().to_owned()
 }
 
+/// What judges, and what makes sense of what others wrote.
+const PURE_IN_RECONCILER: [&str; 7] = [
+    "adopt/demand.rs",
+    "holder.rs",
+    "import/gather.rs",
+    "import/nads.rs",
+    "import/pools.rs",
+    "verdict.rs",
+    "world.rs",
+];
+
 #[test]
 fn pure_modules_do_no_io_and_know_no_time() {
     let src = root().join("src");
@@ -34,6 +45,8 @@ fn pure_modules_do_no_io_and_know_no_time() {
     pure.extend(
         ["keys", "txn", "snapshot", "plan", "allot"].iter().map(|m| src.join(format!("store/{m}.rs"))),
     );
+    let reconciler = root().join("reconciler/src");
+    pure.extend(PURE_IN_RECONCILER.iter().map(|file| reconciler.join(file)));
     let impure = [
         "async ",
         ".await",
@@ -87,7 +100,7 @@ fn nothing_unfinished_is_left() {
         ["#[", "ignore"].concat(),
         ["should_", "panic"].concat(),
     ];
-    for folder in ["src", "reconciler", "tests", "examples"] {
+    for folder in ["src", "reconciler", "installer", "tests", "examples"] {
         for path in rust_files(&root().join(folder)) {
             let text = fs::read_to_string(&path).expect("a source file");
             for mark in &marks {
