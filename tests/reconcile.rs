@@ -256,6 +256,22 @@ fn a_node_that_is_not_ready_keeps_what_its_pods_had() {
     world.cluster.assert_clean();
 }
 
+#[test]
+fn a_node_that_calls_itself_otherwise_than_kubernetes_does_is_named() {
+    let world = World::new();
+    world.living("web");
+    let says = "on nodes that Kubernetes does not know";
+    let told = world.pass(&AT_ONCE).ok().outcome.stderr;
+    assert!(told.contains(says) && told.contains(world.node.name()), "{told}");
+
+    let object = world.api.node(world.node.name());
+    object.ready(true).boot_id(&this_boot());
+    let told = world.pass(&AT_ONCE).ok().outcome.stderr;
+    assert!(!told.contains(says), "{told}");
+    object.delete();
+    world.cluster.assert_clean();
+}
+
 /// A pod with two sandboxes of different nodes' names: so the second does not take over what the first has.
 struct Sandboxes<'a> {
     world: &'a World,

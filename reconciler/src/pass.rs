@@ -197,6 +197,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let nodes = self.nodes().await?;
         self.report.borrow_mut().scanned.pods = pods.len();
         self.report.borrow_mut().scanned.nodes = nodes.len();
+        self.warn_of_misnamed_nodes(&census, &pods, &nodes);
         census.find_replaced(self.kv, self.keys, &nodes, self.until).await?;
         let (due, remembered) = self.judge(&census, &pods, &nodes).await?;
         Ok(Looked { due, nodes, remembered })
@@ -218,6 +219,24 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let mut nodes = Nodes::default();
         self.api.nodes(&mut |node| nodes.see(node)).await?;
         Ok(nodes)
+    }
+
+    /// Says so where pods run on nodes that Kubernetes calls otherwise: that they are not Ready, or were
+    /// started anew, cannot be seen then.
+    fn warn_of_misnamed_nodes(&self, census: &Census, pods: &Pods, nodes: &Nodes) {
+        let runs_there = |holder: &&Holder| {
+            let record = holder.record.as_ref().filter(|record| record.stamp == Stamp::Ours);
+            record.is_some_and(|record| pods.phase(&record.pod) == Some(api::Phase::Active))
+                && !nodes.knows(&holder.owner.node)
+        };
+        let mut misnamed = census.holders.iter().filter(runs_there);
+        let Some(Holder { owner: first, .. }) = misnamed.next() else { return };
+        let owners = 1 + misnamed.count();
+        tracing::warn!(
+            owners,
+            node = %first.node,
+            "pods hold addresses on nodes that Kubernetes does not know: node_name in a node's host file must be the Node's name"
+        );
     }
 
     /// Judges everybody, applies the brake, and remembers who is an orphan.

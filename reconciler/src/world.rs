@@ -94,6 +94,12 @@ impl Nodes {
         self.0.is_empty()
     }
 
+    /// Whether a node of this name exists.
+    #[must_use]
+    pub fn knows(&self, node: &str) -> bool {
+        self.0.contains_key(node)
+    }
+
     /// Whether a node exists and is not Ready. One that does not exist says nothing about its
     /// containers: there the pods alone count.
     #[must_use]
