@@ -189,6 +189,17 @@ impl Etcd {
         lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
     }
 
+    /// The sum of a metric over all lines that contain each of `labels`.
+    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let text = http_get(self.ports.metrics, "/metrics").expect("etcd tells its metrics");
+        let is_meant = |line: &&str| {
+            let rest = line.strip_prefix(name).unwrap_or_default();
+            rest.starts_with([' ', '{']) && labels.iter().all(|label| rest.contains(label))
+        };
+        let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
+        text.lines().filter(is_meant).filter_map(value).sum()
+    }
+
     fn wait_ready(&mut self) -> Result<(), Dead> {
         let metrics = self.ports.metrics;
         let child = &mut self.child;
