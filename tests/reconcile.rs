@@ -261,12 +261,12 @@ fn a_node_that_calls_itself_otherwise_than_kubernetes_does_is_named() {
     let world = World::new();
     world.living("web");
     let says = "on nodes that Kubernetes does not know";
-    let told = world.pass(&AT_ONCE).ok().outcome.stderr;
+    let told = world.pass(AT_ONCE).ok().outcome.stderr;
     assert!(told.contains(says) && told.contains(world.node.name()), "{told}");
 
     let object = world.api.node(world.node.name());
     object.ready(true).boot_id(&this_boot());
-    let told = world.pass(&AT_ONCE).ok().outcome.stderr;
+    let told = world.pass(AT_ONCE).ok().outcome.stderr;
     assert!(!told.contains(says), "{told}");
     object.delete();
     world.cluster.assert_clean();
