@@ -251,9 +251,7 @@ impl NetworkJudge<'_> {
             }
         }
     }
-}
 
-impl NetworkJudge<'_> {
     /// Pages and summaries without a set bit that no mending is about to fill.
     fn find_empty(&self, report: &mut Report, mendings: &BTreeMap<Page, PageMending>) {
         let is_empty = |bitmap: &Bitmap| bitmap.bits.as_ref().is_some_and(|bits| *bits == Bits::empty());

@@ -81,9 +81,7 @@ pub enum MetaState {
 /// # Errors
 /// [`Failure`] if it could not be read to its end.
 pub async fn audit<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<Report, Failure> {
-    let (audit, revision) =
-        walk::walk(kv, &keys.root(), until, || Audit::new(keys), |audit, entry| audit.see(&entry)).await?;
-    Ok(Report { revision, ..audit.finish() })
+    audit_from(kv, keys, until, || Audit::new(keys)).await
 }
 
 /// Audits bits and what hangs on leases at one revision, and leaves owners aside: for a program that
@@ -92,7 +90,15 @@ pub async fn audit<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<Report,
 /// # Errors
 /// As [`audit`].
 pub async fn audit_bits<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<Report, Failure> {
-    let fresh = || Audit::of_bits(keys);
+    audit_from(kv, keys, until, || Audit::of_bits(keys)).await
+}
+
+async fn audit_from<K: Kv>(
+    kv: &K,
+    keys: &Keys,
+    until: Instant,
+    fresh: impl Fn() -> Audit,
+) -> Result<Report, Failure> {
     let (audit, revision) =
         walk::walk(kv, &keys.root(), until, fresh, |audit, entry| audit.see(&entry)).await?;
     Ok(Report { revision, ..audit.finish() })
