@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,11 +9,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::adopt::{self, Adoption};
-use crate::cli::{AdoptArgs, Cli, Command, ImportArgs, Output};
+use crate::cli::{AdoptArgs, Cli, Command, ImportArgs};
 use crate::import::{self, Import};
-use crate::kubernetes::Kubernetes;
 use crate::nad::Network;
-use crate::once::{Place, fail};
+use crate::once::{Place, fail, kubernetes, print};
 
 /// Carries a subcommand out and reports it.
 ///
@@ -67,11 +65,6 @@ async fn import(cli: &Cli, args: &ImportArgs, place: &Place) -> Result<ExitCode,
     tell(cli, &report, || report.to_json(stop.as_ref()), stop.as_ref())
 }
 
-async fn kubernetes(cli: &Cli) -> Result<Kubernetes, String> {
-    let api = Kubernetes::new(cli.common.kubeconfig.as_deref(), cli.common.page_size).await;
-    api.map_err(|e| e.to_string())
-}
-
 /// Prints a report, and on stderr why it is not all that was wanted.
 fn tell(
     cli: &Cli,
@@ -79,11 +72,6 @@ fn tell(
     json: impl FnOnce() -> Value,
     stop: Option<&impl Display>,
 ) -> Result<ExitCode, String> {
-    let mut out = io::stdout().lock();
-    let written = match cli.common.output {
-        Output::Text => write!(out, "{text}"),
-        Output::Json => writeln!(out, "{:#}", json()),
-    };
-    written.and_then(|()| out.flush()).map_err(|e| e.to_string())?;
+    print(cli, text, json).map_err(|e| e.to_string())?;
     Ok(stop.map_or(ExitCode::SUCCESS, |why| fail(&why.to_string())))
 }

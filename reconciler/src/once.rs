@@ -1,6 +1,7 @@
 //! One pass with all that it needs, and what is told of it: what a CronJob runs.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -11,6 +12,7 @@ use metes::local::files::Trust;
 use metes::local::setup;
 use metes::store::etcd::Etcd;
 use metes::store::keys::Keys;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::cli::{Cli, Output};
@@ -147,8 +149,7 @@ pub async fn pass(place: &Place, cli: &Cli) -> Ended {
 
 async fn try_pass(place: &Place, cli: &Cli, report: &RefCell<Report>) -> Result<(), Trouble> {
     let kv = place.etcd().map_err(Trouble::Setup)?;
-    let api = Kubernetes::new(cli.common.kubeconfig.as_deref(), cli.common.page_size);
-    let api = api.await.map_err(|e| Trouble::Setup(e.to_string()))?;
+    let api = kubernetes(cli).await.map_err(Trouble::Setup)?;
     let pass = Pass {
         kv: &kv,
         keys: &place.keys,
@@ -183,17 +184,34 @@ pub async fn run(cli: &Cli) -> io::Result<ExitCode> {
         Some(Trouble::Stop(stop)) => Some(stop),
         None => None,
     };
-    let mut out = io::stdout().lock();
-    match cli.common.output {
-        Output::Text => write!(out, "{}", ended.report)?,
-        Output::Json => writeln!(out, "{:#}", ended.report.to_json(stop))?,
-    }
-    out.flush()?;
+    print(cli, &ended.report, || ended.report.to_json(stop))?;
     let failed = stop.map(|why| fail(&why.to_string()));
     Ok(match ended.outcome() {
         Outcome::Brake => ExitCode::from(BRAKE),
         _ => failed.unwrap_or(ExitCode::SUCCESS),
     })
+}
+
+/// The Kubernetes API that the command line names.
+///
+/// # Errors
+/// Why it cannot be used, in words.
+pub async fn kubernetes(cli: &Cli) -> Result<Kubernetes, String> {
+    let api = Kubernetes::new(cli.common.kubeconfig.as_deref(), cli.common.page_size).await;
+    api.map_err(|e| e.to_string())
+}
+
+/// Prints a report in the form that was asked for.
+///
+/// # Errors
+/// [`io::Error`] if nobody takes it.
+pub fn print(cli: &Cli, text: &dyn Display, json: impl FnOnce() -> Value) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match cli.common.output {
+        Output::Text => write!(out, "{text}")?,
+        Output::Json => writeln!(out, "{:#}", json())?,
+    }
+    out.flush()
 }
 
 /// Says on stderr why this program fails.
