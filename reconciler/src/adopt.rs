@@ -33,7 +33,8 @@ use crate::identity::{First, NameError, claim_name};
 use crate::kubernetes::Kubernetes;
 use crate::nad::{Definitions, Network};
 use crate::running::Running;
-use crate::verdict::{Graces, is_named, orphaned};
+use crate::second_look::pods_now;
+use crate::verdict::{Graces, orphaned};
 use crate::world::{Nodes, Pods};
 use demand::{Demand, Demands};
 use report::{Adopted, Conflict, Kind, Report};
@@ -358,7 +359,6 @@ impl<K: Kv> Adoption<'_, K> {
             stamp: Stamp::of(&record.labels.cluster, self.cluster),
             pod: record.labels.pod.clone(),
             boot: None,
-            addresses: record.addresses.len(),
             replaced: false,
         };
         Holder { owner: owner.clone(), revision, record: Some(summary) }
@@ -370,13 +370,7 @@ impl<K: Kv> Adoption<'_, K> {
         if let Err(keep) = orphaned(holder, &world.pods, &world.nodes, &graces) {
             return Ok(Some(keep.to_string()));
         }
-        let mut pods = Pods::for_holders(std::slice::from_ref(holder));
-        let named = holder.record.as_ref().map(|record| &record.pod).filter(|pod| is_named(pod));
-        if let Some(pod) = named
-            && let Some((pod, phase)) = self.api.pod(&pod.namespace, &pod.name).await?
-        {
-            pods.see(&pod, phase);
-        }
+        let pods = pods_now(self.api, holder).await?;
         Ok(orphaned(holder, &pods, &world.nodes, &graces).err().map(|keep| keep.to_string()))
     }
 }

@@ -48,7 +48,6 @@ impl Census {
             stamp: Stamp::of(&record.labels.cluster, cluster),
             pod: record.labels.pod,
             boot: record.birth.map(|birth| self.boot(&birth.boot)),
-            addresses: record.addresses.len(),
             replaced: false,
         });
         self.holders.push(Holder { owner, revision: entry.mod_revision, record });

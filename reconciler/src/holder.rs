@@ -24,8 +24,6 @@ pub struct Summary {
     pub pod: Pod,
     /// The boot that it was reserved in; none in adopted records.
     pub boot: Option<Rc<str>>,
-    /// How many addresses it lists.
-    pub addresses: usize,
     /// Whether the pod index names another owner for every network that it holds an address in.
     pub replaced: bool,
 }

@@ -5,7 +5,7 @@
 //! - [`census`]: who holds addresses ([`holder`]), from etcd at one revision.
 //! - [`api`]: what Kubernetes is asked; [`kubernetes`] asks a real cluster, [`world`] keeps the answers.
 //! - [`verdict`]: whether an owner is an orphan, and why; pure.
-//! - [`sightings`]: for how long it has been seen as one.
+//! - [`sightings`]: for how long it has been seen as one; [`second_look`] asks for its pod once more.
 //! - [`pass`]: all of it together; [`report`] is what came of it.
 //!
 //! Around it: [`once`] makes one pass for a CronJob, [`serve`] one after the other, as long as it is its turn
@@ -34,6 +34,7 @@ pub mod once;
 pub mod pass;
 pub mod report;
 pub mod running;
+pub mod second_look;
 pub mod serve;
 pub mod sightings;
 pub mod verdict;

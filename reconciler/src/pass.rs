@@ -23,8 +23,9 @@ use crate::census::Census;
 use crate::holder::{Holder, Stamp};
 use crate::identity::{First, NameError, claim_name};
 use crate::report::Report;
+use crate::second_look::pods_now;
 use crate::sightings::Memory;
-use crate::verdict::{Free, Graces, Keep, Verdict, is_named, judge, orphaned};
+use crate::verdict::{Free, Graces, Keep, Verdict, judge, orphaned};
 use crate::world::{Nodes, Pods};
 
 /// How many owners are freed at the same time: each takes a few round trips, and a place in a queue.
@@ -253,14 +254,15 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let mut due = Vec::new();
         let mut suspicious = 0;
         for holder in &census.holders {
-            if let Ok(reason) = orphaned(holder, pods, nodes, graces) {
+            let orphaned = orphaned(holder, pods, nodes, graces);
+            let seen_for = orphaned.map_or(Duration::ZERO, |reason| sightings.seen_for(holder, reason));
+            if let Ok(reason) = orphaned {
                 orphans.push((holder, reason));
                 // What belongs to no pod is there from its first day on, and says nothing of the API.
-                let is_usual =
-                    reason == Free::Unlabelled && sightings.seen_for(holder, reason) < graces.of(reason);
+                let is_usual = reason == Free::Unlabelled && seen_for < graces.of(reason);
                 suspicious += usize::from(!is_usual);
             }
-            match judge(holder, pods, nodes, graces, |reason| sightings.seen_for(holder, reason)) {
+            match judge(orphaned, seen_for, graces) {
                 Verdict::Keep(why) => {
                     if why == Keep::Undecodable {
                         let Owner { node, container_id, ifname } = &holder.owner;
@@ -376,13 +378,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
 
     /// Asks the API for the orphan's pod as it is now.
     async fn is_still_orphaned(&self, holder: &Holder, reason: Free, nodes: &Nodes) -> Result<bool, Stop> {
-        let mut pods = Pods::for_holders(std::slice::from_ref(holder));
-        let named = holder.record.as_ref().map(|record| &record.pod).filter(|pod| is_named(pod));
-        if let Some(pod) = named
-            && let Some((pod, phase)) = self.api.pod(&pod.namespace, &pod.name).await?
-        {
-            pods.see(&pod, phase);
-        }
+        let pods = pods_now(self.api, holder).await?;
         Ok(orphaned(holder, &pods, nodes, &self.options.graces) == Ok(reason))
     }
 

@@ -149,18 +149,12 @@ impl Graces {
     }
 }
 
-/// Judges one owner; `seen_for` is how long it has been seen as the orphan that it is, for the reason that it is one.
+/// Judges an owner by what [`orphaned`] said of it; `seen_for` is how long it has been seen as that very orphan.
 #[must_use]
-pub fn judge(
-    holder: &Holder,
-    pods: &Pods,
-    nodes: &Nodes,
-    graces: &Graces,
-    seen_for: impl FnOnce(Free) -> Duration,
-) -> Verdict {
-    match orphaned(holder, pods, nodes, graces) {
+pub fn judge(orphaned: Result<Free, Keep>, seen_for: Duration, graces: &Graces) -> Verdict {
+    match orphaned {
         Err(keep) => Verdict::Keep(keep),
-        Ok(reason) if seen_for(reason) < graces.of(reason) => Verdict::Keep(Keep::WithinGrace),
+        Ok(reason) if seen_for < graces.of(reason) => Verdict::Keep(Keep::WithinGrace),
         Ok(reason) => Verdict::Free(reason),
     }
 }

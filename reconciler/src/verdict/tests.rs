@@ -16,8 +16,7 @@ const LONG: Duration = Duration::from_secs(1 << 20);
 fn holder() -> Holder {
     let owner = Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net1".into() };
     let pod = record::Pod { namespace: "ns".into(), name: "web".into(), uid: "u1".into() };
-    let record =
-        Summary { stamp: Stamp::Ours, pod, boot: Some(Rc::from("b1")), addresses: 1, replaced: false };
+    let record = Summary { stamp: Stamp::Ours, pod, boot: Some(Rc::from("b1")), replaced: false };
     Holder { owner, revision: 7, record: Some(record) }
 }
 
@@ -55,7 +54,7 @@ fn verdict_after(
     pods.iter().for_each(|(pod, phase)| world.see(pod, *phase));
     let mut known = Nodes::default();
     nodes.iter().for_each(|node| known.see(node.clone()));
-    judge(holder, &world, &known, &graces, |_| seen_for)
+    judge(orphaned(holder, &world, &known, &graces), seen_for, &graces)
 }
 
 const GONE: Verdict = Verdict::Free(Free::PodGone);
