@@ -71,7 +71,13 @@ fn world() -> World {
     world.living("living");
     let finished = world.living("finished");
     finished.phase("Succeeded");
+    fill_pages(&world);
     world
+}
+
+/// Pods without addresses, so that two a page make several pages whatever pods other tests have at that moment.
+fn fill_pages(world: &World) {
+    world.api.create_pods((0..3).map(|index| world.api.pod(&world.namespace, &format!("filler-{index}"))));
 }
 
 /// A pass through a proxy with one fault: it ends with status 1, says what it asked in vain, and frees nothing.
@@ -320,9 +326,7 @@ fn a_pod_that_comes_up_while_a_pass_looks_around_keeps_its_address() {
     for (path, query) in [(KUBE_SYSTEM, ""), (PODS, ""), (PODS, "continue="), (PODS, FINISHED), (NODES, "")] {
         let world = World::new();
         world.orphan("orphan");
-        world
-            .api
-            .create_pods((0..3).map(|index| world.api.pod(&world.namespace, &format!("filler-{index}"))));
+        fill_pages(&world);
         let proxy = world.proxy();
         let (api, node, namespace) = (world.api.clone(), world.node.clone(), world.namespace.clone());
         // A name that the first page has passed already.
