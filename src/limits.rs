@@ -15,9 +15,14 @@ pub const GC_DEADLINE: Duration = Duration::from_secs(20);
 /// A whole command of a person.
 pub const CLI_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The lease of a run: above every deadline of CNI, so it needs no keepalive, and a tombstone
-/// that hangs on it outlives every ADD that could still be on its way.
+/// The lease of a run: above every deadline of CNI, so it needs no keepalive.
 pub const LEASE_TTL: Duration = Duration::from_secs(30);
+/// How old a lease may be for another run of its node to begin with it: what is left is still above
+/// every deadline.
+pub const LEASE_SHARED: Duration = Duration::from_secs(9);
+/// The lease that a DEL's tombstone hangs on: a run that puts one at the end of its time still
+/// leaves it there for longer than a lease that an ADD had before can live.
+pub const TOMBSTONE_TTL: Duration = Duration::from_secs(55);
 
 /// One attempt to connect, TLS included, when there is another endpoint to turn to.
 pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(400);
@@ -32,6 +37,8 @@ pub const UNREACHABLE_DEL: Duration = Duration::from_millis(1000);
 
 /// The longest pause between two tries; every pause is random, from a tenth of it up.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// How many commits a run tries where nobody queues before it queues itself.
+pub const CLEAR_TRIES: u32 = 2;
 /// The longest pause after a lost race.
 pub const RACE_PAUSE: Duration = Duration::from_millis(5);
 
@@ -80,7 +87,8 @@ pub const INPUT_BYTES: u64 = 1 << 20;
 /// The most that a resolv.conf may hold, in bytes.
 pub const RESOLV_CONF_BYTES: u64 = 64 << 10;
 
-const _: () = assert!(LEASE_TTL.as_secs() > ADD_DEADLINE.as_secs());
+const _: () = assert!(LEASE_TTL.as_secs() > LEASE_SHARED.as_secs() + ADD_DEADLINE.as_secs());
+const _: () = assert!(TOMBSTONE_TTL.as_secs() > LEASE_TTL.as_secs() + ADD_DEADLINE.as_secs());
 const _: () = assert!(LEASE_TTL.as_secs() > GC_DEADLINE.as_secs());
 const _: () = assert!(MEND_BITS + 2 * MEND_PAGES as usize <= TXN_OPS);
 const _: () = assert!(EVICT_PLACES < TXN_OPS as i64);

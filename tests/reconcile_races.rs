@@ -426,6 +426,10 @@ impl Kv for Stepped<'_> {
         self.between(self.etcd.grant(lease, ttl, until)).await
     }
 
+    async fn revoke(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {
+        self.between(self.etcd.revoke(lease, until)).await
+    }
+
     async fn lease_age(&self, lease: LeaseId, until: Instant) -> Result<Option<LeaseAge>, Failure> {
         self.between(self.etcd.lease_age(lease, until)).await
     }

@@ -5,7 +5,7 @@ use crate::pool::record::{
     Birth, Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone,
 };
 use crate::pool::{Addr, NetworkName, Page};
-use crate::store::keys::{Bytes, Keys, LeaseId, Scope};
+use crate::store::keys::{Bytes, Keys, PlaceId, Scope};
 use crate::store::txn::Entry;
 
 pub(crate) const SCOPE: &str = "default,00000000000000000000ffff0a000000-24";
@@ -61,7 +61,8 @@ pub(crate) fn clean() -> Vec<Entry> {
     let cursor = [keys.nets(), b"default/cursor/0123456789abcdef0123456789abcdef".to_vec()].concat();
     vec![
         leased(keys.dead(&owner).expect("key"), tombstone),
-        leased(keys.place(&scope, LeaseId(7)), Vec::new()),
+        leased(keys.place(&scope, PlaceId(7)), Vec::new()),
+        leased(keys.fence(&owner.node).expect("key"), Vec::new()),
         entry(keys.meta(), Meta::first().encode()),
         entry(cursor, b"00000000000000000000ffff0a000002".to_vec()),
         entry(keys.ip(&network, addr("10.0.0.1")), reservation()),

@@ -108,6 +108,7 @@ fn whatever_hangs_on_the_wrong_lease_is_named() {
         ("/meta", 7, "record-on-lease"),
         ("/dead/", 0, "stale-without-lease"),
         ("/lock/", 0, "stale-without-lease"),
+        ("/fence/", 0, "stale-without-lease"),
     ] {
         assert_eq!(names(&judge(&leased(&key_of(part), lease)).violations), [name], "{part}");
     }
@@ -289,6 +290,10 @@ impl Kv for Model {
 
     async fn grant(&self, _: LeaseId, _: Duration, _: Instant) -> Result<(), Failure> {
         Err(Failure::LeaseExists)
+    }
+
+    async fn revoke(&self, _: LeaseId, _: Instant) -> Result<(), Failure> {
+        unreachable!("an audit revokes nothing")
     }
 
     async fn lease_age(&self, _: LeaseId, _: Instant) -> Result<Option<LeaseAge>, Failure> {

@@ -5,13 +5,15 @@ use tokio::time::Instant;
 use super::{Run, errors, mend};
 use crate::cni::error::{Code, Error};
 use crate::limits;
+use crate::local::mark::{Mark, NodeLease};
 use crate::local::spool::Spooled;
 use crate::pool::record::{Held, Meta, OwnerRecord, Record};
 use crate::store::allot::{Ask, Decision, Refused, decide};
 use crate::store::etcd::random_pause;
-use crate::store::keys::{Bytes, Key};
+use crate::store::keys::{Bytes, Key, LeaseId};
 use crate::store::kv::{Failure, Kv};
-use crate::store::queue::{Queue, Taken, Turn, stands};
+use crate::store::plan::Fence;
+use crate::store::queue::{Queue, Taken, Turn, new_lease, settle, stands};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Compare, List, Op, Reply, Txn};
 
@@ -58,6 +60,12 @@ struct Add<'a, K> {
     ask: &'a Ask,
     own: Bytes,
     first_reads: Vec<Op>,
+    /// The node's key that a commit without a place writes on its lease.
+    fence: Bytes,
+    /// The lease of this run; another run of the node may have left it.
+    lease: Option<NodeLease>,
+    /// Others were quicker where nobody seemed to queue.
+    must_queue: bool,
     /// Evicted once: the place fences, and waiting again would only be longer.
     jumps_queue: bool,
     /// A tombstone of this owner was seen, so nothing is taken over.
@@ -70,12 +78,13 @@ struct Add<'a, K> {
     /// notices; without them, a scan of many pages would begin anew with each attempt.
     pages: Snapshot,
     /// What this node had seen of the store before the first request.
-    mark: Option<crate::local::mark::Mark>,
+    mark: Option<Mark>,
 }
 
 impl<'a, K: Kv> Add<'a, K> {
     fn new(run: &'a Run<'a, K>, ask: &'a Ask) -> Result<Self, Error> {
         let own = run.keys.own(&ask.owner).map_err(|e| Error::new(Code::Environment, e.to_string()))?;
+        let mark = run.read_mark();
         let mut first_reads: Vec<Op> = ask.first_reads(run.keys)?.into_iter().map(Op::Get).collect();
         // What does not fit beside the place's own operations is read when it is needed.
         first_reads.truncate(limits::TXN_OPS - 3);
@@ -84,33 +93,99 @@ impl<'a, K: Kv> Add<'a, K> {
             ask,
             own,
             first_reads,
+            fence: run.keys.fence(run.node).map_err(|e| Error::invalid_config(e.to_string()))?,
+            lease: mark.as_ref().and_then(|mark| mark.lease.clone()).filter(|lease| lease.serves(&run.birth)),
+            must_queue: false,
             jumps_queue: false,
             deleted_before: false,
             is_first: false,
             has_mended: false,
             pages: Snapshot::default(),
-            mark: run.read_mark(),
+            mark,
         })
     }
 
-    /// One attempt: takes a place, waits for its turn, and commits. Every way out removes the place.
+    /// One attempt: looks, commits at once where nobody queues, and queues where others do.
     async fn attempt(&mut self) -> Result<Attempt, Error> {
         let scope = self.ask.scope();
         let queue = Queue::new(self.run.kv, self.run.keys, &scope);
         let mut snapshot = std::mem::take(&mut self.pages);
-        let taken = queue.take(&self.ask.owner, &self.first_reads, &mut snapshot, self.run.deadline).await?;
-        // Noted at once: while this run waits the tombstone may end with its lease.
+        let (lease, others) = self.first_look(&queue, &mut snapshot).await?;
         self.note_tombstone(&snapshot);
-        let attempt = self.in_queue(&queue, &taken, &mut snapshot).await;
+        let is_clear = !self.must_queue && others == 0 && !self.went_back(&snapshot);
+        let attempt = match is_clear {
+            true => {
+                let fence = Fence::Lease { key: self.fence.clone(), lease };
+                self.at_head(&fence, &mut snapshot).await
+            }
+            false => self.in_queue(&queue, lease, &mut snapshot).await,
+        };
         snapshot.retain(|key| matches!(self.run.keys.parse(key), Ok(Key::Page(..) | Key::Full(..))));
         self.pages = snapshot;
+        attempt
+    }
+
+    /// Reads what the decision will most likely need and how many queue, and sees to a lease meanwhile.
+    ///
+    /// What matters of the lease is that it was granted before this run's deadline: a tombstone of a DEL that
+    /// began later than this run lives longer ([`limits::TOMBSTONE_TTL`]).
+    async fn first_look(
+        &mut self,
+        queue: &Queue<'_, K>,
+        snapshot: &mut Snapshot,
+    ) -> Result<(LeaseId, i64), Error> {
+        let (kv, deadline) = (self.run.kv, self.run.deadline);
+        if let Some(lease) = &self.lease {
+            let others = queue.look_in(&self.first_reads, snapshot, deadline).await?;
+            return Ok((LeaseId(lease.id), others));
+        }
+        // Both travel together, on a connection that is there before.
+        kv.connect(deadline).await;
+        let give_up = deadline.min(Instant::now() + limits::UNREACHABLE);
+        loop {
+            let lease = new_lease();
+            let (granted, others) = tokio::join!(
+                kv.grant(lease, limits::LEASE_TTL, deadline),
+                queue.look_in(&self.first_reads, snapshot, deadline)
+            );
+            match granted {
+                Ok(()) => {
+                    self.lease = Some(NodeLease { id: lease.0, since: self.run.birth.clone() });
+                    return Ok((lease, others?));
+                }
+                Err(Failure::LeaseExists) => {}
+                // A lease that was granted and not heard of ends by itself.
+                Err(Failure::Unknown(_)) if Instant::now() + limits::RETRY_PAUSE < give_up => {
+                    tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
+                }
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+    }
+
+    /// Takes a place, waits for its turn, and commits from there.
+    async fn in_queue(
+        &mut self,
+        queue: &Queue<'_, K>,
+        lease: LeaseId,
+        snapshot: &mut Snapshot,
+    ) -> Result<Attempt, Error> {
+        let (owner, reads, until) = (&self.ask.owner, &self.first_reads, self.run.deadline);
+        let taken = match queue.take_on(lease, owner, reads, snapshot, until).await {
+            Ok(taken) => taken,
+            Err(Failure::LeaseNotFound) => return Ok(self.without_lease()),
+            Err(failure) => return Err(failure.into()),
+        };
+        // Noted at once: while this run waits the tombstone may end with its lease.
+        self.note_tombstone(snapshot);
+        let attempt = self.from_place(queue, &taken, snapshot).await;
         if !matches!(attempt, Ok(Attempt::Held(_))) {
             queue.leave(&taken.place).await;
         }
         attempt
     }
 
-    async fn in_queue(
+    async fn from_place(
         &mut self,
         queue: &Queue<'_, K>,
         taken: &Taken,
@@ -122,7 +197,7 @@ impl<'a, K: Kv> Add<'a, K> {
             false => queue.wait(taken, &self.first_reads, snapshot, self.run.deadline).await?,
         };
         match turn {
-            Turn::Head => self.at_head(queue, taken, snapshot).await,
+            Turn::Head => self.at_head(&Fence::Place(taken.place.clone()), snapshot).await,
             Turn::Evicted => {
                 self.jumps_queue = true;
                 Ok(Attempt::Again)
@@ -132,17 +207,13 @@ impl<'a, K: Kv> Add<'a, K> {
     }
 
     /// Decides, reads what the decision lacks, and commits; until done, lost, or too long at it.
-    async fn at_head(
-        &mut self,
-        queue: &Queue<'_, K>,
-        taken: &Taken,
-        snapshot: &mut Snapshot,
-    ) -> Result<Attempt, Error> {
+    async fn at_head(&mut self, fence: &Fence, snapshot: &mut Snapshot) -> Result<Attempt, Error> {
         let leave_at = Instant::now() + limits::HEAD_WORK;
+        let mut lost = 1;
         while Instant::now() < leave_at {
             self.note_tombstone(snapshot);
             self.prepare_first(snapshot).await?;
-            let decision = decide(self.ask, self.run.keys, snapshot, &taken.place, self.deleted_before);
+            let decision = decide(self.ask, self.run.keys, snapshot, fence, self.deleted_before);
             let (txn, added) = match decision {
                 Decision::Read(keys) => {
                     self.run.read(&keys, snapshot).await?;
@@ -159,13 +230,21 @@ impl<'a, K: Kv> Add<'a, K> {
                 Ok(reply) => snapshot.absorb(&txn.otherwise, &reply),
                 Err(failure) if failure.is_open() => {
                     let repeats = added.is_some_and(|added| added.repeats);
-                    return self.settle(queue, taken, repeats, failure).await;
+                    return self.settle(fence, repeats, failure).await;
                 }
+                Err(Failure::LeaseNotFound) => return Ok(self.without_lease()),
                 Err(failure) => return Err(failure.into()),
             }
-            if !stands(snapshot, &taken.place) {
-                self.jumps_queue = true;
-                return Ok(Attempt::Again);
+            match fence {
+                Fence::Place(place) if !stands(snapshot, place) => {
+                    self.jumps_queue = true;
+                    return Ok(Attempt::Again);
+                }
+                Fence::Lease { .. } if lost == limits::CLEAR_TRIES => {
+                    self.must_queue = true;
+                    return Ok(Attempt::Again);
+                }
+                _ => lost += 1,
             }
             self.is_first = false;
             tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
@@ -173,22 +252,25 @@ impl<'a, K: Kv> Add<'a, K> {
         Ok(Attempt::Again)
     }
 
+    /// The lease has ended: what was read under it may be too old to commit on.
+    fn without_lease(&mut self) -> Attempt {
+        self.lease = None;
+        Attempt::Again
+    }
+
     fn committed(&self, added: Option<Added>, snapshot: &Snapshot, reply: &Reply) -> Attempt {
         let meta = snapshot.record::<Meta>(&self.run.keys.meta()).ok().flatten();
-        self.run.raise_mark(meta.map_or(1, |meta| meta.epoch), reply.revision);
+        self.run.raise_mark(meta.map_or(1, |meta| meta.epoch), reply.revision, self.lease.clone());
         added.map_or(Attempt::Again, Attempt::Held)
     }
 
     /// Nobody knows whether the commit was applied: find out, so that no late copy can be.
-    async fn settle(
-        &self,
-        queue: &Queue<'_, K>,
-        taken: &Taken,
-        repeats: bool,
-        why: Failure,
-    ) -> Result<Attempt, Error> {
+    async fn settle(&mut self, fence: &Fence, repeats: bool, why: Failure) -> Result<Attempt, Error> {
         tracing::info!(%why, "settling a commit with an open outcome");
-        let found = match queue.settle(&taken.place, &self.own, self.run.deadline).await {
+        if matches!(fence, Fence::Lease { .. }) {
+            self.lease = None;
+        }
+        let found = match settle(self.run.kv, fence, &self.own, self.run.deadline).await {
             Ok(found) => found,
             // What the owner held before this run stays: it was another run's answer.
             Err(failure) if repeats => return Err(failure.into()),
@@ -253,19 +335,26 @@ impl<'a, K: Kv> Add<'a, K> {
         about.too_old().map_or(Ok(()), |text| Err(Error::new(Code::Refused, text)))
     }
 
-    /// A store that answers with a lower revision than this node has seen has forgotten something.
+    /// Whether the store seems to have forgotten something: it is behind what this node has seen of it.
+    fn went_back(&self, snapshot: &Snapshot) -> bool {
+        let Some(mark) = &self.mark else { return false };
+        match snapshot.record::<Meta>(&self.run.keys.meta()) {
+            Err(_) => false,
+            // An epoch only ever grows, too.
+            Ok(Some(meta)) if meta.epoch != mark.epoch => meta.epoch < mark.epoch,
+            Ok(_) => snapshot.revision < mark.revision,
+        }
+    }
+
+    /// Marks a store that has gone back. Only an answer to a write is proof of that, such as the one that
+    /// took the place.
     async fn check_mark(&self, snapshot: &Snapshot) -> Result<(), Error> {
         let Some(mark) = &self.mark else { return Ok(()) };
-        let meta_key = self.run.keys.meta();
-        let Ok(meta) = snapshot.record::<Meta>(&meta_key) else { return Ok(()) };
-        // An epoch only ever grows, too.
-        let went_back = match &meta {
-            Some(meta) if meta.epoch != mark.epoch => meta.epoch < mark.epoch,
-            _ => snapshot.revision < mark.revision,
-        };
-        if !went_back {
+        if !self.went_back(snapshot) {
             return Ok(());
         }
+        let meta_key = self.run.keys.meta();
+        let Ok(meta) = snapshot.record::<Meta>(&meta_key) else { return Ok(()) };
         if meta.as_ref().is_none_or(|meta| meta.suspect.is_none()) {
             let mut suspect = meta.unwrap_or_else(Meta::first);
             suspect.epoch = mark.epoch;

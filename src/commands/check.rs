@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::Run;
 use crate::cni::error::{Code, Error};
+use crate::limits;
 use crate::pool::record::{Owner, OwnerRecord, Reservation};
 use crate::pool::{Addr, RangeSet};
 use crate::store::keys::Bytes;
@@ -27,7 +28,9 @@ pub async fn check<K: Kv>(
     let mut snapshot = Snapshot::default();
     let adopted = Owner::adopted(&owner.node, uid, &owner.ifname);
     let candidates = if uid.is_empty() { vec![owner] } else { vec![owner, &adopted] };
-    let Some((holder, record)) = first_record(run, &candidates, &mut snapshot).await? else {
+    // What the record will most likely name is read along with it.
+    let likely = likely_reservations(run, sets, previous);
+    let Some((holder, record)) = first_record(run, &candidates, likely, &mut snapshot).await? else {
         let text = format!("interface {} of container {} holds no address", owner.ifname, owner.container_id);
         return Err(Error::new(Code::StoredState, text).with_details(
             "ADD was never answered, or the address was freed since; the pod must be restarted",
@@ -51,17 +54,28 @@ pub async fn check<K: Kv>(
 async fn first_record<'o, K: Kv>(
     run: &Run<'_, K>,
     candidates: &[&'o Owner],
+    likely: Vec<Bytes>,
     snapshot: &mut Snapshot,
 ) -> Result<Option<(&'o Owner, OwnerRecord)>, Error> {
     let key = |owner: &&Owner| run.keys.own(owner).map_err(|e| Error::new(Code::Environment, e.to_string()));
     let keys: Vec<Bytes> = candidates.iter().map(key).collect::<Result<_, _>>()?;
-    run.read(&keys, snapshot).await?;
+    run.read(&[keys.as_slice(), &likely].concat(), snapshot).await?;
     for (owner, key) in candidates.iter().zip(&keys) {
         if let Some(record) = snapshot.record::<OwnerRecord>(key)? {
             return Ok(Some((*owner, record)));
         }
     }
     Ok(None)
+}
+
+/// The reservations of the previous result's addresses, in the networks that their ranges are in.
+fn likely_reservations<K>(run: &Run<'_, K>, sets: &[RangeSet], previous: &[IpAddr]) -> Vec<Bytes> {
+    let reservation = |ip: &IpAddr| {
+        let address = Addr::from(*ip);
+        let range = sets.iter().find_map(|set| set.covers(address))?;
+        Some(run.keys.ip(range.network(), address))
+    };
+    previous.iter().filter_map(reservation).take(limits::TXN_OPS / 2).collect()
 }
 
 async fn check_reservations<K: Kv>(
@@ -74,7 +88,8 @@ async fn check_reservations<K: Kv>(
         held.network.as_ref().map(|network| (run.keys.ip(network, Addr::from(held.address)), held.address))
     };
     let expected: Vec<(Bytes, IpAddr)> = record.addresses.iter().filter_map(key_of).collect();
-    let keys: Vec<Bytes> = expected.iter().map(|(key, _)| key.clone()).collect();
+    let unknown = |(key, _): &(Bytes, IpAddr)| (!snapshot.knows(key)).then(|| key.clone());
+    let keys: Vec<Bytes> = expected.iter().filter_map(unknown).collect();
     run.read(&keys, snapshot).await?;
     for (key, address) in expected {
         let holder = snapshot.record::<Reservation>(&key)?.map(|reservation| reservation.owner);

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::cni::error::{Code, Error};
 use crate::config::Settings;
-use crate::local::mark::{Mark, MarkFile};
+use crate::local::mark::{Mark, MarkFile, NodeLease};
 use crate::local::spool::{Kept, Spool};
 use crate::pool::record::{Birth, Owner};
 use crate::store::etcd::random;
@@ -79,9 +79,9 @@ impl<K: Kv> Run<'_, K> {
         read_keys(self.kv, keys, snapshot, self.deadline).await
     }
 
-    /// Notes how far the store has come; for answers to acknowledged writes.
-    pub fn raise_mark(&self, epoch: u64, revision: i64) {
-        self.mark.raise(&Mark { endpoints: self.sorted_endpoints(), epoch, revision });
+    /// Notes how far the store has come, for answers to acknowledged writes, and the lease for the next run.
+    pub fn raise_mark(&self, epoch: u64, revision: i64, lease: Option<NodeLease>) {
+        self.mark.raise(&Mark { endpoints: self.sorted_endpoints(), epoch, revision, lease });
     }
 
     /// The mark of this store, if there is one.

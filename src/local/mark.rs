@@ -1,5 +1,6 @@
-//! The high-water mark: the highest revision of the store that this node has seen.
+//! What a node's runs leave to the next one: the high-water mark, and the lease that they share.
 //!
+//! The high-water mark is the highest revision of the store that this node has seen.
 //! An etcd that was restored from a backup has forgotten who holds what, and would give addresses
 //! of running pods away. A node notices: the revision of an answer to its own write is lower than
 //! one that it saw before it asked.
@@ -9,6 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::files;
+use crate::limits;
+use crate::pool::record::Birth;
 
 /// The file's length is a multiple of this.
 const PADDED_BYTES: usize = 512;
@@ -22,6 +25,29 @@ pub struct Mark {
     pub epoch: u64,
     /// The highest revision.
     pub revision: i64,
+    /// A lease of the node's, for whichever run it is not too old for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<NodeLease>,
+}
+
+/// A lease that one run was granted and others use as well. It is never trusted: etcd tells whoever uses one that has
+/// ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLease {
+    /// The lease's id.
+    pub id: i64,
+    /// The birth of the run that asked for it: it was granted later.
+    pub since: Birth,
+}
+
+impl NodeLease {
+    /// Whether it will live for longer than a run may last that begins at `birth`.
+    #[must_use]
+    pub fn serves(&self, birth: &Birth) -> bool {
+        let age_ns = birth.ns.checked_sub(self.since.ns);
+        let is_young = age_ns.is_some_and(|ns| u128::from(ns) < limits::LEASE_SHARED.as_nanos());
+        self.since.boot == birth.boot && is_young
+    }
 }
 
 /// The file that keeps the mark; nothing of it is ever trusted to exist.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::keys::{Bytes, Keys, Scope};
-use super::plan::{self, BitChanges, Builder, Mode, Place, bad_name};
+use super::plan::{self, BitChanges, Builder, Fence, Mode, bad_name};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::Txn;
 use crate::pool::choose::{Order, Refusal, Start, Step, Wish, choose, spread_start};
@@ -201,11 +201,11 @@ fn need_key(keys: &Keys, need: &Need) -> Bytes {
     }
 }
 
-/// Decides what an ADD standing in `place` does next. `deleted_before` says that this run found
+/// Decides what an ADD behind `fence` does next. `deleted_before` says that this run found
 /// a tombstone of its owner at some time, and so must not take over anything.
 #[must_use]
-pub fn decide(ask: &Ask, keys: &Keys, snapshot: &Snapshot, place: &Place, deleted_before: bool) -> Decision {
-    let deciding = Deciding { ask, keys, snapshot, place };
+pub fn decide(ask: &Ask, keys: &Keys, snapshot: &Snapshot, fence: &Fence, deleted_before: bool) -> Decision {
+    let deciding = Deciding { ask, keys, snapshot, fence };
     match deciding.decide(deleted_before) {
         Ok(decision) => decision,
         Err(Halt::Read(keys)) => Decision::Read(keys),
@@ -217,7 +217,7 @@ struct Deciding<'a> {
     ask: &'a Ask,
     keys: &'a Keys,
     snapshot: &'a Snapshot,
-    place: &'a Place,
+    fence: &'a Fence,
 }
 
 /// Whether a commit moves the cursors of `next` and `spread`.
@@ -336,7 +336,7 @@ impl Deciding<'_> {
     }
 
     fn free_first(&self, older: &Older) -> Result<Decision, Halt> {
-        let mode = Mode::Whole(self.place);
+        let mode = Mode::Behind(self.fence);
         let planned = plan::free(self.keys, self.snapshot, &older.owner, &older.record, None, mode)?;
         planned.map(Decision::FreeFirst).map_err(Halt::Read)
     }
@@ -350,7 +350,7 @@ impl Deciding<'_> {
         let of_network =
             |held: &Held| held.network.as_ref().map(|n| self.keys.ip(n, Addr::from(held.address)));
         let keys: Vec<Bytes> = record.addresses.iter().filter_map(of_network).collect();
-        self.require(keys.clone())?;
+        self.require_with(&keys, self.keys.own(owner).map_err(bad_name)?)?;
         let mut reservations = Vec::new();
         for key in keys {
             match self.snapshot.record::<Reservation>(&key)? {
@@ -559,11 +559,10 @@ impl Deciding<'_> {
         }
     }
 
-    /// What every commit of an ADD relies on and does: place, tombstone, meta.
+    /// What every commit of an ADD relies on: its fence, tombstone, meta.
     fn commit_builder(&self) -> Builder<'_> {
         let mut builder = Builder::new(self.snapshot);
-        builder.stand_in(self.place);
-        builder.delete(self.place.key.clone());
+        builder.behind(self.fence);
         plan::rely_on_meta(self.keys, &Meta::first(), &mut builder);
         if let Ok(dead) = self.keys.dead(&self.ask.owner) {
             builder.unchanged(dead);
@@ -595,6 +594,15 @@ impl Deciding<'_> {
     fn reservation(&self) -> Vec<u8> {
         let Ask { owner, labels, created_at, .. } = self.ask;
         Reservation::new(owner.clone(), labels.clone(), created_at.clone()).encode()
+    }
+
+    /// As [`Self::require`]; what is missing is read together with the record that speaks of it: what was freed
+    /// between two reads would look like a contradiction.
+    fn require_with(&self, keys: &[Bytes], record: Bytes) -> Result<(), Halt> {
+        match keys.iter().all(|key| self.snapshot.knows(key)) {
+            true => Ok(()),
+            false => Err(Halt::Read(keys.iter().cloned().chain([record]).collect())),
+        }
     }
 
     fn require(&self, keys: Vec<Bytes>) -> Result<(), Halt> {

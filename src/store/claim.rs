@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::etcd::random_pause;
 use super::keys::{Bytes, Keys, Scope};
 use super::kv::{Failure, Kv, read_keys};
-use super::plan::{self, BitChanges, Builder, Place, bad_name};
-use super::queue::{Queue, Taken, Turn, stands};
+use super::plan::{self, BitChanges, Builder, Fence, Place, bad_name};
+use super::queue::{Queue, Taken, Turn, settle, stands};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Op, Txn};
 use crate::limits;
@@ -248,18 +248,13 @@ impl<K: Kv> Claiming<'_, K> {
             Next::Waits => queue.wait(taken, &self.reads, snapshot, self.until).await?,
         };
         match turn {
-            Turn::Head => self.at_head(queue, taken, snapshot).await,
+            Turn::Head => self.at_head(taken, snapshot).await,
             Turn::Evicted => Ok(Try::Again(Next::JumpsQueue)),
             Turn::OutOfTime => Ok(Try::Again(Next::Waits)),
         }
     }
 
-    async fn at_head(
-        &self,
-        queue: &Queue<'_, K>,
-        taken: &Taken,
-        snapshot: &mut Snapshot,
-    ) -> Result<Try, ClaimError> {
+    async fn at_head(&self, taken: &Taken, snapshot: &mut Snapshot) -> Result<Try, ClaimError> {
         let leave_at = Instant::now() + limits::HEAD_WORK;
         while Instant::now() < leave_at {
             let (txn, made) = match self.claim.plan(self.keys, snapshot, &taken.place)? {
@@ -274,7 +269,7 @@ impl<K: Kv> Claiming<'_, K> {
                 Ok(reply) if reply.succeeded => return Ok(Try::Done(Claimed::Made(made))),
                 Ok(reply) => snapshot.absorb(&txn.otherwise, &reply),
                 Err(failure) if failure.is_open() => {
-                    return self.settle(queue, &taken.place, &txn, made, failure).await;
+                    return self.settle(&taken.place, &txn, made, failure).await;
                 }
                 Err(failure) => return Err(failure.into()),
             }
@@ -286,16 +281,9 @@ impl<K: Kv> Claiming<'_, K> {
     }
 
     /// Nobody knows whether the commit was applied: find out, so that no late copy can be.
-    async fn settle(
-        &self,
-        queue: &Queue<'_, K>,
-        place: &Place,
-        txn: &Txn,
-        made: Made,
-        why: Failure,
-    ) -> Result<Try, ClaimError> {
+    async fn settle(&self, place: &Place, txn: &Txn, made: Made, why: Failure) -> Result<Try, ClaimError> {
         let own = self.keys.own(&self.claim.owner).map_err(bad_name)?;
-        let found = queue.settle(place, &own, self.until).await?;
+        let found = settle(self.kv, &Fence::Place(place.clone()), &own, self.until).await?;
         let wrote = |op: &Op| matches!((op, &found), (Op::Put(key, value, _), Some(entry)) if *key == own && *value == entry.value);
         if txn.then.iter().any(wrote) {
             return Ok(Try::Done(Claimed::Made(made)));
@@ -501,8 +489,7 @@ impl Claim {
             Judged::Make(making) => making,
         };
         let mut builder = Builder::new(snapshot);
-        builder.stand_in(place);
-        builder.delete(place.key.clone());
+        builder.leave(place);
         builder.unchanged(keys.meta());
         builder.unchanged(keys.dead(&self.owner).map_err(bad_name)?);
         let mut changes = BitChanges::default();

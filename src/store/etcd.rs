@@ -257,6 +257,15 @@ impl Kv for Etcd {
         .map(|_| ())
     }
 
+    async fn revoke(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {
+        let revoked =
+            self.attempt(until, true, |client| async move { client.lease_client().revoke(lease.0).await });
+        match revoked.await {
+            Ok(_) | Err(Failure::LeaseNotFound) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
     async fn lease_age(&self, lease: LeaseId, until: Instant) -> Result<Option<LeaseAge>, Failure> {
         let told =
             self.attempt(until, true, |client| async move {

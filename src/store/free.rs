@@ -99,7 +99,14 @@ pub struct Free<'a, K> {
     pub until: Instant,
 }
 
-/// How a try from a place ended.
+/// What is known of others in the queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Crowd {
+    Unknown,
+    Some,
+}
+
+/// How a try ended.
 enum Try {
     Done(Freed),
     /// Read everything again.
@@ -114,48 +121,69 @@ impl<K: Kv> Free<'_, K> {
     /// # Errors
     /// [`FreeError`]
     pub async fn run(&self) -> Result<Freed, FreeError> {
-        let lease = new_lease();
         let mut snapshot = Snapshot::default();
+        match self.from_queue(&mut snapshot).await {
+            // Whatever of it was applied shows in what is read anew.
+            Err(FreeError::Store(Failure::NoSpace(_))) => self.delete_only(&mut snapshot).await,
+            freed => freed,
+        }
+    }
+
+    async fn from_queue(&self, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
         let base = self.base_keys()?;
-        self.kv.connect(self.until).await;
-        let (granted, read) = tokio::join!(
-            self.kv.grant(lease, limits::LEASE_TTL, self.until),
-            self.read(base.clone(), &mut snapshot)
-        );
-        read?;
-        let mut lease = match granted {
-            Ok(()) => lease,
-            Err(Failure::Unknown(_)) => match self.regrant().await {
-                Err(Failure::NoSpace(_)) => return self.delete_only(&mut snapshot).await,
-                regranted => regranted?,
-            },
-            Err(Failure::NoSpace(_)) => return self.delete_only(&mut snapshot).await,
-            Err(failure) => return Err(failure.into()),
-        };
+        let mut lease = self.begin(&base, snapshot).await?;
+        let mut crowd = Crowd::Unknown;
         loop {
-            match self.attempt(lease, &mut snapshot).await {
+            match self.attempt(&mut lease, crowd, snapshot).await {
                 Ok(Try::Done(freed)) => return Ok(freed),
-                Ok(Try::OutOfTime) => return self.quick(lease, &mut snapshot).await,
-                Ok(Try::Again) => {}
-                Err(FreeError::Store(Failure::NoSpace(_))) => return self.delete_only(&mut snapshot).await,
+                Ok(Try::OutOfTime) => {
+                    let lease = self.lease(&mut lease).await?;
+                    return self.quick(lease, snapshot).await;
+                }
+                Ok(Try::Again) => crowd = Crowd::Some,
                 Err(FreeError::Store(Failure::LeaseNotFound | Failure::Unknown(_)))
                     if Instant::now() < self.until =>
                 {
-                    lease = match self.regrant().await {
-                        Err(Failure::NoSpace(_)) => return self.delete_only(&mut snapshot).await,
-                        regranted => regranted?,
-                    };
+                    lease = None;
                 }
                 Err(e) => return Err(e),
             }
             tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
-            self.read(base.clone(), &mut snapshot).await?;
+            self.read(base.clone(), snapshot).await?;
         }
     }
 
-    async fn regrant(&self) -> Result<LeaseId, Failure> {
+    /// Reads the record; the lease that its tombstone will hang on is granted meanwhile.
+    async fn begin(&self, base: &[Bytes], snapshot: &mut Snapshot) -> Result<Option<LeaseId>, FreeError> {
+        if self.tombstone.is_none() {
+            self.read(base.to_vec(), snapshot).await?;
+            return Ok(None);
+        }
         let lease = new_lease();
-        self.kv.grant(lease, limits::LEASE_TTL, self.until).await.map(|()| lease)
+        // They travel together, on a connection that is there before.
+        self.kv.connect(self.until).await;
+        let (granted, read) = tokio::join!(
+            self.kv.grant(lease, limits::TOMBSTONE_TTL, self.until),
+            self.read(base.to_vec(), snapshot)
+        );
+        read?;
+        match granted {
+            Ok(()) => Ok(Some(lease)),
+            Err(Failure::Unknown(_)) => Ok(None),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// The lease, granted when it is needed first.
+    async fn lease(&self, lease: &mut Option<LeaseId>) -> Result<LeaseId, Failure> {
+        if let Some(lease) = lease {
+            return Ok(*lease);
+        }
+        let ttl = if self.tombstone.is_some() { limits::TOMBSTONE_TTL } else { limits::LEASE_TTL };
+        let new = new_lease();
+        self.kv.grant(new, ttl, self.until).await?;
+        *lease = Some(new);
+        Ok(new)
     }
 
     fn base_keys(&self) -> Result<Vec<Bytes>, BadRecord> {
@@ -178,8 +206,13 @@ impl<K: Kv> Free<'_, K> {
         })
     }
 
-    /// One try: nothing to free, or a commit from a place in the queue that the record names.
-    async fn attempt(&self, lease: LeaseId, snapshot: &mut Snapshot) -> Result<Try, FreeError> {
+    /// One try: nothing to free, or a commit; from a place in the queue that the record names, if others are in it.
+    async fn attempt(
+        &self,
+        lease: &mut Option<LeaseId>,
+        crowd: Crowd,
+        snapshot: &mut Snapshot,
+    ) -> Result<Try, FreeError> {
         let record = match self.record(snapshot)? {
             Err(Freed::Nothing) => return self.bury(lease, snapshot).await,
             Err(other) => return Ok(Try::Done(other)),
@@ -188,6 +221,10 @@ impl<K: Kv> Free<'_, K> {
         let Ok(scope) = Scope::stored(&record.scope) else { return Ok(Try::OutOfTime) };
         let queue = Queue::new(self.kv, self.keys, &scope);
         let reads: Vec<Op> = self.reads(&record)?.into_iter().map(Op::Get).collect();
+        if crowd == Crowd::Unknown && queue.look_in(&reads, snapshot, self.until).await? == 0 {
+            return self.commit_clear(lease, snapshot).await;
+        }
+        let lease = self.lease(lease).await?;
         let taken = queue.take_on(lease, self.owner, &reads, snapshot, self.until).await?;
         let tried = self.commit_at(&queue, &taken, &reads, snapshot).await;
         // A try that is done has removed its place in its commit.
@@ -195,6 +232,32 @@ impl<K: Kv> Free<'_, K> {
             queue.leave(&taken.place).await;
         }
         tried
+    }
+
+    /// Frees where nobody queues. No fence is needed: a late copy finds another record, or none.
+    async fn commit_clear(
+        &self,
+        lease: &mut Option<LeaseId>,
+        snapshot: &mut Snapshot,
+    ) -> Result<Try, FreeError> {
+        loop {
+            let Ok(record) = self.record(snapshot)? else { return Ok(Try::Again) };
+            let tombstone = match self.tombstone {
+                Some(birth) => Some((birth, self.lease(lease).await?)),
+                None => None,
+            };
+            let txn = match plan::free(self.keys, snapshot, self.owner, &record, tombstone, Mode::Whole)? {
+                Ok(txn) => txn,
+                Err(missing) => {
+                    self.read(missing, snapshot).await?;
+                    continue;
+                }
+            };
+            return match self.kv.txn(&txn, self.until).await? {
+                reply if reply.succeeded => Ok(Try::Done(Freed::Addresses(record.addresses))),
+                _ => Ok(Try::Again),
+            };
+        }
     }
 
     async fn commit_at(
@@ -218,7 +281,7 @@ impl<K: Kv> Free<'_, K> {
                 Err(_) => return Ok(Try::Again),
             };
             let tombstone = self.tombstone.map(|birth| (birth, taken.place.lease));
-            let mode = Mode::Whole(&taken.place);
+            let mode = Mode::From(&taken.place);
             let txn = match plan::free(self.keys, snapshot, self.owner, &record, tombstone, mode)? {
                 Ok(txn) => txn,
                 Err(missing) => {
@@ -260,8 +323,9 @@ impl<K: Kv> Free<'_, K> {
     }
 
     /// Nothing to free: only the tombstone is left to put, if the owner still holds nothing.
-    async fn bury(&self, lease: LeaseId, snapshot: &mut Snapshot) -> Result<Try, FreeError> {
+    async fn bury(&self, lease: &mut Option<LeaseId>, snapshot: &mut Snapshot) -> Result<Try, FreeError> {
         let Some(birth) = self.tombstone else { return Ok(Try::Done(Freed::Nothing)) };
+        let lease = self.lease(lease).await?;
         let mut builder = Builder::new(snapshot);
         builder.absent(self.keys.own(self.owner).map_err(plan::bad_name)?);
         plan::bury(self.keys, self.owner, birth, lease, &mut builder)?;
@@ -297,7 +361,8 @@ impl<K: Kv> Free<'_, K> {
             self.read(self.base_keys()?, snapshot).await?;
             let record = match (self.record(snapshot)?, tombstone) {
                 (Ok(record), _) => record,
-                (Err(Freed::Nothing), Some((_, lease))) => match self.bury(lease, snapshot).await? {
+                (Err(Freed::Nothing), Some((_, lease))) => match self.bury(&mut Some(lease), snapshot).await?
+                {
                     Try::Done(freed) => return Ok(freed),
                     Try::Again | Try::OutOfTime => continue,
                 },

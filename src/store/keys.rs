@@ -32,6 +32,10 @@ pub type Bytes = Vec<u8>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub i64);
 
+/// Tells the places of a queue apart: random, and always positive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlaceId(pub i64);
+
 /// The queue that a run stands in: its network and first range, and with `spread` the
 /// page where its node starts; `-` for a configuration without ranges.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,8 +100,10 @@ pub enum Key {
     Pod(String, String, NetworkName),
     /// `v1/dead/<node>/<container>/<ifname>`
     Dead(Owner),
-    /// `v1/lock/<scope>/<lease>`
-    Lock(Scope, LeaseId),
+    /// `v1/lock/<scope>/<id>`
+    Lock(Scope, PlaceId),
+    /// `v1/fence/<node>`
+    Fence(String),
     /// `v1/cluster/<cluster>`
     Cluster(String),
     /// `v1/orphan/<cluster>/<node>/<container>/<ifname>`
@@ -287,8 +293,17 @@ impl Keys {
 
     /// One run's place in a queue.
     #[must_use]
-    pub fn place(&self, scope: &Scope, lease: LeaseId) -> Bytes {
-        self.join(&format!("lock/{scope}/{:016x}", lease.0))
+    pub fn place(&self, scope: &Scope, id: PlaceId) -> Bytes {
+        self.join(&format!("lock/{scope}/{:016x}", id.0))
+    }
+
+    /// What a node's commits write on their lease, so that etcd refuses them once it has ended.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the name cannot stand in a key.
+    pub fn fence(&self, node: &str) -> Result<Bytes, InvalidName> {
+        check_node(node)?;
+        Ok(self.join(&format!("fence/{node}")))
     }
 
     /// Takes a key below the root apart.
@@ -328,7 +343,8 @@ fn parse_path(path: &str) -> Option<Key> {
             check_uid(uid).and_then(|()| check_ifname(ifname)).ok()?;
             Some(Key::Pod(uid.to_owned(), ifname.to_owned(), NetworkName::stored(network).ok()?))
         }
-        ["lock", scope, lease] => Some(Key::Lock(Scope::stored(scope).ok()?, parse_lease(lease)?)),
+        ["lock", scope, id] => Some(Key::Lock(Scope::stored(scope).ok()?, parse_place(id)?)),
+        ["fence", node] => check_node(node).ok().map(|()| Key::Fence(node.to_owned())),
         ["cluster", name] => check_cluster(name).ok().map(|()| Key::Cluster(name.to_owned())),
         ["lead", name] => check_cluster(name).ok().map(|()| Key::Lead(name.to_owned())),
         ["import", name] => check_cluster(name).ok().map(|()| Key::Import(name.to_owned())),
@@ -356,8 +372,8 @@ fn parse_address(hex: &str) -> Option<Addr> {
     (hex.len() == 32 && is_lower_hex(hex)).then(|| u128::from_str_radix(hex, 16).ok())?.map(Addr)
 }
 
-fn parse_lease(hex: &str) -> Option<LeaseId> {
-    (hex.len() == 16 && is_lower_hex(hex)).then(|| i64::from_str_radix(hex, 16).ok())?.map(LeaseId)
+fn parse_place(hex: &str) -> Option<PlaceId> {
+    (hex.len() == 16 && is_lower_hex(hex)).then(|| i64::from_str_radix(hex, 16).ok())?.map(PlaceId)
 }
 
 fn is_lower_hex(s: &str) -> bool {
@@ -495,9 +511,14 @@ mod tests {
             (keys().lead("east").expect("lead"), "/metes/v1/lead/east", Key::Lead("east".into())),
             (keys().import("east").expect("import"), "/metes/v1/import/east", Key::Import("east".into())),
             (
-                keys().place(&scope, LeaseId(0x1f)),
+                keys().place(&scope, PlaceId(0x1f)),
                 "/metes/v1/lock/default,00000000000000000000ffff0a000000-8/000000000000001f",
-                Key::Lock(scope.clone(), LeaseId(0x1f)),
+                Key::Lock(scope.clone(), PlaceId(0x1f)),
+            ),
+            (
+                keys().fence("n-1.example").expect("fence"),
+                "/metes/v1/fence/n-1.example",
+                Key::Fence("n-1.example".into()),
             ),
         ];
         for (built, golden, parsed) in cases {
@@ -511,6 +532,7 @@ mod tests {
         for bad in ["", "..", "a/b", "a b", "\u{0}"] {
             assert!(keys().own(&Owner { node: bad.into(), ..owner() }).is_err(), "{bad:?}");
             assert!(keys().own(&Owner { container_id: bad.into(), ..owner() }).is_err(), "{bad:?}");
+            assert!(keys().fence(bad).is_err(), "{bad:?}");
             assert!(keys().pod(bad, "net1", &NetworkName::default()).is_err(), "{bad:?}");
         }
         for bad in ["", ".", "a/b", "a b", "sixteen-bytes-xx"] {

@@ -36,6 +36,10 @@ pub trait Kv {
         until: Instant,
     ) -> impl Future<Output = Result<(), Failure>>;
 
+    /// Ends a lease and deletes the keys on it; one that has ended already is no failure. Certain only when it is
+    /// answered, so it is sent again until then.
+    fn revoke(&self, lease: LeaseId, until: Instant) -> impl Future<Output = Result<(), Failure>>;
+
     /// How old a lease is and how long it will live; none if it has ended.
     fn lease_age(
         &self,

@@ -23,6 +23,22 @@ pub struct Place {
     pub lease: LeaseId,
 }
 
+/// What keeps a commit of an ADD from being applied late: after its run was stopped for long, has been evicted, or
+/// has settled that it was not applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fence {
+    /// A place in the queue: the commit compares that it stands, and removes it.
+    Place(Place),
+    /// A lease alone, where nobody queues: the commit writes `key` on it, and etcd refuses all of a transaction that
+    /// writes on a lease which has ended.
+    Lease {
+        /// The node's key for this.
+        key: Bytes,
+        /// The lease. It was granted before the run read what it commits on.
+        lease: LeaseId,
+    },
+}
+
 /// A transaction, or the keys that must be read before it can be built.
 pub type Planned = Result<Txn, Vec<Bytes>>;
 
@@ -40,9 +56,18 @@ impl<'a> Builder<'a> {
         Self { snapshot, txn: Txn::default(), missing: Vec::new() }
     }
 
-    /// The run must still stand in its place.
-    pub fn stand_in(&mut self, place: &Place) {
+    /// The run must still stand in its place, which the transaction removes.
+    pub fn leave(&mut self, place: &Place) {
         self.compare(Compare::Create(place.key.clone(), place.create_revision), place.key.clone());
+        self.delete(place.key.clone());
+    }
+
+    /// The transaction takes effect only as long as the fence stands.
+    pub fn behind(&mut self, fence: &Fence) {
+        match fence {
+            Fence::Place(place) => self.leave(place),
+            Fence::Lease { key, lease } => self.put_on(key.clone(), Vec::new(), *lease),
+        }
     }
 
     /// The key must be as it was read.
@@ -175,7 +200,11 @@ pub fn bits(snapshot: &Snapshot, key: &[u8]) -> Option<Bits> {
 #[derive(Debug, Clone, Copy)]
 pub enum Mode<'a> {
     /// Everything, from a place in the owner's queue.
-    Whole(&'a Place),
+    From(&'a Place),
+    /// Everything, as part of an ADD that goes on after it.
+    Behind(&'a Fence),
+    /// Everything, where nobody queues: the record's revision is all that a free must compare.
+    Whole,
     /// Without place and pages: bits are left to be mended.
     Quick,
     /// Only deletes, which etcd takes even when it is out of space.
@@ -199,9 +228,10 @@ pub fn free(
     mode: Mode<'_>,
 ) -> Result<Planned, BadRecord> {
     let mut builder = Builder::new(snapshot);
-    if let Mode::Whole(place) = mode {
-        builder.stand_in(place);
-        builder.delete(place.key.clone());
+    match mode {
+        Mode::From(place) => builder.leave(place),
+        Mode::Behind(fence) => builder.behind(fence),
+        Mode::Whole | Mode::Quick | Mode::DeleteOnly => {}
     }
     let own = keys.own(owner).map_err(bad_name)?;
     builder.unchanged(own.clone());
@@ -209,7 +239,7 @@ pub fn free(
     let mut changes = BitChanges::default();
     free_reservations(keys, owner, record, &mut builder, &mut changes);
     free_index(keys, owner, record, &mut builder)?;
-    if let Mode::Whole(_) = mode {
+    if !matches!(mode, Mode::Quick | Mode::DeleteOnly) {
         changes.plan(keys, &mut builder);
     }
     if let (Some((birth, lease)), false) = (tombstone, matches!(mode, Mode::DeleteOnly)) {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::etcd::{random, random_pause};
-use super::keys::{Bytes, Keys, LeaseId, Scope};
+use super::keys::{Bytes, Keys, LeaseId, PlaceId, Scope};
 use super::kv::{Failure, Kv, Watch};
-use super::plan::Place;
+use super::plan::{Fence, Place};
 use super::snapshot::Snapshot;
 use super::txn::{Compare, Entry, Op, QueueEnd, Reply, Txn};
 use crate::limits;
@@ -53,6 +53,24 @@ impl<'a, K: Kv> Queue<'a, K> {
         Self { kv, keys, scope }
     }
 
+    /// Reads what `reads` ask for, and how many stand in the queue, without standing in it.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn look_in(
+        &self,
+        reads: &[Op],
+        snapshot: &mut Snapshot,
+        until: Instant,
+    ) -> Result<i64, Failure> {
+        let mut ops = vec![self.places(None, QueueEnd::Oldest, 1)];
+        ops.extend_from_slice(reads);
+        let txn = Txn::read(ops);
+        let reply = self.kv.txn(&txn, until).await?;
+        snapshot.absorb(&txn.then, &reply);
+        Ok(reply.found.first().map_or(0, |found| found.count))
+    }
+
     /// Grants a lease and takes a place on it; both requests travel together. What `reads` ask
     /// for is read in the transaction that takes the place.
     ///
@@ -68,7 +86,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         self.kv.connect(until).await;
         loop {
             let lease = new_lease();
-            let txn = self.place_txn(lease, owner, reads);
+            let (key, txn) = self.place_txn(lease, owner, reads);
             // Sent the other way round, the place arrives before its lease twice as often: etcd begins
             // with the youngest of the requests that it reads together.
             let (placed, granted) = tokio::join!(biased; self.kv.txn(&txn, until), self.kv.grant(lease, limits::LEASE_TTL, until));
@@ -82,7 +100,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                 (Err(failure), Err(Failure::LeaseNotFound)) => Err(failure),
                 (_, placed) => placed,
             };
-            match self.placed(lease, &txn, placed, snapshot, until).await {
+            match self.placed(key, lease, &txn, placed, snapshot, until).await {
                 Err(Failure::LeaseNotFound) if Instant::now() < until => {}
                 result => return result,
             }
@@ -101,13 +119,15 @@ impl<'a, K: Kv> Queue<'a, K> {
         snapshot: &mut Snapshot,
         until: Instant,
     ) -> Result<Taken, Failure> {
-        let txn = self.place_txn(lease, owner, reads);
+        let (key, txn) = self.place_txn(lease, owner, reads);
         let placed = self.kv.txn(&txn, until).await;
-        self.placed(lease, &txn, placed, snapshot, until).await
+        self.placed(key, lease, &txn, placed, snapshot, until).await
     }
 
-    fn place_txn(&self, lease: LeaseId, owner: &Owner, reads: &[Op]) -> Txn {
-        let key = self.keys.place(self.scope, lease);
+    /// A new place, and the transaction that takes it.
+    fn place_txn(&self, lease: LeaseId, owner: &Owner, reads: &[Op]) -> (Bytes, Txn) {
+        // Runs of one node share leases, so a lease does not name a place.
+        let key = self.keys.place(self.scope, PlaceId(random_id()));
         let tail = self.places(None, QueueEnd::Youngest, 1);
         // For people who look at a queue; nothing reads it.
         let value = PodIndex::new(owner.clone()).encode();
@@ -115,12 +135,13 @@ impl<'a, K: Kv> Queue<'a, K> {
         let mut otherwise = vec![tail, Op::Get(key.clone())];
         then.extend_from_slice(reads);
         otherwise.extend_from_slice(reads);
-        Txn { compares: vec![Compare::Create(key, 0)], then, otherwise }
+        (key.clone(), Txn { compares: vec![Compare::Create(key, 0)], then, otherwise })
     }
 
     /// Evaluates the answer; a request without one is sent again, because it takes effect once.
     async fn placed(
         &self,
+        key: Bytes,
         lease: LeaseId,
         txn: &Txn,
         mut placed: Result<Reply, Failure>,
@@ -133,7 +154,6 @@ impl<'a, K: Kv> Queue<'a, K> {
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
             placed = self.kv.txn(txn, until).await;
         }
-        let key = self.keys.place(self.scope, lease);
         if let Err(failure) = &placed
             && failure.is_open()
         {
@@ -250,26 +270,6 @@ impl<'a, K: Kv> Queue<'a, K> {
         }
     }
 
-    /// Removes a place and reads one key, in one transaction that only deletes, repeated until it
-    /// is acknowledged: from then on no late copy of a commit from that place can succeed.
-    ///
-    /// # Errors
-    /// [`Failure`] if `until` came first: then nothing is settled.
-    pub async fn settle(&self, place: &Place, key: &[u8], until: Instant) -> Result<Option<Entry>, Failure> {
-        let txn = Txn {
-            compares: Vec::new(),
-            then: vec![Op::Delete(place.key.clone()), Op::Get(key.to_vec())],
-            otherwise: Vec::new(),
-        };
-        loop {
-            match self.kv.txn(&txn, until).await {
-                Ok(reply) => return Ok(reply.found.get(1).and_then(|found| found.one().cloned())),
-                Err(failure) if !failure.is_open() || Instant::now() >= until => return Err(failure),
-                Err(_) => tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await,
-            }
-        }
-    }
-
     /// Gives a place up, in at most [`limits::LEAVE`]; if it does not succeed the lease's end will.
     pub async fn leave(&self, place: &Place) {
         self.remove(&place.key).await;
@@ -295,6 +295,38 @@ enum Look {
     Behind { head: Entry, predecessor: Entry },
 }
 
+/// Makes sure that no late copy of a commit from behind `fence` can succeed any more, and reads one key after that.
+///
+/// # Errors
+/// [`Failure`] if `until` came first: then nothing is settled.
+pub async fn settle<K: Kv>(
+    kv: &K,
+    fence: &Fence,
+    key: &[u8],
+    until: Instant,
+) -> Result<Option<Entry>, Failure> {
+    // Both take effect even when etcd is out of space.
+    let remove_place = |place: &Place| Txn {
+        compares: Vec::new(),
+        then: vec![Op::Delete(place.key.clone()), Op::Get(key.to_vec())],
+        otherwise: Vec::new(),
+    };
+    loop {
+        let settled = match fence {
+            Fence::Place(place) => kv.txn(&remove_place(place), until).await,
+            Fence::Lease { lease, .. } => match kv.revoke(*lease, until).await {
+                Ok(()) => kv.txn(&Txn::read(vec![Op::Get(key.to_vec())]), until).await,
+                Err(failure) => Err(failure),
+            },
+        };
+        match settled {
+            Ok(reply) => return Ok(reply.found.last().and_then(|found| found.one().cloned())),
+            Err(failure) if !failure.is_open() || Instant::now() >= until => return Err(failure),
+            Err(_) => tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await,
+        }
+    }
+}
+
 /// Whether a place still stands, as last read.
 #[must_use]
 pub fn stands(snapshot: &Snapshot, place: &Place) -> bool {
@@ -304,7 +336,11 @@ pub fn stands(snapshot: &Snapshot, place: &Place) -> bool {
 /// A new random lease id; positive, as etcd wants it.
 #[must_use]
 pub fn new_lease() -> LeaseId {
-    LeaseId(((random() >> 1) as i64).max(1))
+    LeaseId(random_id())
+}
+
+fn random_id() -> i64 {
+    ((random() >> 1) as i64).max(1)
 }
 
 /// How long one head has been looked at, counted only while etcd answers.

@@ -3,7 +3,10 @@
 use super::*;
 use crate::pool::RangeSpec;
 use crate::pool::record::Pod;
+use crate::store::keys::{LeaseId, PlaceId};
 use crate::store::memory::Memory;
+use crate::store::plan::Place;
+use crate::store::txn::Op;
 
 /// A store, and the place that the run under test stands in.
 struct World {
@@ -16,7 +19,7 @@ impl World {
     fn new() -> Self {
         let keys = Keys::new("/m/");
         let mut world = Self {
-            place: Place { key: Vec::new(), create_revision: 0, lease: super::super::keys::LeaseId(7) },
+            place: Place { key: Vec::new(), create_revision: 0, lease: LeaseId(7) },
             keys,
             store: Memory::default(),
         };
@@ -27,10 +30,14 @@ impl World {
 
     /// Takes a new place.
     fn stand(&mut self) {
-        let key = self.keys.place(&Scope::stored("-").expect("a scope"), self.place.lease);
+        let key = self.keys.place(&Scope::stored("-").expect("a scope"), PlaceId(7));
         self.store.put(key.clone(), "");
         let create_revision = self.store.get(&key).expect("just put").create_revision;
         self.place = Place { key, create_revision, ..self.place.clone() };
+    }
+
+    fn fence(&self) -> Fence {
+        Fence::Place(self.place.clone())
     }
 
     fn run(&mut self, ask: &Ask) -> Decision {
@@ -41,7 +48,7 @@ impl World {
     fn run_as(&mut self, ask: &Ask, deleted_before: bool) -> Decision {
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match decide(ask, &self.keys, &snapshot, &self.place, deleted_before) {
+            match decide(ask, &self.keys, &snapshot, &self.fence(), deleted_before) {
                 Decision::Read(keys) => self.store.read(&keys, &mut snapshot),
                 other => return other,
             }
@@ -68,7 +75,7 @@ impl World {
         let record = OwnerRecord::decode(&self.store.get(&own).expect("held").value).expect("decodes");
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match plan::free(&self.keys, &snapshot, owner, &record, None, Mode::Whole(&self.place)) {
+            match plan::free(&self.keys, &snapshot, owner, &record, None, Mode::From(&self.place)) {
                 Ok(Ok(txn)) => return assert!(self.store.apply(&txn).succeeded),
                 Ok(Err(missing)) => self.store.read(&missing, &mut snapshot),
                 Err(bad) => panic!("{bad}"),
@@ -187,10 +194,53 @@ fn a_commit_fails_from_a_place_that_was_lost_even_if_it_was_made_anew() {
     let mut world = World::new();
     let Decision::Commit { txn, .. } = world.run(&ask("a", 1, "")) else { panic!("no commit") };
     let key = world.place.key.clone();
-    world.store.apply(&Txn { then: vec![super::super::txn::Op::Delete(key)], ..Txn::default() });
+    world.store.apply(&Txn { then: vec![Op::Delete(key)], ..Txn::default() });
     assert!(!world.store.clone().apply(&txn).succeeded);
     world.stand();
     assert!(!world.store.apply(&txn).succeeded);
+}
+
+#[test]
+fn a_commit_where_nobody_queues_writes_on_its_lease_and_removes_no_place() {
+    let world = World::new();
+    let mut snapshot = Snapshot::default();
+    let ask = ask("a", 1, "");
+    let fence = Fence::Lease { key: world.keys.fence("n").expect("a key"), lease: LeaseId(9) };
+    let txn = loop {
+        match decide(&ask, &world.keys, &snapshot, &fence, false) {
+            Decision::Read(keys) => world.store.read(&keys, &mut snapshot),
+            Decision::Commit { txn, .. } => break txn,
+            other => panic!("no commit: {other:?}"),
+        }
+    };
+    let on_lease: Vec<_> = txn.then.iter().filter(|op| matches!(op, Op::Put(_, _, Some(_)))).collect();
+    assert_eq!(on_lease, [&Op::Put(b"/m/v1/fence/n".to_vec(), Vec::new(), Some(LeaseId(9)))]);
+    assert!(txn.then.iter().all(|op| !matches!(op, Op::Delete(_))), "{txn:?}");
+}
+
+#[test]
+fn an_owner_freed_between_two_reads_is_no_contradiction() {
+    let mut world = World::new();
+    let ask = ask("a", 1, "");
+    world.hold(&ask);
+    let again = Ask { birth: birth(2), ..ask.clone() };
+    let mut snapshot = Snapshot::default();
+    let mut is_freed = false;
+    let decided = loop {
+        match decide(&again, &world.keys, &snapshot, &world.fence(), false) {
+            Decision::Read(keys) => {
+                // Its record was read, its reservation was not.
+                if !is_freed && keys.contains(&world.ip("10.0.0.1")) {
+                    is_freed = true;
+                    world.stand();
+                    world.free(&ask.owner);
+                }
+                world.store.read(&keys, &mut snapshot);
+            }
+            other => break other,
+        }
+    };
+    assert!(is_freed && matches!(decided, Decision::Commit { repeats: false, .. }), "{decided:?}");
 }
 
 #[test]
@@ -204,7 +254,7 @@ fn a_reservation_under_a_clear_bit_is_taken_and_gets_its_bit() {
     let mut snapshot = Snapshot::default();
     let mut attempts = Vec::new();
     for _ in 0..10 {
-        match decide(&asked, &world.keys, &snapshot, &world.place, false) {
+        match decide(&asked, &world.keys, &snapshot, &world.fence(), false) {
             Decision::Read(keys) => world.store.read(&keys, &mut snapshot),
             Decision::Commit { txn, held, .. } => {
                 let reply = world.store.apply(&txn);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::audit::Audit;
-use crate::store::keys::LeaseId;
+use crate::store::keys::{LeaseId, PlaceId};
 use crate::store::memory::Memory;
 
 /// A store under suspicion, and the place that the claim under test is made from.
@@ -25,7 +25,7 @@ impl World {
     }
 
     fn stand(&mut self) {
-        let key = self.keys.place(&Scope::stored("-").expect("a scope"), self.place.lease);
+        let key = self.keys.place(&Scope::stored("-").expect("a scope"), PlaceId(7));
         self.store.put(key.clone(), "");
         let create_revision = self.store.get(&key).expect("just put").create_revision;
         self.place = Place { key, create_revision, ..self.place.clone() };
