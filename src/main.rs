@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::os::unix::process::parent_id;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use metes::cni::{Code, Environment, Error, Verb};
@@ -21,29 +20,38 @@ fn main() -> ExitCode {
         return metes::cli::start::main();
     }
     let verb = environment.verb();
+    // Whoever called must hear an answer, and release builds abort after this.
+    #[allow(clippy::disallowed_methods, reason = "a panic returns to nobody")]
+    std::panic::set_hook(Box::new(move |panic| {
+        let _ = writeln!(io::stderr(), "metes has panicked: {panic}");
+        let error = Error::new(Code::Internal, "metes has failed in a way that it should not")
+            .with_details("stderr says where; please report it");
+        fail(Failed::from(error), verb);
+        std::process::exit(1);
+    }));
     let run = || {
         let stdin = read_bounded(io::stdin().lock(), limits::INPUT_BYTES);
         let host_file = std::env::var("METES_CONF").ok();
         let input = Input { birth, start, parent, environment, host_file, stdin };
         let runtime = runtime()?;
-        let done = runtime.block_on(plugin::run(input, &mut io::stdout().lock()));
+        let done = runtime.block_on(plugin::run(input, &mut io::stdout()));
         // The process ends now. Taking the runtime down would cost time for nothing, and a resolver
         // that does not answer would hold it up for longer than any deadline.
         std::mem::forget(runtime);
         done
     };
-    let failed = match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(())) => return ExitCode::SUCCESS,
-        Ok(Err(failed)) => failed,
-        Err(_) => Failed::from(
-            Error::new(Code::Internal, "metes has failed in a way that it should not")
-                .with_details("stderr says where; please report it"),
-        ),
-    };
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => fail(failed, verb),
+    }
+}
+
+/// Answers with an error.
+fn fail(failed: Failed, verb: Option<Verb>) -> ExitCode {
     let error = if verb == Some(Verb::Del) { failed.error.for_del() } else { failed.error };
     let text = error.to_json(failed.version.map(|version| version.as_str()));
     // Nobody may be there to read it any more; the exit code says the same.
-    let _ = writeln!(io::stdout().lock(), "{text}");
+    let _ = writeln!(io::stdout(), "{text}");
     ExitCode::FAILURE
 }
 

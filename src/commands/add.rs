@@ -178,14 +178,14 @@ impl<'a, K: Kv> Add<'a, K> {
         };
         // Noted at once: while this run waits the tombstone may end with its lease.
         self.note_tombstone(snapshot);
-        let attempt = self.from_place(queue, &taken, snapshot).await;
+        let attempt = self.wait_in(queue, &taken, snapshot).await;
         if !matches!(attempt, Ok(Attempt::Held(_))) {
             queue.leave(&taken.place).await;
         }
         attempt
     }
 
-    async fn from_place(
+    async fn wait_in(
         &mut self,
         queue: &Queue<'_, K>,
         taken: &Taken,

@@ -122,14 +122,14 @@ impl<K: Kv> Free<'_, K> {
     /// [`FreeError`]
     pub async fn run(&self) -> Result<Freed, FreeError> {
         let mut snapshot = Snapshot::default();
-        match self.from_queue(&mut snapshot).await {
+        match self.take_turn(&mut snapshot).await {
             // Whatever of it was applied shows in what is read anew.
             Err(FreeError::Store(Failure::NoSpace(_))) => self.delete_only(&mut snapshot).await,
             freed => freed,
         }
     }
 
-    async fn from_queue(&self, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
+    async fn take_turn(&self, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
         let base = self.base_keys()?;
         let mut lease = self.begin(&base, snapshot).await?;
         let mut crowd = Crowd::Unknown;
