@@ -171,7 +171,7 @@ impl<'a, K: Kv> Add<'a, K> {
         snapshot: &mut Snapshot,
     ) -> Result<Attempt, Error> {
         let (owner, reads, until) = (&self.ask.owner, &self.first_reads, self.run.deadline);
-        let taken = match queue.take_on(lease, owner, reads, snapshot, until).await {
+        let taken = match queue.take(lease, owner, reads, snapshot, until).await {
             Ok(taken) => taken,
             Err(Failure::LeaseNotFound) => return Ok(self.without_lease()),
             Err(failure) => return Err(failure.into()),

@@ -12,7 +12,7 @@ use super::etcd::random_pause;
 use super::keys::{Bytes, Keys, Scope};
 use super::kv::{Failure, Kv, read_keys};
 use super::plan::{self, BitChanges, Builder, Fence, Place, bad_name};
-use super::queue::{Queue, Taken, Turn, settle, stands};
+use super::queue::{Queue, Taken, Turn, new_lease, settle, stands};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Op, Txn};
 use crate::limits;
@@ -228,7 +228,9 @@ impl<K: Kv> Claiming<'_, K> {
     /// One try: takes a place, waits for its turn, and commits. Every way out removes the place.
     async fn attempt(&self, next: Next, snapshot: &mut Snapshot) -> Result<Try, ClaimError> {
         let queue = Queue::new(self.kv, self.keys, &self.claim.scope);
-        let taken = queue.take(&self.claim.owner, &self.reads, snapshot, self.until).await?;
+        let lease = new_lease();
+        self.kv.grant(lease, limits::LEASE_TTL, self.until).await?;
+        let taken = queue.take(lease, &self.claim.owner, &self.reads, snapshot, self.until).await?;
         let tried = self.in_queue(&queue, &taken, next, snapshot).await;
         if !matches!(tried, Ok(Try::Done(Claimed::Made(_)))) {
             queue.leave(&taken.place).await;

@@ -225,7 +225,7 @@ impl<K: Kv> Free<'_, K> {
             return self.commit_clear(lease, snapshot).await;
         }
         let lease = self.lease(lease).await?;
-        let taken = queue.take_on(lease, self.owner, &reads, snapshot, self.until).await?;
+        let taken = queue.take(lease, self.owner, &reads, snapshot, self.until).await?;
         let tried = self.commit_at(&queue, &taken, &reads, snapshot).await;
         // A try that is done has removed its place in its commit.
         if !matches!(tried, Ok(Try::Done(Freed::Addresses(_)))) {

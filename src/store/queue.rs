@@ -14,7 +14,7 @@ use super::keys::{Bytes, Keys, LeaseId, PlaceId, Scope};
 use super::kv::{Failure, Kv, Watch};
 use super::plan::{Fence, Place};
 use super::snapshot::Snapshot;
-use super::txn::{Compare, Entry, Op, QueueEnd, Reply, Txn};
+use super::txn::{Compare, Entry, Op, QueueEnd, Txn};
 use crate::limits;
 use crate::pool::record::{Owner, PodIndex, Record};
 
@@ -71,47 +71,11 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(reply.found.first().map_or(0, |found| found.count))
     }
 
-    /// Grants a lease and takes a place on it; both requests travel together. What `reads` ask
-    /// for is read in the transaction that takes the place.
+    /// Takes a place on a lease that was granted before. What `reads` ask for is read in the transaction that takes it.
     ///
     /// # Errors
     /// [`Failure`]; a place that may have been made is gone with its lease.
     pub async fn take(
-        &self,
-        owner: &Owner,
-        reads: &[Op],
-        snapshot: &mut Snapshot,
-        until: Instant,
-    ) -> Result<Taken, Failure> {
-        self.kv.connect(until).await;
-        loop {
-            let lease = new_lease();
-            let (key, txn) = self.place_txn(lease, owner, reads);
-            // Sent the other way round, the place arrives before its lease twice as often: etcd begins
-            // with the youngest of the requests that it reads together.
-            let (placed, granted) = tokio::join!(biased; self.kv.txn(&txn, until), self.kv.grant(lease, limits::LEASE_TTL, until));
-            let placed = match (granted, placed) {
-                // The two overtook each other on the way: now that the lease is there, once more.
-                (Ok(()), Err(Failure::LeaseNotFound)) => {
-                    tracing::debug!("the place arrived before its lease");
-                    self.kv.txn(&txn, until).await
-                }
-                (Err(Failure::LeaseExists), _) => continue,
-                (Err(failure), Err(Failure::LeaseNotFound)) => Err(failure),
-                (_, placed) => placed,
-            };
-            match self.placed(key, lease, &txn, placed, snapshot, until).await {
-                Err(Failure::LeaseNotFound) if Instant::now() < until => {}
-                result => return result,
-            }
-        }
-    }
-
-    /// Takes a place on a lease that was granted before.
-    ///
-    /// # Errors
-    /// [`Failure`]
-    pub async fn take_on(
         &self,
         lease: LeaseId,
         owner: &Owner,
@@ -120,39 +84,13 @@ impl<'a, K: Kv> Queue<'a, K> {
         until: Instant,
     ) -> Result<Taken, Failure> {
         let (key, txn) = self.place_txn(lease, owner, reads);
-        let placed = self.kv.txn(&txn, until).await;
-        self.placed(key, lease, &txn, placed, snapshot, until).await
-    }
-
-    /// A new place, and the transaction that takes it.
-    fn place_txn(&self, lease: LeaseId, owner: &Owner, reads: &[Op]) -> (Bytes, Txn) {
-        // Runs of one node share leases, so a lease does not name a place.
-        let key = self.keys.place(self.scope, PlaceId(random_id()));
-        let tail = self.places(None, QueueEnd::Youngest, 1);
-        // For people who look at a queue; nothing reads it.
-        let value = PodIndex::new(owner.clone()).encode();
-        let mut then = vec![tail.clone(), Op::Put(key.clone(), value, Some(lease)), Op::Get(key.clone())];
-        let mut otherwise = vec![tail, Op::Get(key.clone())];
-        then.extend_from_slice(reads);
-        otherwise.extend_from_slice(reads);
-        (key.clone(), Txn { compares: vec![Compare::Create(key, 0)], then, otherwise })
-    }
-
-    /// Evaluates the answer; a request without one is sent again, because it takes effect once.
-    async fn placed(
-        &self,
-        key: Bytes,
-        lease: LeaseId,
-        txn: &Txn,
-        mut placed: Result<Reply, Failure>,
-        snapshot: &mut Snapshot,
-        until: Instant,
-    ) -> Result<Taken, Failure> {
+        let mut placed = self.kv.txn(&txn, until).await;
         // An etcd that accepts connections and never answers is given up like one that is not there.
         let give_up = until.min(Instant::now() + limits::UNREACHABLE);
+        // A request without an answer is sent again: it takes effect once.
         while matches!(placed, Err(Failure::Unknown(_))) && Instant::now() + limits::RETRY_PAUSE < give_up {
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
-            placed = self.kv.txn(txn, until).await;
+            placed = self.kv.txn(&txn, until).await;
         }
         if let Err(failure) = &placed
             && failure.is_open()
@@ -170,6 +108,20 @@ impl<'a, K: Kv> Queue<'a, K> {
         let before = tail.map_or(0, |tail| tail.count);
         let predecessor = tail.and_then(|tail| tail.one()).map(|entry| entry.key.clone());
         Ok(Taken { place, before, predecessor: predecessor.filter(|_| reply.succeeded) })
+    }
+
+    /// A new place, and the transaction that takes it.
+    fn place_txn(&self, lease: LeaseId, owner: &Owner, reads: &[Op]) -> (Bytes, Txn) {
+        // Runs of one node share leases, so a lease does not name a place.
+        let key = self.keys.place(self.scope, PlaceId(random_id()));
+        let tail = self.places(None, QueueEnd::Youngest, 1);
+        // For people who look at a queue; nothing reads it.
+        let value = PodIndex::new(owner.clone()).encode();
+        let mut then = vec![tail.clone(), Op::Put(key.clone(), value, Some(lease)), Op::Get(key.clone())];
+        let mut otherwise = vec![tail, Op::Get(key.clone())];
+        then.extend_from_slice(reads);
+        otherwise.extend_from_slice(reads);
+        (key.clone(), Txn { compares: vec![Compare::Create(key, 0)], then, otherwise })
     }
 
     /// Waits for the head of the queue. At the head, `reads` have been read anew.
