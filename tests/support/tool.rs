@@ -16,7 +16,7 @@ pub(crate) fn metes() -> PathBuf {
         .expect("outside of tests METES_BIN names the binary")
 }
 
-/// The reconciler under test: as [`metes`], and otherwise the one that was built beside it.
+/// The reconciler under test: as [`metes()`], and otherwise the one that was built beside it.
 pub(crate) fn reconciler() -> PathBuf {
     env::var_os("RECONCILER_BIN").map_or_else(|| metes().with_file_name("metes-reconciler"), PathBuf::from)
 }

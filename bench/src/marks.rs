@@ -1,0 +1,237 @@
+//! The goals, and whether they are reached.
+//!
+//! Each is a ratio taken in one run, or a bound; all are "at most". What a run did not measure is not judged.
+
+use crate::options::Section;
+use crate::results::Results;
+use crate::samples::{float, median};
+
+/// A goal, judged.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    pub(crate) what: String,
+    /// The median of the runs.
+    pub(crate) value: f64,
+    /// One value for each run that measured it.
+    pub(crate) values: Vec<f64>,
+    pub(crate) limit: f64,
+}
+
+impl Mark {
+    pub(crate) fn is_met(&self) -> bool {
+        self.value <= self.limit
+    }
+}
+
+pub(crate) fn judge(runs: &[Results]) -> Vec<Mark> {
+    rules().into_iter().filter_map(|rule| rule.judge(runs)).collect()
+}
+
+struct Rule {
+    what: String,
+    of: Box<Judge>,
+}
+
+/// The value in one run and its limit there.
+type Judge = dyn Fn(&Results) -> Option<(f64, f64)>;
+
+impl Rule {
+    fn new(what: impl Into<String>, limit: f64, value: impl Fn(&Results) -> Option<f64> + 'static) -> Self {
+        Self { what: what.into(), of: Box::new(move |results| Some((value(results)?, limit))) }
+    }
+
+    fn judge(self, runs: &[Results]) -> Option<Mark> {
+        let (values, limits): (Vec<f64>, Vec<f64>) = runs.iter().filter_map(&self.of).unzip();
+        let limit = median(limits);
+        (!values.is_empty()).then(|| Mark {
+            what: self.what,
+            value: median(values.iter().copied()),
+            values,
+            limit,
+        })
+    }
+}
+
+fn rules() -> Vec<Rule> {
+    let mut rules = processes(Section::Single, "");
+    rules.push(ratio(Section::Single, "ADD p50 / host-local ADD p50", ("add", "host-local-add"), 50, 0.5));
+    rules.push(failures(Section::Single, "failures of single processes"));
+    for (name, what, limit) in [
+        ("add-16", "ADDs over 16 networks", 2.0),
+        ("add-1", "ADDs over one network", 3.0),
+        ("del-16", "DELs over 16 networks", 2.0),
+        ("del-1", "DELs over one network", 3.0),
+        ("mixed-16", "ADDs and DELs over 16 networks", 2.0),
+        ("mixed-1", "ADDs and DELs over one network", 3.0),
+    ] {
+        rules.extend(storm(Section::Storms, name, what, limit));
+    }
+    // "Doubles, not quadruples". In floors, so that a machine that gets slower does not count.
+    rules.push(Rule::new("ADDs over one network: wall of twice as many / wall", 2.5, |results| {
+        let floors = |name| Some(results.storm(Section::Storms, name)?.to_floor());
+        Some(2.0 * floors("add-1-double")? / floors("add-1")?)
+    }));
+    rules.push(failures(Section::Storms, "failures in storms"));
+    rules.extend(processes(Section::Tls, "mTLS: "));
+    rules.extend(storm(Section::Tls, "add-16", "mTLS: ADDs over 16 networks", 2.0));
+    rules.push(failures(Section::Tls, "mTLS: failures"));
+    rules.extend(size());
+    rules.extend(process());
+    rules
+}
+
+fn processes(section: Section, before: &str) -> Vec<Rule> {
+    [
+        ("ADD p50 / floor p50", ("add", "floor"), 50, 1.5),
+        ("ADD p99 / floor p99", ("add", "floor"), 99, 2.5),
+        ("DEL p50 / floor p50", ("del", "floor"), 50, 1.8),
+        ("CHECK p50 / one-read floor p50", ("check", "read-floor"), 50, 1.3),
+    ]
+    .into_iter()
+    .map(|(what, names, percent, limit)| ratio(section, &format!("{before}{what}"), names, percent, limit))
+    .collect()
+}
+
+fn storm(section: Section, name: &'static str, what: &str, limit: f64) -> [Rule; 2] {
+    [
+        Rule::new(format!("{what}: wall / floor's wall"), limit, move |results| {
+            Some(results.storm(section, name)?.to_floor())
+        }),
+        Rule::new(format!("{what}: p99 of one / whole storm"), 0.1, move |results| {
+            let storm = results.storm(section, name)?;
+            Some(storm.each.percentile(99) / 1000.0 / storm.wall_s)
+        }),
+    ]
+}
+
+/// What a third round trip is allowed to cost; etcd itself tells whether it took place.
+const THIRD_TRIP: f64 = 1.4;
+const TWO_TRIPS: f64 = 1.2;
+
+fn size() -> Vec<Rule> {
+    let held = [
+        ("add-8", "requests-8", "ADD p50 in a filled /8 / in an empty network"),
+        ("add-64", "requests-64", "ADD p50 in a filled /64 / in an empty network"),
+        ("add-last", "requests-last", "ADD p50 of the last free address / in an empty network"),
+    ];
+    let mut rules: Vec<Rule> = held
+        .into_iter()
+        .map(|(name, requests, what)| Rule {
+            what: what.to_owned(),
+            of: Box::new(move |results| {
+                let value =
+                    p(results, Section::Size, name, 50)? / p(results, Section::Size, "add-empty", 50)?;
+                let third = results.number(Section::Size, requests)? > 2.5;
+                Some((value, if third { THIRD_TRIP } else { TWO_TRIPS }))
+            }),
+        })
+        .collect();
+    let number =
+        |what, name, limit| Rule::new(what, limit, move |results| results.number(Section::Size, name));
+    rules.push(number("bytes of etcd per held address", "bytes", 600.0));
+    let waiting = ("add-others-wait", "add-nobody-waits");
+    rules.push(ratio(Section::Size, "ADD p50 with 5,000 waiting elsewhere / with nobody", waiting, 50, 1.2));
+    rules
+}
+
+fn process() -> Vec<Rule> {
+    [
+        ("resident memory of an ADD, MiB", "resident", 8.0),
+        ("threads of an ADD", "threads", 1.0),
+        ("size of the binary, MiB", "binary", 4.0),
+        ("loaders that the binary needs (0: static)", "loaders", 0.0),
+        ("symbol tables in the binary (0: stripped)", "symbols", 0.0),
+    ]
+    .into_iter()
+    .map(|(what, name, limit)| Rule::new(what, limit, move |results| results.number(Section::Process, name)))
+    .collect()
+}
+
+fn ratio(
+    section: Section,
+    what: &str,
+    (of, to): (&'static str, &'static str),
+    percent: usize,
+    limit: f64,
+) -> Rule {
+    Rule::new(what, limit, move |results| {
+        Some(p(results, section, of, percent)? / p(results, section, to, percent)?)
+    })
+}
+
+fn failures(section: Section, what: &str) -> Rule {
+    Rule::new(what, 0.0, move |results| results.failures(section).map(float))
+}
+
+fn p(results: &Results, section: Section, name: &str, percent: usize) -> Option<f64> {
+    Some(results.sample(section, name)?.percentile(percent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Data;
+    use crate::samples::{Storm, sample_of_ms};
+
+    fn single(add_ms: u64) -> Results {
+        let mut results = Results::default();
+        for (name, ms) in [("floor", 10), ("add", add_ms), ("host-local-add", 40)] {
+            results.add(Section::Single, name, name, Data::Times(sample_of_ms([ms]), None));
+        }
+        results
+    }
+
+    fn mark<'a>(marks: &'a [Mark], what: &str) -> &'a Mark {
+        marks.iter().find(|mark| mark.what == what).unwrap_or_else(|| panic!("no {what} in {marks:?}"))
+    }
+
+    #[test]
+    fn the_median_of_the_runs_is_judged() {
+        let marks = judge(&[single(14), single(90), single(15)]);
+        let add = mark(&marks, "ADD p50 / floor p50");
+        assert_eq!((add.value, add.values.len(), add.limit, add.is_met()), (1.5, 3, 1.5, true));
+        let marks = judge(&[single(14), single(90), single(16)]);
+        assert!(!mark(&marks, "ADD p50 / floor p50").is_met());
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_judged() {
+        let marks = judge(&[single(10)]);
+        let what: Vec<&str> = marks.iter().map(|mark| mark.what.as_str()).collect();
+        assert_eq!(
+            what,
+            [
+                "ADD p50 / floor p50",
+                "ADD p99 / floor p99",
+                "ADD p50 / host-local ADD p50",
+                "failures of single processes"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_storm_is_judged_by_its_floor_its_slowest_and_its_failures() {
+        let mut results = Results::default();
+        let each = sample_of_ms([100, 600]).with_failures(1);
+        let storm = Storm { wall_s: 5.0, floor_s: 2.0, each };
+        results.add(Section::Storms, "add-1", "", Data::Storm(vec![storm]));
+        let marks = judge(&[results]);
+        let met = |what| (mark(&marks, what).value, mark(&marks, what).is_met());
+        assert_eq!(met("ADDs over one network: wall / floor's wall"), (2.5, true));
+        assert_eq!(met("ADDs over one network: p99 of one / whole storm"), (0.12, false));
+        assert_eq!(met("failures in storms"), (1.0, false));
+    }
+
+    #[test]
+    fn a_third_round_trip_has_a_limit_of_its_own() {
+        for (requests, limit) in [(2.05, 1.2), (3.0, 1.4)] {
+            let mut results = Results::default();
+            for (name, ms) in [("add-empty", 10), ("add-8", 13)] {
+                results.add(Section::Size, name, name, Data::Times(sample_of_ms([ms]), None));
+            }
+            results.add(Section::Size, "requests-8", "", Data::Number(vec![requests], ""));
+            let marks = judge(&[results]);
+            assert_eq!(mark(&marks, "ADD p50 in a filled /8 / in an empty network").limit, limit);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The sections, each against a server of its own.
+
+mod process;
+mod single;
+mod size;
+mod storms;
+mod tls;
+
+use crate::options::{Options, Section};
+use crate::results::Results;
+
+/// Adds a section's rows.
+type Measure = fn(&Options, &mut Results);
+
+/// Everything that is asked for, once.
+pub(crate) fn run(options: &Options, run: usize) -> Results {
+    let mut results = Results::default();
+    let sections: [(Section, Measure); 5] = [
+        (Section::Single, single::measure),
+        (Section::Storms, storms::measure),
+        (Section::Tls, tls::measure),
+        (Section::Size, size::measure),
+        (Section::Process, process::measure),
+    ];
+    for (section, measure) in sections.into_iter().filter(|(section, _)| options.asks_for(*section)) {
+        eprintln!("run {run} of {}: {section:?}", options.runs);
+        measure(options, &mut results);
+    }
+    results
+}

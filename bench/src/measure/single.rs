@@ -1,0 +1,155 @@
+//! One process after the other. Each round runs every kind once, so that a slow moment of the machine hits all
+//! of them alike.
+
+use serde_json::{Value, json};
+
+use crate::lab::{Floor, Lab, Wire, of_pod, plain_network};
+use crate::options::{Options, Section};
+use crate::results::{Data, Results};
+use crate::samples::Sample;
+use crate::support::Node;
+
+/// Not counted: caches, pages of the binaries, etcd's first keys.
+pub(crate) const ROUNDS_WARM_UP: usize = 10;
+/// Held all the while, so that a page has something in it.
+const HELD: usize = 64;
+
+pub(crate) fn measure(options: &Options, results: &mut Results) {
+    let lab = Lab::new(options, Wire::Plain);
+    let config = plain_network("single");
+    hold_some(&lab, &config);
+    let mut single = Single::default();
+    for round in 0..ROUNDS_WARM_UP + options.rounds {
+        if round == ROUNDS_WARM_UP {
+            single = Single::default();
+        }
+        single.round(&lab, &config, round);
+    }
+    lab.cluster.assert_clean();
+    single.report(&lab, results);
+}
+
+fn hold_some(lab: &Lab, config: &Value) {
+    for index in 0..HELD {
+        let held = format!("held-{index}");
+        of_pod(lab.node().add(&held), &held).config(config).run().ok();
+        lab.host_local("ADD", &held).run().ok();
+    }
+}
+
+#[derive(Default)]
+struct Single {
+    floors: Floors,
+    verbs: Verbs,
+    first_add: Sample,
+    status: Sample,
+    host_local_add: Sample,
+    host_local_del: Sample,
+    peer_add: Sample,
+    peer_del: Sample,
+}
+
+/// The processes that do nothing but what nobody can avoid.
+#[derive(Default)]
+pub(crate) struct Floors {
+    put: Sample,
+    read: Sample,
+}
+
+/// One attachment of a node that has run before.
+#[derive(Default)]
+pub(crate) struct Verbs {
+    add: Sample,
+    check: Sample,
+    del: Sample,
+}
+
+impl Single {
+    /// CHECK and DEL need an ADD before them; what has no such need changes its place with every round.
+    fn round(&mut self, lab: &Lab, config: &Value, round: usize) {
+        const TURNS: usize = 6;
+        let id = format!("round-{round}");
+        for turn in 0..TURNS {
+            match (round + turn) % TURNS {
+                0 => self.floors.round(lab),
+                1 => self.verbs.round(lab.node(), &id, config),
+                2 => self.first(lab, &id, config),
+                3 => {
+                    let mut with_status = config.clone();
+                    with_status["cniVersion"] = json!("1.1.0");
+                    self.status.take(&lab.node().status().config(&with_status).run());
+                }
+                4 => {
+                    self.host_local_add.take(&lab.host_local("ADD", &id).run());
+                    self.host_local_del.take(&lab.host_local("DEL", &id).run());
+                }
+                _ => {
+                    let Some(peer) = &lab.peer else { continue };
+                    self.peer_add.take(&peer.run("ADD", &id, 0).run());
+                    self.peer_del.take(&peer.run("DEL", &id, 0).run());
+                }
+            }
+        }
+    }
+
+    /// The ADD of a node that has no folder of its own yet.
+    fn first(&mut self, lab: &Lab, id: &str, config: &Value) {
+        let node = lab.cluster.node(&format!("new-{id}"));
+        let id = format!("first-{id}");
+        self.first_add.take(&of_pod(node.add(&id), &id).config(config).run());
+        of_pod(node.del(&id), &id).config(config).run().silent();
+    }
+
+    fn report(self, lab: &Lab, results: &mut Results) {
+        self.floors.report(Section::Single, results);
+        self.verbs.report(Section::Single, results);
+        let status = Data::Times(self.status, Some("read-floor"));
+        results.add(Section::Single, "status", "STATUS", status);
+        let mut add = |name, what: &str, sample| {
+            results.add(Section::Single, name, what, Data::Times(sample, Some("floor")));
+        };
+        add("first-add", "ADD, first of its node", self.first_add);
+        add("host-local-add", "host-local ADD", self.host_local_add);
+        add("host-local-del", "host-local DEL", self.host_local_del);
+        if let Some(peer) = &lab.peer {
+            add("peer-add", &format!("{} ADD", peer.name()), self.peer_add);
+            add("peer-del", &format!("{} DEL", peer.name()), self.peer_del);
+        }
+    }
+}
+
+impl Floors {
+    pub(crate) fn round(&mut self, lab: &Lab) {
+        self.put.take(&lab.floor(Floor::Put).run());
+        self.read.take(&lab.floor(Floor::Read).run());
+    }
+
+    pub(crate) fn report(self, section: Section, results: &mut Results) {
+        results.add(
+            section,
+            "floor",
+            "floor: connect, one durable put",
+            Data::Times(self.put, Some("floor")),
+        );
+        results.add(section, "read-floor", "floor: connect, one read", Data::Times(self.read, Some("floor")));
+    }
+}
+
+impl Verbs {
+    pub(crate) fn round(&mut self, node: &Node, id: &str, config: &Value) {
+        let added = of_pod(node.add(id), id).config(config).run();
+        self.add.take(&added);
+        let mut with_result = config.clone();
+        if added.succeeded() {
+            with_result["prevResult"] = added.json();
+        }
+        self.check.take(&of_pod(node.check(id), id).config(&with_result).run());
+        self.del.take(&of_pod(node.del(id), id).config(&with_result).run());
+    }
+
+    pub(crate) fn report(self, section: Section, results: &mut Results) {
+        results.add(section, "add", "ADD", Data::Times(self.add, Some("floor")));
+        results.add(section, "check", "CHECK", Data::Times(self.check, Some("read-floor")));
+        results.add(section, "del", "DEL", Data::Times(self.del, Some("floor")));
+    }
+}

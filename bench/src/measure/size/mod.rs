@@ -1,0 +1,29 @@
+//! What must not grow: an ADD with the number of held addresses and with the queues of others, and the space per address.
+
+mod fill;
+mod large;
+mod queues;
+mod space;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::lab::of_pod;
+use crate::options::Options;
+use crate::results::Results;
+use crate::support::Node;
+
+pub(crate) fn measure(options: &Options, results: &mut Results) {
+    large::measure(options, results);
+    queues::measure(options, results);
+    space::measure(options, results);
+}
+
+/// How long the ADD took.
+fn add_and_del(node: &Node, id: &str, config: &Value) -> Duration {
+    let added = of_pod(node.add(id), id).config(config).run();
+    added.ok();
+    of_pod(node.del(id), id).config(config).run().silent();
+    added.elapsed
+}

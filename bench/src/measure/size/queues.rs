@@ -1,0 +1,133 @@
+//! ADDs while very many wait in another queue, and what a place costs in that one.
+
+use std::time::{Duration, Instant};
+
+use etcd_client::{PutOptions, TxnOp};
+use metes::pool::record::{Owner, PodIndex, Record};
+use metes::store::etcd::{Access, Etcd as EtcdClient};
+use metes::store::keys::{Keys, LeaseId, Scope};
+use metes::store::queue::Queue;
+use metes::store::snapshot::Snapshot;
+use tokio::runtime::Runtime;
+
+use super::add_and_del;
+use super::fill;
+use crate::lab::{Lab, Wire, plain_network};
+use crate::options::{Options, Section};
+use crate::results::{Data, Results};
+use crate::samples::Sample;
+use crate::support::Store;
+
+const WAITERS: usize = 5000;
+/// Rounds without and with the waiters in turn, so that a slow moment hits both.
+const BLOCK: usize = 25;
+
+pub(super) fn measure(options: &Options, results: &mut Results) {
+    let lab = Lab::new(options, Wire::Plain);
+    let config = plain_network("head");
+    add_and_del(lab.node(), "first", &config);
+    let crowd = Crowd::new(&lab);
+    let (mut alone, mut beside) = (Sample::default(), Sample::default());
+    let (mut empty, mut crowded) = (Sample::default(), Sample::default());
+    for block in 0..options.rounds.div_ceil(BLOCK) {
+        let round = |index| format!("round-{block}-{index}");
+        (0..BLOCK).for_each(|index| alone.add(add_and_del(lab.node(), &round(index), &config)));
+        crowd.come();
+        (0..BLOCK).for_each(|index| beside.add(add_and_del(lab.node(), &round(index), &config)));
+        crowd.time_places(&mut empty, &mut crowded);
+        crowd.go();
+    }
+    lab.cluster.assert_clean();
+    let mut add = |name, what: String, sample, to| {
+        results.add(Section::Size, name, what, Data::Times(sample, Some(to)));
+    };
+    add("add-nobody-waits", "ADD while nobody waits".to_owned(), alone, "add-nobody-waits");
+    add("add-others-wait", format!("ADD while {WAITERS} wait elsewhere"), beside, "add-nobody-waits");
+    add("place-empty", "only lease and place, empty queue".to_owned(), empty, "place-empty");
+    add("place-crowded", format!("only lease and place, behind {WAITERS}"), crowded, "place-empty");
+}
+
+/// Places in one queue, each on a lease of its own, as so many runs would have taken them.
+struct Crowd<'a> {
+    store: &'a Store,
+    keys: Keys,
+    scope: Scope,
+    nobody: Scope,
+    leases: Vec<i64>,
+    runtime: Runtime,
+    client: EtcdClient,
+}
+
+impl<'a> Crowd<'a> {
+    fn new(lab: &'a Lab) -> Self {
+        let store = lab.cluster.store();
+        let keys = Keys::new(lab.cluster.prefix());
+        let scope = |text| Scope::stored(text).expect("a scope's characters");
+        let access = Access {
+            endpoints: vec![lab.etcd.endpoint()],
+            tls: None,
+            user: None,
+            give_up: Duration::from_secs(5),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Self {
+            scope: scope("crowd,00000000000000000000ffff0a000000-8"),
+            nobody: scope("nobody,00000000000000000000ffff0a000000-8"),
+            leases: grant(store),
+            runtime: runtime.expect("a runtime can be built"),
+            client: EtcdClient::new(access),
+            store,
+            keys,
+        }
+    }
+
+    fn come(&self) {
+        let value = PodIndex::new(owner()).encode();
+        let place = |lease: &i64| {
+            let options = PutOptions::new().with_lease(*lease);
+            TxnOp::put(self.keys.place(&self.scope, LeaseId(*lease)), value.clone(), Some(options))
+        };
+        fill::put_ops(self.store, self.leases.iter().map(place));
+    }
+
+    fn go(&self) {
+        self.store.delete_prefix("v1/lock/");
+    }
+
+    /// Takes a place, as an ADD does once it has connected, in an empty queue and behind all the others.
+    fn time_places(&self, empty: &mut Sample, crowded: &mut Sample) {
+        self.runtime.block_on(async {
+            for _ in 0..BLOCK {
+                assert_eq!(self.time_place(&self.nobody, empty).await, 0);
+                assert!(self.time_place(&self.scope, crowded).await >= WAITERS as i64);
+            }
+        });
+    }
+
+    /// How many were before it.
+    async fn time_place(&self, scope: &Scope, sample: &mut Sample) -> i64 {
+        let until = tokio::time::Instant::now() + Duration::from_secs(20);
+        let queue = Queue::new(&self.client, &self.keys, scope);
+        let start = Instant::now();
+        let taken = queue.take(&owner(), &[], &mut Snapshot::default(), until).await;
+        sample.add(start.elapsed());
+        let taken = taken.unwrap_or_else(|error| panic!("no place in a queue: {error}"));
+        queue.leave(&taken.place).await;
+        taken.before
+    }
+}
+
+fn owner() -> Owner {
+    Owner { node: "crowd".to_owned(), container_id: "waiter".to_owned(), ifname: "eth0".to_owned() }
+}
+
+fn grant(store: &Store) -> Vec<i64> {
+    const TTL_S: i64 = 3600;
+    store.run(async |client| {
+        let mut leases = Vec::new();
+        for _ in 0..WAITERS {
+            leases.push(client.lease_grant(TTL_S, None).await?.id());
+        }
+        Ok(leases)
+    })
+}

@@ -1,0 +1,277 @@
+//! Thousands of processes, 128 at a time, as when a cluster starts again. Each storm stands between two storms of the
+//! floor.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Instant;
+
+use etcd_client::GetOptions;
+use serde_json::Value;
+
+use crate::lab::{Floor, Lab, NODES, Wire, of_pod, plain_network};
+use crate::options::{Options, Section};
+use crate::results::{Data, Results};
+use crate::samples::{Sample, Storm, float};
+use crate::support::{Node, Outcome, Run, Store, in_parallel};
+
+const AT_A_TIME: usize = 128;
+const NETWORKS: usize = 16;
+/// Of each storm; all are counted.
+const FAILURES_SHOWN: usize = 3;
+
+pub(crate) fn measure(options: &Options, results: &mut Results) {
+    let lab = Lab::new(options, Wire::Plain);
+    let count = options.storm;
+    let mut weather = Weather::new(&lab, Section::Storms, count);
+    let mut many = Load::many_networks(&lab, "many");
+    let mut one = Load::one_network(&lab, "one");
+    weather.storm(results, "add-16", "ADDs over 16 networks", || many.add(count));
+    weather.storm(results, "add-1", "ADDs over one network", || one.add(count));
+    weather.storm(results, "mixed-16", "ADDs and DELs mixed over 16 networks", || many.mix(count));
+    weather.storm(results, "mixed-1", "ADDs and DELs mixed over one network", || one.mix(count));
+    weather.storm(results, "del-16", "DELs over 16 networks", || many.del());
+    weather.storm(results, "del-1", "DELs over one network", || one.del());
+    let mut double = Load::one_network(&lab, "double");
+    weather.storm(results, "add-1-double", "ADDs over one network", || double.add(2 * count));
+    if let Some(peer) = &lab.peer {
+        let mut load = Load::of_peer(&lab);
+        let over = match peer.networks() {
+            1 => "over one network".to_owned(),
+            networks => format!("over {networks} networks"),
+        };
+        let name = peer.name();
+        weather.storm(results, "peer-add", &format!("{name} ADDs {over}"), || load.add(count));
+        weather.storm(results, "peer-del", &format!("{name} DELs {over}"), || load.del());
+    }
+    weather.report_floor(results);
+    lab.cluster.assert_clean();
+}
+
+/// Storms in a row, with the floor's between them.
+pub(crate) struct Weather<'a> {
+    lab: &'a Lab,
+    section: Section,
+    count: usize,
+    floors: Vec<(f64, Sample)>,
+}
+
+/// What a storm came to.
+pub(crate) struct Blown {
+    wall_s: f64,
+    each: Sample,
+}
+
+impl<'a> Weather<'a> {
+    pub(crate) fn new(lab: &'a Lab, section: Section, count: usize) -> Self {
+        // What every process pays for once is paid here: pages of the binaries, the nodes' folders.
+        for (index, node) in lab.nodes.iter().enumerate() {
+            let id = format!("warm-up-{index}");
+            let config = plain_network("warm-up");
+            of_pod(node.add(&id), &id).config(&config).run().ok();
+            of_pod(node.del(&id), &id).config(&config).run().silent();
+        }
+        let mut weather = Self { lab, section, count, floors: Vec::new() };
+        weather.floor();
+        weather
+    }
+
+    pub(crate) fn storm(
+        &mut self,
+        results: &mut Results,
+        name: &'static str,
+        what: &str,
+        storm: impl FnOnce() -> Blown,
+    ) {
+        let before_s = self.floors.last().map_or(f64::NAN, |(wall_s, _)| *wall_s);
+        let Blown { wall_s, each } = storm();
+        let for_as_many = float(each.count()) / float(self.count);
+        let floor_s = f64::midpoint(before_s, self.floor()) * for_as_many;
+        let what = format!("{} {what}", each.count());
+        results.add(self.section, name, what, Data::Storm(vec![Storm { wall_s, floor_s, each }]));
+    }
+
+    pub(crate) fn report_floor(self, results: &mut Results) {
+        let what = format!("{} floors", self.count);
+        let storms = float(self.floors.len());
+        let mean_s = self.floors.iter().map(|(wall_s, _)| wall_s).sum::<f64>() / storms;
+        let mut each = Sample::default();
+        self.floors.into_iter().for_each(|(_, sample)| each.pool(sample));
+        let mean = Storm { wall_s: mean_s, floor_s: mean_s, each };
+        results.add(self.section, "floor-storm", what, Data::Storm(vec![mean]));
+    }
+
+    fn floor(&mut self) -> f64 {
+        let (wall_s, outcomes) = blow((0..self.count).map(|_| self.lab.floor(Floor::Put)));
+        self.floors.push((wall_s, Sample::of(&outcomes)));
+        wall_s
+    }
+}
+
+/// Runs all of them; how long that took, and what became of each, in their order.
+fn blow(runs: impl IntoIterator<Item = Run>) -> (f64, Vec<Outcome>) {
+    let runs: Vec<Run> = runs.into_iter().collect();
+    let start = Instant::now();
+    let outcomes = in_parallel(AT_A_TIME, runs, |run| run.run());
+    (start.elapsed().as_secs_f64(), outcomes)
+}
+
+fn count_keys(store: &Store, prefix: &str) -> usize {
+    let options = GetOptions::new().with_prefix().with_count_only();
+    let answer = store.run(async |client| client.get(store.key(prefix), Some(options)).await);
+    usize::try_from(answer.count()).expect("a count is not negative")
+}
+
+/// Attachments of one kind, numbered: pod after pod, each with an interface in every network. The pods are spread over the
+/// nodes.
+pub(crate) struct Load<'a> {
+    name: String,
+    networks: usize,
+    runner: Box<Runner<'a>>,
+    /// How many addresses the store holds in these networks, where it can be asked.
+    count: Box<dyn Fn() -> Option<usize> + 'a>,
+    /// Which address each attachment has.
+    held: BTreeMap<usize, Vec<String>>,
+    next: usize,
+}
+
+/// How to run a verb for an attachment: its number and its container.
+type Runner<'a> = dyn Fn(Verb, usize, &str) -> Run + 'a;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Add,
+    Del,
+}
+
+impl<'a> Load<'a> {
+    pub(crate) fn many_networks(lab: &'a Lab, name: &str) -> Self {
+        Self::of_metes(lab, name, NETWORKS)
+    }
+
+    fn one_network(lab: &'a Lab, name: &str) -> Self {
+        Self::of_metes(lab, name, 1)
+    }
+
+    fn of_metes(lab: &'a Lab, name: &str, networks: usize) -> Self {
+        let configs: Vec<(String, Value)> = (0..networks)
+            .map(|index| format!("{name}-{index}"))
+            .map(|network| (format!("v1/net/{network}/ip/"), plain_network(&network)))
+            .collect();
+        let prefixes: Vec<String> = configs.iter().map(|(prefix, _)| prefix.clone()).collect();
+        let runner = move |verb, number: usize, id: &str| {
+            let node = Self::node(lab, number / networks);
+            let run = match verb {
+                Verb::Add => node.add(id),
+                Verb::Del => node.del(id),
+            };
+            of_pod(run, id).config(&configs[number % networks].1)
+        };
+        let count = move || Some(prefixes.iter().map(|prefix| count_keys(lab.cluster.store(), prefix)).sum());
+        Self::new(name, networks, runner, count)
+    }
+
+    /// The other plugin's networks are what its configurations say.
+    fn of_peer(lab: &'a Lab) -> Self {
+        let peer = lab.peer.as_ref().expect("there is a peer");
+        let runner = move |verb, number: usize, id: &str| {
+            let verb = if verb == Verb::Add { "ADD" } else { "DEL" };
+            peer.run(verb, id, number)
+        };
+        Self::new("peer", peer.networks(), runner, || None)
+    }
+
+    fn new(
+        name: &str,
+        networks: usize,
+        runner: impl Fn(Verb, usize, &str) -> Run + 'a,
+        count: impl Fn() -> Option<usize> + 'a,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            networks,
+            runner: Box::new(runner),
+            count: Box::new(count),
+            held: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    fn node(lab: &Lab, pod: usize) -> &Node {
+        &lab.nodes[pod % NODES]
+    }
+
+    /// So many that hold nothing yet.
+    pub(crate) fn add(&mut self, count: usize) -> Blown {
+        let jobs = self.fresh(count).map(|number| (Verb::Add, number)).collect();
+        self.blow(jobs)
+    }
+
+    /// All that hold something.
+    fn del(&mut self) -> Blown {
+        let jobs = self.held.keys().map(|number| (Verb::Del, *number)).collect();
+        self.blow(jobs)
+    }
+
+    /// So many in all: an ADD after each DEL of one that holds something.
+    fn mix(&mut self, count: usize) -> Blown {
+        let old: Vec<usize> = self.held.keys().copied().take(count / 2).collect();
+        let new = self.fresh(old.len());
+        let jobs = old.into_iter().zip(new).flat_map(|(old, new)| [(Verb::Del, old), (Verb::Add, new)]);
+        let jobs = jobs.collect();
+        self.blow(jobs)
+    }
+
+    fn fresh(&mut self, count: usize) -> Range<usize> {
+        let first = self.next;
+        self.next += count;
+        first..self.next
+    }
+
+    fn blow(&mut self, jobs: Vec<(Verb, usize)>) -> Blown {
+        let run = |(verb, number): &(Verb, usize)| {
+            (self.runner)(*verb, *number, &format!("{}-{number}", self.name))
+        };
+        let (wall_s, outcomes) = blow(jobs.iter().map(run));
+        let mut each = Sample::of(&outcomes);
+        let failed = outcomes.iter().filter(|outcome| !outcome.succeeded());
+        failed.take(FAILURES_SHOWN).for_each(|outcome| eprintln!("{outcome}"));
+        for ((verb, number), outcome) in jobs.iter().zip(&outcomes) {
+            match verb {
+                _ if !outcome.succeeded() => {}
+                Verb::Add => _ = self.held.insert(*number, outcome.addresses()),
+                Verb::Del => _ = self.held.remove(number),
+            }
+        }
+        each.failures += twice_held(&self.held, self.networks) + self.astray();
+        Blown { wall_s, each }
+    }
+
+    /// By how many the store holds more or fewer than the answers say.
+    fn astray(&self) -> usize {
+        (self.count)().map_or(0, |count| count.abs_diff(self.held.len()))
+    }
+}
+
+/// Attachments whose addresses another one in the same network has too.
+fn twice_held(held: &BTreeMap<usize, Vec<String>>, networks: usize) -> usize {
+    let mut seen = BTreeSet::new();
+    held.iter().filter(|(number, held)| !seen.insert((*number % networks, *held))).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_be_held_once_in_each_network() {
+        let held = |addresses: &[&str]| {
+            addresses
+                .iter()
+                .enumerate()
+                .map(|(number, address)| (number, vec![(*address).to_owned()]))
+                .collect()
+        };
+        let addresses: BTreeMap<usize, Vec<String>> = held(&["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1"]);
+        assert_eq!([1, 2, 4].map(|networks| twice_held(&addresses, networks)), [2, 1, 0]);
+    }
+}

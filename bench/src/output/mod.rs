@@ -1,0 +1,15 @@
+//! What is shown of the results. Every form is a text made of them and nothing else.
+
+pub(crate) mod chart;
+pub(crate) mod json;
+pub(crate) mod table;
+
+use crate::options::Section;
+
+const SECTIONS: [(Section, &str); 5] = [
+    (Section::Single, "Single processes"),
+    (Section::Storms, "Storms, 128 processes at a time"),
+    (Section::Tls, "mTLS"),
+    (Section::Size, "Size"),
+    (Section::Process, "One process"),
+];
