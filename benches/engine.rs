@@ -1,0 +1,322 @@
+//! What the pure engine costs: no etcd, no clock, no disk. Run with `cargo bench --bench engine`.
+//!
+//! One ADD waits about a millisecond for etcd, so all of this together should stay well below a tenth of
+//! that. The mark: a scan of a full /12 through its summary in less than 50 microseconds.
+//!
+//! "Choose" is the search on a view that is known already. "Decide" is all that an ADD does between two
+//! round trips: reading its snapshot, decoding the pages into a view, the search, and the transaction.
+
+#![allow(missing_docs, reason = "criterion's macros make public functions without any")]
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use metes::pool::choose::{Order, Start, Step, Wish, choose};
+use metes::pool::record::{Birth, Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation};
+use metes::pool::{Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, View};
+use metes::store::allot::{Ask, Decision, decide};
+use metes::store::keys::{Bytes, Keys, LeaseId};
+use metes::store::plan::Place;
+use metes::store::snapshot::Snapshot;
+use metes::store::txn::{Entry, Found, Op, Reply};
+
+const PAGE_ADDRESSES: usize = 4096;
+/// In the middle of a page, where half of the words have been passed.
+const MIDDLE: usize = PAGE_ADDRESSES / 2;
+/// Of the store, when everything in a snapshot was read.
+const REVISION: i64 = 1_000_000;
+/// More rounds of reading than any decision here needs.
+const ROUNDS_MAX: usize = 64;
+
+criterion_group! {
+    name = engine;
+    config = Criterion::default().warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
+    targets = bench_choose, bench_decide, bench_codec
+}
+criterion_main!(engine);
+
+fn bench_choose(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("choose");
+    for (what, case) in choose_cases() {
+        let Case { set, view, is_full } = &case;
+        let step = choose(&[wish(set)], view);
+        let expected =
+            if *is_full { matches!(step, Step::Full { .. }) } else { matches!(step, Step::Chosen(_)) };
+        assert!(expected, "{what}: {step:?}");
+        group.bench_function(what, |bencher| {
+            bencher.iter(|| choose(black_box(&[wish(set)]), black_box(view)))
+        });
+    }
+    group.finish();
+}
+
+fn bench_decide(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("decide");
+    for (what, store) in decide_cases() {
+        let snapshot = store.read_all();
+        let is_full = matches!(store.decide(&snapshot), Decision::Full { .. });
+        assert_eq!(is_full, what.starts_with("full"), "{what}");
+        group.bench_function(what, |bencher| bencher.iter(|| store.decide(black_box(&snapshot))));
+    }
+    let store = Store::new("10.0.0.0/8");
+    group.bench_function("first reads", |bencher| {
+        bencher.iter(|| black_box(&store.ask).first_reads(black_box(&store.keys)));
+    });
+    group.finish();
+}
+
+fn bench_codec(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("codec");
+    let page = half_full();
+    let stored = page.to_bytes();
+    group.bench_function("encode a page", |bencher| bencher.iter(|| black_box(&page).to_bytes()));
+    group.bench_function("decode a page", |bencher| bencher.iter(|| Bits::from_bytes(black_box(&stored))));
+    bench_record(&mut group, "reservation", &reservation());
+    bench_record(&mut group, "owner record", &owner_record());
+    bench_record(&mut group, "meta", &Meta::first());
+    let keys = Keys::new("/metes/");
+    let address = addr("10.0.0.1");
+    let key = keys.ip(&NetworkName::default(), address);
+    group.bench_function("make a key", |bencher| {
+        bencher.iter(|| black_box(&keys).ip(&NetworkName::default(), black_box(address)));
+    });
+    group.bench_function("parse a key", |bencher| bencher.iter(|| black_box(&keys).parse(black_box(&key))));
+    group.finish();
+}
+
+fn bench_record<R: Record>(
+    group: &mut criterion::BenchmarkGroup<'_, criterion::measurement::WallTime>,
+    what: &str,
+    record: &R,
+) {
+    let stored = record.encode();
+    group.bench_function(BenchmarkId::new("encode", what), |bencher| {
+        bencher.iter(|| black_box(record).encode());
+    });
+    group.bench_function(BenchmarkId::new("decode", what), |bencher| {
+        bencher.iter(|| R::decode(black_box(&stored)));
+    });
+}
+
+/// One set, what is known of it, and what a choice comes to.
+struct Case {
+    set: RangeSet,
+    view: View,
+    is_full: bool,
+}
+
+fn choose_cases() -> Vec<(&'static str, Case)> {
+    let view = |subnet: &str, pages: &[Bits], summary: Option<Bits>| {
+        let set = set(subnet);
+        let first = set.ranges()[0].first().page();
+        let mut view = View::default();
+        for (page, bits) in (first.0..).zip(pages) {
+            view.set_page(&NetworkName::default(), Page(page), bits.clone());
+        }
+        if let Some(bits) = summary {
+            view.set_summary(&NetworkName::default(), first.summary(), bits);
+        }
+        let is_full = pages.iter().all(Bits::is_full);
+        Case { set, view, is_full }
+    };
+    let full_12_but_last: Vec<Bits> =
+        (0..256).map(|page| if page == 255 { all_but(4094) } else { Bits::full() }).collect();
+    vec![
+        (
+            "a full /12 by its summary (the mark: 50 us)",
+            view("10.0.0.0/12", &[Bits::full()], Some(Bits::full())),
+        ),
+        ("a full /12 by its 256 pages", view("10.0.0.0/12", &vec![Bits::full(); 256], None)),
+        (
+            "a /12 whose last address is free, by its 256 pages",
+            view("10.0.0.0/12", &full_12_but_last, Some(Bits::empty())),
+        ),
+        ("a full /8 by its summary", view("10.0.0.0/8", &[Bits::full()], Some(Bits::full()))),
+        ("an empty /8", view("10.0.0.0/8", &[Bits::empty()], None)),
+        ("a half-full page", view("10.0.0.0/20", &[half_full()], None)),
+        ("a page with one free bit", view("10.0.0.0/20", &[all_but(4094)], Some(Bits::empty()))),
+        ("an empty /64", view("fd00::/64", &[Bits::empty()], None)),
+        (
+            "a /64 whose first page is full",
+            view("fd00::/64", &[Bits::full(), half_full()], Some(Bits::empty())),
+        ),
+    ]
+}
+
+fn decide_cases() -> Vec<(&'static str, Store)> {
+    let store = |subnet: &str, pages: &[(usize, Bits)], summary: Option<Bits>| {
+        let mut store = Store::new(subnet);
+        pages.iter().for_each(|(page, bits)| store.put_page(*page, bits));
+        if let Some(bits) = summary {
+            store.put_summary(&bits);
+        }
+        store
+    };
+    // The summary is of 4096 pages, the /12 of its first 256.
+    let all_but_last_page = all_but(255);
+    vec![
+        ("commit in an empty /8", store("10.0.0.0/8", &[], None)),
+        ("commit in a half-full page", store("10.0.0.0/20", &[(0, half_full())], None)),
+        ("commit in a page with one free bit", store("10.0.0.0/20", &[(0, all_but(4094))], None)),
+        ("commit in an empty /64", store("fd00::/64", &[], None)),
+        (
+            "commit in a /12 with one free address",
+            store("10.0.0.0/12", &[(0, Bits::full()), (255, all_but(4094))], Some(all_but_last_page)),
+        ),
+        (
+            "full /12 by its summary (the mark: 50 us)",
+            store("10.0.0.0/12", &[(0, Bits::full())], Some(Bits::full())),
+        ),
+    ]
+}
+
+/// What etcd would hold, and an ADD that reads it.
+struct Store {
+    ask: Ask,
+    keys: Keys,
+    entries: BTreeMap<Bytes, Entry>,
+    place: Place,
+}
+
+impl Store {
+    fn new(subnet: &str) -> Self {
+        let ask = ask(set(subnet));
+        let keys = Keys::new("/metes/");
+        let place =
+            Place { key: keys.place(&ask.scope(), LeaseId(7)), create_revision: REVISION, lease: LeaseId(7) };
+        let mut store = Self { ask, keys, entries: BTreeMap::new(), place };
+        store.put(store.keys.meta(), Meta::first().encode());
+        store
+    }
+
+    fn first_page(&self) -> Page {
+        self.ask.sets[0].ranges()[0].first().page()
+    }
+
+    fn put_page(&mut self, index: usize, bits: &Bits) {
+        let page = Page(self.first_page().0 + index as u128);
+        self.put(self.keys.page(&NetworkName::default(), page), bits.to_bytes());
+    }
+
+    fn put_summary(&mut self, bits: &Bits) {
+        let key = self.keys.full(&NetworkName::default(), self.first_page().summary());
+        self.put(key, bits.to_bytes());
+    }
+
+    fn put(&mut self, key: Bytes, value: Vec<u8>) {
+        let entry = Entry { key: key.clone(), value, create_revision: 1, mod_revision: 1, lease: 0 };
+        self.entries.insert(key, entry);
+    }
+
+    fn decide(&self, snapshot: &Snapshot) -> Decision {
+        decide(&self.ask, &self.keys, snapshot, &self.place, false)
+    }
+
+    /// All that the decision asks for, as round trips would bring it.
+    fn read_all(&self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        self.read(self.ask.first_reads(&self.keys).expect("good names"), &mut snapshot);
+        for _ in 0..ROUNDS_MAX {
+            match self.decide(&snapshot) {
+                Decision::Read(keys) => self.read(keys, &mut snapshot),
+                _ => return snapshot,
+            }
+        }
+        panic!("it goes on reading");
+    }
+
+    fn read(&self, keys: Vec<Bytes>, snapshot: &mut Snapshot) {
+        let found = keys
+            .iter()
+            .map(|key| Found { entries: self.entries.get(key).cloned().into_iter().collect(), count: 0 });
+        let reply = Reply { succeeded: true, revision: REVISION, found: found.collect() };
+        let ops: Vec<Op> = keys.into_iter().map(Op::Get).collect();
+        snapshot.absorb(&ops, &reply);
+    }
+}
+
+fn ask(set: RangeSet) -> Ask {
+    Ask {
+        owner: owner(),
+        birth: birth(),
+        labels: labels(),
+        created_at: "2026-01-01T00:00:00Z".to_owned(),
+        sets: vec![set],
+        requests: vec![None],
+        statics: Vec::new(),
+        order: Order::Lowest,
+        node_seed: 0,
+    }
+}
+
+fn wish(set: &RangeSet) -> Wish<'_> {
+    Wish { set, start: Start::Lowest, request: None }
+}
+
+fn set(subnet: &str) -> RangeSet {
+    let subnet: ipnetwork::IpNetwork = subnet.parse().expect("a subnet");
+    let (first, last) = bounds(subnet);
+    let spec = RangeSpec {
+        network: NetworkName::default(),
+        subnet,
+        first,
+        last,
+        excludes: Vec::new(),
+        never: Vec::new(),
+        gateway: None,
+    };
+    RangeSet::new(vec![Range::new(spec).expect("a range")]).expect("a set")
+}
+
+fn bounds(subnet: ipnetwork::IpNetwork) -> (IpAddr, IpAddr) {
+    match subnet {
+        ipnetwork::IpNetwork::V4(subnet) => (subnet.network().into(), subnet.broadcast().into()),
+        ipnetwork::IpNetwork::V6(subnet) => (subnet.network().into(), subnet.broadcast().into()),
+    }
+}
+
+fn half_full() -> Bits {
+    let mut bits = Bits::empty();
+    (0..MIDDLE).for_each(|bit| bits.set(bit));
+    bits
+}
+
+fn all_but(free: usize) -> Bits {
+    let mut bits = Bits::full();
+    bits.clear(free);
+    bits
+}
+
+fn addr(text: &str) -> Addr {
+    Addr::from(text.parse::<IpAddr>().expect("an address"))
+}
+
+fn owner() -> Owner {
+    Owner { node: "worker-17.example".to_owned(), container_id: "4f".repeat(32), ifname: "eth0".to_owned() }
+}
+
+fn birth() -> Birth {
+    Birth { boot: "5a1e3c1e-6a53-4d43-9a3b-2d5f2a9d1c07".to_owned(), ns: 123_456_789_012 }
+}
+
+fn labels() -> Labels {
+    let pod = Pod {
+        namespace: "production".to_owned(),
+        name: "frontend-7d4b9c6f5d-x2x7k".to_owned(),
+        uid: "0c7f3f0e-3d6e-4a55-a4e3-7a7c7f2f3b11".to_owned(),
+    };
+    Labels { cluster: "east".to_owned(), pod, cni_network: "net".to_owned() }
+}
+
+fn reservation() -> Reservation {
+    Reservation::new(owner(), labels(), "2026-01-01T00:00:00Z".to_owned())
+}
+
+fn owner_record() -> OwnerRecord {
+    let held = Held { address: addr("10.0.0.1").ip(), network: Some(NetworkName::default()) };
+    let scope = ask(set("10.0.0.0/8")).scope().as_str().to_owned();
+    OwnerRecord::new(vec![held], Some(birth()), scope, labels())
+}

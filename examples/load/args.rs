@@ -1,0 +1,81 @@
+//! The flags.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use metes::pool::Order;
+
+const LIMITS: &str = "\
+What limits a step (the last column of the table):
+  cores  etcd, this generator and others used nearly all that the machine has.
+  disk   etcd's log waited for the disk nearly all the time.
+  turns  neither: requests waited for each other, in etcd's log or in the queue of one network.";
+
+/// How many ADDs the library gets through from many virtual nodes, next to what the same etcd does in plain puts.
+#[derive(Parser)]
+#[command(name = "hack/load", bin_name = "hack/load", after_help = LIMITS)]
+pub(crate) struct Args {
+    /// An etcd to use, http://HOST:PORT; without it one of its own is started.
+    #[arg(long)]
+    pub(crate) endpoint: Option<String>,
+    /// Also writes the figures here.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Threads of the generator, each with an equal share of the virtual nodes.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    pub(crate) threads: usize,
+    /// How many do plain puts, and how many nodes do ADDs on many networks.
+    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
+    pub(crate) clients: usize,
+    /// How many networks are many.
+    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
+    pub(crate) networks: usize,
+    /// How often puts and ADDs on many networks are compared.
+    #[arg(long, default_value_t = 3, value_parser = at_least_one)]
+    pub(crate) rounds: usize,
+    /// For how many seconds each step starts new requests.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// The numbers of virtual nodes on one network; 0 for no curve.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,5,10,20,50,100,200,500,1000")]
+    curve: Vec<usize>,
+    /// Each node keeps at most 8 addresses and gives the oldest back for each further one.
+    #[arg(long)]
+    pub(crate) dels: bool,
+    /// The order of allocation.
+    #[arg(long, value_enum, default_value = "lowest")]
+    order: OrderName,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum OrderName {
+    Lowest,
+    Next,
+    Spread,
+}
+
+impl Args {
+    pub(crate) fn window(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        match self.order {
+            OrderName::Lowest => Order::Lowest,
+            OrderName::Next => Order::Next,
+            OrderName::Spread => Order::Spread,
+        }
+    }
+
+    pub(crate) fn curve(&self) -> impl Iterator<Item = usize> + '_ {
+        self.curve.iter().copied().filter(|&nodes| nodes > 0)
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..) => Ok(number),
+        _ => Err("a number from 1 on".to_owned()),
+    }
+}

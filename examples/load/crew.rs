@@ -1,0 +1,189 @@
+//! Many clients at once on a few threads, for a bounded time.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::Instant;
+
+/// One who sends requests, each after the answer to the one before.
+pub(crate) trait Client {
+    /// Starts nothing new after `until`.
+    async fn work(self, until: Instant) -> Log;
+}
+
+/// What clients have seen.
+#[derive(Default)]
+pub(crate) struct Log {
+    /// ADDs, or puts.
+    pub(crate) main: Timings,
+    pub(crate) dels: Timings,
+    /// By code.
+    pub(crate) failures: BTreeMap<String, Failures>,
+    /// Held at the end: of which network, which address.
+    pub(crate) held: Vec<(String, std::net::IpAddr)>,
+}
+
+/// How long requests of one kind took.
+#[derive(Default)]
+pub(crate) struct Timings {
+    took: Vec<Duration>,
+}
+
+/// Failures of one code.
+pub(crate) struct Failures {
+    pub(crate) count: usize,
+    pub(crate) example: String,
+}
+
+/// What a crew came to.
+pub(crate) struct Shift {
+    pub(crate) log: Log,
+    /// From the start to the last answer.
+    pub(crate) elapsed: Duration,
+    /// CPU time of the generator's threads meanwhile.
+    pub(crate) generator_cpu: Duration,
+}
+
+/// How many clients on how many threads, and for how long.
+#[derive(Clone, Copy)]
+pub(crate) struct Crew {
+    pub(crate) clients: usize,
+    pub(crate) threads: usize,
+    pub(crate) window: Duration,
+}
+
+impl Crew {
+    /// Has each client made (and connected) first; when all are there, calls `begin`, and lets them work.
+    pub(crate) fn work<C, M>(self, make: M, begin: impl FnOnce()) -> Shift
+    where
+        C: Client + 'static,
+        M: AsyncFn(usize) -> C + Sync,
+    {
+        let make = &make;
+        thread::scope(|scope| {
+            let (ready, all_ready) = mpsc::channel();
+            let mut starts = Vec::new();
+            let mut workers = Vec::new();
+            for thread in 0..self.threads {
+                let (start, started) = mpsc::channel();
+                let ready = ready.clone();
+                starts.push(start);
+                workers.push(scope.spawn(move || self.one_thread(thread, make, ready, &started)));
+            }
+            drop(ready);
+            for _ in 0..self.threads {
+                all_ready.recv().expect("all clients connect");
+            }
+            begin();
+            let start = Instant::now();
+            starts.iter().for_each(|go| go.send(start).expect("all threads wait for it"));
+            let mut whole =
+                Shift { log: Log::default(), elapsed: Duration::ZERO, generator_cpu: Duration::ZERO };
+            for worker in workers {
+                whole.merge(worker.join().expect("no client panics"));
+            }
+            whole
+        })
+    }
+
+    /// Every `threads`-th client, from `thread` on.
+    fn one_thread<C, M>(
+        self,
+        thread: usize,
+        make: &M,
+        ready: mpsc::Sender<()>,
+        started: &mpsc::Receiver<Instant>,
+    ) -> Shift
+    where
+        C: Client + 'static,
+        M: AsyncFn(usize) -> C,
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let local = LocalSet::new();
+        let mut clients = Vec::new();
+        for index in (thread..self.clients).step_by(self.threads) {
+            clients.push(local.block_on(&runtime, make(index)));
+        }
+        ready.send(()).expect("somebody waits for it");
+        // Gone before this thread waits, so that nobody waits for a thread that has panicked.
+        drop(ready);
+        let start = started.recv().expect("the others are ready too");
+        let cpu_before = thread_cpu();
+        let log = local.block_on(&runtime, async {
+            let mut working = JoinSet::new();
+            for client in clients {
+                working.spawn_local(client.work(start + self.window));
+            }
+            let mut log = Log::default();
+            while let Some(done) = working.join_next().await {
+                log.merge(done.expect("no client panics"));
+            }
+            log
+        });
+        Shift { log, elapsed: start.elapsed(), generator_cpu: thread_cpu().saturating_sub(cpu_before) }
+    }
+}
+
+impl Shift {
+    fn merge(&mut self, other: Shift) {
+        self.log.merge(other.log);
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.generator_cpu += other.generator_cpu;
+    }
+}
+
+impl Log {
+    pub(crate) fn fail(&mut self, code: impl ToString, example: impl ToString) {
+        let failures = self
+            .failures
+            .entry(code.to_string())
+            .or_insert_with(|| Failures { count: 0, example: example.to_string() });
+        failures.count += 1;
+    }
+
+    pub(crate) fn failed(&self) -> usize {
+        self.failures.values().map(|failures| failures.count).sum()
+    }
+
+    fn merge(&mut self, other: Log) {
+        self.main.merge(other.main);
+        self.dels.merge(other.dels);
+        self.held.extend(other.held);
+        for (code, Failures { count, example }) in other.failures {
+            self.failures.entry(code).or_insert(Failures { count: 0, example }).count += count;
+        }
+    }
+}
+
+impl Timings {
+    /// One more.
+    pub(crate) fn take(&mut self, took: Duration) {
+        self.took.push(took);
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.took.len()
+    }
+
+    pub(crate) fn percentiles_ms<const N: usize>(&self, percents: [usize; N]) -> [f64; N] {
+        let mut took = self.took.clone();
+        took.sort();
+        percents.map(|percent| {
+            let index = (took.len() * percent).div_ceil(100).max(1) - 1;
+            took.get(index).map_or(f64::NAN, |took| took.as_secs_f64() * 1000.0)
+        })
+    }
+
+    fn merge(&mut self, other: Timings) {
+        self.took.extend(other.took);
+    }
+}
+
+fn thread_cpu() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+}

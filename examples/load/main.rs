@@ -1,0 +1,202 @@
+//! How many ADDs the library gets through from 1 to 1,000 virtual nodes on a real etcd, next to what the same
+//! etcd does in plain puts. Started by hack/load; `hack/load --help` shows the flags.
+//!
+//! A virtual node is what a node with the plugin is to etcd: a name, a state folder and a connection of its own,
+//! and one request after the other through [`metes::commands`]. Only the start of a process and of a connection
+//! are left out.
+//!
+//! Three parts, each step bounded in time:
+//! - ADDs on many networks, and before and after them plain puts of a reservation's size by as many clients. The mark: at
+//!   least 0.4 of the puts in a second, divided by the proposals that etcd counts for each ADD;
+//! - the same with a network chosen at random for each ADD, so that nodes meet;
+//! - the curve for one network as nodes are added. Flat is the aim.
+//!
+//! # What limits it
+//!
+//! Beside each step stands what was used meanwhile: cores by etcd (its own metric), by this generator (the CPU time
+//! of its threads) and by all others (the kernel's work for disk and loopback too), and for how much of the time etcd's
+//! log waited for the disk. From that follows the last column:
+//! - `cores`: nearly all that the machine has.
+//! - `disk`: etcd's log waited for it nearly all the time.
+//! - `turns`: neither; requests waited for each other. On many networks they do so in etcd's log, which waits for the disk
+//!   and works in turn: 64 clients on two quiet cores keep etcd at one core and its log in fsync half of the time, for
+//!   puts and ADDs alike. On one network each ADD has to see the commit of the one before it. Where etcd's
+//!   cores grow with the nodes and the ADDs do not, it is the queue that costs: `perf record -g -p` on etcd's process
+//!   shows how much of it.
+//!
+//! The generator's thread is not what limits: it is busy for 0.6 of the time, and a second one changes nothing. But its core is
+//! one that etcd does not have, and an ADD, with three times the requests of a put, costs it about six times as much: the
+//! ratio comes out too low rather than too high.
+//!
+//! How many steps other processes disturbed is told too: of such a run only the ratios say something, roughly.
+//!
+//! The leases of a step are ended before the next one begins (`Server::end_leases`): an ADD leaves its lease to end by
+//! itself 30 s later, which is one more proposal that no step of a few seconds would show. With `--seconds 120` it
+//! shows.
+//!
+//! Of all addresses held at the end no two may be the same, and `metes check`'s audit must find nothing.
+
+#![allow(clippy::print_stdout, reason = "the table is its output")]
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+mod args;
+mod crew;
+mod node;
+mod puts;
+mod report;
+mod server;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{env, fs, process};
+
+use clap::Parser;
+use metes::audit::audit;
+use metes::limits;
+use metes::store::etcd::{Access, Etcd};
+use metes::store::keys::Keys;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use args::Args;
+use crew::{Crew, Shift};
+use node::{Node, Pick, Place};
+use puts::Putter;
+use report::{Beside, Report, Row};
+use server::{Reading, Server};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    raise_file_limit();
+    let load = Load::new(args);
+    Report::print_heading();
+    let report = load.measure();
+    load.server.remove(&[&load.prefix, &load.puts_prefix]);
+    report.print();
+    if let Some(path) = &load.args.json {
+        fs::write(path, format!("{:#}\n", report.json())).expect("the report can be written");
+    }
+    // The table has said what is wrong.
+    if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A thousand nodes need a thousand connections.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).expect("a process may use all that it is allowed");
+}
+
+/// Everything that the steps run against.
+struct Load {
+    args: Args,
+    server: Server,
+    prefix: String,
+    puts_prefix: String,
+    folder: TempDir,
+}
+
+impl Load {
+    fn new(args: Args) -> Self {
+        let server = Server::at(args.endpoint.as_deref());
+        let id = process::id();
+        let (prefix, puts_prefix) = (format!("/metes-load-{id}/"), format!("/metes-load-puts-{id}/"));
+        Self { args, server, prefix, puts_prefix, folder: folder(id) }
+    }
+
+    fn measure(&self) -> Report {
+        // The first ADD of a prefix makes its meta, which the others would all wait for.
+        self.adds("warm-up", 1, 1, Pick::Own);
+        let Args { clients, networks, rounds, .. } = self.args;
+        let beside_puts: Vec<Beside> = (1..=rounds)
+            .map(|round| {
+                self.beside_puts(|| self.adds(&format!("many-{round}"), clients, networks, Pick::Own))
+            })
+            .collect();
+        let random = self.beside_puts(|| self.adds("random", clients, networks, Pick::Random));
+        let curve: Vec<Row> =
+            self.args.curve().map(|nodes| self.adds(&format!("one-{nodes}"), nodes, 1, Pick::Own)).collect();
+        let mut report = Report { many: beside_puts, random, curve, findings: self.audit(), doubles: 0 };
+        report.doubles = doubles(report.rows().flat_map(|row| &row.shift.log.held));
+        report
+    }
+
+    /// So that a slow moment of the machine hits puts and ADDs alike.
+    fn beside_puts(&self, adds: impl FnOnce() -> Row) -> Beside {
+        let before = self.puts();
+        let adds = adds();
+        Beside { adds, puts: [before, self.puts()] }
+    }
+
+    fn puts(&self) -> Row {
+        let make = async |index| Putter::connect(self.server.endpoint(), &self.puts_prefix, index).await;
+        self.step("puts", self.args.clients, 0, |crew, begin| crew.work(make, begin))
+    }
+
+    fn adds(&self, step: &str, nodes: usize, networks: usize, pick: Pick) -> Row {
+        let place = Place {
+            endpoint: self.server.endpoint(),
+            prefix: &self.prefix,
+            folder: self.folder.path(),
+            step: step.to_owned(),
+            networks,
+            pick,
+            order: self.args.order(),
+            dels: self.args.dels,
+        };
+        let make = async |index| Node::connect(&place, index).await;
+        self.step(step, nodes, networks, |crew, begin| crew.work(make, begin))
+    }
+
+    fn step(
+        &self,
+        what: &str,
+        clients: usize,
+        networks: usize,
+        work: impl FnOnce(Crew, &mut dyn FnMut()) -> Shift,
+    ) -> Row {
+        let window = self.args.window();
+        let crew = Crew { clients, threads: self.args.threads.min(clients), window };
+        let mut before = Reading::default();
+        let shift = work(crew, &mut || before = self.server.read());
+        let used = self.server.read().since(&before);
+        self.server.end_leases();
+        let row = Row { what: what.to_owned(), clients, networks, window, shift, used };
+        row.print();
+        row
+    }
+
+    /// What the audit of the whole tree finds that must not be.
+    fn audit(&self) -> Vec<String> {
+        let access = Access {
+            endpoints: vec![self.server.endpoint().to_owned()],
+            tls: None,
+            user: None,
+            give_up: limits::UNREACHABLE,
+        };
+        let kv = Etcd::new(access);
+        let until = Instant::now() + limits::CLI_DEADLINE;
+        let audited = server::block_on(audit(&kv, &Keys::new(&self.prefix), until));
+        let report = audited.expect("the tree can be read");
+        report.violations.iter().map(|finding| format!("{}: {}", finding.key, finding.what)).collect()
+    }
+}
+
+/// On the disk that the etcd of the tests has its data on, removed at the end; what a killed run leaves there is removed
+/// by the next one.
+fn folder(id: u32) -> TempDir {
+    let base = env::var_os("METES_TEST_FOLDER").expect("METES_TEST_FOLDER names a folder");
+    let base: PathBuf = Path::new(&base).join("run");
+    fs::create_dir_all(&base).expect("the folder of all runs can be made");
+    TempDir::with_prefix_in(format!("{id}-load-"), base).expect("a temporary folder can be made")
+}
+
+/// How many addresses are held that another one holds too.
+fn doubles<'a>(held: impl Iterator<Item = &'a (String, std::net::IpAddr)>) -> usize {
+    let mut seen = BTreeSet::new();
+    held.filter(|&held| !seen.insert(held)).count()
+}

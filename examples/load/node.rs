@@ -1,0 +1,199 @@
+//! A virtual node: all that a node with the plugin has of its own, in one process with many others.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use metes::commands::{Run, add, birth, del};
+use metes::limits;
+use metes::local::mark::MarkFile;
+use metes::local::node::timestamp;
+use metes::local::spool::Spool;
+use metes::pool::record::{Labels, Owner, Pod};
+use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec};
+use metes::store::allot::Ask;
+use metes::store::etcd::{Access, Etcd, random_below};
+use metes::store::keys::{Keys, digest_hex};
+use metes::store::kv::Kv;
+use tokio::time::Instant;
+
+use crate::crew::{Client, Log};
+
+/// What a node holds at most where it also gives back.
+const HELD_MAX: usize = 8;
+/// More than any step reserves.
+const SUBNET: &str = "10.16.0.0/12";
+
+/// Which network the next ADD is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pick {
+    /// Always the same for one node.
+    Own,
+    /// Any of them.
+    Random,
+}
+
+/// What all nodes of one step share.
+#[derive(Clone)]
+pub(crate) struct Place<'a> {
+    pub(crate) endpoint: &'a str,
+    pub(crate) prefix: &'a str,
+    /// For the folders of the nodes.
+    pub(crate) folder: &'a Path,
+    /// What the networks' and nodes' names begin with.
+    pub(crate) step: String,
+    pub(crate) networks: usize,
+    pub(crate) pick: Pick,
+    pub(crate) order: Order,
+    pub(crate) dels: bool,
+}
+
+/// One virtual node, with a connection of its own.
+pub(crate) struct Node {
+    kv: Etcd,
+    keys: Keys,
+    name: String,
+    index: usize,
+    endpoints: Vec<String>,
+    folder: PathBuf,
+    sets: Rc<[RangeSet]>,
+    pick: Pick,
+    order: Order,
+    dels: bool,
+    held: VecDeque<(Owner, String, IpAddr)>,
+    log: Log,
+}
+
+impl Node {
+    /// Connected, so that what is measured are requests.
+    pub(crate) async fn connect(place: &Place<'_>, index: usize) -> Self {
+        let name = format!("{}-node-{index}.example", place.step);
+        let endpoints = vec![place.endpoint.to_owned()];
+        let access =
+            Access { endpoints: endpoints.clone(), tls: None, user: None, give_up: limits::UNREACHABLE };
+        let kv = Etcd::new(access);
+        kv.connect(Instant::now() + limits::ADD_DEADLINE).await;
+        let networks = match place.pick {
+            Pick::Own => index % place.networks..index % place.networks + 1,
+            Pick::Random => 0..place.networks,
+        };
+        Self {
+            kv,
+            keys: Keys::new(place.prefix),
+            folder: place.folder.join(&name),
+            name,
+            index,
+            endpoints,
+            sets: networks.map(|network| set(&format!("{}-{network}", place.step))).collect(),
+            pick: place.pick,
+            order: place.order,
+            dels: place.dels,
+            held: VecDeque::new(),
+            log: Log::default(),
+        }
+    }
+
+    async fn add(&mut self, number: usize) {
+        let set = match self.pick {
+            Pick::Own => &self.sets[0],
+            Pick::Random => &self.sets[random_below(self.sets.len() as u64) as usize],
+        };
+        let (network, set) = (set.ranges()[0].network().to_string(), set.clone());
+        let start = Instant::now();
+        let run = self.run(limits::ADD_DEADLINE);
+        // As long as the ids that runtimes make.
+        let owner = run.owner(&format!("{:032x}{number:032x}", self.index), "eth0");
+        let ask = self.ask(&run, owner, set, number);
+        let added = add::add(&run, &ask).await;
+        let answered = Instant::now();
+        run.drain_spool().await;
+        match added {
+            Ok(added) => {
+                self.log.main.take(answered - start);
+                self.held.push_back((ask.owner, network, added.held[0].address));
+            }
+            Err(e) => self.log.fail(format!("ADD {}", e.code.number()), e),
+        }
+    }
+
+    async fn del_oldest(&mut self) {
+        let Some((owner, ..)) = self.held.pop_front() else { return };
+        let start = Instant::now();
+        let run = self.run(limits::DEL_DEADLINE);
+        match del::del(&run, &owner).await {
+            Ok(del::Done::Freed) => self.log.dels.take(start.elapsed()),
+            Ok(del::Done::Spooled) => self.log.fail("DEL spooled", "freed by a later run of the node"),
+            Err(e) => self.log.fail(format!("DEL {}", e.code.number()), e),
+        }
+    }
+
+    /// As the plugin makes it for each of its processes.
+    fn run(&self, deadline: Duration) -> Run<'_, Etcd> {
+        Run {
+            kv: &self.kv,
+            keys: &self.keys,
+            node: &self.name,
+            cluster: "",
+            endpoints: &self.endpoints,
+            birth: birth().expect("the kernel tells its boot id"),
+            deadline: Instant::now() + deadline,
+            awaited: &|| true,
+            spool: Spool::new(&self.folder),
+            mark: MarkFile::new(&self.folder),
+        }
+    }
+
+    fn ask(&self, run: &Run<'_, Etcd>, owner: Owner, set: RangeSet, number: usize) -> Ask {
+        let pod = Pod {
+            namespace: "production".to_owned(),
+            name: format!("frontend-7d4b9c6f5d-{number:05}"),
+            uid: format!("0c7f3f0e-3d6e-{:04x}-{number:04x}-7a7c7f2f3b11", self.index),
+        };
+        Ask {
+            owner,
+            birth: run.birth.clone(),
+            labels: Labels { cluster: String::new(), pod, cni_network: "net".to_owned() },
+            created_at: timestamp(),
+            sets: vec![set],
+            requests: vec![None],
+            statics: Vec::new(),
+            order: self.order,
+            node_seed: seed(&self.name),
+        }
+    }
+}
+
+impl Client for Node {
+    async fn work(mut self, until: Instant) -> Log {
+        let mut number = 0;
+        while Instant::now() < until {
+            self.add(number).await;
+            number += 1;
+            if self.dels && self.held.len() > HELD_MAX {
+                self.del_oldest().await;
+            }
+        }
+        self.log.held = self.held.into_iter().map(|(_, network, address)| (network, address)).collect();
+        self.log
+    }
+}
+
+fn set(network: &str) -> RangeSet {
+    let subnet: ipnetwork::Ipv4Network = SUBNET.parse().expect("a subnet");
+    let range = Range::new(RangeSpec {
+        network: NetworkName::configured(network).expect("a plain name"),
+        subnet: subnet.into(),
+        first: subnet.network().into(),
+        last: subnet.broadcast().into(),
+        excludes: Vec::new(),
+        never: Vec::new(),
+        gateway: None,
+    });
+    RangeSet::new(vec![range.expect("a range")]).expect("a set")
+}
+
+fn seed(name: &str) -> u64 {
+    u64::from_str_radix(&digest_hex(name.as_bytes())[..16], 16).expect("hex digits")
+}

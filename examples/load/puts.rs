@@ -1,0 +1,49 @@
+//! Plain durable puts: the least that anything on etcd can be made of.
+
+use etcd_client::{Channel, Client as EtcdClient};
+use metes::store::etcd::random;
+use tokio::time::Instant;
+use tonic::transport::Endpoint;
+
+use crate::crew::{Client, Log};
+
+/// What a reservation with a pod's name and UID takes.
+const VALUE: [u8; 256] = [b'x'; 256];
+
+/// Puts one key after the other, each once.
+pub(crate) struct Putter {
+    client: EtcdClient,
+    prefix: String,
+}
+
+impl Putter {
+    pub(crate) async fn connect(endpoint: &str, prefix: &str, index: usize) -> Self {
+        let series = random();
+        Self { client: connect(endpoint).await, prefix: format!("{prefix}{index:04}-{series:016x}/") }
+    }
+}
+
+impl Client for Putter {
+    async fn work(mut self, until: Instant) -> Log {
+        let mut log = Log::default();
+        let mut next = 0_u64;
+        while Instant::now() < until {
+            let start = Instant::now();
+            // As long as a reservation's key.
+            let key = format!("{}{next:016}", self.prefix);
+            match self.client.put(key, VALUE, None).await {
+                Ok(_) => log.main.take(start.elapsed()),
+                Err(e) => log.fail("put", e),
+            }
+            next += 1;
+        }
+        log
+    }
+}
+
+/// A connection of the client library that metes uses too, without anything of metes around it.
+pub(crate) async fn connect(endpoint: &str) -> EtcdClient {
+    let endpoint = Endpoint::from_shared(endpoint.to_owned()).expect("an endpoint like http://HOST:PORT");
+    let channel = endpoint.tcp_nodelay(true).connect().await.expect("etcd accepts connections");
+    EtcdClient::from_channel(Channel::Tonic(channel), None).await.expect("a client without a password")
+}

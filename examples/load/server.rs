@@ -1,0 +1,184 @@
+//! The etcd under load, and what it says of itself.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use etcd_client::{Client, DeleteOptions};
+use tokio::task::JoinSet;
+
+use crate::puts::connect;
+use crate::support::{Etcd, EtcdOptions};
+
+/// A lease lives for 30 s, and etcd ends at most 1,000 in a second.
+const LEASES_END_MAX: Duration = Duration::from_secs(90);
+const PAUSE: Duration = Duration::from_millis(100);
+const REVOKED_AT_ONCE: usize = 64;
+
+/// One of its own, or a given one.
+pub(crate) struct Server {
+    endpoint: String,
+    own: Option<Etcd>,
+    /// That others had when this began.
+    foreign_leases: f64,
+}
+
+/// What etcd and the machine had counted at one moment, or what they did between two.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) proposals: f64,
+    /// That were answered once, which leaves out watches.
+    pub(crate) requests: f64,
+    /// Places that arrived before their leases: each is one proposal more.
+    pub(crate) leases_not_found: f64,
+    pub(crate) fsyncs: f64,
+    pub(crate) fsync_s: f64,
+    pub(crate) etcd_cpu_s: f64,
+    leases_granted: f64,
+    leases_revoked: f64,
+    busy_ticks: f64,
+    all_ticks: f64,
+}
+
+impl Server {
+    /// At `endpoint`, or a new one that writes to the disk as a real one does.
+    pub(crate) fn at(endpoint: Option<&str>) -> Self {
+        let own = endpoint
+            .is_none()
+            .then(|| Etcd::start_with(EtcdOptions { fsync: true, ..EtcdOptions::default() }));
+        let endpoint = own.as_ref().map_or_else(|| endpoint.unwrap_or_default().to_owned(), Etcd::endpoint);
+        let mut server = Self { endpoint, own, foreign_leases: 0.0 };
+        server.foreign_leases = server.read().leases();
+        server
+    }
+
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    pub(crate) fn read(&self) -> Reading {
+        let metrics = self.metrics();
+        let sum = |name: &str| sum(&metrics, name, &[]);
+        let (busy_ticks, all_ticks) = machine_ticks();
+        Reading {
+            proposals: sum("etcd_server_proposals_committed_total"),
+            requests: self::sum(&metrics, "grpc_server_handled_total", &["grpc_type=\"unary\""]),
+            leases_not_found: self::sum(
+                &metrics,
+                "grpc_server_handled_total",
+                &["grpc_method=\"Txn\"", "grpc_code=\"NotFound\""],
+            ),
+            fsyncs: sum("etcd_disk_wal_fsync_duration_seconds_count"),
+            fsync_s: sum("etcd_disk_wal_fsync_duration_seconds_sum"),
+            etcd_cpu_s: sum("process_cpu_seconds_total"),
+            leases_granted: sum("etcd_debugging_lease_granted_total"),
+            leases_revoked: sum("etcd_debugging_lease_revoked_total"),
+            busy_ticks,
+            all_ticks,
+        }
+    }
+
+    /// Ends the leases of the step before, so that their ends do not fall into the next one. Of an etcd that
+    /// others use too nobody knows whose a lease is: there it waits until as many are left as were at the start.
+    pub(crate) fn end_leases(&self) {
+        if self.own.is_some() {
+            return block_on(revoke_all(&self.endpoint));
+        }
+        let start = Instant::now();
+        while self.read().leases() > self.foreign_leases && start.elapsed() < LEASES_END_MAX {
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Leaves nothing behind in an etcd that goes on.
+    pub(crate) fn remove(&self, prefixes: &[&str]) {
+        if self.own.is_some() {
+            return;
+        }
+        block_on(async {
+            let mut client = connect(&self.endpoint).await;
+            for prefix in prefixes {
+                let options = DeleteOptions::new().with_prefix();
+                client.delete(*prefix, Some(options)).await.expect("own keys can be deleted");
+            }
+        });
+    }
+
+    fn metrics(&self) -> String {
+        let host = self.endpoint.strip_prefix("http://").expect("an endpoint like http://HOST:PORT");
+        let host = host.trim_end_matches('/');
+        let mut answer = String::new();
+        TcpStream::connect(host)
+            .and_then(|mut stream| {
+                write!(stream, "GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
+                stream.read_to_string(&mut answer)
+            })
+            .expect("etcd tells its metrics where it serves its clients");
+        answer
+    }
+}
+
+impl Reading {
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            proposals: self.proposals - before.proposals,
+            requests: self.requests - before.requests,
+            leases_not_found: self.leases_not_found - before.leases_not_found,
+            fsyncs: self.fsyncs - before.fsyncs,
+            fsync_s: self.fsync_s - before.fsync_s,
+            etcd_cpu_s: self.etcd_cpu_s - before.etcd_cpu_s,
+            leases_granted: self.leases_granted - before.leases_granted,
+            leases_revoked: self.leases_revoked - before.leases_revoked,
+            busy_ticks: self.busy_ticks - before.busy_ticks,
+            all_ticks: self.all_ticks - before.all_ticks,
+        }
+    }
+
+    fn leases(&self) -> f64 {
+        self.leases_granted - self.leases_revoked
+    }
+
+    /// How much of all cores together was used, by whomever.
+    pub(crate) fn machine_busy(&self) -> f64 {
+        self.busy_ticks / self.all_ticks
+    }
+}
+
+/// The sum of a metric over all lines with all of `labels`.
+fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+    let is_meant = |line: &&str| {
+        let rest = line.strip_prefix(name).unwrap_or_default();
+        rest.starts_with([' ', '{']) && labels.iter().all(|label| rest.contains(label))
+    };
+    let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
+    metrics.lines().filter(is_meant).filter_map(value).sum()
+}
+
+/// Ticks of all cores since the machine's start: busy ones, and all.
+fn machine_ticks() -> (f64, f64) {
+    let stat = fs::read_to_string("/proc/stat").expect("the kernel tells how busy the machine is");
+    let cores = stat.lines().next().unwrap_or_default();
+    // user nice system idle iowait irq softirq steal; what comes after them is counted in them already.
+    let ticks: Vec<f64> =
+        cores.split_whitespace().skip(1).take(8).filter_map(|text| text.parse().ok()).collect();
+    let all: f64 = ticks.iter().sum();
+    (all - ticks[3] - ticks[4], all)
+}
+
+async fn revoke_all(endpoint: &str) {
+    let mut client = connect(endpoint).await;
+    let leases = client.leases().await.expect("etcd lists its leases");
+    let ids: Vec<i64> = leases.leases().iter().map(|lease| lease.id()).collect();
+    for ids in ids.chunks(REVOKED_AT_ONCE) {
+        let revoke = |id: i64, mut client: Client| async move { client.lease_revoke(id).await };
+        let revoking: JoinSet<_> = ids.iter().map(|&id| revoke(id, client.clone())).collect();
+        // One that has ended by itself meanwhile is as good.
+        revoking.join_all().await;
+    }
+}
+
+pub(crate) fn block_on<F: Future>(work: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(work)
+}
