@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use etcd_client::{PutOptions, TxnOp};
 use metes::pool::record::{Owner, PodIndex, Record};
 use metes::store::etcd::{Access, Etcd as EtcdClient};
-use metes::store::keys::{Keys, LeaseId, Scope};
+use metes::store::keys::{Keys, LeaseId, PlaceId, Scope};
 use metes::store::queue::Queue;
 use metes::store::snapshot::Snapshot;
 use tokio::runtime::Runtime;
@@ -85,7 +85,7 @@ impl<'a> Crowd<'a> {
         let value = PodIndex::new(owner()).encode();
         let place = |lease: &i64| {
             let options = PutOptions::new().with_lease(*lease);
-            TxnOp::put(self.keys.place(&self.scope, LeaseId(*lease)), value.clone(), Some(options))
+            TxnOp::put(self.keys.place(&self.scope, PlaceId(*lease)), value.clone(), Some(options))
         };
         fill::put_ops(self.store, self.leases.iter().map(place));
     }
@@ -109,7 +109,7 @@ impl<'a> Crowd<'a> {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         let queue = Queue::new(&self.client, &self.keys, scope);
         let start = Instant::now();
-        let taken = queue.take(&owner(), &[], &mut Snapshot::default(), until).await;
+        let taken = queue.take(LeaseId(self.leases[0]), &owner(), &[], &mut Snapshot::default(), until).await;
         sample.add(start.elapsed());
         let taken = taken.unwrap_or_else(|error| panic!("no place in a queue: {error}"));
         queue.leave(&taken.place).await;
