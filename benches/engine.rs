@@ -19,7 +19,7 @@ use metes::pool::record::{Birth, Held, Labels, Meta, Owner, OwnerRecord, Pod, Re
 use metes::pool::{Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, View};
 use metes::store::allot::{Ask, Decision, decide};
 use metes::store::keys::{Bytes, Keys, LeaseId};
-use metes::store::plan::Place;
+use metes::store::plan::Fence;
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Entry, Found, Op, Reply};
 
@@ -178,16 +178,15 @@ struct Store {
     ask: Ask,
     keys: Keys,
     entries: BTreeMap<Bytes, Entry>,
-    place: Place,
+    fence: Fence,
 }
 
 impl Store {
     fn new(subnet: &str) -> Self {
         let ask = ask(set(subnet));
         let keys = Keys::new("/metes/");
-        let place =
-            Place { key: keys.place(&ask.scope(), LeaseId(7)), create_revision: REVISION, lease: LeaseId(7) };
-        let mut store = Self { ask, keys, entries: BTreeMap::new(), place };
+        let fence = Fence::Lease { key: keys.fence("node").expect("a key"), lease: LeaseId(7) };
+        let mut store = Self { ask, keys, entries: BTreeMap::new(), fence };
         store.put(store.keys.meta(), Meta::first().encode());
         store
     }
@@ -212,7 +211,7 @@ impl Store {
     }
 
     fn decide(&self, snapshot: &Snapshot) -> Decision {
-        decide(&self.ask, &self.keys, snapshot, &self.place, false)
+        decide(&self.ask, &self.keys, snapshot, &self.fence, false)
     }
 
     /// All that the decision asks for, as round trips would bring it.

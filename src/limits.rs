@@ -42,6 +42,11 @@ pub const CLEAR_TRIES: u32 = 2;
 /// The longest pause after a lost race.
 pub const RACE_PAUSE: Duration = Duration::from_millis(5);
 
+/// A queue of so many places is looked at as a whole at once: etcd sorts it for each look.
+pub const SHORT_QUEUE: i64 = 16;
+/// After how long a waiter in a longer one looks at it as a whole first.
+pub const SURVEY_AFTER: Duration = Duration::from_millis(500);
+
 /// How long a waiter looks at one head before it evicts it, plus [`EVICT_PER_PLACE`] for each
 /// place before its own, at most [`EVICT_AT_MOST`].
 pub const EVICT_AFTER: Duration = Duration::from_secs(2);

@@ -62,6 +62,7 @@ pub(crate) fn clean() -> Vec<Entry> {
     vec![
         leased(keys.dead(&owner).expect("key"), tombstone),
         leased(keys.place(&scope, PlaceId(7)), Vec::new()),
+        leased(keys.tail(&scope), b"0000000000000007".to_vec()),
         leased(keys.fence(&owner.node).expect("key"), Vec::new()),
         entry(keys.meta(), Meta::first().encode()),
         entry(cursor, b"00000000000000000000ffff0a000002".to_vec()),

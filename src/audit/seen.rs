@@ -98,7 +98,7 @@ impl Audit {
             Ok(Key::Pod(uid, ifname, network)) => self.see_pod(entry, uid, ifname, network),
             Ok(Key::Dead(_)) => self.see_tombstone(entry),
             Ok(Key::Lock(..)) => self.see_place(entry),
-            Ok(Key::Fence(_)) => self.goes_with_lease(entry),
+            Ok(Key::Tail(_) | Key::Fence(_)) => self.goes_with_lease(entry),
             Ok(Key::Cluster(_)) => self.lives_without_lease(entry),
             // They come and go with a lease, and nothing that is held depends on them.
             Ok(Key::Orphan(..) | Key::Lead(_) | Key::Import(_)) => {}

@@ -108,6 +108,7 @@ fn whatever_hangs_on_the_wrong_lease_is_named() {
         ("/meta", 7, "record-on-lease"),
         ("/dead/", 0, "stale-without-lease"),
         ("/lock/", 0, "stale-without-lease"),
+        ("/tail/", 0, "stale-without-lease"),
         ("/fence/", 0, "stale-without-lease"),
     ] {
         assert_eq!(names(&judge(&leased(&key_of(part), lease)).violations), [name], "{part}");

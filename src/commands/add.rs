@@ -13,7 +13,7 @@ use crate::store::etcd::random_pause;
 use crate::store::keys::{Bytes, Key, LeaseId};
 use crate::store::kv::{Failure, Kv};
 use crate::store::plan::Fence;
-use crate::store::queue::{Queue, Taken, Turn, new_lease, settle, stands};
+use crate::store::queue::{PLACE_OPS, Queue, Taken, Turn, new_lease, settle, stands};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Compare, List, Op, Reply, Txn};
 
@@ -87,7 +87,7 @@ impl<'a, K: Kv> Add<'a, K> {
         let mark = run.read_mark();
         let mut first_reads: Vec<Op> = ask.first_reads(run.keys)?.into_iter().map(Op::Get).collect();
         // What does not fit beside the place's own operations is read when it is needed.
-        first_reads.truncate(limits::TXN_OPS - 3);
+        first_reads.truncate(limits::TXN_OPS - PLACE_OPS);
         Ok(Self {
             run,
             ask,

@@ -12,7 +12,7 @@ use super::etcd::random_pause;
 use super::keys::{Bytes, Keys, Scope};
 use super::kv::{Failure, Kv, read_keys};
 use super::plan::{self, BitChanges, Builder, Fence, Place, bad_name};
-use super::queue::{Queue, Taken, Turn, new_lease, settle, stands};
+use super::queue::{PLACE_OPS, Queue, Taken, Turn, new_lease, settle, stands};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Op, Txn};
 use crate::limits;
@@ -356,7 +356,7 @@ impl Claim {
     /// Everything that the first look needs, as far as it fits beside a place's own operations.
     fn first_reads(&self, keys: &Keys) -> Result<Vec<Op>, BadRecord> {
         let mut reads: Vec<Op> = self.base_keys(keys)?.into_iter().map(Op::Get).collect();
-        reads.truncate(limits::TXN_OPS - 3);
+        reads.truncate(limits::TXN_OPS - PLACE_OPS);
         Ok(reads)
     }
 

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::kv::{Failure, Kv, read_keys};
 use super::plan::{self, Builder, Mode};
-use super::queue::{Queue, Turn, new_lease, stands};
+use super::queue::{PLACE_OPS, Queue, Turn, new_lease, stands};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Op, Txn};
 use crate::limits;
@@ -318,7 +318,7 @@ impl<K: Kv> Free<'_, K> {
         keys.sort();
         keys.dedup();
         // What does not fit beside the place's own operations is read when the plan asks for it.
-        keys.truncate(limits::TXN_OPS - 3);
+        keys.truncate(limits::TXN_OPS - PLACE_OPS);
         Ok(keys)
     }
 

@@ -102,6 +102,8 @@ pub enum Key {
     Dead(Owner),
     /// `v1/lock/<scope>/<id>`
     Lock(Scope, PlaceId),
+    /// `v1/tail/<scope>`
+    Tail(Scope),
     /// `v1/fence/<node>`
     Fence(String),
     /// `v1/cluster/<cluster>`
@@ -297,6 +299,12 @@ impl Keys {
         self.join(&format!("lock/{scope}/{:016x}", id.0))
     }
 
+    /// Which place of a queue was taken last.
+    #[must_use]
+    pub fn tail(&self, scope: &Scope) -> Bytes {
+        self.join(&format!("tail/{scope}"))
+    }
+
     /// What a node's commits write on their lease, so that etcd refuses them once it has ended.
     ///
     /// # Errors
@@ -344,6 +352,7 @@ fn parse_path(path: &str) -> Option<Key> {
             Some(Key::Pod(uid.to_owned(), ifname.to_owned(), NetworkName::stored(network).ok()?))
         }
         ["lock", scope, id] => Some(Key::Lock(Scope::stored(scope).ok()?, parse_place(id)?)),
+        ["tail", scope] => Some(Key::Tail(Scope::stored(scope).ok()?)),
         ["fence", node] => check_node(node).ok().map(|()| Key::Fence(node.to_owned())),
         ["cluster", name] => check_cluster(name).ok().map(|()| Key::Cluster(name.to_owned())),
         ["lead", name] => check_cluster(name).ok().map(|()| Key::Lead(name.to_owned())),
@@ -514,6 +523,11 @@ mod tests {
                 keys().place(&scope, PlaceId(0x1f)),
                 "/metes/v1/lock/default,00000000000000000000ffff0a000000-8/000000000000001f",
                 Key::Lock(scope.clone(), PlaceId(0x1f)),
+            ),
+            (
+                keys().tail(&scope),
+                "/metes/v1/tail/default,00000000000000000000ffff0a000000-8",
+                Key::Tail(scope.clone()),
             ),
             (
                 keys().fence("n-1.example").expect("fence"),

@@ -14,9 +14,12 @@ use super::keys::{Bytes, Keys, LeaseId, PlaceId, Scope};
 use super::kv::{Failure, Kv, Watch};
 use super::plan::{Fence, Place};
 use super::snapshot::Snapshot;
-use super::txn::{Compare, Entry, Op, QueueEnd, Txn};
+use super::txn::{Compare, Entry, List, Op, QueueEnd, Reply, Txn};
 use crate::limits;
 use crate::pool::record::{Owner, PodIndex, Record};
+
+/// How many operations of its own the transaction that takes a place has, beside what it reads for the run.
+pub const PLACE_OPS: usize = 5;
 
 /// One queue, as one run sees it.
 pub struct Queue<'a, K> {
@@ -43,7 +46,7 @@ pub struct Taken {
     pub place: Place,
     /// Places before it; 0 at the head.
     pub before: i64,
-    /// The place right before it, if the answer told.
+    /// The place that was taken before it, if the answer told.
     predecessor: Option<Bytes>,
 }
 
@@ -63,11 +66,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         snapshot: &mut Snapshot,
         until: Instant,
     ) -> Result<i64, Failure> {
-        let mut ops = vec![self.places(None, QueueEnd::Oldest, 1)];
-        ops.extend_from_slice(reads);
-        let txn = Txn::read(ops);
-        let reply = self.kv.txn(&txn, until).await?;
-        snapshot.absorb(&txn.then, &reply);
+        let reply = self.read(vec![self.count()], reads, snapshot, until).await?;
         Ok(reply.found.first().map_or(0, |found| found.count))
     }
 
@@ -104,21 +103,29 @@ impl<'a, K: Kv> Queue<'a, K> {
         let place = Place { key, create_revision: entry.create_revision, lease };
         // Read before the place was put, so that it counts the others only; in the answer to a
         // request that was sent twice it may count this place too, which costs one look.
-        let tail = reply.found.first();
-        let before = tail.map_or(0, |tail| tail.count);
-        let predecessor = tail.and_then(|tail| tail.one()).map(|entry| entry.key.clone());
-        Ok(Taken { place, before, predecessor: predecessor.filter(|_| reply.succeeded) })
+        let [count, tail] = &reply.found[..2] else { return Err(Failure::LeaseNotFound) };
+        let named = tail.one().and_then(|entry| parse_tail(&entry.value));
+        let predecessor = named.map(|id| self.keys.place(self.scope, id)).filter(|_| reply.succeeded);
+        Ok(Taken { place, before: count.count, predecessor })
     }
 
     /// A new place, and the transaction that takes it.
     fn place_txn(&self, lease: LeaseId, owner: &Owner, reads: &[Op]) -> (Bytes, Txn) {
         // Runs of one node share leases, so a lease does not name a place.
-        let key = self.keys.place(self.scope, PlaceId(random_id()));
-        let tail = self.places(None, QueueEnd::Youngest, 1);
+        let id = PlaceId(random_id());
+        let key = self.keys.place(self.scope, id);
+        let tail = self.keys.tail(self.scope);
         // For people who look at a queue; nothing reads it.
         let value = PodIndex::new(owner.clone()).encode();
-        let mut then = vec![tail.clone(), Op::Put(key.clone(), value, Some(lease)), Op::Get(key.clone())];
-        let mut otherwise = vec![tail, Op::Get(key.clone())];
+        let before = [self.count(), Op::Get(tail.clone())];
+        let mut then = before.to_vec();
+        then.extend([
+            Op::Put(tail, format!("{:016x}", id.0).into_bytes(), Some(lease)),
+            Op::Put(key.clone(), value, Some(lease)),
+            Op::Get(key.clone()),
+        ]);
+        let mut otherwise = before.to_vec();
+        otherwise.push(Op::Get(key.clone()));
         then.extend_from_slice(reads);
         otherwise.extend_from_slice(reads);
         (key.clone(), Txn { compares: vec![Compare::Create(key, 0)], then, otherwise })
@@ -139,69 +146,117 @@ impl<'a, K: Kv> Queue<'a, K> {
             return Ok(Turn::Head);
         }
         let mut patience = Patience::default();
-        let mut watched: Option<(Bytes, K::Watch)> = match &taken.predecessor {
-            None => None,
-            Some(key) => Some((key.clone(), self.kv.watch(key, until).await?)),
-        };
+        let mut predecessor = taken.predecessor.clone();
+        let mut watched: Option<(Bytes, K::Watch)> = None;
+        let mut has_fired = false;
+        // A long queue is looked at as a whole only by those who stay in it.
+        let at_once = taken.before <= limits::SHORT_QUEUE;
+        let mut survey_at = Instant::now() + if at_once { Duration::ZERO } else { limits::SURVEY_AFTER };
         loop {
             if Instant::now() >= until {
                 return Ok(Turn::OutOfTime);
             }
-            let look = self.look(&taken.place, reads, snapshot, until).await?;
-            let (head, predecessor) = match look {
+            // A watch from now shows nothing of before: open it, look once more, then wait.
+            if let Some(key) = predecessor.take() {
+                let watch = self.kv.watch(&key, until).await?;
+                watched = Some((key, watch));
+            }
+            let watching = watched.as_ref().map(|(key, _)| key);
+            let look = match watching {
+                Some(key) if Instant::now() < survey_at => {
+                    self.glance(&taken.place, key, reads, snapshot, until).await?
+                }
+                _ => self.survey(&taken.place, reads, snapshot, until).await?,
+            };
+            match look {
                 Look::Gone => return Ok(Turn::Evicted),
                 Look::Head => return Ok(Turn::Head),
-                Look::Behind { head, predecessor } => (head, predecessor),
-            };
-            let before = if head.key == predecessor.key { 1 } else { taken.before };
-            let look_at = match patience.see(&head, before) {
-                Bear::Until(at) => at.min(until),
-                Bear::NoMore => {
-                    self.evict(&taken.place, &head, until).await?;
-                    patience.has_evicted();
+                Look::Behind if has_fired => {
+                    // It has shown something else, or has ended.
+                    predecessor = watched.take().map(|(key, _)| key);
+                    has_fired = false;
                     continue;
                 }
-            };
-            match watched.take().filter(|(key, _)| *key == predecessor.key) {
-                // A watch from now shows nothing of before: look once more, then wait.
-                None => {
-                    watched = Some((predecessor.key.clone(), self.kv.watch(&predecessor.key, until).await?))
-                }
-                Some((key, mut watch)) => {
-                    tokio::select! {
-                        () = watch.changed() => {}
-                        () = sleep_until(look_at) => watched = Some((key, watch)),
+                Look::Behind => {}
+                Look::Surveyed { head, last } => {
+                    let before = if head.key == last { 1 } else { taken.before };
+                    match patience.see(&head, before) {
+                        Bear::Until(at) => survey_at = at,
+                        Bear::NoMore => {
+                            self.evict(&taken.place, &head, until).await?;
+                            patience.has_evicted();
+                            continue;
+                        }
                     }
+                    if has_fired || watching != Some(&last) {
+                        predecessor = Some(last);
+                        has_fired = false;
+                        continue;
+                    }
+                }
+            }
+            if let Some((_, watch)) = &mut watched {
+                tokio::select! {
+                    () = watch.changed() => has_fired = true,
+                    () = sleep_until(survey_at.min(until)) => {}
                 }
             }
         }
     }
 
-    async fn look(
+    /// Whether the place before is still there: costs the same however long the queue is. If it left from the middle of
+    /// the queue, this run goes on too early, and its commit or another's is lost.
+    async fn glance(
+        &self,
+        place: &Place,
+        predecessor: &[u8],
+        reads: &[Op],
+        snapshot: &mut Snapshot,
+        until: Instant,
+    ) -> Result<Look, Failure> {
+        let ops = vec![Op::Get(predecessor.to_vec()), Op::Get(place.key.clone())];
+        let reply = self.read(ops, reads, snapshot, until).await?;
+        Ok(match reply.found[0].one() {
+            _ if !stands(snapshot, place) => Look::Gone,
+            None => Look::Head,
+            Some(_) => Look::Behind,
+        })
+    }
+
+    /// Who is at the head, and who is right before: etcd sorts all places for this.
+    async fn survey(
         &self,
         place: &Place,
         reads: &[Op],
         snapshot: &mut Snapshot,
         until: Instant,
     ) -> Result<Look, Failure> {
-        let mut ops = vec![
+        let ops = vec![
             self.places(None, QueueEnd::Oldest, 1),
             self.places(Some(place.create_revision), QueueEnd::Youngest, 1),
             Op::Get(place.key.clone()),
         ];
+        let reply = self.read(ops, reads, snapshot, until).await?;
+        Ok(match (reply.found[0].one(), reply.found[1].one()) {
+            _ if !stands(snapshot, place) => Look::Gone,
+            (Some(head), Some(last)) => Look::Surveyed { head: head.clone(), last: last.key.clone() },
+            _ => Look::Head,
+        })
+    }
+
+    /// Carries out `ops`, and what `reads` ask for.
+    async fn read(
+        &self,
+        mut ops: Vec<Op>,
+        reads: &[Op],
+        snapshot: &mut Snapshot,
+        until: Instant,
+    ) -> Result<Reply, Failure> {
         ops.extend_from_slice(reads);
         let txn = Txn::read(ops);
         let reply = self.kv.txn(&txn, until).await?;
         snapshot.absorb(&txn.then, &reply);
-        if !stands(snapshot, place) {
-            return Ok(Look::Gone);
-        }
-        match (reply.found[0].one(), reply.found[1].one()) {
-            (Some(head), Some(predecessor)) => {
-                Ok(Look::Behind { head: head.clone(), predecessor: predecessor.clone() })
-            }
-            _ => Ok(Look::Head),
-        }
+        Ok(reply)
     }
 
     /// Removes the oldest places before `place`, if `head` is still the first of them.
@@ -235,6 +290,11 @@ impl<'a, K: Kv> Queue<'a, K> {
         }
     }
 
+    /// How many stand in the queue: etcd counts keys without reading them.
+    fn count(&self) -> Op {
+        Op::List(List { keys_only: true, ..List::prefix(&self.keys.queue(self.scope), 1) })
+    }
+
     fn places(&self, before: Option<i64>, end: QueueEnd, limit: i64) -> Op {
         Op::Places { queue: self.keys.queue(self.scope), before, end, limit }
     }
@@ -244,7 +304,17 @@ impl<'a, K: Kv> Queue<'a, K> {
 enum Look {
     Gone,
     Head,
-    Behind { head: Entry, predecessor: Entry },
+    Behind,
+    /// The head, and the place right before this run's.
+    Surveyed {
+        head: Entry,
+        last: Bytes,
+    },
+}
+
+/// What the tail of a queue names.
+fn parse_tail(value: &[u8]) -> Option<PlaceId> {
+    i64::from_str_radix(std::str::from_utf8(value).ok()?, 16).ok().map(PlaceId)
 }
 
 /// Makes sure that no late copy of a commit from behind `fence` can succeed any more, and reads one key after that.
