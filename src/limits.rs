@@ -42,9 +42,7 @@ pub const CLEAR_TRIES: u32 = 2;
 /// The longest pause after a lost race.
 pub const RACE_PAUSE: Duration = Duration::from_millis(5);
 
-/// A queue of so many places is looked at as a whole at once: etcd sorts it for each look.
-pub const SHORT_QUEUE: i64 = 16;
-/// After how long a waiter in a longer one looks at it as a whole first.
+/// After how long a waiter looks at its queue as a whole first: etcd sorts it for each such look.
 pub const SURVEY_AFTER: Duration = Duration::from_millis(500);
 
 /// How long a waiter looks at one head before it evicts it, plus [`EVICT_PER_PLACE`] for each

@@ -46,6 +46,7 @@ fn assert_served(outcome: &Outcome) {
 struct Queue<'a> {
     cluster: &'a Cluster,
     prefix: String,
+    tail: String,
 }
 
 impl<'a> Queue<'a> {
@@ -55,7 +56,7 @@ impl<'a> Queue<'a> {
         let record = cluster.store().get(&own).expect("it holds an address");
         let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
         let scope = record["scope"].as_str().expect("it names its queue");
-        Self { cluster, prefix: format!("v1/lock/{scope}/") }
+        Self { cluster, prefix: format!("v1/lock/{scope}/"), tail: format!("v1/tail/{scope}") }
     }
 
     fn places(&self) -> Vec<String> {
@@ -65,6 +66,7 @@ impl<'a> Queue<'a> {
     /// Takes the head of the queue, so that whoever comes next waits with a place.
     fn block(&self) {
         self.cluster.store().put_leased(&format!("{}{BLOCKER}", self.prefix), "{}", 60);
+        self.cluster.store().put_leased(&self.tail, BLOCKER, 60);
     }
 
     fn unblock(&self) {

@@ -295,12 +295,12 @@ fn a_del_that_can_neither_be_done_nor_spooled_fails() {
     cluster.assert_clean();
 }
 
-/// The queue that the runs of `container` stand in, as its owner record names it.
+/// The scope of the queue that the runs of `container` stand in, as its owner record names it.
 fn queue_of(cluster: &Cluster, node: &str, container: &str) -> String {
     let record =
         cluster.store().get(&format!("v1/own/{node}/{container}/eth0")).expect("it holds an address");
     let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
-    format!("v1/lock/{}", record["scope"].as_str().expect("it names its queue"))
+    record["scope"].as_str().expect("it names its queue").to_owned()
 }
 
 /// How many lone bits `metes check` reports; it reports nothing else.
@@ -321,12 +321,15 @@ fn a_del_that_is_short_of_time_frees_and_an_add_in_need_mends_the_bit() {
     node.add("c").config(&small).run().error(100);
 
     // Somebody stands at the head of the queue and does not move.
-    let place = format!("{}/0000000000000001", queue_of(&cluster, "n1", "a"));
+    let scope = queue_of(&cluster, "n1", "a");
+    let (place, tail) = (format!("v1/lock/{scope}/0000000000000001"), format!("v1/tail/{scope}"));
     cluster.store().put_leased(&place, "{}", 60);
+    cluster.store().put_leased(&tail, "0000000000000001", 60);
     let del = node.del("a").config(&small).run();
     del.silent();
     assert!(del.elapsed < DEL_MAX, "{del}");
     cluster.store().delete(&place);
+    cluster.store().delete(&tail);
     assert_eq!(held(&node).len(), 1);
     assert_eq!(lone_bits(&node), 1);
 

@@ -255,6 +255,7 @@ impl Model {
                 tree.insert(key.clone(), Entry { create_revision: created, mod_revision: revision, ..new });
             }
             Op::Delete(key) => drop(tree.remove(key)),
+            Op::DeleteIf(..) => unreachable!("an audit takes no place"),
             Op::Get(key) => {
                 let entries: Vec<Entry> = tree.get(key).cloned().into_iter().collect();
                 return Found { count: entries.len() as i64, entries };

@@ -110,9 +110,9 @@ impl<'a, K: Kv> Add<'a, K> {
         let scope = self.ask.scope();
         let queue = Queue::new(self.run.kv, self.run.keys, &scope);
         let mut snapshot = std::mem::take(&mut self.pages);
-        let (lease, others) = self.first_look(&queue, &mut snapshot).await?;
+        let (lease, is_empty) = self.first_look(&queue, &mut snapshot).await?;
         self.note_tombstone(&snapshot);
-        let is_clear = !self.must_queue && others == 0 && !self.went_back(&snapshot);
+        let is_clear = !self.must_queue && is_empty && !self.went_back(&snapshot);
         let attempt = match is_clear {
             true => {
                 let fence = Fence::Lease { key: self.fence.clone(), lease };
@@ -133,25 +133,25 @@ impl<'a, K: Kv> Add<'a, K> {
         &mut self,
         queue: &Queue<'_, K>,
         snapshot: &mut Snapshot,
-    ) -> Result<(LeaseId, i64), Error> {
+    ) -> Result<(LeaseId, bool), Error> {
         let (kv, deadline) = (self.run.kv, self.run.deadline);
         if let Some(lease) = &self.lease {
-            let others = queue.look_in(&self.first_reads, snapshot, deadline).await?;
-            return Ok((LeaseId(lease.id), others));
+            let is_empty = queue.is_empty(&self.first_reads, snapshot, deadline).await?;
+            return Ok((LeaseId(lease.id), is_empty));
         }
         // Both travel together, on a connection that is there before.
         kv.connect(deadline).await;
         let give_up = deadline.min(Instant::now() + limits::UNREACHABLE);
         loop {
             let lease = new_lease();
-            let (granted, others) = tokio::join!(
+            let (granted, is_empty) = tokio::join!(
                 kv.grant(lease, limits::LEASE_TTL, deadline),
-                queue.look_in(&self.first_reads, snapshot, deadline)
+                queue.is_empty(&self.first_reads, snapshot, deadline)
             );
             match granted {
                 Ok(()) => {
                     self.lease = Some(NodeLease { id: lease.0, since: self.run.birth.clone() });
-                    return Ok((lease, others?));
+                    return Ok((lease, is_empty?));
                 }
                 Err(Failure::LeaseExists) => {}
                 // A lease that was granted and not heard of ends by itself.

@@ -402,6 +402,11 @@ fn op_to_etcd(op: &Op) -> ec::TxnOp {
             ec::TxnOp::put(key.clone(), value.clone(), options)
         }
         Op::Delete(key) => ec::TxnOp::delete(key.clone(), None),
+        Op::DeleteIf(key, value) => {
+            let same = ec::Compare::value(key.clone(), ec::CompareOp::Equal, value.clone());
+            let delete = ec::TxnOp::delete(key.clone(), None);
+            ec::TxnOp::txn(ec::Txn::new().when([same]).and_then([delete]))
+        }
     }
 }
 

@@ -221,7 +221,7 @@ impl<K: Kv> Free<'_, K> {
         let Ok(scope) = Scope::stored(&record.scope) else { return Ok(Try::OutOfTime) };
         let queue = Queue::new(self.kv, self.keys, &scope);
         let reads: Vec<Op> = self.reads(&record)?.into_iter().map(Op::Get).collect();
-        if crowd == Crowd::Unknown && queue.look_in(&reads, snapshot, self.until).await? == 0 {
+        if crowd == Crowd::Unknown && queue.is_empty(&reads, snapshot, self.until).await? {
             return self.commit_clear(lease, snapshot).await;
         }
         let lease = self.lease(lease).await?;

@@ -49,7 +49,7 @@ impl Memory {
             .then
             .iter()
             .filter_map(|op| match op {
-                Op::Put(key, ..) | Op::Delete(key) => Some(key),
+                Op::Put(key, ..) | Op::Delete(key) | Op::DeleteIf(key, _) => Some(key),
                 _ => None,
             })
             .collect();
@@ -83,6 +83,13 @@ impl Memory {
             Op::Delete(key) => {
                 self.revision += 1;
                 self.entries.remove(key);
+                Found::default()
+            }
+            Op::DeleteIf(key, value) => {
+                if self.entries.get(key).is_some_and(|entry| entry.value == *value) {
+                    self.revision += 1;
+                    self.entries.remove(key);
+                }
                 Found::default()
             }
             Op::List(_) | Op::Places { .. } => Found::default(),

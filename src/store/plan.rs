@@ -21,6 +21,17 @@ pub struct Place {
     pub create_revision: i64,
     /// The lease that the place hangs on.
     pub lease: LeaseId,
+    /// The tail of the queue, and what it says as long as nobody has come after this place.
+    pub tail: (Bytes, Vec<u8>),
+}
+
+impl Place {
+    /// What removes the place, and with it the queue if it was the last one in it.
+    #[must_use]
+    pub fn removal(&self) -> [Op; 2] {
+        let (tail, last) = self.tail.clone();
+        [Op::Delete(self.key.clone()), Op::DeleteIf(tail, last)]
+    }
 }
 
 /// What keeps a commit of an ADD from being applied late: after its run was stopped for long, has been evicted, or
@@ -59,7 +70,7 @@ impl<'a> Builder<'a> {
     /// The run must still stand in its place, which the transaction removes.
     pub fn leave(&mut self, place: &Place) {
         self.compare(Compare::Create(place.key.clone(), place.create_revision), place.key.clone());
-        self.delete(place.key.clone());
+        self.txn.then.extend(place.removal());
     }
 
     /// The transaction takes effect only as long as the fence stands.

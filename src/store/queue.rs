@@ -14,12 +14,12 @@ use super::keys::{Bytes, Keys, LeaseId, PlaceId, Scope};
 use super::kv::{Failure, Kv, Watch};
 use super::plan::{Fence, Place};
 use super::snapshot::Snapshot;
-use super::txn::{Compare, Entry, List, Op, QueueEnd, Reply, Txn};
+use super::txn::{Compare, Entry, Op, QueueEnd, Reply, Txn};
 use crate::limits;
 use crate::pool::record::{Owner, PodIndex, Record};
 
 /// How many operations of its own the transaction that takes a place has, beside what it reads for the run.
-pub const PLACE_OPS: usize = 5;
+pub const PLACE_OPS: usize = 4;
 
 /// One queue, as one run sees it.
 pub struct Queue<'a, K> {
@@ -39,15 +39,24 @@ pub enum Turn {
     OutOfTime,
 }
 
-/// A place and how many stood before it when it was taken.
+/// A place, and what stood before it when it was taken.
 #[derive(Debug, Clone)]
 pub struct Taken {
     /// The place.
     pub place: Place,
-    /// Places before it; 0 at the head.
-    pub before: i64,
-    /// The place that was taken before it, if the answer told.
-    predecessor: Option<Bytes>,
+    /// What the place is behind.
+    pub behind: Behind,
+}
+
+/// What a place is behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Behind {
+    /// Nobody: it is at the head.
+    Nobody,
+    /// This place.
+    Place(Bytes),
+    /// The answer did not tell.
+    Somebody,
 }
 
 impl<'a, K: Kv> Queue<'a, K> {
@@ -56,18 +65,19 @@ impl<'a, K: Kv> Queue<'a, K> {
         Self { kv, keys, scope }
     }
 
-    /// Reads what `reads` ask for, and how many stand in the queue, without standing in it.
+    /// Reads what `reads` ask for, and whether anybody stands in the queue, without standing in it. The last one
+    /// in it may be dead.
     ///
     /// # Errors
     /// [`Failure`]
-    pub async fn look_in(
+    pub async fn is_empty(
         &self,
         reads: &[Op],
         snapshot: &mut Snapshot,
         until: Instant,
-    ) -> Result<i64, Failure> {
-        let reply = self.read(vec![self.count()], reads, snapshot, until).await?;
-        Ok(reply.found.first().map_or(0, |found| found.count))
+    ) -> Result<bool, Failure> {
+        let reply = self.read(vec![Op::Get(self.keys.tail(self.scope))], reads, snapshot, until).await?;
+        Ok(reply.found[0].one().is_none())
     }
 
     /// Takes a place on a lease that was granted before. What `reads` ask for is read in the transaction that takes it.
@@ -82,7 +92,11 @@ impl<'a, K: Kv> Queue<'a, K> {
         snapshot: &mut Snapshot,
         until: Instant,
     ) -> Result<Taken, Failure> {
-        let (key, txn) = self.place_txn(lease, owner, reads);
+        // Runs of one node share leases, so a lease does not name a place.
+        let id = PlaceId(random_id());
+        let key = self.keys.place(self.scope, id);
+        let tail = (self.keys.tail(self.scope), tail_value(id));
+        let txn = place_txn(&key, &tail, lease, owner, reads);
         let mut placed = self.kv.txn(&txn, until).await;
         // An etcd that accepts connections and never answers is given up like one that is not there.
         let give_up = until.min(Instant::now() + limits::UNREACHABLE);
@@ -91,44 +105,27 @@ impl<'a, K: Kv> Queue<'a, K> {
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
             placed = self.kv.txn(&txn, until).await;
         }
+        let mut place = Place { key, create_revision: 0, lease, tail };
         if let Err(failure) = &placed
             && failure.is_open()
         {
-            self.remove(&key).await;
+            self.leave(&place).await;
         }
         let reply = placed?;
         let ops = if reply.succeeded { &txn.then } else { &txn.otherwise };
         snapshot.absorb(ops, &reply);
-        let Some(entry) = snapshot.entry(&key) else { return Err(Failure::LeaseNotFound) };
-        let place = Place { key, create_revision: entry.create_revision, lease };
-        // Read before the place was put, so that it counts the others only; in the answer to a
-        // request that was sent twice it may count this place too, which costs one look.
-        let [count, tail] = &reply.found[..2] else { return Err(Failure::LeaseNotFound) };
-        let named = tail.one().and_then(|entry| parse_tail(&entry.value));
-        let predecessor = named.map(|id| self.keys.place(self.scope, id)).filter(|_| reply.succeeded);
-        Ok(Taken { place, before: count.count, predecessor })
-    }
-
-    /// A new place, and the transaction that takes it.
-    fn place_txn(&self, lease: LeaseId, owner: &Owner, reads: &[Op]) -> (Bytes, Txn) {
-        // Runs of one node share leases, so a lease does not name a place.
-        let id = PlaceId(random_id());
-        let key = self.keys.place(self.scope, id);
-        let tail = self.keys.tail(self.scope);
-        // For people who look at a queue; nothing reads it.
-        let value = PodIndex::new(owner.clone()).encode();
-        let before = [self.count(), Op::Get(tail.clone())];
-        let mut then = before.to_vec();
-        then.extend([
-            Op::Put(tail, format!("{:016x}", id.0).into_bytes(), Some(lease)),
-            Op::Put(key.clone(), value, Some(lease)),
-            Op::Get(key.clone()),
-        ]);
-        let mut otherwise = before.to_vec();
-        otherwise.push(Op::Get(key.clone()));
-        then.extend_from_slice(reads);
-        otherwise.extend_from_slice(reads);
-        (key.clone(), Txn { compares: vec![Compare::Create(key, 0)], then, otherwise })
+        let Some(entry) = snapshot.entry(&place.key) else { return Err(Failure::LeaseNotFound) };
+        place.create_revision = entry.create_revision;
+        let behind = match reply.found[0].one() {
+            // The answer to a request that was sent twice may name this place, or one that came after it.
+            _ if !reply.succeeded => Behind::Somebody,
+            None => Behind::Nobody,
+            Some(tail) => match parse_tail(&tail.value) {
+                Some(id) => Behind::Place(self.keys.place(self.scope, id)),
+                None => Behind::Somebody,
+            },
+        };
+        Ok(Taken { place, behind })
     }
 
     /// Waits for the head of the queue. At the head, `reads` have been read anew.
@@ -142,105 +139,99 @@ impl<'a, K: Kv> Queue<'a, K> {
         snapshot: &mut Snapshot,
         until: Instant,
     ) -> Result<Turn, Failure> {
-        if taken.before == 0 {
-            return Ok(Turn::Head);
-        }
+        let place = &taken.place;
         let mut patience = Patience::default();
-        let mut predecessor = taken.predecessor.clone();
-        let mut watched: Option<(Bytes, K::Watch)> = None;
-        let mut has_fired = false;
-        // A long queue is looked at as a whole only by those who stay in it.
-        let at_once = taken.before <= limits::SHORT_QUEUE;
-        let mut survey_at = Instant::now() + if at_once { Duration::ZERO } else { limits::SURVEY_AFTER };
-        loop {
-            if Instant::now() >= until {
-                return Ok(Turn::OutOfTime);
-            }
-            // A watch from now shows nothing of before: open it, look once more, then wait.
-            if let Some(key) = predecessor.take() {
-                let watch = self.kv.watch(&key, until).await?;
-                watched = Some((key, watch));
-            }
-            let watching = watched.as_ref().map(|(key, _)| key);
-            let look = match watching {
-                Some(key) if Instant::now() < survey_at => {
-                    self.glance(&taken.place, key, reads, snapshot, until).await?
+        let mut survey_at = Instant::now() + limits::SURVEY_AFTER;
+        let mut before = match &taken.behind {
+            Behind::Nobody => return Ok(Turn::Head),
+            Behind::Place(key) => Some(key.clone()),
+            Behind::Somebody => None,
+        };
+        while Instant::now() < until {
+            let since = Instant::now();
+            if let Some(key) = &before {
+                match self.stand_behind(key, place, reads, snapshot, (survey_at, until)).await? {
+                    Look::Gone => return Ok(Turn::Evicted),
+                    Look::Head => return Ok(Turn::Head),
+                    Look::Behind if Instant::now() < survey_at => continue,
+                    Look::Behind => {}
                 }
-                _ => self.survey(&taken.place, reads, snapshot, until).await?,
+            }
+            let (head, last, others) = match self.survey(place, reads, snapshot, until).await? {
+                Survey::Gone => return Ok(Turn::Evicted),
+                Survey::Head => return Ok(Turn::Head),
+                Survey::Behind { head, last, others } => (head, last, others),
             };
-            match look {
-                Look::Gone => return Ok(Turn::Evicted),
-                Look::Head => return Ok(Turn::Head),
-                Look::Behind if has_fired => {
-                    // It has shown something else, or has ended.
-                    predecessor = watched.take().map(|(key, _)| key);
-                    has_fired = false;
-                    continue;
-                }
-                Look::Behind => {}
-                Look::Surveyed { head, last } => {
-                    let before = if head.key == last { 1 } else { taken.before };
-                    match patience.see(&head, before) {
-                        Bear::Until(at) => survey_at = at,
-                        Bear::NoMore => {
-                            self.evict(&taken.place, &head, until).await?;
-                            patience.has_evicted();
-                            continue;
-                        }
-                    }
-                    if has_fired || watching != Some(&last) {
-                        predecessor = Some(last);
-                        has_fired = false;
-                        continue;
-                    }
-                }
-            }
-            if let Some((_, watch)) = &mut watched {
-                tokio::select! {
-                    () = watch.changed() => has_fired = true,
-                    () = sleep_until(survey_at.min(until)) => {}
+            let seen = match &before {
+                Some(key) if *key == head.key => (since, 1),
+                _ => (Instant::now(), if head.key == last { 1 } else { others }),
+            };
+            before = Some(last);
+            match patience.see(&head, seen.0, seen.1) {
+                Bear::Until(at) => survey_at = at,
+                Bear::NoMore => {
+                    self.evict(place, &head, until).await?;
+                    patience.has_evicted();
+                    before = None;
                 }
             }
         }
+        Ok(Turn::OutOfTime)
     }
 
-    /// Whether the place before is still there: costs the same however long the queue is. If it left from the middle of
-    /// the queue, this run goes on too early, and its commit or another's is lost.
-    async fn glance(
+    /// Waits until the place before is gone, at most until it is time to survey the queue. This costs etcd the same however
+    /// long the queue is. If the place before left from the middle of the queue, this run goes on too early, and
+    /// its commit or another's is lost.
+    async fn stand_behind(
         &self,
+        before: &[u8],
         place: &Place,
-        predecessor: &[u8],
         reads: &[Op],
         snapshot: &mut Snapshot,
-        until: Instant,
+        (survey_at, until): (Instant, Instant),
     ) -> Result<Look, Failure> {
-        let ops = vec![Op::Get(predecessor.to_vec()), Op::Get(place.key.clone())];
-        let reply = self.read(ops, reads, snapshot, until).await?;
-        Ok(match reply.found[0].one() {
-            _ if !stands(snapshot, place) => Look::Gone,
-            None => Look::Head,
-            Some(_) => Look::Behind,
-        })
+        // A watch from now shows nothing of before: open it, look once more, then wait.
+        let mut watch = self.kv.watch(before, until).await?;
+        let mut has_changed = false;
+        loop {
+            let ops = vec![Op::Get(before.to_vec()), Op::Get(place.key.clone())];
+            let reply = self.read(ops, reads, snapshot, until).await?;
+            match reply.found[0].one() {
+                _ if !stands(snapshot, place) => return Ok(Look::Gone),
+                None => return Ok(Look::Head),
+                // It showed something else, or has ended.
+                Some(_) if has_changed => return Ok(Look::Behind),
+                Some(_) => {}
+            }
+            tokio::select! {
+                () = watch.changed() => has_changed = true,
+                () = sleep_until(survey_at.min(until)) => return Ok(Look::Behind),
+            }
+        }
     }
 
-    /// Who is at the head, and who is right before: etcd sorts all places for this.
+    /// Who is at the head, and who is right before: etcd sorts all places for this, and walks over all that have been
+    /// there since it was compacted last.
     async fn survey(
         &self,
         place: &Place,
         reads: &[Op],
         snapshot: &mut Snapshot,
         until: Instant,
-    ) -> Result<Look, Failure> {
+    ) -> Result<Survey, Failure> {
         let ops = vec![
             self.places(None, QueueEnd::Oldest, 1),
             self.places(Some(place.create_revision), QueueEnd::Youngest, 1),
             Op::Get(place.key.clone()),
         ];
         let reply = self.read(ops, reads, snapshot, until).await?;
-        Ok(match (reply.found[0].one(), reply.found[1].one()) {
-            _ if !stands(snapshot, place) => Look::Gone,
-            (Some(head), Some(last)) => Look::Surveyed { head: head.clone(), last: last.key.clone() },
-            _ => Look::Head,
+        let [all, older] = &reply.found[..2] else { return Ok(Survey::Gone) };
+        Ok(match (all.one(), older.one()) {
+            _ if !stands(snapshot, place) => Survey::Gone,
+            (Some(head), Some(last)) => {
+                Survey::Behind { head: head.clone(), last: last.key.clone(), others: all.count - 1 }
+            }
+            _ => Survey::Head,
         })
     }
 
@@ -279,20 +270,11 @@ impl<'a, K: Kv> Queue<'a, K> {
 
     /// Gives a place up, in at most [`limits::LEAVE`]; if it does not succeed the lease's end will.
     pub async fn leave(&self, place: &Place) {
-        self.remove(&place.key).await;
-    }
-
-    async fn remove(&self, key: &[u8]) {
-        let txn = Txn { then: vec![Op::Delete(key.to_vec())], ..Txn::default() };
+        let txn = Txn { then: place.removal().to_vec(), ..Txn::default() };
         let until = Instant::now() + limits::LEAVE;
         if !matches!(timeout(limits::LEAVE, self.kv.txn(&txn, until)).await, Ok(Ok(_))) {
             tracing::info!(queue = %self.scope, "the place in the queue stays until its lease ends");
         }
-    }
-
-    /// How many stand in the queue: etcd counts keys without reading them.
-    fn count(&self) -> Op {
-        Op::List(List { keys_only: true, ..List::prefix(&self.keys.queue(self.scope), 1) })
     }
 
     fn places(&self, before: Option<i64>, end: QueueEnd, limit: i64) -> Op {
@@ -300,16 +282,45 @@ impl<'a, K: Kv> Queue<'a, K> {
     }
 }
 
-/// What a look at the queue showed.
+/// What a look at the place before showed.
 enum Look {
     Gone,
     Head,
     Behind,
-    /// The head, and the place right before this run's.
-    Surveyed {
+}
+
+/// What a look at the whole queue showed.
+enum Survey {
+    Gone,
+    Head,
+    Behind {
         head: Entry,
+        /// The place right before this run's.
         last: Bytes,
+        /// How many others there are, before and after.
+        others: i64,
     },
+}
+
+/// The transaction that takes a place, and reads what is needed at once.
+fn place_txn(key: &Bytes, tail: &(Bytes, Vec<u8>), lease: LeaseId, owner: &Owner, reads: &[Op]) -> Txn {
+    // For people who look at a queue; nothing reads it.
+    let value = PodIndex::new(owner.clone()).encode();
+    let mut then = vec![
+        Op::Get(tail.0.clone()),
+        Op::Put(tail.0.clone(), tail.1.clone(), Some(lease)),
+        Op::Put(key.clone(), value, Some(lease)),
+        Op::Get(key.clone()),
+    ];
+    let mut otherwise = vec![Op::Get(tail.0.clone()), Op::Get(key.clone())];
+    then.extend_from_slice(reads);
+    otherwise.extend_from_slice(reads);
+    Txn { compares: vec![Compare::Create(key.clone(), 0)], then, otherwise }
+}
+
+/// What the tail of a queue says when the place was taken last.
+fn tail_value(id: PlaceId) -> Vec<u8> {
+    format!("{:016x}", id.0).into_bytes()
 }
 
 /// What the tail of a queue names.
@@ -330,7 +341,7 @@ pub async fn settle<K: Kv>(
     // Both take effect even when etcd is out of space.
     let remove_place = |place: &Place| Txn {
         compares: Vec::new(),
-        then: vec![Op::Delete(place.key.clone()), Op::Get(key.to_vec())],
+        then: place.removal().into_iter().chain([Op::Get(key.to_vec())]).collect(),
         otherwise: Vec::new(),
     };
     loop {
@@ -389,14 +400,14 @@ enum Bear {
 }
 
 impl Patience {
-    /// Notes a head seen right now by one with `before` places before its own.
+    /// Notes a head seen right now, and since `since`, by one with `before` places before its own.
     ///
     /// Silence of etcd must not count against a head that had no chance to move: the wait ends only
     /// with two looks, [`limits::EVICT_CONFIRM`] apart, both of which etcd answered in time.
-    fn see(&mut self, head: &Entry, before: i64) -> Bear {
+    fn see(&mut self, head: &Entry, since: Instant, before: i64) -> Bear {
         let now = Instant::now();
         let wait = self.wait(before);
-        let new = Seen { create_revision: head.create_revision, since: now, confirmed: None };
+        let new = Seen { create_revision: head.create_revision, since, confirmed: None };
         let seen = match &mut self.seen {
             Some(seen) if seen.create_revision == head.create_revision => seen,
             other => other.insert(new),
@@ -448,7 +459,7 @@ mod tests {
         let start = Instant::now();
         let mut silence = Duration::from_millis(silence_ms);
         loop {
-            match patience.see(&head(1), before) {
+            match patience.see(&head(1), Instant::now(), before) {
                 Bear::NoMore => return start.elapsed().as_millis(),
                 Bear::Until(at) => sleep_until(at + std::mem::take(&mut silence)).await,
             }
@@ -474,9 +485,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_head_has_its_own_time() {
         let mut patience = Patience::default();
-        assert!(matches!(patience.see(&head(1), 1), Bear::Until(_)));
+        assert!(matches!(patience.see(&head(1), Instant::now(), 1), Bear::Until(_)));
         tokio::time::sleep(Duration::from_secs(3)).await;
-        let Bear::Until(at) = patience.see(&head(2), 1) else { panic!("evicted at first sight") };
+        let Bear::Until(at) = patience.see(&head(2), Instant::now(), 1) else {
+            panic!("evicted at first sight")
+        };
         assert_eq!((at - Instant::now()).as_millis(), 1720);
     }
 }

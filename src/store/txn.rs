@@ -37,6 +37,8 @@ pub enum Op {
     Put(Bytes, Vec<u8>, Option<LeaseId>),
     /// Deletes a key; no error if it does not exist.
     Delete(Bytes),
+    /// Deletes a key if it has this value.
+    DeleteIf(Bytes, Vec<u8>),
 }
 
 /// Which end of a queue to read first.
@@ -75,7 +77,7 @@ impl Op {
     /// Whether the operation changes the store.
     #[must_use]
     pub fn writes(&self) -> bool {
-        matches!(self, Op::Put(..) | Op::Delete(_))
+        matches!(self, Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..))
     }
 }
 
@@ -106,7 +108,9 @@ impl Txn {
     /// Whether it stays within etcd's default limits: 128 operations in each list, 1.5 MiB in all.
     #[must_use]
     pub fn fits(&self) -> bool {
-        let longest = self.compares.len().max(self.then.len()).max(self.otherwise.len());
+        // etcd takes an operation with a condition for a transaction in the transaction, and adds the two up.
+        let ops = |ops: &[Op]| ops.len() + usize::from(ops.iter().any(|op| matches!(op, Op::DeleteIf(..))));
+        let longest = self.compares.len().max(ops(&self.then)).max(ops(&self.otherwise));
         let written = |op: &Op| if let Op::Put(key, value, _) = op { key.len() + value.len() } else { 0 };
         let bytes: usize = self.then.iter().chain(&self.otherwise).map(written).sum();
         longest <= limits::TXN_OPS && bytes <= limits::REQUEST_BYTES

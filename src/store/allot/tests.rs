@@ -19,7 +19,7 @@ impl World {
     fn new() -> Self {
         let keys = Keys::new("/m/");
         let mut world = Self {
-            place: Place { key: Vec::new(), create_revision: 0, lease: LeaseId(7) },
+            place: Place { key: Vec::new(), create_revision: 0, lease: LeaseId(7), tail: Default::default() },
             keys,
             store: Memory::default(),
         };

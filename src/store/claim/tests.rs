@@ -14,7 +14,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let place = Place { key: Vec::new(), create_revision: 0, lease: LeaseId(7) };
+        let place =
+            Place { key: Vec::new(), create_revision: 0, lease: LeaseId(7), tail: Default::default() };
         let mut world = Self { keys: Keys::new("/m/"), store: Memory::default(), place };
         world.put_meta(meta(Some(1), None));
         world

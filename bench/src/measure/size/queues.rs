@@ -6,7 +6,7 @@ use etcd_client::{PutOptions, TxnOp};
 use metes::pool::record::{Owner, PodIndex, Record};
 use metes::store::etcd::{Access, Etcd as EtcdClient};
 use metes::store::keys::{Keys, LeaseId, PlaceId, Scope};
-use metes::store::queue::Queue;
+use metes::store::queue::{Behind, Queue};
 use metes::store::snapshot::Snapshot;
 use tokio::runtime::Runtime;
 
@@ -88,24 +88,35 @@ impl<'a> Crowd<'a> {
             TxnOp::put(self.keys.place(&self.scope, PlaceId(*lease)), value.clone(), Some(options))
         };
         fill::put_ops(self.store, self.leases.iter().map(place));
+        self.put_tail();
+    }
+
+    /// The youngest of them is the tail of the queue; who leaves it takes the tail along.
+    fn put_tail(&self) {
+        let youngest = self.leases[self.leases.len() - 1];
+        let options = PutOptions::new().with_lease(youngest);
+        let tail = TxnOp::put(self.keys.tail(&self.scope), format!("{youngest:016x}"), Some(options));
+        fill::put_ops(self.store, [tail].into_iter());
     }
 
     fn go(&self) {
         self.store.delete_prefix("v1/lock/");
+        self.store.delete_prefix("v1/tail/");
     }
 
     /// Takes a place, as an ADD does once it has connected, in an empty queue and behind all the others.
     fn time_places(&self, empty: &mut Sample, crowded: &mut Sample) {
         self.runtime.block_on(async {
             for _ in 0..BLOCK {
-                assert_eq!(self.time_place(&self.nobody, empty).await, 0);
-                assert!(self.time_place(&self.scope, crowded).await >= WAITERS as i64);
+                assert_eq!(self.time_place(&self.nobody, empty).await, Behind::Nobody);
+                assert_ne!(self.time_place(&self.scope, crowded).await, Behind::Nobody);
+                self.put_tail();
             }
         });
     }
 
-    /// How many were before it.
-    async fn time_place(&self, scope: &Scope, sample: &mut Sample) -> i64 {
+    /// What it was behind.
+    async fn time_place(&self, scope: &Scope, sample: &mut Sample) -> Behind {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         let queue = Queue::new(&self.client, &self.keys, scope);
         let start = Instant::now();
@@ -113,7 +124,7 @@ impl<'a> Crowd<'a> {
         sample.add(start.elapsed());
         let taken = taken.unwrap_or_else(|error| panic!("no place in a queue: {error}"));
         queue.leave(&taken.place).await;
-        taken.before
+        taken.behind
     }
 }
 
