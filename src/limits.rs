@@ -20,9 +20,12 @@ pub const LEASE_TTL: Duration = Duration::from_secs(30);
 /// How old a lease may be for another run of its node to begin with it: what is left is still above
 /// every deadline.
 pub const LEASE_SHARED: Duration = Duration::from_secs(9);
-/// The lease that a DEL's tombstone hangs on: a run that puts one at the end of its time still
-/// leaves it there for longer than a lease that an ADD had before can live.
-pub const TOMBSTONE_TTL: Duration = Duration::from_secs(55);
+/// The lease that a DEL's tombstone hangs on: it outlives every lease that an ADD can have which began earlier.
+pub const TOMBSTONE_TTL: Duration = Duration::from_secs(70);
+/// [`LEASE_SHARED`] for tombstones.
+pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(15);
+/// For how long after a run has met others in a queue those of its node take a place without looking first.
+pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
 /// One attempt to connect, TLS included, when there is another endpoint to turn to.
 pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(400);
@@ -91,7 +94,9 @@ pub const INPUT_BYTES: u64 = 1 << 20;
 pub const RESOLV_CONF_BYTES: u64 = 64 << 10;
 
 const _: () = assert!(LEASE_TTL.as_secs() > LEASE_SHARED.as_secs() + ADD_DEADLINE.as_secs());
-const _: () = assert!(TOMBSTONE_TTL.as_secs() > LEASE_TTL.as_secs() + ADD_DEADLINE.as_secs());
+const _: () = assert!(
+    TOMBSTONE_TTL.as_secs() - TOMBSTONE_SHARED.as_secs() > LEASE_TTL.as_secs() + ADD_DEADLINE.as_secs()
+);
 const _: () = assert!(LEASE_TTL.as_secs() > GC_DEADLINE.as_secs());
 const _: () = assert!(MEND_BITS + 2 * MEND_PAGES as usize <= TXN_OPS);
 const _: () = assert!(EVICT_PLACES < TXN_OPS as i64);

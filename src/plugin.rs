@@ -1,5 +1,6 @@
 //! One run of the plugin: from the environment and stdin to what is printed.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -255,6 +256,7 @@ async fn undo(run: &Run<'_, Etcd>, owner: &Owner) {
         which: Which::UpTo { birth: &run.birth, boot: &run.birth.boot },
         tombstone: None,
         until: run.deadline,
+        hints: Cell::default(),
     };
     if let Err(e) = free.run().await
         && let Err(kept) = run.spool.keep(&spooled)

@@ -364,6 +364,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             // Its pod is gone, and with it every ADD that could still be on its way.
             tombstone: None,
             until: self.until.min(Instant::now() + FREE_DEADLINE),
+            hints: Cell::default(),
         };
         match freeing.run().await {
             Ok(Freed::Addresses(held)) => Ok(Ok(held)),

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::{Run, errors, mend};
 use crate::cni::error::{Code, Error};
 use crate::limits;
-use crate::local::mark::{Mark, NodeLease};
+use crate::local::mark::{Hints, Mark, NodeLease};
 use crate::local::spool::Spooled;
 use crate::pool::record::{Held, Meta, OwnerRecord, Record};
 use crate::store::allot::{Ask, Decision, Refused, decide};
@@ -13,7 +13,7 @@ use crate::store::etcd::random_pause;
 use crate::store::keys::{Bytes, Key, LeaseId};
 use crate::store::kv::{Failure, Kv};
 use crate::store::plan::Fence;
-use crate::store::queue::{PLACE_OPS, Queue, Taken, Turn, new_lease, settle, stands};
+use crate::store::queue::{Behind, PLACE_OPS, Queue, Taken, Turn, new_lease, settle, stands};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Compare, List, Op, Reply, Txn};
 
@@ -64,8 +64,12 @@ struct Add<'a, K> {
     fence: Bytes,
     /// The lease of this run; another run of the node may have left it.
     lease: Option<NodeLease>,
-    /// Others were quicker where nobody seemed to queue.
+    /// Others were quicker where nobody seemed to queue, or were there a moment ago.
     must_queue: bool,
+    /// What other runs of the node have left.
+    hints: Hints,
+    /// Somebody else was in the queue or quicker.
+    met_others: bool,
     /// Evicted once: the place fences, and waiting again would only be longer.
     jumps_queue: bool,
     /// A tombstone of this owner was seen, so nothing is taken over.
@@ -85,6 +89,8 @@ impl<'a, K: Kv> Add<'a, K> {
     fn new(run: &'a Run<'a, K>, ask: &'a Ask) -> Result<Self, Error> {
         let own = run.keys.own(&ask.owner).map_err(|e| Error::new(Code::Environment, e.to_string()))?;
         let mark = run.read_mark();
+        let hints = mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default();
+        let lease = hints.lease_for(&run.birth);
         let mut first_reads: Vec<Op> = ask.first_reads(run.keys)?.into_iter().map(Op::Get).collect();
         // What does not fit beside the place's own operations is read when it is needed.
         first_reads.truncate(limits::TXN_OPS - PLACE_OPS);
@@ -94,8 +100,10 @@ impl<'a, K: Kv> Add<'a, K> {
             own,
             first_reads,
             fence: run.keys.fence(run.node).map_err(|e| Error::invalid_config(e.to_string()))?,
-            lease: mark.as_ref().and_then(|mark| mark.lease.clone()).filter(|lease| lease.serves(&run.birth)),
-            must_queue: false,
+            must_queue: lease.is_some() && hints.is_crowded(&run.birth),
+            lease,
+            hints,
+            met_others: false,
             jumps_queue: false,
             deleted_before: false,
             is_first: false,
@@ -110,15 +118,23 @@ impl<'a, K: Kv> Add<'a, K> {
         let scope = self.ask.scope();
         let queue = Queue::new(self.run.kv, self.run.keys, &scope);
         let mut snapshot = std::mem::take(&mut self.pages);
-        let (lease, is_empty) = self.first_look(&queue, &mut snapshot).await?;
-        self.note_tombstone(&snapshot);
-        let is_clear = !self.must_queue && is_empty && !self.went_back(&snapshot);
-        let attempt = match is_clear {
-            true => {
-                let fence = Fence::Lease { key: self.fence.clone(), lease };
-                self.at_head(&fence, &mut snapshot).await
+        let queued = match &self.lease {
+            Some(lease) if self.must_queue => Some(LeaseId(lease.id)),
+            _ => None,
+        };
+        let attempt = match queued {
+            Some(lease) => self.in_queue(&queue, lease, &mut snapshot).await,
+            None => {
+                let (lease, is_empty) = self.first_look(&queue, &mut snapshot).await?;
+                self.note_tombstone(&snapshot);
+                self.met_others |= !is_empty;
+                if is_empty && !self.must_queue && !self.went_back(&snapshot) {
+                    let fence = Fence::Lease { key: self.fence.clone(), lease };
+                    self.at_head(&fence, &mut snapshot).await
+                } else {
+                    self.in_queue(&queue, lease, &mut snapshot).await
+                }
             }
-            false => self.in_queue(&queue, lease, &mut snapshot).await,
         };
         snapshot.retain(|key| matches!(self.run.keys.parse(key), Ok(Key::Page(..) | Key::Full(..))));
         self.pages = snapshot;
@@ -176,6 +192,7 @@ impl<'a, K: Kv> Add<'a, K> {
             Err(Failure::LeaseNotFound) => return Ok(self.without_lease()),
             Err(failure) => return Err(failure.into()),
         };
+        self.met_others |= taken.behind != Behind::Nobody;
         // Noted at once: while this run waits the tombstone may end with its lease.
         self.note_tombstone(snapshot);
         let attempt = self.wait_in(queue, &taken, snapshot).await;
@@ -242,14 +259,23 @@ impl<'a, K: Kv> Add<'a, K> {
                 }
                 Fence::Lease { .. } if lost == limits::CLEAR_TRIES => {
                     self.must_queue = true;
+                    self.met_others = true;
                     return Ok(Attempt::Again);
                 }
-                _ => lost += 1,
+                _ => {
+                    lost += 1;
+                    self.met_others = true;
+                }
             }
             self.is_first = false;
             tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
         }
         Ok(Attempt::Again)
+    }
+
+    fn hints_left(&self) -> Hints {
+        let crowded = if self.met_others { Some(self.run.now()) } else { self.hints.crowded.clone() };
+        Hints { lease: self.lease.clone(), crowded, ..self.hints.clone() }
     }
 
     /// The lease has ended: what was read under it may be too old to commit on.
@@ -260,7 +286,7 @@ impl<'a, K: Kv> Add<'a, K> {
 
     fn committed(&self, added: Option<Added>, snapshot: &Snapshot, reply: &Reply) -> Attempt {
         let meta = snapshot.record::<Meta>(&self.run.keys.meta()).ok().flatten();
-        self.run.raise_mark(meta.map_or(1, |meta| meta.epoch), reply.revision, self.lease.clone());
+        self.run.raise_mark(meta.map_or(1, |meta| meta.epoch), reply.revision, self.hints_left());
         added.map_or(Attempt::Again, Attempt::Held)
     }
 

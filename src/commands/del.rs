@@ -1,11 +1,15 @@
 //! DEL: gives back all that one interface of one container holds. It succeeds when there is
 //! nothing to give back, and when etcd cannot be reached: then the spool remembers.
 
+use std::cell::Cell;
+
 use super::Run;
 use crate::cni::error::{Code, Error};
+use crate::local::mark::{Mark, NodeLease};
 use crate::local::spool::Spooled;
 use crate::pool::record::Owner;
-use crate::store::free::{Free, FreeError, Freed, Which};
+use crate::store::free::{Free, FreeError, Freed, Hints, Which};
+use crate::store::keys::LeaseId;
 use crate::store::kv::{Failure, Kv};
 
 /// What a DEL that succeeded came to.
@@ -22,6 +26,7 @@ pub enum Done {
 /// # Errors
 /// A CNI error if it is neither freed nor spooled.
 pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<Done, Error> {
+    let mark = run.read_mark();
     let free = Free {
         kv: run.kv,
         keys: run.keys,
@@ -29,9 +34,11 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<Done, Error> 
         which: Which::OlderThan(&run.birth),
         tombstone: Some(&run.birth),
         until: run.deadline,
+        hints: Cell::new(hints(run, mark.as_ref())),
     };
     match free.run().await {
         Ok(freed) => {
+            leave_hints(run, mark, free.hints.get());
             if freed == Freed::Younger {
                 tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");
             }
@@ -40,6 +47,29 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<Done, Error> 
         }
         Err(FreeError::Store(failure)) if can_wait(&failure) => spool(run, owner, &failure),
         Err(e) => Err(e.into()),
+    }
+}
+
+fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> Hints {
+    let Some(Mark { hints, .. }) = mark else { return Hints::default() };
+    let lease = hints.tombstones_for(&run.birth).map(|lease| LeaseId(lease.id));
+    Hints { lease, is_crowded: hints.is_crowded(&run.birth) }
+}
+
+/// For the next run on this node, where this one knows more than the one before. DEL has no meta to raise the mark with.
+fn leave_hints<K: Kv>(run: &Run<'_, K>, mark: Option<Mark>, found: Hints) {
+    let Some(Mark { epoch, revision, mut hints, .. }) = mark else { return };
+    let known = hints.clone();
+    if let Some(lease) =
+        found.lease.filter(|lease| known.tombstones.as_ref().is_none_or(|known| known.id != lease.0))
+    {
+        hints.tombstones = Some(NodeLease { id: lease.0, since: run.birth.clone() });
+    }
+    if found.is_crowded {
+        hints.crowded = Some(run.now());
+    }
+    if hints != known {
+        run.raise_mark(epoch, revision, hints);
     }
 }
 

@@ -1,5 +1,6 @@
 //! GC: frees what this node holds for a network and no valid attachment names.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 
 use super::Run;
@@ -107,6 +108,7 @@ async fn free<K: Kv>(run: &Run<'_, K>, owner: &Owner, mod_revision: i64) -> Resu
         // The DEL that should have come never did: no ADD of this owner is on its way.
         tombstone: None,
         until: run.deadline,
+        hints: Cell::default(),
     };
     let freed = free.run().await?;
     tracing::info!(container = %owner.container_id, ifname = %owner.ifname, ?freed, "freed by GC");

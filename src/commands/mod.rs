@@ -8,13 +8,14 @@ pub mod gc;
 pub mod mend;
 pub mod status;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use tokio::time::Instant;
 
 use crate::cni::error::{Code, Error};
 use crate::config::Settings;
-use crate::local::mark::{Mark, MarkFile, NodeLease};
+use crate::local::mark::{Hints, Mark, MarkFile};
 use crate::local::spool::{Kept, Spool};
 use crate::pool::record::{Birth, Owner};
 use crate::store::etcd::random;
@@ -79,9 +80,15 @@ impl<K: Kv> Run<'_, K> {
         read_keys(self.kv, keys, snapshot, self.deadline).await
     }
 
-    /// Notes how far the store has come, for answers to acknowledged writes, and the lease for the next run.
-    pub fn raise_mark(&self, epoch: u64, revision: i64, lease: Option<NodeLease>) {
-        self.mark.raise(&Mark { endpoints: self.sorted_endpoints(), epoch, revision, lease });
+    /// Notes how far the store has come, for answers to acknowledged writes, and what the next run may use.
+    pub fn raise_mark(&self, epoch: u64, revision: i64, hints: Hints) {
+        self.mark.raise(&Mark { endpoints: self.sorted_endpoints(), epoch, revision, hints });
+    }
+
+    /// This moment, as a birth on this boot.
+    #[must_use]
+    pub fn now(&self) -> Birth {
+        local::node::later(&self.birth)
     }
 
     /// The mark of this store, if there is one.
@@ -111,6 +118,7 @@ impl<K: Kv> Run<'_, K> {
             // No ADD of an earlier boot is on its way any more.
             tombstone: Some(birth).filter(|birth| birth.boot == self.birth.boot),
             until,
+            hints: Cell::default(),
         };
         let freed = free.run().await?;
         let Owner { container_id, ifname, .. } = &spooled.owner;

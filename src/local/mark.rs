@@ -1,4 +1,4 @@
-//! What a node's runs leave to the next one: the high-water mark, and the lease that they share.
+//! What a node's runs leave to the next one: the high-water mark, leases that they share, and whether they met others.
 //!
 //! The high-water mark is the highest revision of the store that this node has seen.
 //! An etcd that was restored from a backup has forgotten who holds what, and would give addresses
@@ -6,6 +6,7 @@
 //! one that it saw before it asked.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,29 +26,57 @@ pub struct Mark {
     pub epoch: u64,
     /// The highest revision.
     pub revision: i64,
-    /// A lease of the node's, for whichever run it is not too old for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease: Option<NodeLease>,
+    /// Never trusted.
+    #[serde(default)]
+    pub hints: Hints,
 }
 
-/// A lease that one run was granted and others use as well. It is never trusted: etcd tells whoever uses one that has
-/// ended.
+/// What spares the next run a request. Whatever is wrong about it, etcd tells.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hints {
+    /// A lease for ADDs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<NodeLease>,
+    /// A lease for tombstones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tombstones: Option<NodeLease>,
+    /// When a run met others in a queue last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crowded: Option<Birth>,
+}
+
+impl Hints {
+    /// The lease for an ADD that begins at `birth`: what is left of it is longer than any run may last.
+    #[must_use]
+    pub fn lease_for(&self, birth: &Birth) -> Option<NodeLease> {
+        self.lease.clone().filter(|lease| is_within(&lease.since, birth, limits::LEASE_SHARED))
+    }
+
+    /// The lease for the tombstone of a DEL that begins at `birth`.
+    #[must_use]
+    pub fn tombstones_for(&self, birth: &Birth) -> Option<NodeLease> {
+        self.tombstones.clone().filter(|lease| is_within(&lease.since, birth, limits::TOMBSTONE_SHARED))
+    }
+
+    /// Whether a run that begins at `birth` must expect others in its queue.
+    #[must_use]
+    pub fn is_crowded(&self, birth: &Birth) -> bool {
+        self.crowded.as_ref().is_some_and(|at| is_within(at, birth, limits::CROWD_MEMORY))
+    }
+}
+
+/// Whether `now` is after `then`, by less than `most`.
+fn is_within(then: &Birth, now: &Birth, most: Duration) -> bool {
+    now.since(then).is_some_and(|gap| gap < most)
+}
+
+/// A lease that one run was granted and others use as well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLease {
     /// The lease's id.
     pub id: i64,
     /// The birth of the run that asked for it: it was granted later.
     pub since: Birth,
-}
-
-impl NodeLease {
-    /// Whether it will live for longer than a run may last that begins at `birth`.
-    #[must_use]
-    pub fn serves(&self, birth: &Birth) -> bool {
-        let age_ns = birth.ns.checked_sub(self.since.ns);
-        let is_young = age_ns.is_some_and(|ns| u128::from(ns) < limits::LEASE_SHARED.as_nanos());
-        self.since.boot == birth.boot && is_young
-    }
 }
 
 /// The file that keeps the mark; nothing of it is ever trusted to exist.

@@ -20,9 +20,18 @@ const MACHINE_ID: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 /// A text, if the kernel does not tell the boot id.
 pub fn birth() -> Result<Birth, String> {
     let boot = fs::read_to_string(BOOT_ID).map_err(|e| format!("{BOOT_ID}: {e}"))?;
+    Ok(Birth { boot: boot.trim().to_owned(), ns: boottime_ns() })
+}
+
+/// This moment on the boot of `birth`, which this process began on.
+#[must_use]
+pub fn later(birth: &Birth) -> Birth {
+    Birth { boot: birth.boot.clone(), ns: boottime_ns() }
+}
+
+fn boottime_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
-    let ns = (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64);
-    Ok(Birth { boot: boot.trim().to_owned(), ns })
+    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 
 /// A name for a node whose host file gives none: `<host name>-<first 8 hex of the machine id>`.

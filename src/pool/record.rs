@@ -4,6 +4,7 @@
 //! somebody's all the same: it counts as occupied and is never overwritten or freed.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -51,6 +52,13 @@ impl Birth {
     #[must_use]
     pub fn is_after(&self, other: Option<&Birth>) -> bool {
         other.is_none_or(|other| other.boot != self.boot || other.ns < self.ns)
+    }
+
+    /// How long after `other` this was, on the same boot; none if it was not.
+    #[must_use]
+    pub fn since(&self, other: &Birth) -> Option<Duration> {
+        let ns = self.ns.checked_sub(other.ns).filter(|_| self.boot == other.boot)?;
+        Some(Duration::from_nanos(ns))
     }
 }
 

@@ -1,12 +1,14 @@
 //! Giving back all that one owner holds: from a place in its queue when there is time, without
 //! one when there is not, and with deletes alone when etcd is out of space.
 
+use std::cell::Cell;
+
 use tokio::time::Instant;
 
 use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::kv::{Failure, Kv, read_keys};
 use super::plan::{self, Builder, Mode};
-use super::queue::{PLACE_OPS, Queue, Turn, new_lease, stands};
+use super::queue::{Behind, PLACE_OPS, Queue, Turn, new_lease, stands};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Op, Txn};
 use crate::limits;
@@ -80,7 +82,8 @@ pub async fn release<K: Kv>(kv: &K, keys: &Keys, owner: &Owner, until: Instant) 
     else {
         return Ok(Freed::Nothing);
     };
-    Free { kv, keys, owner, which: Which::AsRead(revision), tombstone: None, until }.run().await
+    let which = Which::AsRead(revision);
+    Free { kv, keys, owner, which, tombstone: None, until, hints: Cell::default() }.run().await
 }
 
 /// One freeing of one owner.
@@ -97,6 +100,17 @@ pub struct Free<'a, K> {
     pub tombstone: Option<&'a Birth>,
     /// When it must be over.
     pub until: Instant,
+    /// What earlier runs of the node have found, and after this one what it has found.
+    pub hints: Cell<Hints>,
+}
+
+/// What spares a run a request, and is never trusted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// A lease for tombstones that has at least [`limits::TOMBSTONE_TTL`] less [`limits::TOMBSTONE_SHARED`] to live.
+    pub lease: Option<LeaseId>,
+    /// There are others in the queue.
+    pub is_crowded: bool,
 }
 
 /// What is known of others in the queue.
@@ -131,11 +145,15 @@ impl<K: Kv> Free<'_, K> {
 
     async fn take_turn(&self, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
         let base = self.base_keys()?;
+        let Hints { is_crowded, .. } = self.hints.get();
         let mut lease = self.begin(&base, snapshot).await?;
-        let mut crowd = Crowd::Unknown;
+        let mut crowd = if is_crowded { Crowd::Some } else { Crowd::Unknown };
         loop {
             match self.attempt(&mut lease, crowd, snapshot).await {
-                Ok(Try::Done(freed)) => return Ok(freed),
+                Ok(Try::Done(freed)) => {
+                    self.hints.set(Hints { lease, ..self.hints.get() });
+                    return Ok(freed);
+                }
                 Ok(Try::OutOfTime) => {
                     let lease = self.lease(&mut lease).await?;
                     return self.quick(lease, snapshot).await;
@@ -158,6 +176,10 @@ impl<K: Kv> Free<'_, K> {
         if self.tombstone.is_none() {
             self.read(base.to_vec(), snapshot).await?;
             return Ok(None);
+        }
+        if let Hints { lease: Some(lease), .. } = self.hints.take() {
+            self.read(base.to_vec(), snapshot).await?;
+            return Ok(Some(lease));
         }
         let lease = new_lease();
         // They travel together, on a connection that is there before.
@@ -226,12 +248,18 @@ impl<K: Kv> Free<'_, K> {
         }
         let lease = self.lease(lease).await?;
         let taken = queue.take(lease, self.owner, &reads, snapshot, self.until).await?;
+        self.meet(taken.behind != Behind::Nobody);
         let tried = self.commit_at(&queue, &taken, &reads, snapshot).await;
         // A try that is done has removed its place in its commit.
         if !matches!(tried, Ok(Try::Done(Freed::Addresses(_)))) {
             queue.leave(&taken.place).await;
         }
         tried
+    }
+
+    fn meet(&self, others: bool) {
+        let hints = self.hints.get();
+        self.hints.set(Hints { is_crowded: hints.is_crowded || others, ..hints });
     }
 
     /// Frees where nobody queues. No fence is needed: a late copy finds another record, or none.
@@ -253,10 +281,11 @@ impl<K: Kv> Free<'_, K> {
                     continue;
                 }
             };
-            return match self.kv.txn(&txn, self.until).await? {
-                reply if reply.succeeded => Ok(Try::Done(Freed::Addresses(record.addresses))),
-                _ => Ok(Try::Again),
-            };
+            if self.kv.txn(&txn, self.until).await?.succeeded {
+                return Ok(Try::Done(Freed::Addresses(record.addresses)));
+            }
+            self.meet(true);
+            return Ok(Try::Again);
         }
     }
 

@@ -17,6 +17,7 @@ pub mod objects;
 pub mod pools;
 pub mod report;
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -384,7 +385,9 @@ impl<K: Kv> Import<'_, K> {
                     let until = self.until.min(Instant::now() + ONE_DEADLINE);
                     let which = Which::AsRead(earlier.revision);
                     let (kv, keys, owner) = (self.kv, self.keys, &earlier.owner);
-                    Free { kv, keys, owner, which, tombstone: None, until }.run().await?;
+                    Free { kv, keys, owner, which, tombstone: None, until, hints: Cell::default() }
+                        .run()
+                        .await?;
                 }
                 self.report.moved.push(earlier.owner.clone());
             }
