@@ -45,8 +45,9 @@ pub const CLEAR_TRIES: u32 = 2;
 /// The longest pause after a lost race.
 pub const RACE_PAUSE: Duration = Duration::from_millis(5);
 
-/// After how long a waiter looks at its queue as a whole first: etcd sorts it for each such look.
-pub const SURVEY_AFTER: Duration = Duration::from_millis(500);
+/// How long nothing that a queue's commits write has changed before a waiter looks at the queue as a whole, for which
+/// etcd sorts it.
+pub const SURVEY_AFTER: Duration = Duration::from_millis(400);
 
 /// How long a waiter looks at one head before it evicts it, plus [`EVICT_PER_PLACE`] for each
 /// place before its own, at most [`EVICT_AT_MOST`].

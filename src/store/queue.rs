@@ -142,13 +142,13 @@ impl<'a, K: Kv> Queue<'a, K> {
         let place = &taken.place;
         let mut patience = Patience::default();
         let mut survey_at = Instant::now() + limits::SURVEY_AFTER;
+        let mut newest = newest(reads, snapshot);
         let mut before = match &taken.behind {
             Behind::Nobody => return Ok(Turn::Head),
             Behind::Place(key) => Some(key.clone()),
             Behind::Somebody => None,
         };
         while Instant::now() < until {
-            let since = Instant::now();
             if let Some(key) = &before {
                 match self.stand_behind(key, place, reads, snapshot, (survey_at, until)).await? {
                     Look::Gone => return Ok(Turn::Evicted),
@@ -156,19 +156,24 @@ impl<'a, K: Kv> Queue<'a, K> {
                     Look::Behind if Instant::now() < survey_at => continue,
                     Look::Behind => {}
                 }
+                let latest = self::newest(reads, snapshot);
+                if latest > newest && !patience.has_seen() {
+                    // The queue moves. In a long one that is all there is to know.
+                    newest = latest;
+                    survey_at = Instant::now() + limits::SURVEY_AFTER;
+                    continue;
+                }
             }
             let (head, last, others) = match self.survey(place, reads, snapshot, until).await? {
                 Survey::Gone => return Ok(Turn::Evicted),
                 Survey::Head => return Ok(Turn::Head),
                 Survey::Behind { head, last, others } => (head, last, others),
             };
-            let seen = match &before {
-                Some(key) if *key == head.key => (since, 1),
-                _ => (Instant::now(), if head.key == last { 1 } else { others }),
-            };
-            before = Some(last);
-            match patience.see(&head, seen.0, seen.1) {
-                Bear::Until(at) => survey_at = at,
+            match patience.see(&head, if head.key == last { 1 } else { others }) {
+                Bear::Until(at) => {
+                    survey_at = at;
+                    before = Some(last);
+                }
                 Bear::NoMore => {
                     self.evict(place, &head, until).await?;
                     patience.has_evicted();
@@ -179,34 +184,35 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(Turn::OutOfTime)
     }
 
-    /// Waits until the place before is gone, at most until it is time to survey the queue. This costs etcd the same however
-    /// long the queue is. If the place before left from the middle of the queue, this run goes on too early, and
-    /// its commit or another's is lost.
+    /// Waits until the place before is gone, or until `look_at`, and looks. This costs etcd the same however long the
+    /// queue is. If the place before left from the middle of the queue, this run goes on too early, and its commit or
+    /// another's is lost.
     async fn stand_behind(
         &self,
         before: &[u8],
         place: &Place,
         reads: &[Op],
         snapshot: &mut Snapshot,
-        (survey_at, until): (Instant, Instant),
+        (look_at, until): (Instant, Instant),
     ) -> Result<Look, Failure> {
         // A watch from now shows nothing of before: open it, look once more, then wait.
         let mut watch = self.kv.watch(before, until).await?;
-        let mut has_changed = false;
+        let mut is_over = false;
         loop {
             let ops = vec![Op::Get(before.to_vec()), Op::Get(place.key.clone())];
             let reply = self.read(ops, reads, snapshot, until).await?;
             match reply.found[0].one() {
                 _ if !stands(snapshot, place) => return Ok(Look::Gone),
                 None => return Ok(Look::Head),
-                // It showed something else, or has ended.
-                Some(_) if has_changed => return Ok(Look::Behind),
+                Some(_) if is_over => return Ok(Look::Behind),
                 Some(_) => {}
             }
             tokio::select! {
-                () = watch.changed() => has_changed = true,
-                () = sleep_until(survey_at.min(until)) => return Ok(Look::Behind),
+                // It showed something, or has ended.
+                () = watch.changed() => {}
+                () = sleep_until(look_at.min(until)) => {}
             }
+            is_over = true;
         }
     }
 
@@ -318,6 +324,15 @@ fn place_txn(key: &Bytes, tail: &(Bytes, Vec<u8>), lease: LeaseId, owner: &Owner
     Txn { compares: vec![Compare::Create(key.clone(), 0)], then, otherwise }
 }
 
+/// The newest revision of what a run reads, which the commits from its queue write.
+fn newest(reads: &[Op], snapshot: &Snapshot) -> i64 {
+    let revision = |op: &Op| match op {
+        Op::Get(key) => snapshot.mod_revision(key),
+        _ => 0,
+    };
+    reads.iter().map(revision).max().unwrap_or(0)
+}
+
 /// What the tail of a queue says when the place was taken last.
 fn tail_value(id: PlaceId) -> Vec<u8> {
     format!("{:016x}", id.0).into_bytes()
@@ -400,14 +415,14 @@ enum Bear {
 }
 
 impl Patience {
-    /// Notes a head seen right now, and since `since`, by one with `before` places before its own.
+    /// Notes a head seen right now by one with `before` places before its own.
     ///
     /// Silence of etcd must not count against a head that had no chance to move: the wait ends only
     /// with two looks, [`limits::EVICT_CONFIRM`] apart, both of which etcd answered in time.
-    fn see(&mut self, head: &Entry, since: Instant, before: i64) -> Bear {
+    fn see(&mut self, head: &Entry, before: i64) -> Bear {
         let now = Instant::now();
         let wait = self.wait(before);
-        let new = Seen { create_revision: head.create_revision, since, confirmed: None };
+        let new = Seen { create_revision: head.create_revision, since: now, confirmed: None };
         let seen = match &mut self.seen {
             Some(seen) if seen.create_revision == head.create_revision => seen,
             other => other.insert(new),
@@ -425,6 +440,10 @@ impl Patience {
                 Bear::Until(now + limits::EVICT_CONFIRM)
             }
         }
+    }
+
+    fn has_seen(&self) -> bool {
+        self.seen.is_some()
     }
 
     fn wait(&self, before: i64) -> Duration {
@@ -459,7 +478,7 @@ mod tests {
         let start = Instant::now();
         let mut silence = Duration::from_millis(silence_ms);
         loop {
-            match patience.see(&head(1), Instant::now(), before) {
+            match patience.see(&head(1), before) {
                 Bear::NoMore => return start.elapsed().as_millis(),
                 Bear::Until(at) => sleep_until(at + std::mem::take(&mut silence)).await,
             }
@@ -485,11 +504,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_head_has_its_own_time() {
         let mut patience = Patience::default();
-        assert!(matches!(patience.see(&head(1), Instant::now(), 1), Bear::Until(_)));
+        assert!(matches!(patience.see(&head(1), 1), Bear::Until(_)));
         tokio::time::sleep(Duration::from_secs(3)).await;
-        let Bear::Until(at) = patience.see(&head(2), Instant::now(), 1) else {
-            panic!("evicted at first sight")
-        };
+        let Bear::Until(at) = patience.see(&head(2), 1) else { panic!("evicted at first sight") };
         assert_eq!((at - Instant::now()).as_millis(), 1720);
     }
 }
