@@ -43,8 +43,8 @@ pub(super) fn measure(options: &Options, results: &mut Results) {
     };
     add("add-nobody-waits", "ADD while nobody waits".to_owned(), alone, "add-nobody-waits");
     add("add-others-wait", format!("ADD while {WAITERS} wait elsewhere"), beside, "add-nobody-waits");
-    add("place-empty", "only lease and place, empty queue".to_owned(), empty, "place-empty");
-    add("place-crowded", format!("only lease and place, behind {WAITERS}"), crowded, "place-empty");
+    add("place-empty", "only a place, empty queue".to_owned(), empty, "place-empty");
+    add("place-crowded", format!("only a place, behind {WAITERS}"), crowded, "place-empty");
 }
 
 /// Places in one queue, each on a lease of its own, as so many runs would have taken them.
@@ -106,13 +106,13 @@ impl<'a> Crowd<'a> {
 
     /// Takes a place, as an ADD does once it has connected, in an empty queue and behind all the others.
     fn time_places(&self, empty: &mut Sample, crowded: &mut Sample) {
-        self.runtime.block_on(async {
-            for _ in 0..BLOCK {
+        for _ in 0..BLOCK {
+            self.runtime.block_on(async {
                 assert_eq!(self.time_place(&self.nobody, empty).await, Behind::Nobody);
                 assert_ne!(self.time_place(&self.scope, crowded).await, Behind::Nobody);
-                self.put_tail();
-            }
-        });
+            });
+            self.put_tail();
+        }
     }
 
     /// What it was behind.
