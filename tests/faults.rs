@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -553,6 +553,30 @@ fn an_add_that_is_killed_while_it_waits_costs_nobody_more_than_an_eviction() {
     assert!(start.elapsed() < SERVED_MAX * 2, "{:?}", start.elapsed());
     assert!(queue.places().is_empty(), "{:?}", queue.places());
     assert_eq!(holders(&node).len(), 5);
+    cluster.assert_clean();
+}
+
+/// Both ranges lie on one page, which every commit writes.
+#[test]
+fn a_dead_head_is_passed_by_though_a_neighbouring_range_is_busy() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let config = network(json!({"range": "10.63.1.0/24"}));
+    let neighbour = network(json!({"range": "10.63.2.0/24"}));
+    Queue::of(&cluster, &node, &config).block();
+    let is_served = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_served.load(Ordering::Relaxed) {
+                node.add("busy").config(&neighbour).run().address();
+                node.del("busy").config(&neighbour).run().silent();
+            }
+        });
+        let outcome = node.add("late").config(&config).run();
+        is_served.store(true, Ordering::Relaxed);
+        outcome.address();
+        assert!(outcome.elapsed < SERVED_MAX + Duration::from_secs(2), "served too late: {outcome}");
+    });
     cluster.assert_clean();
 }
 

@@ -270,6 +270,8 @@ impl<'a, K: Kv> Add<'a, K> {
             self.is_first = false;
             tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
         }
+        // Where commits are so slow, others are on their way too.
+        self.must_queue |= lost > 1;
         Ok(Attempt::Again)
     }
 
@@ -281,6 +283,8 @@ impl<'a, K: Kv> Add<'a, K> {
     /// The lease has ended: what was read under it may be too old to commit on.
     fn without_lease(&mut self) -> Attempt {
         self.lease = None;
+        // Its place went with it; nobody was evicted.
+        self.jumps_queue = false;
         Attempt::Again
     }
 

@@ -38,7 +38,7 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<Done, Error> 
     };
     match free.run().await {
         Ok(freed) => {
-            leave_hints(run, mark, free.hints.get());
+            leave_hints(run, free.hints.get());
             if freed == Freed::Younger {
                 tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");
             }
@@ -57,8 +57,9 @@ fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> Hints {
 }
 
 /// For the next run on this node, where this one knows more than the one before. DEL has no meta to raise the mark with.
-fn leave_hints<K: Kv>(run: &Run<'_, K>, mark: Option<Mark>, found: Hints) {
-    let Some(Mark { epoch, revision, mut hints, .. }) = mark else { return };
+fn leave_hints<K: Kv>(run: &Run<'_, K>, found: Hints) {
+    // Read again: other runs may have raised it meanwhile.
+    let Some(Mark { epoch, revision, mut hints, .. }) = run.read_mark() else { return };
     let known = hints.clone();
     if let Some(lease) =
         found.lease.filter(|lease| known.tombstones.as_ref().is_none_or(|known| known.id != lease.0))

@@ -70,7 +70,9 @@ pub fn read_trusted(path: &Path, limit: u64, trust: Trust) -> io::Result<Vec<u8>
             meta.gid()
         ));
     }
-    read_bounded(file, limit)
+    let mut bytes = Vec::with_capacity(meta.len().min(limit) as usize + 1);
+    read_into(&mut bytes, file, limit)?;
+    Ok(bytes)
 }
 
 /// Whether this program runs in the group.
@@ -85,11 +87,16 @@ fn is_own_group(group: u32) -> bool {
 /// [`io::Error`], [`io::ErrorKind::FileTooLarge`] if there is more.
 pub fn read_bounded(source: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    source.take(limit + 1).read_to_end(&mut bytes)?;
+    read_into(&mut bytes, source, limit)?;
+    Ok(bytes)
+}
+
+fn read_into(bytes: &mut Vec<u8>, source: impl Read, limit: u64) -> io::Result<()> {
+    source.take(limit + 1).read_to_end(bytes)?;
     if bytes.len() as u64 > limit {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {limit} bytes")));
     }
-    Ok(bytes)
+    Ok(())
 }
 
 /// Makes a folder, and those above it, that only its owner may enter.

@@ -155,8 +155,14 @@ impl<K: Kv> Free<'_, K> {
                     return Ok(freed);
                 }
                 Ok(Try::OutOfTime) => {
-                    let lease = self.lease(&mut lease).await?;
-                    return self.quick(lease, snapshot).await;
+                    let known = self.lease(&mut lease).await?;
+                    return match self.quick(known, snapshot).await {
+                        Err(FreeError::Store(Failure::LeaseNotFound)) => {
+                            let lease = self.lease(&mut None).await?;
+                            self.quick(lease, snapshot).await
+                        }
+                        freed => freed,
+                    };
                 }
                 Ok(Try::Again) => crowd = Crowd::Some,
                 Err(FreeError::Store(Failure::LeaseNotFound | Failure::Unknown(_)))

@@ -45,7 +45,7 @@ pub enum Fence {
     Lease {
         /// The node's key for this.
         key: Bytes,
-        /// The lease. It was granted before the run read what it commits on.
+        /// The lease. It was granted before the run's deadline.
         lease: LeaseId,
     },
 }

@@ -142,6 +142,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         let place = &taken.place;
         let mut patience = Patience::default();
         let mut survey_at = Instant::now() + limits::SURVEY_AFTER;
+        let survey_by = Instant::now() + limits::SURVEY_AT_LATEST;
         let mut newest = newest(reads, snapshot);
         let mut before = match &taken.behind {
             Behind::Nobody => return Ok(Turn::Head),
@@ -157,10 +158,10 @@ impl<'a, K: Kv> Queue<'a, K> {
                     Look::Behind => {}
                 }
                 let latest = self::newest(reads, snapshot);
-                if latest > newest && !patience.has_seen() {
-                    // The queue moves. In a long one that is all there is to know.
+                if latest > newest && Instant::now() < survey_by {
+                    // The queue moves, or so it seems.
                     newest = latest;
-                    survey_at = Instant::now() + limits::SURVEY_AFTER;
+                    survey_at = (Instant::now() + limits::SURVEY_AFTER).min(survey_by);
                     continue;
                 }
             }
@@ -204,13 +205,17 @@ impl<'a, K: Kv> Queue<'a, K> {
             match reply.found[0].one() {
                 _ if !stands(snapshot, place) => return Ok(Look::Gone),
                 None => return Ok(Look::Head),
-                Some(_) if is_over => return Ok(Look::Behind),
+                Some(_) if is_over => {
+                    // A watch that ends as soon as it is opened must not make this a race.
+                    tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+                    return Ok(Look::Behind);
+                }
                 Some(_) => {}
             }
             tokio::select! {
-                // It showed something, or has ended.
                 () = watch.changed() => {}
-                () = sleep_until(look_at.min(until)) => {}
+                () = sleep_until(look_at) => {}
+                () = sleep_until(until) => return Ok(Look::Behind),
             }
             is_over = true;
         }
@@ -440,10 +445,6 @@ impl Patience {
                 Bear::Until(now + limits::EVICT_CONFIRM)
             }
         }
-    }
-
-    fn has_seen(&self) -> bool {
-        self.seen.is_some()
     }
 
     fn wait(&self, before: i64) -> Duration {

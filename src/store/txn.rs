@@ -108,9 +108,11 @@ impl Txn {
     /// Whether it stays within etcd's default limits: 128 operations in each list, 1.5 MiB in all.
     #[must_use]
     pub fn fits(&self) -> bool {
-        // etcd takes an operation with a condition for a transaction in the transaction, and adds the two up.
-        let ops = |ops: &[Op]| ops.len() + usize::from(ops.iter().any(|op| matches!(op, Op::DeleteIf(..))));
-        let longest = self.compares.len().max(ops(&self.then)).max(ops(&self.otherwise));
+        // etcd takes an operation with a condition for a transaction in the transaction: of the longest list of the
+        // outer one it subtracts the inner one from what it allows.
+        let mut ops = self.then.iter().chain(&self.otherwise);
+        let inner = usize::from(ops.any(|op| matches!(op, Op::DeleteIf(..))));
+        let longest = self.compares.len().max(self.then.len()).max(self.otherwise.len()) + inner;
         let written = |op: &Op| if let Op::Put(key, value, _) = op { key.len() + value.len() } else { 0 };
         let bytes: usize = self.then.iter().chain(&self.otherwise).map(written).sum();
         longest <= limits::TXN_OPS && bytes <= limits::REQUEST_BYTES
@@ -158,4 +160,24 @@ pub struct Reply {
     pub revision: i64,
     /// One answer for each operation of the branch that was taken.
     pub found: Vec<Found>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_inside_takes_one_from_what_fits() {
+        let compares = |n: usize| (0..n).map(|i| Compare::Create(vec![i as u8], 0)).collect();
+        let conditional = vec![Op::DeleteIf(b"k".to_vec(), b"v".to_vec())];
+        for (count, then, fits) in [
+            (limits::TXN_OPS, vec![Op::Delete(b"k".to_vec())], true),
+            (limits::TXN_OPS + 1, Vec::new(), false),
+            (limits::TXN_OPS - 1, conditional.clone(), true),
+            (limits::TXN_OPS, conditional, false),
+        ] {
+            let txn = Txn { compares: compares(count), then, otherwise: Vec::new() };
+            assert_eq!(txn.fits(), fits, "{count} compares");
+        }
+    }
 }
