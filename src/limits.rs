@@ -49,7 +49,7 @@ pub const RACE_PAUSE: Duration = Duration::from_millis(5);
 /// etcd sorts it.
 pub const SURVEY_AFTER: Duration = Duration::from_millis(400);
 /// When it does so though something changes: commits from other queues of the network may write the same pages.
-pub const SURVEY_AT_LATEST: Duration = Duration::from_secs(1);
+pub const SURVEY_AT_LATEST: Duration = Duration::from_secs(2);
 
 /// How long a waiter looks at one head before it evicts it, plus [`EVICT_PER_PLACE`] for each
 /// place before its own, at most [`EVICT_AT_MOST`].
