@@ -11,13 +11,12 @@ use metes::commands::{Run, add};
 use metes::local::{mark::MarkFile, spool::Spool};
 use metes::pool::choose::Order;
 use metes::pool::record::{Birth, Held, Labels, Owner};
-use metes::pool::{NetworkName, Range, RangeSet, RangeSpec};
 use metes::store::allot::Ask;
-use metes::store::etcd::{Access, Etcd as EtcdStore, EtcdWatch};
+use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::keys::{Key, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
 use metes::store::txn::{Op, Reply, Txn};
-use support::{Cluster, Etcd};
+use support::{Cluster, Etcd, plain_store, range_set};
 use tokio::time::Instant;
 
 const NODE: &str = "n1";
@@ -183,12 +182,7 @@ impl World {
     fn new() -> Self {
         let cluster = Cluster::new();
         let keys = Keys::new(cluster.prefix());
-        let etcd = EtcdStore::new(Access {
-            endpoints: vec![Etcd::shared().endpoint()],
-            tls: None,
-            user: None,
-            give_up: PATIENCE,
-        });
+        let etcd = plain_store(&Etcd::shared().endpoint(), PATIENCE);
         Self { cluster, keys, etcd }
     }
 
@@ -231,7 +225,7 @@ impl World {
             birth: run.birth.clone(),
             labels: Labels::default(),
             created_at: "2026-01-02T03:04:05Z".into(),
-            sets: vec![range("10.0.0.0/28", "10.0.0.1", "10.0.0.14")],
+            sets: vec![range_set("10.0.0.0/28", "10.0.0.1", "10.0.0.14")],
             requests: vec![None],
             statics: Vec::new(),
             order: Order::Lowest,
@@ -244,19 +238,6 @@ impl World {
         let list = self.cluster.node("reader").list();
         list.iter().filter_map(|one| one["address"].as_str().map(str::to_owned)).collect()
     }
-}
-
-fn range(subnet: &str, first: &str, last: &str) -> RangeSet {
-    let spec = RangeSpec {
-        network: NetworkName::default(),
-        subnet: subnet.parse().expect("a prefix"),
-        first: first.parse().expect("an address"),
-        last: last.parse().expect("an address"),
-        excludes: Vec::new(),
-        never: Vec::new(),
-        gateway: None,
-    };
-    RangeSet::new(vec![Range::new(spec).expect("a range")]).expect("a set")
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {

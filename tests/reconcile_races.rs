@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use metes::commands::{Run, add, del};
 use metes::local::{mark::MarkFile, spool::Spool};
+use metes::pool::Addr;
 use metes::pool::record::{Birth, Labels, Owner, OwnerRecord, Reservation};
-use metes::pool::{Addr, NetworkName, Range, RangeSet, RangeSpec};
 use metes::pool::{choose::Order, record};
 use metes::store::allot::Ask;
-use metes::store::etcd::{Access, Etcd as EtcdStore, EtcdWatch};
+use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::keys::{Bytes, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge, read_keys};
 use metes::store::snapshot::Snapshot;
@@ -25,7 +25,7 @@ use metes_reconciler::kubernetes::Kubernetes;
 use metes_reconciler::pass::{self, Options, Pass, Stop};
 use metes_reconciler::report::Report;
 use metes_reconciler::verdict::Graces;
-use support::{Cluster, Etcd, KubeApi, in_parallel};
+use support::{Cluster, Etcd, KubeApi, in_parallel, plain_store, range_set};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -94,7 +94,7 @@ impl World {
         Self {
             seed,
             keys: Keys::new(cluster.prefix()),
-            etcd: store(),
+            etcd: plain_store(&Etcd::shared().endpoint(), ADD_MAX),
             kubernetes: Kubernetes::new(Some(&kubeconfig), 500).await.expect("a kubeconfig that leads there"),
             api,
             namespace: api.new_namespace(),
@@ -174,7 +174,13 @@ impl World {
     ) -> Option<F::Output> {
         let killed = Rc::new(Notify::new());
         let left = Rc::new(Cell::new(steps.unwrap_or(u64::MAX)));
-        let stepped = Stepped { world: self, etcd: Rc::new(store()), who, left, killed: killed.clone() };
+        let stepped = Stepped {
+            world: self,
+            etcd: Rc::new(plain_store(&Etcd::shared().endpoint(), ADD_MAX)),
+            who,
+            left,
+            killed: killed.clone(),
+        };
         tokio::select! {
             done = Box::pin(work(stepped)) => Some(done),
             () = killed.notified() => None,
@@ -194,8 +200,8 @@ impl World {
             labels: Labels { cluster: "test".into(), pod: labels, cni_network: "net".into() },
             created_at: "2026-01-02T03:04:05Z".into(),
             sets: vec![
-                range("10.0.0.0/27", "10.0.0.1", "10.0.0.30"),
-                range("fd00::/123", "fd00::1", "fd00::1e"),
+                range_set("10.0.0.0/27", "10.0.0.1", "10.0.0.30"),
+                range_set("fd00::/123", "fd00::1", "fd00::1e"),
             ],
             requests: vec![None, None],
             statics: Vec::new(),
@@ -305,25 +311,6 @@ impl World {
         expected.sort();
         assert_eq!(left, expected, "world {}", self.seed);
     }
-}
-
-/// A connection of one process of its own.
-fn store() -> EtcdStore {
-    let endpoints = vec![Etcd::shared().endpoint()];
-    EtcdStore::new(Access { endpoints, tls: None, user: None, give_up: ADD_MAX })
-}
-
-fn range(subnet: &str, first: &str, last: &str) -> RangeSet {
-    let spec = RangeSpec {
-        network: NetworkName::default(),
-        subnet: subnet.parse().expect("a prefix"),
-        first: first.parse().expect("an address"),
-        last: last.parse().expect("an address"),
-        excludes: Vec::new(),
-        never: Vec::new(),
-        gateway: None,
-    };
-    RangeSet::new(vec![Range::new(spec).expect("a range")]).expect("a set")
 }
 
 /// Where everybody waits, and from where chance lets one go on at a time.

@@ -56,7 +56,6 @@ use std::{env, fs, process};
 use clap::Parser;
 use metes::audit::audit;
 use metes::limits;
-use metes::store::etcd::{Access, Etcd};
 use metes::store::keys::Keys;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
@@ -172,13 +171,7 @@ impl Load {
 
     /// What the audit of the whole tree finds that must not be.
     fn audit(&self) -> Vec<String> {
-        let access = Access {
-            endpoints: vec![self.server.endpoint().to_owned()],
-            tls: None,
-            user: None,
-            give_up: limits::UNREACHABLE,
-        };
-        let kv = Etcd::new(access);
+        let kv = support::plain_store(self.server.endpoint(), limits::UNREACHABLE);
         let until = Instant::now() + limits::CLI_DEADLINE;
         let audited = server::block_on(audit(&kv, &Keys::new(&self.prefix), until));
         let report = audited.expect("the tree can be read");

@@ -14,12 +14,13 @@ use metes::local::spool::Spool;
 use metes::pool::record::{Labels, Owner, Pod};
 use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec};
 use metes::store::allot::Ask;
-use metes::store::etcd::{Access, Etcd, random_below};
+use metes::store::etcd::{Etcd, random_below};
 use metes::store::keys::{Keys, digest_hex};
 use metes::store::kv::Kv;
 use tokio::time::Instant;
 
 use crate::crew::{Client, Log};
+use crate::support::plain_store;
 
 /// What a node holds at most where it also gives back.
 const HELD_MAX: usize = 8;
@@ -71,9 +72,7 @@ impl Node {
     pub(crate) async fn connect(place: &Place<'_>, index: usize) -> Self {
         let name = format!("{}-node-{index}.example", place.step);
         let endpoints = vec![place.endpoint.to_owned()];
-        let access =
-            Access { endpoints: endpoints.clone(), tls: None, user: None, give_up: limits::UNREACHABLE };
-        let kv = Etcd::new(access);
+        let kv = plain_store(place.endpoint, limits::UNREACHABLE);
         kv.connect(Instant::now() + limits::ADD_DEADLINE).await;
         let networks = match place.pick {
             Pick::Own => index % place.networks..index % place.networks + 1,

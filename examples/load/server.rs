@@ -30,7 +30,7 @@ pub(crate) struct Reading {
     pub(crate) proposals: f64,
     /// That were answered once, which leaves out watches.
     pub(crate) requests: f64,
-    /// Places that arrived before their leases: each is one proposal more.
+    /// Transactions that named a lease which had ended: each is one proposal more.
     pub(crate) leases_not_found: f64,
     pub(crate) fsyncs: f64,
     pub(crate) fsync_s: f64,

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use etcd_client::{PutOptions, TxnOp};
+use metes::limits;
 use metes::pool::record::{Owner, PodIndex, Record};
-use metes::store::etcd::{Access, Etcd as EtcdClient};
+use metes::store::etcd::Etcd as EtcdClient;
 use metes::store::keys::{Keys, LeaseId, PlaceId, Scope};
 use metes::store::queue::{Behind, Queue};
 use metes::store::snapshot::Snapshot;
@@ -16,7 +17,7 @@ use crate::lab::{Lab, Wire, plain_network};
 use crate::options::{Options, Section};
 use crate::results::{Data, Results};
 use crate::samples::Sample;
-use crate::support::Store;
+use crate::support::{Store, plain_store};
 
 const WAITERS: usize = 5000;
 /// Rounds without and with the waiters in turn, so that a slow moment hits both.
@@ -63,19 +64,13 @@ impl<'a> Crowd<'a> {
         let store = lab.cluster.store();
         let keys = Keys::new(lab.cluster.prefix());
         let scope = |text| Scope::stored(text).expect("a scope's characters");
-        let access = Access {
-            endpoints: vec![lab.etcd.endpoint()],
-            tls: None,
-            user: None,
-            give_up: Duration::from_secs(5),
-        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Self {
             scope: scope("crowd,00000000000000000000ffff0a000000-8"),
             nobody: scope("nobody,00000000000000000000ffff0a000000-8"),
             leases: grant(store),
             runtime: runtime.expect("a runtime can be built"),
-            client: EtcdClient::new(access),
+            client: plain_store(&lab.etcd.endpoint(), limits::UNREACHABLE),
             store,
             keys,
         }

@@ -1,0 +1,25 @@
+//! What tests and measurements need that run the library's own verbs instead of the binary.
+
+use std::time::Duration;
+
+use metes::pool::{NetworkName, Range, RangeSet, RangeSpec};
+use metes::store::etcd::{Access, Etcd};
+
+/// The library's connection to an etcd without TLS, which gives up after `give_up` where nobody listens.
+pub(crate) fn plain_store(endpoint: &str, give_up: Duration) -> Etcd {
+    Etcd::new(Access { endpoints: vec![endpoint.to_owned()], tls: None, user: None, give_up })
+}
+
+/// A set of one range of the default network.
+pub(crate) fn range_set(subnet: &str, first: &str, last: &str) -> RangeSet {
+    let spec = RangeSpec {
+        network: NetworkName::default(),
+        subnet: subnet.parse().expect("a prefix"),
+        first: first.parse().expect("an address"),
+        last: last.parse().expect("an address"),
+        excludes: Vec::new(),
+        never: Vec::new(),
+        gateway: None,
+    };
+    RangeSet::new(vec![Range::new(spec).expect("a range")]).expect("a set")
+}
