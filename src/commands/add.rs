@@ -118,30 +118,28 @@ impl<'a, K: Kv> Add<'a, K> {
         let scope = self.ask.scope();
         let queue = Queue::new(self.run.kv, self.run.keys, &scope);
         let mut snapshot = std::mem::take(&mut self.pages);
-        let queued = match &self.lease {
-            Some(lease) if self.must_queue => Some(LeaseId(lease.id)),
-            _ => None,
-        };
-        let attempt = match queued {
-            Some(lease) => self.in_queue(&queue, lease, &mut snapshot).await,
-            None => {
+        let (lease, is_clear) = match &self.lease {
+            Some(lease) if self.must_queue => (LeaseId(lease.id), false),
+            _ => {
                 let (lease, is_empty) = self.first_look(&queue, &mut snapshot).await?;
                 self.note_tombstone(&snapshot);
                 self.met_others |= !is_empty;
-                if is_empty && !self.must_queue && !self.went_back(&snapshot) {
-                    let fence = Fence::Lease { key: self.fence.clone(), lease };
-                    self.at_head(&fence, &mut snapshot).await
-                } else {
-                    self.in_queue(&queue, lease, &mut snapshot).await
-                }
+                (lease, is_empty && !self.must_queue && !self.went_back(&snapshot))
             }
+        };
+        let attempt = match is_clear {
+            true => {
+                let fence = Fence::Lease { key: self.fence.clone(), lease };
+                self.at_head(&fence, &mut snapshot).await
+            }
+            false => self.in_queue(&queue, lease, &mut snapshot).await,
         };
         snapshot.retain(|key| matches!(self.run.keys.parse(key), Ok(Key::Page(..) | Key::Full(..))));
         self.pages = snapshot;
         attempt
     }
 
-    /// Reads what the decision will most likely need and how many queue, and sees to a lease meanwhile.
+    /// Reads what the decision will most likely need and whether anybody queues, and sees to a lease meanwhile.
     ///
     /// What matters of the lease is that it was granted before this run's deadline: a tombstone of a DEL that
     /// began later than this run lives longer ([`limits::TOMBSTONE_TTL`]).
@@ -252,6 +250,7 @@ impl<'a, K: Kv> Add<'a, K> {
                 Err(Failure::LeaseNotFound) => return Ok(self.without_lease()),
                 Err(failure) => return Err(failure.into()),
             }
+            self.met_others = true;
             match fence {
                 Fence::Place(place) if !stands(snapshot, place) => {
                     self.jumps_queue = true;
@@ -259,13 +258,9 @@ impl<'a, K: Kv> Add<'a, K> {
                 }
                 Fence::Lease { .. } if lost == limits::CLEAR_TRIES => {
                     self.must_queue = true;
-                    self.met_others = true;
                     return Ok(Attempt::Again);
                 }
-                _ => {
-                    lost += 1;
-                    self.met_others = true;
-                }
+                _ => lost += 1,
             }
             self.is_first = false;
             tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;

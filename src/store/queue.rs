@@ -1,7 +1,7 @@
-//! A run's lease and its place in a first-in-first-out queue.
+//! A run's place in a first-in-first-out queue, and the end of what its commit stands behind.
 //!
 //! The queue only keeps contenders from wasting work: what makes an allocation safe are the
-//! compares of its commit, one of which is the place. So nobody has to wait for a dead run: who
+//! compares of its commit and its fence, which may be the place. So nobody has to wait for a dead run: who
 //! has seen one head for too long evicts it, and a run that was evicted and wakes up finds that
 //! its place does not serve any more.
 
@@ -143,7 +143,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         let mut patience = Patience::default();
         let mut survey_at = Instant::now() + limits::SURVEY_AFTER;
         let survey_by = Instant::now() + limits::SURVEY_AT_LATEST;
-        let mut newest = newest(reads, snapshot);
+        let mut newest = newest_revision(reads, snapshot);
         let mut before = match &taken.behind {
             Behind::Nobody => return Ok(Turn::Head),
             Behind::Place(key) => Some(key.clone()),
@@ -157,7 +157,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                     Look::Behind if Instant::now() < survey_at => continue,
                     Look::Behind => {}
                 }
-                let latest = self::newest(reads, snapshot);
+                let latest = newest_revision(reads, snapshot);
                 if latest > newest && Instant::now() < survey_by {
                     // The queue moves, or so it seems.
                     newest = latest;
@@ -236,7 +236,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             Op::Get(place.key.clone()),
         ];
         let reply = self.read(ops, reads, snapshot, until).await?;
-        let [all, older] = &reply.found[..2] else { return Ok(Survey::Gone) };
+        let (all, older) = (&reply.found[0], &reply.found[1]);
         Ok(match (all.one(), older.one()) {
             _ if !stands(snapshot, place) => Survey::Gone,
             (Some(head), Some(last)) => {
@@ -330,7 +330,7 @@ fn place_txn(key: &Bytes, tail: &(Bytes, Vec<u8>), lease: LeaseId, owner: &Owner
 }
 
 /// The newest revision of what a run reads, which the commits from its queue write.
-fn newest(reads: &[Op], snapshot: &Snapshot) -> i64 {
+fn newest_revision(reads: &[Op], snapshot: &Snapshot) -> i64 {
     let revision = |op: &Op| match op {
         Op::Get(key) => snapshot.mod_revision(key),
         _ => 0,
