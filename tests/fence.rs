@@ -13,6 +13,7 @@ use metes::pool::choose::Order;
 use metes::pool::record::{Birth, Held, Labels, Owner};
 use metes::store::allot::Ask;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
+use metes::store::free::{Free, Hints, Which};
 use metes::store::keys::{Key, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
 use metes::store::txn::{Op, Reply, Txn};
@@ -82,6 +83,36 @@ fn runs_of_one_node_share_a_lease_and_replace_one_that_has_ended() {
         }
     });
     assert_eq!(world.held().len(), 5);
+    world.cluster.assert_clean();
+}
+
+/// Who passes a lease on as its own makes it look younger than it is, and a tombstone on it ends too early.
+#[test]
+fn a_del_leaves_only_a_lease_of_its_own_to_the_next() {
+    let world = World::new();
+    block_on(async {
+        let kv = world.meddling(None);
+        world.add(&kv, "c", 1).await.expect("an address");
+        let owner = Owner { node: NODE.into(), container_id: "c".into(), ifname: "net1".into() };
+        let birth = Birth { boot: "b1".into(), ns: 2 };
+        let mut lease = None;
+        for is_new in [true, false] {
+            let free = Free {
+                kv: &kv,
+                keys: &world.keys,
+                owner: &owner,
+                which: Which::OlderThan(&birth),
+                tombstone: Some(&birth),
+                until: Instant::now() + PATIENCE,
+                hints: Cell::new(Hints { lease, is_crowded: false }),
+            };
+            free.run().await.expect("it frees");
+            let left = free.hints.get().lease;
+            assert_eq!(left.is_some(), is_new);
+            lease = lease.or(left);
+        }
+    });
+    assert!(world.held().is_empty());
     world.cluster.assert_clean();
 }
 

@@ -58,20 +58,18 @@ fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> Hints {
 
 /// For the next run on this node, where this one knows more than the one before. DEL has no meta to raise the mark with.
 fn leave_hints<K: Kv>(run: &Run<'_, K>, found: Hints) {
+    if found == Hints::default() {
+        return;
+    }
     // Read again: other runs may have raised it meanwhile.
     let Some(Mark { epoch, revision, mut hints, .. }) = run.read_mark() else { return };
-    let known = hints.clone();
-    if let Some(lease) =
-        found.lease.filter(|lease| known.tombstones.as_ref().is_none_or(|known| known.id != lease.0))
-    {
+    if let Some(lease) = found.lease {
         hints.tombstones = Some(NodeLease { id: lease.0, since: run.birth.clone() });
     }
     if found.is_crowded {
         hints.crowded = Some(run.now());
     }
-    if hints != known {
-        run.raise_mark(epoch, revision, hints);
-    }
+    run.raise_mark(epoch, revision, hints);
 }
 
 /// Whether the failure passes by itself, so that the free is only put off.

@@ -100,7 +100,7 @@ pub struct Free<'a, K> {
     pub tombstone: Option<&'a Birth>,
     /// When it must be over.
     pub until: Instant,
-    /// What earlier runs of the node have found, and after this one what it has found.
+    /// What earlier runs of the node have left, and after this one what it has found: a lease only if it is a new one.
     pub hints: Cell<Hints>,
 }
 
@@ -111,13 +111,6 @@ pub struct Hints {
     pub lease: Option<LeaseId>,
     /// There are others in the queue.
     pub is_crowded: bool,
-}
-
-/// What is known of others in the queue.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Crowd {
-    Unknown,
-    Some,
 }
 
 /// How a try ended.
@@ -145,13 +138,15 @@ impl<K: Kv> Free<'_, K> {
 
     async fn take_turn(&self, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
         let base = self.base_keys()?;
-        let Hints { is_crowded, .. } = self.hints.get();
-        let mut lease = self.begin(&base, snapshot).await?;
-        let mut crowd = if is_crowded { Crowd::Some } else { Crowd::Unknown };
+        let Hints { lease: hinted, is_crowded } = self.hints.take();
+        let mut must_queue = is_crowded;
+        let mut lease = self.begin(hinted, &base, snapshot).await?;
         loop {
-            match self.attempt(&mut lease, crowd, snapshot).await {
+            match self.attempt(&mut lease, must_queue, snapshot).await {
                 Ok(Try::Done(freed)) => {
-                    self.hints.set(Hints { lease, ..self.hints.get() });
+                    // One that another run has left is known already, and older than this run.
+                    let new = lease.filter(|_| lease != hinted);
+                    self.hints.set(Hints { lease: new, ..self.hints.get() });
                     return Ok(freed);
                 }
                 Ok(Try::OutOfTime) => {
@@ -164,7 +159,7 @@ impl<K: Kv> Free<'_, K> {
                         freed => freed,
                     };
                 }
-                Ok(Try::Again) => crowd = Crowd::Some,
+                Ok(Try::Again) => must_queue = true,
                 Err(FreeError::Store(Failure::LeaseNotFound | Failure::Unknown(_)))
                     if Instant::now() < self.until =>
                 {
@@ -178,14 +173,15 @@ impl<K: Kv> Free<'_, K> {
     }
 
     /// Reads the record; the lease that its tombstone will hang on is granted meanwhile.
-    async fn begin(&self, base: &[Bytes], snapshot: &mut Snapshot) -> Result<Option<LeaseId>, FreeError> {
-        if self.tombstone.is_none() {
+    async fn begin(
+        &self,
+        hinted: Option<LeaseId>,
+        base: &[Bytes],
+        snapshot: &mut Snapshot,
+    ) -> Result<Option<LeaseId>, FreeError> {
+        if self.tombstone.is_none() || hinted.is_some() {
             self.read(base.to_vec(), snapshot).await?;
-            return Ok(None);
-        }
-        if let Hints { lease: Some(lease), .. } = self.hints.take() {
-            self.read(base.to_vec(), snapshot).await?;
-            return Ok(Some(lease));
+            return Ok(hinted);
         }
         let lease = new_lease();
         // They travel together, on a connection that is there before.
@@ -238,7 +234,7 @@ impl<K: Kv> Free<'_, K> {
     async fn attempt(
         &self,
         lease: &mut Option<LeaseId>,
-        crowd: Crowd,
+        must_queue: bool,
         snapshot: &mut Snapshot,
     ) -> Result<Try, FreeError> {
         let record = match self.record(snapshot)? {
@@ -249,7 +245,7 @@ impl<K: Kv> Free<'_, K> {
         let Ok(scope) = Scope::stored(&record.scope) else { return Ok(Try::OutOfTime) };
         let queue = Queue::new(self.kv, self.keys, &scope);
         let reads: Vec<Op> = self.reads(&record)?.into_iter().map(Op::Get).collect();
-        if crowd == Crowd::Unknown && queue.is_empty(&reads, snapshot, self.until).await? {
+        if !must_queue && queue.is_empty(&reads, snapshot, self.until).await? {
             return self.commit_clear(lease, snapshot).await;
         }
         let lease = self.lease(lease).await?;
@@ -374,10 +370,7 @@ impl<K: Kv> Free<'_, K> {
     /// Frees without place and pages: the bits are left to be mended.
     async fn quick(&self, lease: LeaseId, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
         let tombstone = self.tombstone.map(|birth| (birth, lease));
-        match self.without_place(Mode::Quick, tombstone, snapshot).await {
-            Err(FreeError::Store(Failure::NoSpace(_))) => self.delete_only(snapshot).await,
-            result => result,
-        }
+        self.without_place(Mode::Quick, tombstone, snapshot).await
     }
 
     /// Frees with deletes alone: etcd takes them even when it is out of space.
