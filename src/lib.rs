@@ -23,4 +23,5 @@ pub mod limits;
 pub mod local;
 pub mod plugin;
 pub mod pool;
+pub mod random;
 pub mod store;

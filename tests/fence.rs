@@ -241,6 +241,7 @@ impl World {
             cluster: "test",
             endpoints: &[],
             birth: Birth { boot: "b1".into(), ns },
+            clock: &after_all_runs,
             deadline: Instant::now() + PATIENCE,
             awaited,
             spool: Spool::new(self.cluster.folder()),
@@ -269,6 +270,11 @@ impl World {
         let list = self.cluster.node("reader").list();
         list.iter().filter_map(|one| one["address"].as_str().map(str::to_owned)).collect()
     }
+}
+
+/// Births here are small numbers.
+fn after_all_runs() -> Birth {
+    Birth { boot: "b1".into(), ns: u64::MAX }
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {

@@ -11,10 +11,11 @@ use metes::limits;
 use metes::local::mark::MarkFile;
 use metes::local::node::timestamp;
 use metes::local::spool::Spool;
-use metes::pool::record::{Labels, Owner, Pod};
+use metes::pool::record::{Birth, Labels, Owner, Pod};
 use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec};
+use metes::random::random_below;
 use metes::store::allot::Ask;
-use metes::store::etcd::{Etcd, random_below};
+use metes::store::etcd::Etcd;
 use metes::store::keys::{Keys, digest_hex};
 use metes::store::kv::Kv;
 use tokio::time::Instant;
@@ -136,7 +137,8 @@ impl Node {
             node: &self.name,
             cluster: "",
             endpoints: &self.endpoints,
-            birth: birth().expect("the kernel tells its boot id"),
+            birth: now(),
+            clock: &now,
             deadline: Instant::now() + deadline,
             awaited: &|| true,
             spool: Spool::new(&self.folder),
@@ -195,4 +197,8 @@ fn set(network: &str) -> RangeSet {
 
 fn seed(name: &str) -> u64 {
     u64::from_str_radix(&digest_hex(name.as_bytes())[..16], 16).expect("hex digits")
+}
+
+fn now() -> Birth {
+    birth().expect("the kernel tells its boot id")
 }

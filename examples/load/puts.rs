@@ -1,7 +1,7 @@
 //! Plain durable puts: the least that anything on etcd can be made of.
 
 use etcd_client::{Channel, Client as EtcdClient};
-use metes::store::etcd::random;
+use metes::random::random;
 use tokio::time::Instant;
 use tonic::transport::Endpoint;
 

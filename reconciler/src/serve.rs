@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use metes::limits;
-use metes::store::etcd::{Etcd, EtcdWatch, random};
+use metes::random::random;
+use metes::store::etcd::{Etcd, EtcdWatch};
 use metes::store::kv::{Kv, Watch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until, timeout};

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{MetaState, Report};
 use crate::limits;
 use crate::pool::record::{Meta, Record, VERSION};
-use crate::store::etcd::random_pause;
+use crate::random::random_pause;
 use crate::store::keys::Keys;
 use crate::store::kv::{Failure, Kv, read_keys};
 use crate::store::snapshot::{BadRecord, Snapshot};

@@ -8,8 +8,8 @@ use crate::limits;
 use crate::local::mark::{Hints, Mark, NodeLease};
 use crate::local::spool::Spooled;
 use crate::pool::record::{Held, Meta, OwnerRecord, Record};
+use crate::random::random_pause;
 use crate::store::allot::{Ask, Decision, Refused, decide};
-use crate::store::etcd::random_pause;
 use crate::store::keys::{Bytes, Key, LeaseId};
 use crate::store::kv::{Failure, Kv};
 use crate::store::plan::Fence;
@@ -271,7 +271,7 @@ impl<'a, K: Kv> Add<'a, K> {
     }
 
     fn hints_left(&self) -> Hints {
-        let crowded = if self.met_others { Some(self.run.now()) } else { self.hints.crowded.clone() };
+        let crowded = if self.met_others { Some((self.run.clock)()) } else { self.hints.crowded.clone() };
         Hints { lease: self.lease.clone(), crowded, ..self.hints.clone() }
     }
 

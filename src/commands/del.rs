@@ -67,7 +67,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, found: Hints) {
         hints.tombstones = Some(NodeLease { id: lease.0, since: run.birth.clone() });
     }
     if found.is_crowded {
-        hints.crowded = Some(run.now());
+        hints.crowded = Some((run.clock)());
     }
     run.raise_mark(epoch, revision, hints);
 }

@@ -4,7 +4,7 @@
 use super::Run;
 use crate::limits;
 use crate::pool::{Addr, Bits, NetworkName, Page, RangeSet, Standing};
-use crate::store::etcd::random;
+use crate::random::random;
 use crate::store::keys::{Key, Keys};
 use crate::store::kv::{Failure, Kv};
 use crate::store::plan::{BitChanges, Builder};

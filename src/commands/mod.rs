@@ -18,7 +18,7 @@ use crate::config::Settings;
 use crate::local::mark::{Hints, Mark, MarkFile};
 use crate::local::spool::{Kept, Spool};
 use crate::pool::record::{Birth, Owner};
-use crate::store::etcd::random;
+use crate::random::random;
 use crate::store::free::{Free, FreeError, Freed, Which};
 use crate::store::keys::{Bytes, Keys, digest_hex};
 use crate::store::kv::{Failure, Kv, read_keys};
@@ -39,6 +39,8 @@ pub struct Run<'a, K> {
     pub endpoints: &'a [String],
     /// When this run began.
     pub birth: Birth,
+    /// What time it is now, in births.
+    pub clock: &'a dyn Fn() -> Birth,
     /// When it must have answered.
     pub deadline: Instant,
     /// Whether whoever called still waits for the answer.
@@ -83,12 +85,6 @@ impl<K: Kv> Run<'_, K> {
     /// Notes how far the store has come, for answers to acknowledged writes, and what the next run may use.
     pub fn raise_mark(&self, epoch: u64, revision: i64, hints: Hints) {
         self.mark.raise(&Mark { endpoints: self.sorted_endpoints(), epoch, revision, hints });
-    }
-
-    /// This moment, as a birth on this boot.
-    #[must_use]
-    pub fn now(&self) -> Birth {
-        local::node::later(&self.birth)
     }
 
     /// The mark of this store, if there is one.

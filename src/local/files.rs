@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::store::etcd::random;
+use crate::random::random;
 
 /// The permission bit by which a group reads.
 const GROUP_READ: u32 = 0o040;

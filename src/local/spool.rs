@@ -61,7 +61,7 @@ impl Spool {
         }
     }
 
-    /// The frees of one owner, in no order.
+    /// The frees of one owner, in an order that the names of their files decide.
     #[must_use]
     pub fn of(&self, owner: &Owner) -> Vec<Kept> {
         let prefix = file_prefix(owner);
@@ -88,7 +88,9 @@ impl Spool {
     fn files(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
         let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-        names.filter(|name| name.ends_with(".del")).collect()
+        let mut names: Vec<String> = names.filter(|name| name.ends_with(".del")).collect();
+        names.sort();
+        names
     }
 
     fn path(&self, spooled: &Spooled) -> PathBuf {

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
-use super::etcd::random_pause;
 use super::keys::{Bytes, Keys, Scope};
 use super::kv::{Failure, Kv, read_keys};
 use super::plan::{self, BitChanges, Builder, Fence, Place, bad_name};
@@ -20,6 +19,7 @@ use crate::pool::record::{
     Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone, VERSION,
 };
 use crate::pool::{Addr, NetworkName};
+use crate::random::random_pause;
 
 /// What one owner is to hold.
 #[derive(Debug, Clone)]

@@ -5,9 +5,7 @@
 //! endpoint, eagerly, so that "never sent" is certain; every call has a timeout around it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::hash_map::RandomState;
 use std::future::Future;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
 use etcd_client as ec;
@@ -20,6 +18,7 @@ use super::keys::LeaseId;
 use super::kv::{About, Failure, Kv, LeaseAge, Watch};
 use super::txn::{Compare, Entry, Found, List, Op, QueueEnd, Reply, Txn};
 use crate::limits;
+use crate::random::{random_below, random_pause};
 
 /// How to reach an etcd; everything read and checked already.
 #[derive(Clone)]
@@ -460,23 +459,4 @@ fn entry(kv: &ec::KeyValue) -> Entry {
         mod_revision: kv.mod_revision(),
         lease: kv.lease(),
     }
-}
-
-/// A number below `bound` (0 for 0), to spread runs. Not for secrets.
-#[must_use]
-pub fn random_below(bound: u64) -> u64 {
-    random() % bound.max(1)
-}
-
-/// A random number; if the kernel has none to give, the seed of a fresh hash map serves.
-#[must_use]
-pub fn random() -> u64 {
-    getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(0_u8))
-}
-
-/// A random pause from a tenth of `longest` up to `longest`.
-#[must_use]
-pub fn random_pause(longest: Duration) -> Duration {
-    let longest = longest.as_micros() as u64;
-    Duration::from_micros(longest / 10 + random_below(longest - longest / 10))
 }

@@ -14,7 +14,7 @@ use super::txn::{Op, Txn};
 use crate::limits;
 use crate::pool::Addr;
 use crate::pool::record::{Birth, Held, Owner, OwnerRecord};
-use crate::store::etcd::random_pause;
+use crate::random::random_pause;
 
 /// Which record of an owner may be freed.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::etcd::{random, random_pause};
 use super::keys::{Bytes, Keys, LeaseId, PlaceId, Scope};
 use super::kv::{Failure, Kv, Watch};
 use super::plan::{Fence, Place};
@@ -17,6 +16,7 @@ use super::snapshot::Snapshot;
 use super::txn::{Compare, Entry, Op, QueueEnd, Reply, Txn};
 use crate::limits;
 use crate::pool::record::{Owner, PodIndex, Record};
+use crate::random::{random, random_pause};
 
 /// How many operations of its own the transaction that takes a place has, beside what it reads for the run.
 pub const PLACE_OPS: usize = 4;

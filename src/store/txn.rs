@@ -176,7 +176,7 @@ mod tests {
             (limits::TXN_OPS - 1, conditional.clone(), true),
             (limits::TXN_OPS, conditional, false),
         ] {
-            let txn = Txn { compares: compares(count), then, otherwise: Vec::new() };
+            let txn = Txn { compares: compares(count), then, ..Txn::default() };
             assert_eq!(txn.fits(), fits, "{count} compares");
         }
     }
