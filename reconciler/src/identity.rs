@@ -64,6 +64,7 @@ pub async fn claim_name<K: Kv, A: Api>(
     let mut registered = read(kv, &key, until).await?;
     if registered.is_none() && first == First::Registers {
         let txn = Txn {
+            step: "identity",
             compares: vec![Compare::Create(key.clone(), 0)],
             then: vec![Op::Put(key.clone(), ClusterId::new(found.clone()).encode(), None)],
             otherwise: Vec::new(),

@@ -51,6 +51,7 @@ impl Candidate {
         kv.grant(lease, self.ttl, until).await?;
         let value = Leader::new(self.name.clone()).encode();
         let txn = Txn {
+            step: "lead",
             compares: vec![compare],
             then: vec![Op::Put(self.key.clone(), value, Some(lease))],
             otherwise: vec![Op::Get(self.key.clone())],
@@ -73,6 +74,7 @@ impl Candidate {
             return Ok(());
         }
         let txn = Txn {
+            step: "step-down",
             compares: vec![Compare::Mod(self.key.clone(), entry.mod_revision)],
             then: vec![Op::Delete(self.key.clone())],
             otherwise: Vec::new(),

@@ -145,7 +145,7 @@ impl<K: Kv> Memory<'_, K> {
     /// Each of these writes may be lost or done twice without harm.
     async fn write(&self, ops: Vec<Op>) -> Result<(), Failure> {
         for ops in ops.chunks(limits::TXN_OPS) {
-            let txn = Txn { then: ops.to_vec(), ..Txn::default() };
+            let txn = Txn { step: "sightings", then: ops.to_vec(), ..Txn::default() };
             self.kv.txn(&txn, self.until).await?;
         }
         Ok(())

@@ -70,6 +70,7 @@ pub async fn accept<K: Kv>(
     }
     let Some((meta, replaces)) = successor(report) else { return Ok(Accepted::NotNeeded) };
     let txn = Txn {
+        step: "meta",
         compares: vec![Compare::Mod(keys.meta(), replaces)],
         then: vec![Op::Put(keys.meta(), meta.encode(), None)],
         otherwise: Vec::new(),
@@ -125,6 +126,7 @@ pub async fn begin<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<(Meta, 
         };
         meta.suspect = Some(meta.epoch);
         let txn = Txn {
+            step: "meta",
             compares: vec![Compare::Mod(keys.meta(), revision)],
             then: vec![Op::Put(keys.meta(), meta.encode(), None)],
             otherwise: Vec::new(),
@@ -153,6 +155,7 @@ pub async fn finish<K: Kv>(
     let (mut meta, revision) = begun.clone();
     in_service(&mut meta);
     let txn = Txn {
+        step: "meta",
         compares: vec![Compare::Mod(keys.meta(), revision)],
         then: vec![Op::Put(keys.meta(), meta.encode(), None)],
         otherwise: Vec::new(),

@@ -190,7 +190,7 @@ impl<K: Kv> Repair<'_, K> {
     fn transaction(&self, page: &PageMending, step: &Step, summary: Option<&Bits>) -> Txn {
         let key = self.keys.page(&page.network, page.page);
         let ip = |bit| self.keys.ip(&page.network, page.page.address(bit));
-        let mut txn = Txn { compares: vec![self.meta.clone()], ..Txn::default() };
+        let mut txn = Txn { step: "mend", compares: vec![self.meta.clone()], ..Txn::default() };
         txn.compares.push(Compare::Mod(key.clone(), page.revision));
         txn.compares.extend(step.clear.iter().map(|&bit| Compare::Create(ip(bit), 0)));
         txn.compares.extend(step.set.iter().map(|&(bit, revision)| Compare::Mod(ip(bit), revision)));
@@ -211,6 +211,7 @@ impl<K: Kv> Repair<'_, K> {
     async fn delete_stale(&mut self, stale: &[(Bytes, i64)]) -> Result<(), Failure> {
         for (key, revision) in stale {
             let txn = Txn {
+                step: "delete-stale",
                 compares: vec![self.meta.clone(), Compare::Mod(key.clone(), *revision)],
                 then: vec![Op::Delete(key.clone())],
                 otherwise: Vec::new(),

@@ -385,6 +385,7 @@ impl<'a, K: Kv> Add<'a, K> {
             suspect.epoch = mark.epoch;
             suspect.suspect = Some(mark.epoch);
             let txn = Txn {
+                step: "suspect",
                 compares: vec![Compare::Mod(meta_key.clone(), snapshot.mod_revision(&meta_key))],
                 then: vec![Op::Put(meta_key, suspect.encode(), None)],
                 otherwise: Vec::new(),

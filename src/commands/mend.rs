@@ -80,7 +80,7 @@ async fn clear<K: Kv>(
     snapshot: &mut Snapshot,
 ) -> Result<usize, Failure> {
     loop {
-        let mut builder = Builder::new(snapshot);
+        let mut builder = Builder::new("mend", snapshot);
         let mut changes = BitChanges::default();
         for (network, address) in lone {
             builder.absent(run.keys.ip(network, *address));

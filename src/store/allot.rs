@@ -561,7 +561,7 @@ impl Deciding<'_> {
 
     /// What every commit of an ADD relies on: its fence, tombstone, meta.
     fn commit_builder(&self) -> Builder<'_> {
-        let mut builder = Builder::new(self.snapshot);
+        let mut builder = Builder::new("commit", self.snapshot);
         builder.behind(self.fence);
         plan::rely_on_meta(self.keys, &Meta::first(), &mut builder);
         if let Ok(dead) = self.keys.dead(&self.ask.owner) {

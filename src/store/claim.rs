@@ -490,7 +490,7 @@ impl Claim {
             Judged::End(claimed) => return Ok(Step::End(claimed)),
             Judged::Make(making) => making,
         };
-        let mut builder = Builder::new(snapshot);
+        let mut builder = Builder::new("claim", snapshot);
         builder.leave(place);
         builder.unchanged(keys.meta());
         builder.unchanged(keys.dead(&self.owner).map_err(bad_name)?);

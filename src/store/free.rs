@@ -357,7 +357,7 @@ impl<K: Kv> Free<'_, K> {
     async fn bury(&self, lease: &mut Option<LeaseId>, snapshot: &mut Snapshot) -> Result<Try, FreeError> {
         let Some(birth) = self.tombstone else { return Ok(Try::Done(Freed::Nothing)) };
         let lease = self.lease(lease).await?;
-        let mut builder = Builder::new(snapshot);
+        let mut builder = Builder::new("bury", snapshot);
         builder.absent(self.keys.own(self.owner).map_err(plan::bad_name)?);
         plan::bury(self.keys, self.owner, birth, lease, &mut builder)?;
         let Ok(txn) = builder.finish() else { return Ok(Try::Again) };

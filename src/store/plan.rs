@@ -61,10 +61,10 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Starts a transaction on what was read.
+    /// Starts a transaction on what was read, for a step of the protocol.
     #[must_use]
-    pub fn new(snapshot: &'a Snapshot) -> Self {
-        Self { snapshot, txn: Txn::default(), missing: Vec::new() }
+    pub fn new(step: &'static str, snapshot: &'a Snapshot) -> Self {
+        Self { snapshot, txn: Txn { step, ..Txn::default() }, missing: Vec::new() }
     }
 
     /// The run must still stand in its place, which the transaction removes.
@@ -222,6 +222,17 @@ pub enum Mode<'a> {
     DeleteOnly,
 }
 
+impl Mode<'_> {
+    fn step(self) -> &'static str {
+        match self {
+            Mode::From(_) | Mode::Whole => "free",
+            Mode::Behind(_) => "free-first",
+            Mode::Quick => "free-quick",
+            Mode::DeleteOnly => "free-delete-only",
+        }
+    }
+}
+
 /// Frees all that an owner holds.
 ///
 /// Compares the mod revisions of the owner record and of each reservation, and leaves a
@@ -238,7 +249,7 @@ pub fn free(
     tombstone: Option<(&Birth, LeaseId)>,
     mode: Mode<'_>,
 ) -> Result<Planned, BadRecord> {
-    let mut builder = Builder::new(snapshot);
+    let mut builder = Builder::new(mode.step(), snapshot);
     match mode {
         Mode::From(place) => builder.leave(place),
         Mode::Behind(fence) => builder.behind(fence),

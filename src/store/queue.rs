@@ -267,6 +267,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         let reply = self.kv.txn(&Txn::read(vec![oldest]), until).await?;
         let stale = reply.found.first().map(|found| found.entries.as_slice()).unwrap_or_default();
         let txn = Txn {
+            step: "evict",
             compares: vec![Compare::Create(head.key.clone(), head.create_revision)],
             then: stale.iter().map(|entry| Op::Delete(entry.key.clone())).collect(),
             otherwise: Vec::new(),
@@ -281,7 +282,7 @@ impl<'a, K: Kv> Queue<'a, K> {
 
     /// Gives a place up, in at most [`limits::LEAVE`]; if it does not succeed the lease's end will.
     pub async fn leave(&self, place: &Place) {
-        let txn = Txn { then: place.removal().to_vec(), ..Txn::default() };
+        let txn = Txn { step: "leave", then: place.removal().to_vec(), ..Txn::default() };
         let until = Instant::now() + limits::LEAVE;
         if !matches!(timeout(limits::LEAVE, self.kv.txn(&txn, until)).await, Ok(Ok(_))) {
             tracing::info!(queue = %self.scope, "the place in the queue stays until its lease ends");
@@ -326,7 +327,7 @@ fn place_txn(key: &Bytes, tail: &(Bytes, Vec<u8>), lease: LeaseId, owner: &Owner
     let mut otherwise = vec![Op::Get(tail.0.clone()), Op::Get(key.clone())];
     then.extend_from_slice(reads);
     otherwise.extend_from_slice(reads);
-    Txn { compares: vec![Compare::Create(key.clone(), 0)], then, otherwise }
+    Txn { step: "place", compares: vec![Compare::Create(key.clone(), 0)], then, otherwise }
 }
 
 /// The newest revision of what a run reads, which the commits from its queue write.
@@ -360,6 +361,7 @@ pub async fn settle<K: Kv>(
 ) -> Result<Option<Entry>, Failure> {
     // Both take effect even when etcd is out of space.
     let remove_place = |place: &Place| Txn {
+        step: "settle",
         compares: Vec::new(),
         then: place.removal().into_iter().chain([Op::Get(key.to_vec())]).collect(),
         otherwise: Vec::new(),
@@ -368,7 +370,10 @@ pub async fn settle<K: Kv>(
         let settled = match fence {
             Fence::Place(place) => kv.txn(&remove_place(place), until).await,
             Fence::Lease { lease, .. } => match kv.revoke(*lease, until).await {
-                Ok(()) => kv.txn(&Txn::read(vec![Op::Get(key.to_vec())]), until).await,
+                Ok(()) => {
+                    let look = Txn { step: "settle", ..Txn::read(vec![Op::Get(key.to_vec())]) };
+                    kv.txn(&look, until).await
+                }
                 Err(failure) => Err(failure),
             },
         };

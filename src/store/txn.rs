@@ -84,6 +84,8 @@ impl Op {
 /// One transaction: if all of `compares` hold then `then`, else `otherwise`, atomically.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Txn {
+    /// Which step of the protocol it is, in a word: for logs, and for tests that stop a run there.
+    pub step: &'static str,
     /// The conditions.
     pub compares: Vec<Compare>,
     /// What is done if all of them hold.
@@ -96,7 +98,7 @@ impl Txn {
     /// A transaction that only reads: served by etcd without a proposal.
     #[must_use]
     pub fn read(ops: Vec<Op>) -> Self {
-        Self { compares: Vec::new(), then: ops, otherwise: Vec::new() }
+        Self { step: "read", then: ops, ..Self::default() }
     }
 
     /// Whether no branch of it changes the store.

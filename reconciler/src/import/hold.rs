@@ -74,7 +74,8 @@ impl<K: Kv> Hold<'_, K> {
             compares.push(Compare::Mod(key.clone(), revision));
             meta.hold = Some(self.text());
             let then = vec![Op::Put(key.clone(), meta.encode(), None)];
-            let reply = self.kv.txn(&Txn { compares, then, otherwise: Vec::new() }, self.until).await?;
+            let reply =
+                self.kv.txn(&Txn { step: "hold", compares, then, ..Txn::default() }, self.until).await?;
             if reply.succeeded {
                 return Ok(());
             }
@@ -95,6 +96,7 @@ impl<K: Kv> Hold<'_, K> {
             let (State::Held, Some(mut meta), revision) = self.read().await? else { return Ok(()) };
             meta.hold = None;
             let txn = Txn {
+                step: "hold",
                 compares: vec![Compare::Mod(key.clone(), revision)],
                 then: vec![Op::Put(key.clone(), meta.encode(), None), Op::Delete(self.import_key()?)],
                 otherwise: Vec::new(),
@@ -149,7 +151,7 @@ impl<K: Kv> Hold<'_, K> {
         let lease = new_lease();
         self.kv.grant(lease, REMEMBERED, self.until).await?;
         let then = vec![Op::Put(self.import_key()?, value, Some(lease))];
-        self.kv.txn(&Txn { then, ..Txn::default() }, self.until).await?;
+        self.kv.txn(&Txn { step: "hold", then, ..Txn::default() }, self.until).await?;
         Ok(())
     }
 
