@@ -1,7 +1,9 @@
 //! The model beside a real etcd: every request goes to both, and the answers must be equal.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
+use std::rc::Rc;
 use std::time::Duration;
 
 use etcd_client as ec;
@@ -11,6 +13,7 @@ use metes::store::kv::{Failure, Kv, LeaseAge};
 use metes::store::txn::{List, Op, Reply, Txn};
 use metes_sim::store::Model;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::LocalSet;
 use tokio::time::{Instant, timeout};
 
 use crate::support::{Etcd, plain_store};
@@ -24,12 +27,14 @@ const HISTORY: usize = 10_000_000;
 pub(crate) struct Pair {
     pub(crate) server: Etcd,
     pub(crate) model: Model,
-    client: Client,
+    client: Rc<Client>,
     raw: ec::Client,
     watch: ec::WatchStream,
     watched: i64,
     /// Reads that etcd answered, by which the model's past is judged later.
     reads: Vec<(Txn, Reply)>,
+    /// How often each kind of answer came: a test that provokes none of a kind proves nothing about it.
+    pub(crate) tally: BTreeMap<String, usize>,
     /// What was asked since the last [`Pair::forget`], for a failure.
     steps: RefCell<String>,
     runtime: Runtime,
@@ -38,7 +43,7 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) fn new(server: Etcd) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
-        let client = plain_store(&server.endpoint(), ANSWER_MAX);
+        let client = Rc::new(plain_store(&server.endpoint(), ANSWER_MAX));
         let (raw, watch) = runtime.block_on(open(&server));
         Self {
             server,
@@ -48,6 +53,7 @@ impl Pair {
             watch,
             watched: 1,
             reads: Vec::new(),
+            tally: BTreeMap::new(),
             steps: RefCell::default(),
             runtime,
         }
@@ -62,6 +68,11 @@ impl Pair {
         let real = self.runtime.block_on(self.client.txn(txn, until()));
         let model = self.model.txn(txn);
         self.same(txn, &real, &model);
+        self.count(match &real {
+            Ok(reply) if txn.only_reads() => format!("read, {}", reply.succeeded),
+            Ok(reply) => format!("write, {}", reply.succeeded),
+            Err(failure) => format!("txn: {failure}"),
+        });
         if let Ok(reply) = &real
             && txn.only_reads()
         {
@@ -74,6 +85,7 @@ impl Pair {
         let real = self.runtime.block_on(self.client.grant(lease, ttl, until()));
         let model = self.model.grant(lease, ttl);
         self.same(&("grant", lease, ttl), &real, &model);
+        self.count(format!("grant: {real:?}"));
         real
     }
 
@@ -89,13 +101,14 @@ impl Pair {
         };
         let model = self.model.revoke(lease);
         self.same(&("revoke", lease), &real, &model);
+        self.count(format!("revoke: {real:?}"));
         real
     }
 
     /// Both tell the age of a lease. Time passes in the real store only, in which at most `passed` has passed since
     /// the lease was granted.
     pub(crate) fn lease_age(&mut self, lease: LeaseId, passed: Duration) -> Option<LeaseAge> {
-        let real = self.runtime.block_on(self.client.lease_age(lease, until())).expect("etcd tells");
+        let real = self.real_age(lease);
         let model = self.model.lease_age(lease);
         let granted = |age: Option<LeaseAge>| age.map(|age| age.granted);
         self.same(&("age", lease), &granted(real), &granted(model));
@@ -104,6 +117,16 @@ impl Pair {
             assert!((least..=model.left).contains(&real.left), "{lease:?}: {real:?}, not {model:?}");
         }
         real
+    }
+
+    /// The age of a lease by etcd alone.
+    pub(crate) fn real_age(&self, lease: LeaseId) -> Option<LeaseAge> {
+        self.runtime.block_on(self.client.lease_age(lease, until())).expect("etcd tells")
+    }
+
+    /// A transaction that only etcd carries out.
+    pub(crate) fn real_txn(&self, txn: &Txn) -> Reply {
+        self.runtime.block_on(self.client.txn(txn, until())).expect("etcd does as it is asked")
     }
 
     /// Compacts; etcd's refusal to go back, or beyond what there is, is what the model does without a word.
@@ -119,33 +142,46 @@ impl Pair {
         self.runtime.block_on(work(&mut self.raw)).expect("etcd does as it is asked")
     }
 
-    pub(crate) fn errors(&self) -> Vec<String> {
-        self.runtime.block_on(self.client.about(until())).expect("etcd tells").errors
+    /// The alarms are the same, whichever member raised them.
+    pub(crate) fn compare_alarms(&self) {
+        let without_member = |errors: &[String]| -> Vec<String> {
+            errors.iter().map(|error| error.replace(|letter: char| letter.is_ascii_digit(), "")).collect()
+        };
+        let real = self.runtime.block_on(self.client.about(until())).expect("etcd tells");
+        let model = self.model.about();
+        self.same(&"about", &without_member(&real.errors), &without_member(&model.errors));
     }
 
-    /// Many transactions at once, on the real store only.
-    pub(crate) fn storm(&self, txns: &[Txn]) -> Vec<Result<Reply, Failure>> {
-        let wait = async {
-            let mut answers = Vec::new();
-            let mut asked: Vec<_> = txns.iter().map(|txn| Box::pin(self.client.txn(txn, until()))).collect();
-            // The first poll of each sends it.
-            for asked in &mut asked {
-                answers.push(futures_poll(asked.as_mut()).await);
-            }
-            for (answer, asked) in answers.iter_mut().zip(asked) {
-                if answer.is_none() {
-                    *answer = Some(asked.await);
-                }
-            }
-            answers.into_iter().flatten().collect()
+    /// Many transactions at once, on the real store only. In the midst of them a lease without keys is revoked, upon
+    /// which etcd writes to its file at once.
+    pub(crate) fn storm(&mut self, txns: &[Txn], lease: LeaseId) -> Vec<Result<Reply, Failure>> {
+        let local = LocalSet::new();
+        let ask = |txn: &Txn| {
+            let (client, txn) = (Rc::clone(&self.client), txn.clone());
+            local.spawn_local(async move { client.txn(&txn, until()).await })
         };
-        self.runtime.block_on(wait)
+        let (before, after) = txns.split_at(txns.len() / 2);
+        let mut asked: Vec<_> = before.iter().map(ask).collect();
+        let client = Rc::clone(&self.client);
+        let revoked = local.spawn_local(async move { client.revoke(lease, until()).await });
+        asked.extend(after.iter().map(ask));
+        let answers = local.block_on(&self.runtime, async {
+            revoked.await.expect("no request panics").expect("etcd revokes");
+            let mut answers = Vec::new();
+            for asked in asked {
+                answers.push(asked.await.expect("no request panics"));
+            }
+            answers
+        });
+        self.model.revoke(lease).expect("the model revokes");
+        answers
     }
 
     /// The server is started again: a new leader. Connections and the watch are opened anew.
     pub(crate) fn restart(&mut self) {
         self.server.restart();
         self.model.promote_leader();
+        self.client = Rc::new(plain_store(&self.server.endpoint(), ANSWER_MAX));
         (self.raw, self.watch) = self.runtime.block_on(open(&self.server));
         self.watched = self.model.revision();
     }
@@ -191,6 +227,10 @@ impl Pair {
         self.reads.clear();
     }
 
+    fn count(&mut self, kind: String) {
+        *self.tally.entry(kind).or_default() += 1;
+    }
+
     #[track_caller]
     fn same<T: Debug + PartialEq>(&self, asked: &impl Debug, real: &T, model: &T) {
         note(&self.steps, asked, real);
@@ -218,16 +258,4 @@ async fn open(server: &Etcd) -> (ec::Client, ec::WatchStream) {
     let confirmed = watch.message().await.expect("etcd confirms").expect("etcd confirms");
     assert!(confirmed.created());
     (raw, watch)
-}
-
-/// One poll; what it brought, if it brought something.
-async fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
-    let mut future = future;
-    std::future::poll_fn(|context| {
-        std::task::Poll::Ready(match future.as_mut().poll(context) {
-            std::task::Poll::Ready(output) => Some(output),
-            std::task::Poll::Pending => None,
-        })
-    })
-    .await
 }
