@@ -20,15 +20,13 @@ use metes::store::kv::Failure;
 use metes::store::txn::{List, Op, Txn};
 
 use generate::{Random, Space};
-use pair::Pair;
+use pair::{LONG, Pair};
 use support::{Etcd, in_parallel, wait_for};
 
 /// As many servers are asked at the same time.
 const SERVERS: usize = 3;
 const SEQUENCES: usize = 2_000;
 const STEPS: usize = 20;
-/// No lease of a sequence ends by itself.
-const LONG: Duration = Duration::from_secs(3600);
 /// Of every kind of answer there must be so many, or the sequences prove less than they should.
 const OF_EACH_KIND: usize = 40;
 /// For what the server does by itself.
@@ -359,12 +357,13 @@ fn applied_late() -> usize {
         fill_a_bit(&mut pair, last / 4);
     }
     let lease = LeaseId(1);
+    let leases: Vec<LeaseId> = (2..12).map(LeaseId).collect();
     pair.grant(lease, LONG).expect("a lease is granted");
     let key = |number: usize| format!("/storm/{number:05}").into_bytes();
     let txns: Vec<Txn> = (0..100).map(|number| put(&key(number), b"x", None)).collect();
     // The file has no space for all of this. Until etcd writes to it, it takes what follows for affordable.
     fill_a_bit(&mut pair, last);
-    let answers = pair.storm(&txns, lease);
+    let (answers, grants) = pair.storm(&txns, lease, &leases);
 
     let names = Txn::read(vec![Op::List(List { keys_only: true, ..List::prefix(b"/storm/", 0) })]);
     let mut applied: Vec<(i64, usize)> = Vec::new();
@@ -373,12 +372,6 @@ fn applied_late() -> usize {
         applied.push((entry.mod_revision, number.expect("nobody else writes")));
     }
     applied.sort_unstable();
-    eprintln!(
-        "{} applied of {}; left {}",
-        applied.len(),
-        txns.len(),
-        QUOTA as i64 - settled_size(&mut pair) as i64
-    );
     let mut late = 0;
     for (_, number) in &applied {
         let answer = &answers[*number];
@@ -390,6 +383,17 @@ fn applied_late() -> usize {
         let model = pair.model.txn(&txns[*number]);
         // What the answer would have been that did not come in time, nobody knows.
         assert!(model == *answer || matches!(answer, Err(Failure::Unknown(_))), "{answer:?}, not {model:?}");
+    }
+
+    for (lease, answer) in leases.iter().zip(&grants) {
+        match (answer, pair.real_age(*lease)) {
+            (_, None) => pair.model.set_space(true),
+            (Ok(()), _) => pair.model.set_space(false),
+            _ => pair.model.set_space_noticed_late(),
+        }
+        let model = pair.model.grant(*lease, LONG);
+        assert!(model == *answer || matches!(answer, Err(Failure::Unknown(_))), "{answer:?}, not {model:?}");
+        pair.lease_age(*lease, LONG);
     }
 
     let done: BTreeSet<usize> = applied.into_iter().map(|(_, number)| number).collect();

@@ -6,7 +6,8 @@ use std::time::Duration;
 use metes::store::keys::LeaseId;
 use metes::store::kv::{Failure, LeaseAge};
 
-use super::{Key, refused};
+use super::Key;
+use super::refusal::refused;
 
 /// What etcd makes of a shorter time: one and a half of its election timeout, in whole seconds.
 const SHORTEST: Duration = Duration::from_secs(2);

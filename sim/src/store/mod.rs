@@ -46,25 +46,25 @@
 mod digest;
 mod leases;
 mod log;
+mod past;
+mod refusal;
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metes::limits;
 use metes::store::keys::LeaseId;
 use metes::store::kv::{About, Failure, LeaseAge};
-use metes::store::txn::{Compare, Entry, Found, List, Op, QueueEnd, Reply, Txn};
+use metes::store::txn::{Found, Op, Reply, Txn};
 
 use digest::Digest;
 use leases::Leases;
 use log::{Change, Log};
+use past::{NEWEST, Past};
+use refusal::{fits, has_put, no_space, well_formed};
 
 /// How many changes are kept for reads in the past, unless told otherwise.
 const HISTORY: usize = 1024;
-/// Stands for the newest revision, with what a transaction that is under way has written.
-const NEWEST: i64 = i64::MAX;
 
 /// The name of a key, shared by all that speak of it.
 type Key = Arc<[u8]>;
@@ -344,227 +344,99 @@ impl Model {
     }
 }
 
-/// The store as it was at a revision.
-#[derive(Clone, Copy)]
-struct Past<'a> {
-    model: &'a Model,
-    revision: i64,
-}
+#[cfg(test)]
+mod tests {
+    use metes::store::txn::List;
 
-impl<'a> Past<'a> {
-    fn holds(&self, compare: &Compare) -> bool {
-        match compare {
-            Compare::Create(key, revision) => {
-                self.get(key).map_or(0, |record| record.create_revision) == *revision
+    use super::*;
+
+    fn put(key: &str, value: &str) -> Txn {
+        Txn { then: vec![Op::Put(key.into(), value.into(), None)], ..Txn::default() }
+    }
+
+    fn all(revision: i64) -> Txn {
+        Txn::read(vec![Op::List(List { revision, ..List::prefix(b"/", 0) })])
+    }
+
+    fn delete(key: &str) -> Txn {
+        Txn { then: vec![Op::Delete(key.into())], ..Txn::default() }
+    }
+
+    #[test]
+    fn what_is_beyond_the_history_is_compacted() {
+        let mut model = Model::with_history(3);
+        let mut told = BTreeMap::from([(1, model.txn(&all(0)).unwrap())]);
+        for txn in
+            [put("/a", "1"), put("/b", "1"), put("/a", "2"), delete("/b"), put("/c", "1"), put("/b", "2")]
+        {
+            model.txn(&txn).unwrap();
+            told.insert(model.revision(), model.txn(&all(0)).unwrap());
+        }
+        assert_eq!((model.oldest(), model.revision()), (4, 7));
+        for (revision, reply) in told {
+            if revision < 4 {
+                assert_eq!(model.txn(&all(revision)), Err(Failure::Compacted));
+            } else {
+                assert_eq!(model.stale(revision, &all(0)).unwrap(), reply);
+                assert_eq!(model.txn(&all(revision)).unwrap().found, reply.found);
             }
-            Compare::Mod(key, revision) => self.get(key).map_or(0, |record| record.mod_revision) == *revision,
-            Compare::Empty(prefix) => self.is_empty(Span::Prefix(prefix)),
         }
+        let changes: Vec<_> =
+            model.changes_since(4).map(|(key, revision)| (key.to_vec(), revision)).collect();
+        assert_eq!(changes, [(b"/b".to_vec(), 5), (b"/c".to_vec(), 6), (b"/b".to_vec(), 7)]);
     }
 
-    /// Whether every operation of the branch that is taken can be done.
-    fn check(&self, ops: &[Op]) -> Result<(), Failure> {
-        let newest = self.revision.min(self.model.revision);
-        ops.iter().try_for_each(|op| match op {
-            Op::List(list) if list.revision == 0 => Ok(()),
-            Op::List(list) if list.revision > newest => {
-                Err(refused("etcdserver: mvcc: required revision is a future revision"))
-            }
-            Op::List(list) if list.revision < self.model.log.compacted_at(newest) => Err(Failure::Compacted),
-            Op::Put(_, _, Some(lease)) if !self.model.leases.exists(*lease) => Err(Failure::LeaseNotFound),
-            _ => Ok(()),
-        })
+    #[test]
+    fn a_transaction_beyond_the_history_is_dropped_as_a_whole() {
+        let mut model = Model::with_history(1);
+        let then = ["/a", "/b"].map(|key| Op::Put(key.into(), Vec::new(), None)).into();
+        let reply = model.txn(&Txn { then, ..Txn::default() }).unwrap();
+        assert_eq!((reply.revision, model.oldest(), model.changes_since(1).count()), (2, 2, 0));
+        assert_eq!(model.txn(&put("/a", "1")).unwrap().revision, 3);
+        assert_eq!(model.changes_since(2).count(), 1);
     }
 
-    fn read(&self, op: &Op) -> Found {
-        match op {
-            Op::Get(key) => {
-                let entries: Vec<Entry> =
-                    self.get(key).map(|record| entry(key, record)).into_iter().collect();
-                Found { count: entries.len() as i64, entries }
-            }
-            Op::List(list) => self.list(list),
-            Op::Places { queue, before, end, limit } => self.places(queue, *before, *end, *limit),
-            Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..) => Found::default(),
+    #[test]
+    fn a_member_in_the_past_has_not_compacted_yet() {
+        let mut model = Model::new();
+        for value in ["1", "2", "3", "4"] {
+            model.txn(&put("/a", value)).unwrap();
         }
+        model.compact(4);
+        model.txn(&put("/a", "5")).unwrap();
+        assert!(model.stale(4, &all(2)).is_ok(), "it was compacted when revision 5 was the newest");
+        assert_eq!(model.stale(5, &all(2)), Err(Failure::Compacted));
+        assert_eq!(model.txn(&all(3)), Err(Failure::Compacted));
+        assert!(model.txn(&all(4)).is_ok());
+        let beyond = model.stale(4, &all(5));
+        assert!(matches!(beyond, Err(Failure::Refused(_))), "revision 5 has not come there: {beyond:?}");
     }
 
-    fn list(&self, list: &List) -> Found {
-        let revision = if list.revision > 0 { list.revision } else { self.revision };
-        let all = Past { revision, ..*self }.select(Span::of(list));
-        let chosen = all.iter().take(limit(list.limit));
-        let read = if list.keys_only { name } else { entry };
-        Found { entries: chosen.map(|(key, record)| read(key, record)).collect(), count: all.len() as i64 }
-    }
-
-    fn places(&self, queue: &[u8], before: Option<i64>, end: QueueEnd, most: i64) -> Found {
-        let mut places = self.select(Span::Prefix(queue));
-        let count = places.len() as i64;
-        // To etcd a bound of 0 is none.
-        if let Some(bound) = before.map(|before| before - 1).filter(|bound| *bound != 0) {
-            places.retain(|(_, record)| record.create_revision <= bound);
-        }
-        match end {
-            QueueEnd::Oldest => places.sort_by_key(|(_, record)| record.create_revision),
-            QueueEnd::Youngest => places.sort_by_key(|(_, record)| std::cmp::Reverse(record.create_revision)),
-        }
-        let chosen = places.iter().take(limit(most));
-        Found { entries: chosen.map(|(key, record)| name(key, record)).collect(), count }
-    }
-
-    fn get(&self, key: &[u8]) -> Option<&'a Record> {
-        match self.model.log.after(self.revision).find(|change| *change.key == *key) {
-            Some(change) => change.before.as_ref(),
-            None => self.model.records.get(key),
-        }
-    }
-
-    fn is_empty(&self, span: Span<'_>) -> bool {
-        if self.revision == NEWEST {
-            self.model.range(span).next().is_none()
-        } else {
-            self.select(span).is_empty()
-        }
-    }
-
-    /// The keys of a range, in order.
-    fn select(&self, span: Span<'_>) -> Vec<(&'a [u8], &'a Record)> {
-        let now = self.model.range(span);
-        let mut later =
-            self.model.log.after(self.revision).filter(|change| span.contains(&change.key)).peekable();
-        if later.peek().is_none() {
-            return now.collect();
-        }
-        // The oldest of the later changes tells what was there: it is the last to be undone.
-        let mut then: BTreeMap<&[u8], &Record> = now.collect();
-        for change in later.rev() {
-            match &change.before {
-                Some(record) => then.insert(&change.key, record),
-                None => then.remove(&*change.key),
-            };
-        }
-        then.into_iter().collect()
-    }
-}
-
-/// Which keys a request means.
-#[derive(Clone, Copy)]
-enum Span<'a> {
-    One(&'a [u8]),
-    From(&'a [u8]),
-    Between(&'a [u8], &'a [u8]),
-    Prefix(&'a [u8]),
-}
-
-impl<'a> Span<'a> {
-    fn of(list: &'a List) -> Self {
-        match &*list.end {
-            [] => Span::One(&list.start),
-            [0] => Span::From(&list.start),
-            end => Span::Between(&list.start, end),
-        }
-    }
-
-    fn first(self) -> &'a [u8] {
-        match self {
-            Span::One(first) | Span::From(first) | Span::Between(first, _) | Span::Prefix(first) => first,
-        }
-    }
-
-    /// Whether a key that is not before the first is within.
-    fn reaches(self, key: &[u8]) -> bool {
-        match self {
-            Span::One(only) => key == only,
-            Span::From(_) => true,
-            Span::Between(_, end) => key < end,
-            Span::Prefix(prefix) => key.starts_with(prefix),
-        }
-    }
-
-    fn contains(self, key: &[u8]) -> bool {
-        key >= self.first() && self.reaches(key)
-    }
-}
-
-impl Model {
-    fn range(&self, span: Span<'_>) -> impl Iterator<Item = (&[u8], &Record)> {
-        let from = (Bound::Included(span.first()), Bound::Unbounded);
-        let onwards = self.records.range::<[u8], _>(from);
-        onwards.map(|(key, record)| (&**key, record)).take_while(move |(key, _)| span.reaches(key))
-    }
-}
-
-/// What etcd's client of metes refuses before anything is sent.
-fn fits(txn: &Txn) -> Result<(), Failure> {
-    if txn.fits() {
-        return Ok(());
-    }
-    Err(Failure::Refused(format!(
-        "the transaction needs more than {} operations, or is too large",
-        limits::TXN_OPS
-    )))
-}
-
-/// What etcd refuses before it looks at the store.
-fn well_formed(txn: &Txn) -> Result<(), Failure> {
-    let nameless = |compare: &Compare| match compare {
-        Compare::Create(key, _) | Compare::Mod(key, _) | Compare::Empty(key) => key.is_empty(),
-    };
-    if txn.compares.iter().any(nameless) || txn.then.iter().chain(&txn.otherwise).any(has_no_key) {
-        return Err(refused("etcdserver: key is not provided"));
-    }
-    if writes_twice(&txn.then) || writes_twice(&txn.otherwise) {
-        return Err(refused("etcdserver: duplicate key given in txn request"));
-    }
-    Ok(())
-}
-
-fn has_no_key(op: &Op) -> bool {
-    match op {
-        Op::Get(key) | Op::Put(key, ..) | Op::Delete(key) | Op::DeleteIf(key, _) => key.is_empty(),
-        Op::List(list) => list.start.is_empty(),
-        // The client reads all keys instead.
-        Op::Places { .. } => false,
-    }
-}
-
-fn writes_twice(ops: &[Op]) -> bool {
-    ops.iter().enumerate().any(|(index, op)| {
-        let Op::Put(key, ..) = op else { return false };
-        let written = |other: &Op| match other {
-            Op::Put(other, ..) | Op::Delete(other) | Op::DeleteIf(other, _) => other == key,
-            Op::Get(_) | Op::List(_) | Op::Places { .. } => false,
-        };
-        ops.iter().enumerate().any(|(other, op)| other != index && written(op))
-    })
-}
-
-fn has_put(txn: &Txn) -> bool {
-    txn.then.iter().chain(&txn.otherwise).any(|op| matches!(op, Op::Put(..)))
-}
-
-fn no_space() -> Failure {
-    Failure::NoSpace("etcdserver: mvcc: database space exceeded".to_owned())
-}
-
-fn refused(why: &str) -> Failure {
-    Failure::Refused(why.to_owned())
-}
-
-fn limit(limit: i64) -> usize {
-    usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX)
-}
-
-fn entry(key: &[u8], record: &Record) -> Entry {
-    Entry { value: record.value.to_vec(), ..name(key, record) }
-}
-
-fn name(key: &[u8], record: &Record) -> Entry {
-    Entry {
-        key: key.to_vec(),
-        value: Vec::new(),
-        create_revision: record.create_revision,
-        mod_revision: record.mod_revision,
-        lease: record.lease,
+    #[test]
+    fn every_difference_shows_in_the_digest() {
+        let second = Duration::from_secs(1);
+        let differences: [fn(&mut Model); 9] = [
+            |_| {},
+            |model| drop(model.txn(&put("/b", "1"))),
+            |model| drop(model.txn(&put("/a", "2"))),
+            |model| drop(model.txn(&delete("/a"))),
+            |model| drop(model.grant(LeaseId(2), Duration::from_secs(30))),
+            |model| drop(model.revoke(LeaseId(1))),
+            |model| model.pass_time(Duration::from_millis(1)),
+            |model| model.promote_leader(),
+            |model| model.set_space(true),
+        ];
+        let digests: std::collections::BTreeSet<u64> = differences
+            .iter()
+            .map(|difference| {
+                let mut model = Model::new();
+                model.grant(LeaseId(1), 30 * second).unwrap();
+                model.txn(&put("/a", "1")).unwrap();
+                difference(&mut model);
+                model.pass_time(second);
+                model.digest()
+            })
+            .collect();
+        assert_eq!(digests.len(), differences.len());
     }
 }

@@ -13,7 +13,7 @@ use metes::store::kv::{Failure, Kv, LeaseAge};
 use metes::store::txn::{List, Op, Reply, Txn};
 use metes_sim::store::Model;
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::LocalSet;
+use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::{Instant, timeout};
 
 use crate::support::{Etcd, plain_store};
@@ -22,6 +22,14 @@ use crate::support::{Etcd, plain_store};
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// More than the changes of a whole test: what is compacted is what the test compacts.
 const HISTORY: usize = 10_000_000;
+
+/// No lease of a sequence ends by itself.
+pub(crate) const LONG: Duration = Duration::from_secs(3600);
+
+/// What etcd said to many transactions.
+pub(crate) type Answers = Vec<Result<Reply, Failure>>;
+/// And to many grants.
+pub(crate) type Grants = Vec<Result<(), Failure>>;
 
 /// A server of its own and the model of it, from the first revision on.
 pub(crate) struct Pair {
@@ -152,26 +160,27 @@ impl Pair {
         self.same(&"about", &without_member(&real.errors), &without_member(&model.errors));
     }
 
-    /// Many transactions at once, on the real store only. In the midst of them a lease without keys is revoked, upon
-    /// which etcd writes to its file at once.
-    pub(crate) fn storm(&mut self, txns: &[Txn], lease: LeaseId) -> Vec<Result<Reply, Failure>> {
+    /// Many requests at once, on the real store only. In the midst of them a lease without keys is revoked, upon which
+    /// etcd writes to its file at once; behind it leases are granted too.
+    pub(crate) fn storm(&mut self, txns: &[Txn], lease: LeaseId, leases: &[LeaseId]) -> (Answers, Grants) {
         let local = LocalSet::new();
         let ask = |txn: &Txn| {
             let (client, txn) = (Rc::clone(&self.client), txn.clone());
             local.spawn_local(async move { client.txn(&txn, until()).await })
         };
+        let grant = |lease: &LeaseId| {
+            let (client, lease) = (Rc::clone(&self.client), *lease);
+            local.spawn_local(async move { client.grant(lease, LONG, until()).await })
+        };
         let (before, after) = txns.split_at(txns.len() / 2);
         let mut asked: Vec<_> = before.iter().map(ask).collect();
         let client = Rc::clone(&self.client);
         let revoked = local.spawn_local(async move { client.revoke(lease, until()).await });
+        let granted: Vec<_> = leases.iter().map(grant).collect();
         asked.extend(after.iter().map(ask));
         let answers = local.block_on(&self.runtime, async {
             revoked.await.expect("no request panics").expect("etcd revokes");
-            let mut answers = Vec::new();
-            for asked in asked {
-                answers.push(asked.await.expect("no request panics"));
-            }
-            answers
+            (all(asked).await, all(granted).await)
         });
         self.model.revoke(lease).expect("the model revokes");
         answers
@@ -236,6 +245,14 @@ impl Pair {
         note(&self.steps, asked, real);
         assert_eq!(model, real, "the model (left) is not as etcd (right); {}", self.steps.borrow());
     }
+}
+
+async fn all<T>(asked: Vec<JoinHandle<T>>) -> Vec<T> {
+    let mut answers = Vec::new();
+    for asked in asked {
+        answers.push(asked.await.expect("no request panics"));
+    }
+    answers
 }
 
 fn note(steps: &RefCell<String>, asked: &impl Debug, answered: &impl Debug) {
