@@ -38,6 +38,11 @@ pub const UNREACHABLE: Duration = Duration::from_secs(5);
 /// The same for DEL, which has a spool to fall back on.
 pub const UNREACHABLE_DEL: Duration = Duration::from_millis(1000);
 
+/// How long a certificate and its key may not fit each other, for they are replaced one after the other.
+pub const REPLACEMENT: Duration = Duration::from_millis(500);
+/// The pause between two looks at them.
+pub const REPLACEMENT_PAUSE: Duration = Duration::from_millis(10);
+
 /// The longest pause between two tries; every pause is random, from a tenth of it up.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// How many commits a run tries where nobody queues before it queues itself.

@@ -45,6 +45,28 @@ pub struct Tls {
     pub server_name: Option<String>,
 }
 
+impl Tls {
+    /// Whether the files belong together: a certificate and its key are replaced one after the other.
+    ///
+    /// # Errors
+    /// What does not fit, without any of its content.
+    pub fn check(&self) -> Result<(), String> {
+        let checked = Endpoint::from_static("https://localhost").tls_config(self.config());
+        checked.map(|_| ()).map_err(|e| causes(&e))
+    }
+
+    fn config(&self) -> ClientTlsConfig {
+        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.ca));
+        if let Some((cert, key)) = &self.identity {
+            config = config.identity(Identity::from_pem(cert, key));
+        }
+        if let Some(name) = &self.server_name {
+            config = config.domain_name(name);
+        }
+        config
+    }
+}
+
 /// A connection to one member at a time.
 pub struct Etcd {
     access: Access,
@@ -198,14 +220,7 @@ impl Etcd {
         let wrong = |e: tonic::transport::Error| Attempt::Final(Failure::Refused(causes(&e)));
         let endpoint = Endpoint::from_shared(self.endpoint().to_owned()).map_err(wrong)?.tcp_nodelay(true);
         let Some(tls) = &self.access.tls else { return Ok(endpoint) };
-        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.ca));
-        if let Some((cert, key)) = &tls.identity {
-            config = config.identity(Identity::from_pem(cert, key));
-        }
-        if let Some(name) = &tls.server_name {
-            config = config.domain_name(name);
-        }
-        endpoint.tls_config(config).map_err(wrong)
+        endpoint.tls_config(tls.config()).map_err(wrong)
     }
 
     fn endpoint(&self) -> &str {
