@@ -115,20 +115,12 @@ impl Etcd {
         let mut has_connected = false;
         let mut tries = 0;
         loop {
-            let turn = self.turns.get();
             let why = match self.attempt_once(until, &mut has_connected, &request).await {
                 Ok(answer) => return Ok(answer),
                 Err(Attempt::Final(failure)) if failure.is_open() && again => failure.to_string(),
-                Err(Attempt::Final(failure)) => {
-                    if failure.is_open() {
-                        // Whoever settles it asks another member: this one may be cut off.
-                        self.turn_away(turn).await;
-                    }
-                    return Err(self.with_alert(failure));
-                }
+                Err(Attempt::Final(failure)) => return Err(self.with_alert(failure)),
                 Err(Attempt::Elsewhere(why) | Attempt::Refused(why)) => why,
             };
-            self.turn_away(turn).await;
             let gives_up = !has_connected && start.elapsed() > self.access.give_up;
             if gives_up || Instant::now() + limits::RETRY_PAUSE >= until {
                 return Err(self.with_alert(Failure::Unreachable(why)));
@@ -166,7 +158,28 @@ impl Etcd {
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
-        let client = self.client(until).await?;
+        let (client, turn) = self.client(until).await?;
+        let attempt = match self.send(client, until, has_connected, request).await {
+            Ok(answer) => return Ok(answer),
+            Err(attempt) => attempt,
+        };
+        // Whoever settles what is open asks another member: this one may be cut off.
+        if !matches!(&attempt, Attempt::Final(failure) if !failure.is_open()) {
+            self.turn_away(turn).await;
+        }
+        Err(attempt)
+    }
+
+    async fn send<T, F>(
+        &self,
+        client: ec::Client,
+        until: Instant,
+        has_connected: &mut bool,
+        request: &impl Fn(ec::Client) -> F,
+    ) -> Result<T, Attempt>
+    where
+        F: Future<Output = Result<T, ec::Error>>,
+    {
         let left = until.saturating_duration_since(Instant::now()).min(limits::REQUEST_ATTEMPT);
         match timeout(left, request(client)).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -186,11 +199,12 @@ impl Etcd {
         }
     }
 
-    /// The open connection, or a new one to the endpoint whose turn it is.
-    async fn client(&self, until: Instant) -> Result<ec::Client, Attempt> {
+    /// The open connection, or a new one to the endpoint whose turn it is; and that turn.
+    async fn client(&self, until: Instant) -> Result<(ec::Client, usize), Attempt> {
         let mut open = self.client.lock().await;
+        let turn = self.turns.get();
         if let Some(client) = &*open {
-            return Ok(client.clone());
+            return Ok((client.clone(), turn));
         }
         let alone = self.access.endpoints.len() == 1;
         let limit = if alone { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
@@ -199,12 +213,17 @@ impl Etcd {
             Ok(connected) => connected,
             Err(_) => Err(Attempt::Refused(format!("no connection in {} ms", limit.as_millis()))),
         };
-        let client = connected.map_err(|attempt| match attempt {
-            Attempt::Refused(why) => Attempt::Refused(format!("{}: {why}", self.endpoint())),
-            other => other,
+        let client = connected.map_err(|attempt| {
+            let endpoint = self.endpoint();
+            // Before the lock is let go: who waits for it must not wait for the same endpoint once more.
+            self.turns.set(turn.wrapping_add(1));
+            match attempt {
+                Attempt::Refused(why) => Attempt::Refused(format!("{endpoint}: {why}")),
+                other => other,
+            }
         })?;
         *open = Some(client.clone());
-        Ok(client)
+        Ok((client, turn))
     }
 
     async fn open(&self) -> Result<ec::Client, Attempt> {
