@@ -105,10 +105,20 @@ impl Etcd {
         Self::start_with(EtcdOptions { mtls: true, ..EtcdOptions::default() })
     }
 
+    /// With certificates that `prepare` has changed.
+    pub(crate) fn start_mtls_with(prepare: impl Fn(&Tls)) -> Self {
+        Self::start_prepared(EtcdOptions { mtls: true, ..EtcdOptions::default() }, prepare)
+    }
+
     pub(crate) fn start_with(options: EtcdOptions) -> Self {
+        Self::start_prepared(options, |_| {})
+    }
+
+    fn start_prepared(options: EtcdOptions, prepare: impl Fn(&Tls)) -> Self {
         for _ in 0..START_TRIES_MAX {
             let folder = temporary();
             let tls = options.mtls.then(|| Tls::create(&folder.path().join("tls")));
+            tls.iter().for_each(&prepare);
             let mut etcd = Self::launch(options.clone(), folder, Seat::alone(), tls);
             match etcd.wait_ready() {
                 Ok(()) => return etcd,
@@ -163,6 +173,12 @@ impl Etcd {
     pub(crate) fn restart(&mut self) {
         self.relaunch();
         self.assert_ready();
+    }
+
+    /// The same with other flags than it was started with.
+    pub(crate) fn restart_with(&mut self, args: &[&str]) {
+        self.options.args = args.iter().map(|&arg| arg.to_owned()).collect();
+        self.restart();
     }
 
     /// [`Etcd::restart`] without waiting for its answer.

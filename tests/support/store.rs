@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use etcd_client::{
@@ -34,13 +35,13 @@ impl Store {
     }
 
     pub(super) fn of(endpoints: Vec<String>, tls: Option<&Tls>, prefix: &str) -> Self {
-        let options = tls.map(|tls| {
-            let read = |path| fs::read(path).expect("a certificate can be read");
-            let identity = Identity::from_pem(read(tls.client_cert()), read(tls.client_key()));
-            let authority = Certificate::from_pem(read(tls.ca()));
-            ConnectOptions::new().with_tls(TlsOptions::new().ca_certificate(authority).identity(identity))
-        });
+        let options = tls.map(|tls| with_client(tls, &(tls.client_cert(), tls.client_key())));
         Self { prefix: prefix.to_owned(), endpoints, options }
+    }
+
+    /// The same as another client: its certificate and key.
+    pub(crate) fn as_client(&self, tls: &Tls, client: &(PathBuf, PathBuf)) -> Self {
+        Self { options: Some(with_client(tls, client)), ..self.clone() }
     }
 
     /// The same store through one member only.
@@ -159,10 +160,21 @@ impl Store {
     }
 }
 
-/// A member without a quorum answers no read.
+fn with_client(tls: &Tls, (cert, key): &(PathBuf, PathBuf)) -> ConnectOptions {
+    let read = |path: &Path| fs::read(path).expect("a certificate can be read");
+    let identity = Identity::from_pem(read(cert), read(key));
+    let authority = Certificate::from_pem(read(&tls.ca()));
+    ConnectOptions::new().with_tls(TlsOptions::new().ca_certificate(authority).identity(identity))
+}
+
+/// A member without a quorum answers no read; that it may not be read is an answer.
 async fn answers(client: &Client) -> bool {
     let mut kv = client.kv_client();
-    matches!(timeout(MEMBER_MAX, kv.get("\0", None)).await, Ok(Ok(_)))
+    match timeout(MEMBER_MAX, kv.get("\0", None)).await {
+        Ok(Ok(_)) => true,
+        Ok(Err(Error::GRpcStatus(status))) => status.message().contains("permission denied"),
+        _ => false,
+    }
 }
 
 impl fmt::Debug for Store {

@@ -21,6 +21,14 @@ subjectAltName = $ENV::SERVER_NAMES
 [client]
 basicConstraints = critical, CA:FALSE
 extendedKeyUsage = clientAuth
+[dated]
+database = dated.txt
+policy = any
+default_md = sha256
+unique_subject = no
+rand_serial = yes
+[any]
+commonName = supplied
 ";
 
 const SIGNED: [&str; 4] = ["-CA", "ca.pem", "-CAkey", "ca.key"];
@@ -57,6 +65,31 @@ impl Tls {
         (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
     }
 
+    /// Gives the server a certificate that is valid from one of these times to the other, as openssl writes them.
+    pub(crate) fn date_server(&self, from: &str, to: &str) {
+        self.date(&self.server, "server", "localhost", [from, to]);
+    }
+
+    /// The same for a client of that name.
+    pub(crate) fn dated_client(&self, file: &str, from: &str, to: &str) -> (PathBuf, PathBuf) {
+        self.date(file, "client", "metes", [from, to]);
+        (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
+    }
+
+    fn date(&self, name: &str, section: &str, common_name: &str, [from, to]: [&str; 2]) {
+        fs::write(self.folder.join("dated.txt"), "").expect("a file can be written");
+        let (key, request) = (format!("{name}.key"), format!("{name}.csr"));
+        let subject = format!("/CN={common_name}");
+        let asked = ["req", "-new", "-config", "openssl.cnf", "-nodes", "-subj", &subject];
+        let made =
+            ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", &key, "-out", &request];
+        self.openssl(&[asked.as_slice(), &made].concat(), SERVER_NAMES);
+        let signer = ["ca", "-batch", "-notext", "-config", "openssl.cnf", "-name", "dated", "-outdir", "."];
+        let signed = ["-cert", "ca.pem", "-keyfile", "ca.key", "-extensions", section, "-in", &request];
+        let dates = ["-startdate", from, "-enddate", to, "-out", &format!("{name}.pem")];
+        self.openssl(&[signer.as_slice(), &signed, &dates].concat(), SERVER_NAMES);
+    }
+
     pub(crate) fn ca(&self) -> PathBuf {
         self.folder.join("ca.pem")
     }
@@ -78,12 +111,16 @@ impl Tls {
     }
 
     fn certify(&self, name: &str, section: &str, subject: &str, signer: &[&str], server_names: &str) {
+        let (key, certificate) = (format!("{name}.key"), format!("{name}.pem"));
+        let asked = ["req", "-x509", "-config", "openssl.cnf", "-nodes", "-days", "2"];
+        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", &key];
+        let certificate = ["-subj", subject, "-extensions", section, "-out", &certificate];
+        self.openssl(&[asked.as_slice(), &key, &certificate, signer].concat(), server_names);
+    }
+
+    fn openssl(&self, arguments: &[&str], server_names: &str) {
         let output = Command::new("openssl")
-            .args(["req", "-x509", "-config", "openssl.cnf", "-nodes", "-days", "2"])
-            .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-            .args(["-subj", subject, "-extensions", section])
-            .args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem")])
-            .args(signer)
+            .args(arguments)
             .env("SERVER_NAMES", server_names)
             .current_dir(&self.folder)
             .output()
