@@ -28,8 +28,9 @@ pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(15);
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
 /// One attempt to connect, TLS included, when there is another endpoint to turn to.
-pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(400);
-/// One attempt to connect when there is only one endpoint: a lost SYN is sent again after 1 s.
+pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(300);
+/// One attempt to connect when there is no other endpoint, or none that was any quicker: a lost SYN is sent again after
+/// 1 s.
 pub const CONNECT_ATTEMPT_ALONE: Duration = Duration::from_millis(1500);
 /// One attempt of a request.
 pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);

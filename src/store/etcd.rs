@@ -72,6 +72,8 @@ pub struct Etcd {
     access: Access,
     /// Counts the turns from one endpoint to the next; it selects the endpoint in use.
     turns: Cell<usize>,
+    /// How many attempts to connect have failed since the last that did not.
+    failed: Cell<usize>,
     /// What TLS said when etcd refused a connection: the cause of much that follows, and often said
     /// only once.
     alert: RefCell<Option<String>>,
@@ -96,7 +98,8 @@ impl Etcd {
     #[must_use]
     pub fn new(access: Access) -> Self {
         let first = random_below(access.endpoints.len() as u64) as usize;
-        Self { access, turns: Cell::new(first), alert: RefCell::new(None), client: Mutex::new(None) }
+        let [turns, failed] = [first, 0].map(Cell::new);
+        Self { access, turns, failed, alert: RefCell::new(None), client: Mutex::new(None) }
     }
 
     /// Tries `request` on one endpoint after the other until it is answered or `until` is near.
@@ -206,8 +209,10 @@ impl Etcd {
         if let Some(client) = &*open {
             return Ok((client.clone(), turn));
         }
-        let alone = self.access.endpoints.len() == 1;
-        let limit = if alone { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
+        let others = self.access.endpoints.len() - 1;
+        // If none accepts a connection in time it is the network or this machine that is slow.
+        let is_last = self.failed.get() >= others;
+        let limit = if is_last { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
         let limit = limit.min(until.saturating_duration_since(Instant::now()));
         let connected = match timeout(limit, self.open()).await {
             Ok(connected) => connected,
@@ -217,11 +222,13 @@ impl Etcd {
             let endpoint = self.endpoint();
             // Before the lock is let go: who waits for it must not wait for the same endpoint once more.
             self.turns.set(turn.wrapping_add(1));
+            self.failed.set(self.failed.get().saturating_add(1));
             match attempt {
                 Attempt::Refused(why) => Attempt::Refused(format!("{endpoint}: {why}")),
                 other => other,
             }
         })?;
+        self.failed.set(0);
         *open = Some(client.clone());
         Ok((client, turn))
     }
