@@ -4,8 +4,10 @@
 mod support;
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -119,6 +121,41 @@ fn assert_recovered(cluster: &Cluster, node: &Node, config: &Value) {
     assert!(longest < ELECTION_MAX, "{longest:?}");
     assert_eq!(spooled(node), 0, "{:?}", node.spooled());
     assert!(node.list().is_empty(), "{:?}", node.list());
+    cluster.assert_clean();
+}
+
+/// Counts the connections to an endpoint that never says a word.
+fn silent_endpoint() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming() {
+            counter.fetch_add(1, Ordering::Relaxed);
+            open.push(stream);
+        }
+    });
+    (format!("https://{address}"), asked)
+}
+
+#[test]
+fn an_endpoint_that_says_nothing_is_waited_for_once() {
+    let etcd = Etcd::start_mtls();
+    let cluster = Cluster::on(&etcd);
+    let (silent, asked) = silent_endpoint();
+    let config = range("10.90.0.0/24");
+    for index in 0..16 {
+        // Of a node that has no lease yet: its first requests go out together.
+        let keys = json!({"etcd": {"endpoints": [silent, etcd.endpoint()]}});
+        let before = asked.load(Ordering::Relaxed);
+        let add = cluster.node_with(&format!("n{index}"), keys).add("c").config(&config).run();
+        add.address();
+        let connections = asked.load(Ordering::Relaxed) - before;
+        assert!(connections <= 1, "{connections} connections to the silent endpoint: {add}");
+    }
+    assert!(asked.load(Ordering::Relaxed) > 0, "nobody met it");
     cluster.assert_clean();
 }
 
