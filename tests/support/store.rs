@@ -44,11 +44,6 @@ impl Store {
         Self { options: Some(with_client(tls, client)), ..self.clone() }
     }
 
-    /// The same store through one member only.
-    pub(crate) fn through(&self, endpoint: String) -> Self {
-        Self { endpoints: vec![endpoint], ..self.clone() }
-    }
-
     /// The same server as a user of etcd's own authentication.
     pub(crate) fn as_user(&self, name: &str, password: &str) -> Self {
         let options = self.options.clone().unwrap_or_default().with_user(name, password);
