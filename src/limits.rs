@@ -28,8 +28,9 @@ pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(15);
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
 /// One attempt to connect, TLS included, when there is another endpoint to turn to.
-pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(400);
-/// One attempt to connect when there is only one endpoint: a lost SYN is sent again after 1 s.
+pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(300);
+/// One attempt to connect when there is no other endpoint, or none that was any quicker: a lost SYN is sent again after
+/// 1 s.
 pub const CONNECT_ATTEMPT_ALONE: Duration = Duration::from_millis(1500);
 /// One attempt of a request.
 pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);
@@ -37,6 +38,11 @@ pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);
 pub const UNREACHABLE: Duration = Duration::from_secs(5);
 /// The same for DEL, which has a spool to fall back on.
 pub const UNREACHABLE_DEL: Duration = Duration::from_millis(1000);
+
+/// How long a certificate and its key may not fit each other, for they are replaced one after the other.
+pub const REPLACEMENT: Duration = Duration::from_millis(500);
+/// The pause between two looks at them.
+pub const REPLACEMENT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The longest pause between two tries; every pause is random, from a tenth of it up.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);

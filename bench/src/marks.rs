@@ -77,6 +77,7 @@ fn rules() -> Vec<Rule> {
     rules.push(failures(Section::Tls, "mTLS: failures"));
     rules.extend(size());
     rules.extend(process());
+    rules.extend(cluster());
     rules
 }
 
@@ -145,6 +146,23 @@ fn process() -> Vec<Rule> {
     .into_iter()
     .map(|(what, name, limit)| Rule::new(what, limit, move |results| results.number(Section::Process, name)))
     .collect()
+}
+
+/// What a member that has failed may add: a refusal, one attempt to connect, one of a request.
+fn cluster() -> Vec<Rule> {
+    let differences = [
+        ("add-killed", "ADD p99 with one of three members killed, ms more", 50.0),
+        ("add-cut-off", "ADD p99 with one of three members cut off, ms more", 350.0),
+        ("add-stopped", "ADD p99 with one of three members stopped, ms more", 1900.0),
+    ];
+    let difference = |(name, what, limit)| {
+        Rule::new(what, limit, move |results| {
+            Some(p(results, Section::Cluster, name, 99)? - p(results, Section::Cluster, "add-healthy", 99)?)
+        })
+    };
+    let mut rules: Vec<Rule> = differences.into_iter().map(difference).collect();
+    rules.push(failures(Section::Cluster, "failures with one of three members gone"));
+    rules
 }
 
 fn ratio(
@@ -220,6 +238,18 @@ mod tests {
         assert_eq!(met("ADDs over one network: wall / floor's wall"), (2.5, true));
         assert_eq!(met("ADDs over one network: p99 of one / whole storm"), (0.12, false));
         assert_eq!(met("failures in storms"), (1.0, false));
+    }
+
+    #[test]
+    fn a_member_that_fails_is_judged_by_what_it_adds() {
+        let mut results = Results::default();
+        for (name, ms) in [("add-healthy", 10), ("add-killed", 60), ("add-cut-off", 361)] {
+            results.add(Section::Cluster, name, name, Data::Times(sample_of_ms([ms]), None));
+        }
+        let marks = judge(&[results]);
+        let met = |what| (mark(&marks, what).value, mark(&marks, what).is_met());
+        assert_eq!(met("ADD p99 with one of three members killed, ms more"), (50.0, true));
+        assert_eq!(met("ADD p99 with one of three members cut off, ms more"), (351.0, false));
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub(crate) enum Section {
     Size,
     /// Memory, threads, instructions, the binary
     Process,
+    /// Three members of etcd, one of which fails
+    Cluster,
 }
 
 impl Options {

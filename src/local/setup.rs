@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -96,7 +97,23 @@ pub fn urls(settings: &Settings) -> Vec<String> {
     settings.endpoints.iter().map(Endpoint::url).collect()
 }
 
+/// Reads the files for TLS, again and for a short time if they do not fit: they may be about to be replaced.
 fn read_tls(files: &TlsFiles, secrets: Trust) -> Result<Tls, Error> {
+    let until = Instant::now() + limits::REPLACEMENT;
+    loop {
+        let tls = read_tls_once(files, secrets)?;
+        match tls.check() {
+            Ok(()) => return Ok(tls),
+            Err(_) if Instant::now() < until => thread::sleep(limits::REPLACEMENT_PAUSE),
+            Err(why) => {
+                return Err(Error::invalid_config(format!("the files for TLS cannot be used: {why}"))
+                    .with_details("key_file must hold the key of the first certificate in cert_file"));
+            }
+        }
+    }
+}
+
+fn read_tls_once(files: &TlsFiles, secrets: Trust) -> Result<Tls, Error> {
     let identity = match &files.client {
         None => None,
         Some(client) => Some((

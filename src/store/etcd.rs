@@ -44,11 +44,35 @@ pub struct Tls {
     pub server_name: Option<String>,
 }
 
+impl Tls {
+    /// Whether the files belong together: a certificate and its key are replaced one after the other.
+    ///
+    /// # Errors
+    /// What does not fit, without any of its content.
+    pub fn check(&self) -> Result<(), String> {
+        let checked = Endpoint::from_static("https://localhost").tls_config(self.config());
+        checked.map(|_| ()).map_err(|e| causes(&e))
+    }
+
+    fn config(&self) -> ClientTlsConfig {
+        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.ca));
+        if let Some((cert, key)) = &self.identity {
+            config = config.identity(Identity::from_pem(cert, key));
+        }
+        if let Some(name) = &self.server_name {
+            config = config.domain_name(name);
+        }
+        config
+    }
+}
+
 /// A connection to one member at a time.
 pub struct Etcd {
     access: Access,
     /// Counts the turns from one endpoint to the next; it selects the endpoint in use.
     turns: Cell<usize>,
+    /// How many attempts to connect have failed since the last that did not.
+    failed: Cell<usize>,
     /// What TLS said when etcd refused a connection: the cause of much that follows, and often said
     /// only once.
     alert: RefCell<Option<String>>,
@@ -73,7 +97,8 @@ impl Etcd {
     #[must_use]
     pub fn new(access: Access) -> Self {
         let first = random_below(access.endpoints.len() as u64) as usize;
-        Self { access, turns: Cell::new(first), alert: RefCell::new(None), client: Mutex::new(None) }
+        let [turns, failed] = [first, 0].map(Cell::new);
+        Self { access, turns, failed, alert: RefCell::new(None), client: Mutex::new(None) }
     }
 
     /// Tries `request` on one endpoint after the other until it is answered or `until` is near.
@@ -92,20 +117,12 @@ impl Etcd {
         let mut has_connected = false;
         let mut tries = 0;
         loop {
-            let turn = self.turns.get();
             let why = match self.attempt_once(until, &mut has_connected, &request).await {
                 Ok(answer) => return Ok(answer),
                 Err(Attempt::Final(failure)) if failure.is_open() && again => failure.to_string(),
-                Err(Attempt::Final(failure)) => {
-                    if failure.is_open() {
-                        // Whoever settles it asks another member: this one may be cut off.
-                        self.turn_away(turn).await;
-                    }
-                    return Err(self.with_alert(failure));
-                }
+                Err(Attempt::Final(failure)) => return Err(self.with_alert(failure)),
                 Err(Attempt::Elsewhere(why) | Attempt::Refused(why)) => why,
             };
-            self.turn_away(turn).await;
             let gives_up = !has_connected && start.elapsed() > self.access.give_up;
             if gives_up || Instant::now() + limits::RETRY_PAUSE >= until {
                 return Err(self.with_alert(Failure::Unreachable(why)));
@@ -143,7 +160,28 @@ impl Etcd {
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
-        let client = self.client(until).await?;
+        let (client, turn) = self.client(until).await?;
+        let attempt = match self.send(client, until, has_connected, request).await {
+            Ok(answer) => return Ok(answer),
+            Err(attempt) => attempt,
+        };
+        // Whoever settles what is open asks another member: this one may be cut off.
+        if !matches!(&attempt, Attempt::Final(failure) if !failure.is_open()) {
+            self.turn_away(turn).await;
+        }
+        Err(attempt)
+    }
+
+    async fn send<T, F>(
+        &self,
+        client: ec::Client,
+        until: Instant,
+        has_connected: &mut bool,
+        request: &impl Fn(ec::Client) -> F,
+    ) -> Result<T, Attempt>
+    where
+        F: Future<Output = Result<T, ec::Error>>,
+    {
         let left = until.saturating_duration_since(Instant::now()).min(limits::REQUEST_ATTEMPT);
         match timeout(left, request(client)).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -163,25 +201,35 @@ impl Etcd {
         }
     }
 
-    /// The open connection, or a new one to the endpoint whose turn it is.
-    async fn client(&self, until: Instant) -> Result<ec::Client, Attempt> {
+    /// The open connection, or a new one to the endpoint whose turn it is; and that turn.
+    async fn client(&self, until: Instant) -> Result<(ec::Client, usize), Attempt> {
         let mut open = self.client.lock().await;
+        let turn = self.turns.get();
         if let Some(client) = &*open {
-            return Ok(client.clone());
+            return Ok((client.clone(), turn));
         }
-        let alone = self.access.endpoints.len() == 1;
-        let limit = if alone { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
+        let others = self.access.endpoints.len() - 1;
+        // If none accepts a connection in time it is the network or this machine that is slow.
+        let is_last = self.failed.get() >= others;
+        let limit = if is_last { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
         let limit = limit.min(until.saturating_duration_since(Instant::now()));
         let connected = match timeout(limit, self.open()).await {
             Ok(connected) => connected,
             Err(_) => Err(Attempt::Refused(format!("no connection in {} ms", limit.as_millis()))),
         };
-        let client = connected.map_err(|attempt| match attempt {
-            Attempt::Refused(why) => Attempt::Refused(format!("{}: {why}", self.endpoint())),
-            other => other,
+        let client = connected.map_err(|attempt| {
+            let endpoint = self.endpoint();
+            // Before the lock is let go: who waits for it must not wait for the same endpoint once more.
+            self.turns.set(turn.wrapping_add(1));
+            self.failed.set(self.failed.get().saturating_add(1));
+            match attempt {
+                Attempt::Refused(why) => Attempt::Refused(format!("{endpoint}: {why}")),
+                other => other,
+            }
         })?;
+        self.failed.set(0);
         *open = Some(client.clone());
-        Ok(client)
+        Ok((client, turn))
     }
 
     async fn open(&self) -> Result<ec::Client, Attempt> {
@@ -197,14 +245,7 @@ impl Etcd {
         let wrong = |e: tonic::transport::Error| Attempt::Final(Failure::Refused(causes(&e)));
         let endpoint = Endpoint::from_shared(self.endpoint().to_owned()).map_err(wrong)?.tcp_nodelay(true);
         let Some(tls) = &self.access.tls else { return Ok(endpoint) };
-        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.ca));
-        if let Some((cert, key)) = &tls.identity {
-            config = config.identity(Identity::from_pem(cert, key));
-        }
-        if let Some(name) = &tls.server_name {
-            config = config.domain_name(name);
-        }
-        endpoint.tls_config(config).map_err(wrong)
+        endpoint.tls_config(tls.config()).map_err(wrong)
     }
 
     fn endpoint(&self) -> &str {

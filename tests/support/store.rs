@@ -2,33 +2,46 @@
 
 use std::fmt;
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use etcd_client::{
     Certificate, Client, ConnectOptions, DeleteOptions, Error, GetOptions, Identity, PutOptions, TlsOptions,
     Txn, TxnOp,
 };
 use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use super::etcd::Etcd;
+use super::tls::Tls;
 
-/// Access to one server, connected anew for each request, so that a restarted server is no surprise.
+/// How long one of several members may take to show that it answers, and all of them together.
+const MEMBER_MAX: Duration = Duration::from_secs(1);
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Access to a server, connected anew for each request, so that a restarted server is no surprise. Of several members
+/// it takes one that answers.
 /// Keys are relative to the prefix it was opened with.
 #[derive(Clone)]
 pub(crate) struct Store {
     prefix: String,
-    endpoint: String,
+    endpoints: Vec<String>,
     options: Option<ConnectOptions>,
 }
 
 impl Store {
     pub(crate) fn open(etcd: &Etcd, prefix: &str) -> Self {
-        let options = etcd.tls().map(|tls| {
-            let read = |path| fs::read(path).expect("a certificate can be read");
-            let identity = Identity::from_pem(read(tls.client_cert()), read(tls.client_key()));
-            let authority = Certificate::from_pem(read(tls.ca()));
-            ConnectOptions::new().with_tls(TlsOptions::new().ca_certificate(authority).identity(identity))
-        });
-        Self { prefix: prefix.to_owned(), endpoint: etcd.endpoint(), options }
+        Self::of(vec![etcd.endpoint()], etcd.tls(), prefix)
+    }
+
+    pub(super) fn of(endpoints: Vec<String>, tls: Option<&Tls>, prefix: &str) -> Self {
+        let options = tls.map(|tls| with_client(tls, &(tls.client_cert(), tls.client_key())));
+        Self { prefix: prefix.to_owned(), endpoints, options }
+    }
+
+    /// The same as another client: its certificate and key.
+    pub(crate) fn as_client(&self, tls: &Tls, client: &(PathBuf, PathBuf)) -> Self {
+        Self { options: Some(with_client(tls, client)), ..self.clone() }
     }
 
     /// The same server as a user of etcd's own authentication.
@@ -49,9 +62,27 @@ impl Store {
     ) -> Result<T, Error> {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
         runtime.block_on(async {
-            let mut client = Client::connect([&self.endpoint], self.options.clone()).await?;
+            let mut client = self.connect().await?;
             work(&mut client).await
         })
+    }
+
+    async fn connect(&self) -> Result<Client, Error> {
+        if let [endpoint] = self.endpoints.as_slice() {
+            return Client::connect([endpoint], self.options.clone()).await;
+        }
+        let start = Instant::now();
+        loop {
+            for endpoint in &self.endpoints {
+                let client = Client::connect([endpoint], self.options.clone()).await;
+                if let Ok(client) = client
+                    && answers(&client).await
+                {
+                    return Ok(client);
+                }
+            }
+            assert!(start.elapsed() < ANSWER_MAX, "no member answers: {:?}", self.endpoints);
+        }
     }
 
     /// The absolute name of a key.
@@ -121,6 +152,23 @@ impl Store {
     pub(crate) fn revision(&self) -> i64 {
         let answer = self.run(async |client| client.get("\0", None).await);
         answer.header().expect("an answer has a header").revision()
+    }
+}
+
+fn with_client(tls: &Tls, (cert, key): &(PathBuf, PathBuf)) -> ConnectOptions {
+    let read = |path: &Path| fs::read(path).expect("a certificate can be read");
+    let identity = Identity::from_pem(read(cert), read(key));
+    let authority = Certificate::from_pem(read(&tls.ca()));
+    ConnectOptions::new().with_tls(TlsOptions::new().ca_certificate(authority).identity(identity))
+}
+
+/// A member without a quorum answers no read; that it may not be read is an answer.
+async fn answers(client: &Client) -> bool {
+    let mut kv = client.kv_client();
+    match timeout(MEMBER_MAX, kv.get("\0", None)).await {
+        Ok(Ok(_)) => true,
+        Ok(Err(Error::GRpcStatus(status))) => status.message().contains("permission denied"),
+        _ => false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The sections, each against a server of its own.
 
+mod cluster;
 mod process;
 mod single;
 mod size;
@@ -15,12 +16,13 @@ type Measure = fn(&Options, &mut Results);
 /// Everything that is asked for, once.
 pub(crate) fn run(options: &Options, run: usize) -> Results {
     let mut results = Results::default();
-    let sections: [(Section, Measure); 5] = [
+    let sections: [(Section, Measure); 6] = [
         (Section::Single, single::measure),
         (Section::Storms, storms::measure),
         (Section::Tls, tls::measure),
         (Section::Size, size::measure),
         (Section::Process, process::measure),
+        (Section::Cluster, cluster::measure),
     ];
     for (section, measure) in sections.into_iter().filter(|(section, _)| options.asks_for(*section)) {
         eprintln!("run {run} of {}: {section:?}", options.runs);

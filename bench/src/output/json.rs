@@ -79,6 +79,7 @@ fn section(section: Section) -> &'static str {
         Section::Tls => "tls",
         Section::Size => "size",
         Section::Process => "process",
+        Section::Cluster => "cluster",
     }
 }
 

@@ -6,10 +6,11 @@ pub(crate) mod table;
 
 use crate::options::Section;
 
-const SECTIONS: [(Section, &str); 5] = [
+const SECTIONS: [(Section, &str); 6] = [
     (Section::Single, "Single processes"),
     (Section::Storms, "Storms, 128 processes at a time"),
     (Section::Tls, "mTLS"),
     (Section::Size, "Size"),
     (Section::Process, "One process"),
+    (Section::Cluster, "Three members"),
 ];
