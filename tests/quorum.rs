@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::{
     AlarmAction, AlarmOptions, AlarmType, CompactionOptions, DeleteOptions, Error, Permission,
@@ -26,6 +26,8 @@ use support::{
 const EXTRA_MAX: Duration = Duration::from_secs(2);
 /// What an ADD that a dead leader left hanging may take.
 const ELECTION_MAX: Duration = Duration::from_secs(5);
+/// An ADD that etcd lets in nowhere gives up after 5 s, long before its deadline of 20 s.
+const REFUSED_WITHIN: Duration = Duration::from_secs(12);
 /// For what the harness itself waits for.
 const PATIENCE: Duration = Duration::from_secs(30);
 const WORKERS: usize = 8;
@@ -616,8 +618,11 @@ fn certificates_out_of_their_time_are_named() {
     in_parallel(rows.len(), rows, |(row, etcd, keys, words)| {
         let cluster = Cluster::on(etcd);
         // A CHECK, for it has the shorter deadline.
-        let error = cluster.node_with("n1", keys).check("c").config(&config).run().error(11);
+        let error = cluster.node_with("n1", keys.clone()).check("c").config(&config).run().error(11);
         assert!(error.to_string().contains(words), "{row}: {error}");
+        let begun = Instant::now();
+        cluster.node_with("n1", keys).add("c").config(&config).run().error(11);
+        assert!(begun.elapsed() < REFUSED_WITHIN, "{row}: {:?}", begun.elapsed());
         // Nobody reaches the store of a server that is out of its time.
         cluster.leave_unclean();
     });

@@ -19,7 +19,7 @@ impl From<Failure> for Error {
         let text = failure.to_string();
         match failure {
             Failure::Unreachable(_) => Error::new(Code::TryAgain, text)
-                .with_details("check that etcd runs and that this node reaches its endpoints"),
+                .with_details("check that etcd runs, that this node reaches its endpoints, and that etcd accepts its certificate"),
             Failure::Unknown(_) | Failure::LeaseNotFound | Failure::LeaseExists | Failure::Compacted => {
                 Error::new(Code::TryAgain, text)
                     .with_details("etcd is slow or without a leader; the request may be repeated")

@@ -123,7 +123,9 @@ impl Etcd {
                 Err(Attempt::Final(failure)) => return Err(self.with_alert(failure)),
                 Err(Attempt::Elsewhere(why) | Attempt::Refused(why)) => why,
             };
-            let gives_up = !has_connected && start.elapsed() > self.access.give_up;
+            // A certificate that is refused is refused the next time too, whatever some attempts look like.
+            let is_let_in = has_connected && self.alert.borrow().is_none();
+            let gives_up = !is_let_in && start.elapsed() > self.access.give_up;
             if gives_up || Instant::now() + limits::RETRY_PAUSE >= until {
                 return Err(self.with_alert(Failure::Unreachable(why)));
             }
