@@ -166,8 +166,8 @@ impl Connection {
     /// Waits while nothing may pass.
     async fn let_through(&mut self) -> std::io::Result<TcpFault> {
         let passes = |fault: &TcpFault| !matches!(fault, TcpFault::Blackhole | TcpFault::HalfOpen);
-        let gone = || std::io::ErrorKind::ConnectionReset.into();
-        let fault = *self.faults.wait_for(passes).await.map_err(|_| std::io::Error::from(gone()))?;
+        let gone = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let fault = *self.faults.wait_for(passes).await.map_err(|_| gone())?;
         if fault == TcpFault::Reset { Err(gone()) } else { Ok(fault) }
     }
 }
