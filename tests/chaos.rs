@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType};
 use serde_json::{Value, json};
 use support::{
     Call, Cluster, Etcd, Gate, GrpcProxy, GrpcRule, Kind, Loss, Node, Outcome, Run, TcpFault, TcpProxy,
@@ -601,6 +602,44 @@ fn a_free_that_etcd_has_no_space_for_is_done_with_deletes() {
         assert!(ground.record().is_none());
         assert_eq!(ground.proxy.count(Kind::Free), if is_done { 1 } else { 2 });
         ground.assert_sound();
+    });
+}
+
+/// What is freed with deletes alone leaves bits. Many ADDs at once find the range full of them, and only one clears them.
+#[test]
+fn what_was_freed_without_space_serves_all_that_come_after() {
+    const HELD: usize = 62;
+    const ADDS: usize = 24;
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    let config = network(json!({"range": "10.73.0.0/26"}));
+    let add = |container: String| node.add(&container).config(&config).run();
+    for round in 0..4 {
+        let full = in_parallel(8, 0..HELD, |index| add(format!("c{index}-{round}")));
+        full.iter().for_each(|outcome| _ = outcome.address());
+        add("one-too-many".to_owned()).error(100);
+        set_no_space(&cluster, AlarmAction::Activate);
+        in_parallel(8, 0..HELD, |index| {
+            node.del(&format!("c{index}-{round}")).config(&config).run().silent()
+        });
+        set_no_space(&cluster, AlarmAction::Deactivate);
+        cluster.assert_nothing_held();
+        let served = in_parallel(ADDS, 0..ADDS, |index| add(format!("d{index}-{round}")));
+        report(served.iter().map(|outcome| (!outcome.succeeded()).then(|| outcome.to_string())));
+        in_parallel(8, 0..ADDS, |index| {
+            node.del(&format!("d{index}-{round}")).config(&config).run().silent()
+        });
+    }
+    cluster.assert_clean();
+}
+
+fn set_no_space(cluster: &Cluster, action: AlarmAction) {
+    cluster.store().run(async |client| {
+        let status = client.status().await?;
+        let mut member = AlarmOptions::new();
+        member.with_member(status.header().expect("an answer has a header").member_id());
+        client.alarm(action, AlarmType::Nospace, Some(member)).await
     });
 }
 
