@@ -245,6 +245,23 @@ fn cases<C: Send + std::fmt::Debug>(workers: usize, cases: Vec<C>, run: impl Fn(
     report(failures);
 }
 
+/// A rule about commits must not strike what only reads the same keys.
+#[test]
+fn requests_are_told_apart_by_what_they_write() {
+    let ground = Ground::new(Etcd::shared());
+    let kinds = [Kind::Grant, Kind::Look, Kind::Commit, Kind::Free, Kind::Bury];
+    let seen = || kinds.map(|kind| ground.proxy.count(kind));
+    ground.add("c").run().address();
+    assert_eq!(seen(), [1, 1, 1, 0, 0]);
+    ground.del("c").run().silent();
+    assert_eq!(seen(), [2, 3, 1, 1, 0]);
+    ground.del("c").run().silent();
+    assert_eq!(seen(), [2, 4, 1, 1, 1]);
+    let others = [Kind::Revoke, Kind::Watch, Kind::Place, Kind::Leave, Kind::Other];
+    assert_eq!(others.map(|kind| ground.proxy.count(kind)), [0; 5]);
+    ground.assert_sound();
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Refused,

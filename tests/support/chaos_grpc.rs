@@ -45,7 +45,7 @@ impl GrpcProxy {
     pub(crate) fn before(endpoint: &str) -> Self {
         let target = endpoint.strip_prefix("http://").expect("an endpoint like http://HOST:PORT");
         let shared = Arc::new(Shared {
-            target: Mutex::new(target.parse().expect("an endpoint is a socket's address")),
+            target: target.parse().expect("an endpoint is a socket's address"),
             rules: Mutex::default(),
             seen: Mutex::default(),
             struck: Mutex::default(),
@@ -282,7 +282,7 @@ impl Gate {
 }
 
 struct Shared {
-    target: Mutex<SocketAddr>,
+    target: SocketAddr,
     rules: Mutex<Vec<GrpcRule>>,
     seen: Mutex<Vec<Kind>>,
     struck: Mutex<Vec<Struck>>,
@@ -345,8 +345,7 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream) -> Result<(), Broken> {
     socket.set_nodelay(true)?;
     // Closed by this side, it is reset.
     socket.set_zero_linger()?;
-    let target = *shared.target.lock().expect("nobody panics with it");
-    let server = TcpStream::connect(target).await?;
+    let server = TcpStream::connect(shared.target).await?;
     server.set_nodelay(true)?;
     let mut settings = h2::client::Builder::new();
     settings.initial_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
