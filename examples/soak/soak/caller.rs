@@ -18,6 +18,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 const DEL_MAX: Duration = Duration::from_secs(60);
 
 const NO_FREE_ADDRESS: &str = "100";
+/// Of 62 addresses so many are held at least when none is free: each caller has one ADD under way, and the others have been
+/// deleted without an etcd to tell.
+const FULL_OWNERS_MIN: usize = 20;
 /// What an ADD under faults may answer: try again, no free address, out of space.
 const ADD_MAY: [&str; 5] = ["ok", "killed", "11", NO_FREE_ADDRESS, "103"];
 /// It spools what it cannot do.
@@ -213,8 +216,10 @@ impl<'s> Caller<'s> {
     fn answered(&self, sandbox: &Sandbox, outcome: &Outcome) -> Option<Value> {
         let network = self.soak.networks[sandbox.at.1].name;
         if code(outcome) == NO_FREE_ADDRESS {
-            let held = self.soak.ledger().held_in(network);
-            self.soak.report().was_full(held);
+            let owners = self.soak.ledger().owners_in(network);
+            self.soak.report().was_full(owners);
+            let is_false = owners < FULL_OWNERS_MIN;
+            self.soak.violated(is_false.then(|| format!("with {owners} owners in {network}: {outcome}")));
         }
         if !outcome.succeeded() {
             return None;

@@ -109,9 +109,10 @@ impl Ledger {
             .collect()
     }
 
-    /// How many are held in a network.
-    pub(super) fn held_in(&self, network: &str) -> usize {
-        self.held.keys().filter(|(of, _)| *of == network).count()
+    /// How many owners hold something in a network.
+    pub(super) fn owners_in(&self, network: &str) -> usize {
+        let here = self.held.iter().filter(|((of, _), _)| *of == network);
+        here.map(|(_, (owner, _))| owner).collect::<BTreeSet<_>>().len()
     }
 
     pub(super) fn count(&self) -> usize {

@@ -15,7 +15,7 @@ pub(crate) struct Report {
     /// By kind.
     faults: BTreeMap<&'static str, u64>,
     longest_add: Duration,
-    /// How many addresses callers held of a network at least when an ADD found none free.
+    /// How many owners held something of a network at least when an ADD found none free.
     fewest_when_full: Option<usize>,
     pub(super) intervals: usize,
     pub(super) overlaps: usize,
@@ -92,7 +92,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "longest ADD  {:.1} s, of those that were not stopped", self.longest_add.as_secs_f64())?;
         if let Some(held) = self.fewest_when_full {
-            writeln!(f, "no address free: with {held} or more held")?;
+            writeln!(f, "no address free: with {held} or more owners")?;
         }
         writeln!(f, "intervals    {}", self.intervals)?;
         writeln!(f, "overlaps     {}", self.overlaps)?;
