@@ -94,6 +94,8 @@ pub const REPLY_BYTES: usize = 16 << 20;
 pub const LIST_KEYS: i64 = 1000;
 /// How many pages a run that found no free address compares with their reservations.
 pub const MEND_PAGES: u128 = 16;
+/// How often it does so: others may take what it finds, as long as there is something to take.
+pub const MENDINGS: u32 = 3;
 /// How many lone bits one mending clears: beside their pages and summaries they fill a transaction.
 pub const MEND_BITS: usize = 96;
 

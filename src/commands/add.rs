@@ -76,8 +76,8 @@ struct Add<'a, K> {
     deleted_before: bool,
     /// The prefix was found without allocations by this run.
     is_first: bool,
-    /// The one search for lone bits was made.
-    has_mended: bool,
+    /// How many searches for lone bits were made.
+    mendings: u32,
     /// The pages that earlier attempts have read. They may have changed since, which the commit
     /// notices; without them, a scan of many pages would begin anew with each attempt.
     pages: Snapshot,
@@ -107,7 +107,7 @@ impl<'a, K: Kv> Add<'a, K> {
             jumps_queue: false,
             deleted_before: false,
             is_first: false,
-            has_mended: false,
+            mendings: 0,
             pages: Snapshot::default(),
             mark,
         })
@@ -395,12 +395,12 @@ impl<'a, K: Kv> Add<'a, K> {
         Err(errors::suspect(mark.epoch))
     }
 
-    /// Before answering that nothing is free: bits without reservations are mended, once, and the
-    /// ADD goes on if that found something.
+    /// Before answering that nothing is free: bits without reservations are mended, and the ADD goes on if that found
+    /// something, or if somebody else has mended or freed something meanwhile.
     async fn look_for_lone_bits(&mut self, set: usize) -> Result<(), Error> {
-        if !self.has_mended {
-            self.has_mended = true;
-            if mend::mend_some(self.run, &self.ask.sets[set]).await? > 0 {
+        if self.mendings < limits::MENDINGS {
+            self.mendings += 1;
+            if mend::mend_some(self.run, &self.ask.sets[set], &self.pages).await? {
                 return Ok(());
             }
         }

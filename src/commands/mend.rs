@@ -2,45 +2,77 @@
 //! nothing else, and are cleared by whoever needs it.
 
 use super::Run;
+use crate::cni::error::Error;
 use crate::limits;
 use crate::pool::{Addr, Bits, NetworkName, Page, RangeSet, Standing};
-use crate::random::random;
+use crate::random::{random, random_pause};
 use crate::store::keys::{Key, Keys};
 use crate::store::kv::{Failure, Kv};
 use crate::store::plan::{BitChanges, Builder};
 use crate::store::snapshot::Snapshot;
-use crate::store::txn::{Found, List, Op, Txn};
+use crate::store::txn::{self, Entry, List, Op, Txn};
 
 /// Looks through at most [`limits::MEND_PAGES`] pages of a set, from a random one, and clears the
-/// lone bits that it finds in one transaction. Returns how many it cleared.
+/// lone bits that it finds in one transaction. Returns whether another look at the set makes sense: bits were cleared, or the
+/// pages are others than those that `judged` knows, because somebody else cleared or freed some.
 ///
 /// # Errors
-/// [`Failure`]
-pub async fn mend_some<K: Kv>(run: &Run<'_, K>, set: &RangeSet) -> Result<usize, Failure> {
+/// A CNI error
+pub async fn mend_some<K: Kv>(run: &Run<'_, K>, set: &RangeSet, judged: &Snapshot) -> Result<bool, Error> {
     let pages = some_pages(set, random());
-    let mut snapshot = Snapshot::default();
-    let mut lone: Vec<(NetworkName, Addr)> = Vec::new();
+    loop {
+        let Found { lone, has_changed } = look(run, set, &pages, judged).await?;
+        if lone.is_empty() {
+            return Ok(has_changed);
+        }
+        if clear(run, &lone).await? {
+            return Ok(true);
+        }
+        // Who was quicker may have mended the same, or written something else on a page.
+        tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+        run.must_go_on()?;
+    }
+}
+
+/// What a look through pages showed.
+struct Found {
+    lone: Vec<(NetworkName, Addr)>,
+    has_changed: bool,
+}
+
+async fn look<K: Kv>(
+    run: &Run<'_, K>,
+    set: &RangeSet,
+    pages: &[(NetworkName, Page)],
+    judged: &Snapshot,
+) -> Result<Found, Failure> {
+    let mut found = Found { lone: Vec::new(), has_changed: false };
     // Pages and reservations are compared as of one revision; the first answer names it.
     let mut revision = 0;
     for (network, page) in pages {
-        let read = page_reads(run.keys, &network, page, revision);
+        let read = page_reads(run.keys, network, *page, revision);
         let reply = run.kv.txn(&read, run.deadline).await?;
         if revision == 0 {
             revision = reply.revision;
         }
         if let [stored, reserved] = &reply.found[..] {
-            lone.extend(
-                lone_bits(run.keys, stored, reserved, page).into_iter().map(|a| (network.clone(), a)),
-            );
+            found.has_changed |= is_another(judged, &run.keys.page(network, *page), stored.one());
+            let lone = lone_bits(run.keys, stored, reserved, *page);
+            found.lone.extend(lone.into_iter().map(|address| (network.clone(), address)));
         }
     }
     // Those that this set can hand out come first.
-    lone.sort_by_key(|(_, address)| set.standing(*address) != Standing::Assignable);
-    lone.truncate(limits::MEND_BITS);
-    if lone.is_empty() {
-        return Ok(0);
+    found.lone.sort_by_key(|(_, address)| set.standing(*address) != Standing::Assignable);
+    found.lone.truncate(limits::MEND_BITS);
+    Ok(found)
+}
+
+/// Whether a page is another one than it was when the set seemed full. One that was not read then was full by its summary.
+fn is_another(judged: &Snapshot, key: &[u8], stored: Option<&Entry>) -> bool {
+    if judged.knows(key) {
+        return judged.mod_revision(key) != stored.map_or(0, |entry| entry.mod_revision);
     }
-    clear(run, &lone, &mut snapshot).await
+    stored.is_none_or(|entry| Bits::from_bytes(&entry.value).is_some_and(|bits| !bits.is_full()))
 }
 
 fn page_reads(keys: &Keys, network: &NetworkName, page: Page, revision: i64) -> Txn {
@@ -61,7 +93,7 @@ fn page_reads(keys: &Keys, network: &NetworkName, page: Page, revision: i64) -> 
     ])
 }
 
-fn lone_bits(keys: &Keys, stored: &Found, reserved: &Found, page: Page) -> Vec<Addr> {
+fn lone_bits(keys: &Keys, stored: &txn::Found, reserved: &txn::Found, page: Page) -> Vec<Addr> {
     let Some(mut bits) = stored.one().and_then(|entry| Bits::from_bytes(&entry.value)) else {
         return Vec::new();
     };
@@ -73,14 +105,11 @@ fn lone_bits(keys: &Keys, stored: &Found, reserved: &Found, page: Page) -> Vec<A
     bits.ones().map(|bit| page.address(bit)).collect()
 }
 
-/// Clears the bits in one transaction that compares each page and the absence of each reservation.
-async fn clear<K: Kv>(
-    run: &Run<'_, K>,
-    lone: &[(NetworkName, Addr)],
-    snapshot: &mut Snapshot,
-) -> Result<usize, Failure> {
+/// Clears the bits in one transaction that compares each page and the absence of each reservation; whether they held.
+async fn clear<K: Kv>(run: &Run<'_, K>, lone: &[(NetworkName, Addr)]) -> Result<bool, Failure> {
+    let mut snapshot = Snapshot::default();
     loop {
-        let mut builder = Builder::new("mend", snapshot);
+        let mut builder = Builder::new("mend", &snapshot);
         let mut changes = BitChanges::default();
         for (network, address) in lone {
             builder.absent(run.keys.ip(network, *address));
@@ -88,11 +117,8 @@ async fn clear<K: Kv>(
         }
         changes.plan(run.keys, &mut builder);
         match builder.finish() {
-            Err(missing) => run.read(&missing, snapshot).await?,
-            Ok(txn) => {
-                let mended = run.kv.txn(&txn, run.deadline).await?.succeeded;
-                return Ok(if mended { lone.len() } else { 0 });
-            }
+            Err(missing) => run.read(&missing, &mut snapshot).await?,
+            Ok(txn) => return Ok(run.kv.txn(&txn, run.deadline).await?.succeeded),
         }
     }
 }

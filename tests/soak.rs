@@ -1,0 +1,24 @@
+//! A minute of the soak: real processes, three members of etcd, a fault every 5 s. hack/soak runs it for longer.
+
+mod support;
+
+#[path = "../examples/soak/soak/mod.rs"]
+mod soak;
+
+use std::time::Duration;
+
+use soak::{CALLERS, Plan};
+
+/// A loaded machine does a third of what a quiet one does.
+const PROCESSES_MIN: u64 = 600;
+
+#[test]
+fn no_address_is_held_twice_in_a_minute_of_faults() {
+    let seed = soak::random_seed();
+    let report = soak::run(Plan { lasts: Duration::from_secs(60), seed, callers: CALLERS });
+    assert!(report.is_sound(), "seed {seed}:\n{report}");
+    assert!(
+        report.processes() >= PROCESSES_MIN && report.faults() >= 6,
+        "seed {seed}: too little was done:\n{report}"
+    );
+}

@@ -1,0 +1,186 @@
+//! A TCP proxy that treats its connections as bad networks do.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+
+/// What happens to every connection, those that are open too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TcpFault {
+    /// Nothing: bytes are handed on.
+    Pass,
+    /// Reset, at once.
+    Reset,
+    /// Accepted, and left alone: nothing is read and nothing comes. It goes on when the fault is over.
+    Blackhole,
+    /// The server's side is gone, and the client is not told: what it sends is taken and thrown away. Connections that this
+    /// has befallen stay so.
+    HalfOpen,
+    /// Each part travels so much later.
+    Delay(Duration),
+    /// After so many bytes of answers the connection is reset; those before the fault began count too.
+    Cut(usize),
+}
+
+/// On drop it closes every connection.
+pub(crate) struct TcpProxy {
+    address: SocketAddr,
+    fault: watch::Sender<TcpFault>,
+    end: Option<oneshot::Sender<()>>,
+    serving: Option<JoinHandle<()>>,
+}
+
+impl TcpProxy {
+    /// Before a server at `http://HOST:PORT`.
+    pub(crate) fn before(endpoint: &str) -> Self {
+        let target = endpoint.strip_prefix("http://").expect("an endpoint like http://HOST:PORT");
+        let target = target.parse().expect("an endpoint is a socket's address");
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener = listener.expect("a port of the loopback is free");
+        let address = listener.local_addr().expect("a listener has an address");
+        let (end, ended) = oneshot::channel();
+        let fault = watch::Sender::new(TcpFault::Pass);
+        let faults = fault.subscribe();
+        let serving = thread::spawn(move || run(listener, target, faults, ended));
+        Self { address, fault, end: Some(end), serving: Some(serving) }
+    }
+
+    /// Where clients find it.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// From now on, for connections that are open and for those that come.
+    pub(crate) fn set(&self, fault: TcpFault) {
+        self.fault.send_replace(fault);
+    }
+}
+
+impl Drop for TcpProxy {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            // Its thread may have ended by a panic, which shows by itself.
+            let _ = end.send(());
+        }
+        if let Some(serving) = self.serving.take() {
+            let _ = serving.join();
+        }
+    }
+}
+
+fn run(
+    listener: std::net::TcpListener,
+    target: SocketAddr,
+    faults: watch::Receiver<TcpFault>,
+    ended: oneshot::Receiver<()>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        listener.set_nonblocking(true).expect("a listener need not block");
+        let listener = TcpListener::from_std(listener).expect("a listener can be polled");
+        tokio::select! {
+            _ = ended => {}
+            () = accept(&listener, target, &faults) => {}
+        }
+    });
+}
+
+async fn accept(listener: &TcpListener, target: SocketAddr, faults: &watch::Receiver<TcpFault>) {
+    loop {
+        if let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(Connection { faults: faults.clone(), target }.serve(client));
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Connection {
+    faults: watch::Receiver<TcpFault>,
+    target: SocketAddr,
+}
+
+impl Connection {
+    async fn serve(mut self, mut client: TcpStream) -> std::io::Result<()> {
+        client.set_nodelay(true)?;
+        // Closed by this side, it is reset.
+        client.set_zero_linger()?;
+        if *self.faults.borrow() == TcpFault::HalfOpen {
+            return swallow(client).await;
+        }
+        self.let_through().await?;
+        let mut server = TcpStream::connect(self.target).await?;
+        server.set_nodelay(true)?;
+        let ended_by = {
+            let (from_client, to_client) = client.split();
+            let (from_server, to_server) = server.split();
+            let (mut there, mut back) = (self.clone(), self.clone());
+            let ends = |fault: &TcpFault| matches!(fault, TcpFault::Reset | TcpFault::HalfOpen);
+            tokio::select! {
+                _ = there.copy(from_client, to_server, false) => None,
+                _ = back.copy(from_server, to_client, true) => None,
+                fault = self.faults.wait_for(ends) => fault.ok().map(|fault| *fault),
+            }
+        };
+        drop(server);
+        if ended_by == Some(TcpFault::HalfOpen) { swallow(client).await } else { Ok(()) }
+    }
+
+    /// Copies until one side closes.
+    async fn copy(
+        &mut self,
+        mut from: ReadHalf<'_>,
+        mut to: WriteHalf<'_>,
+        are_answers: bool,
+    ) -> std::io::Result<()> {
+        let mut buffer = vec![0; 64 << 10];
+        let mut total = 0;
+        loop {
+            self.let_through().await?;
+            let read = from.read(&mut buffer).await?;
+            if read == 0 {
+                return Ok(());
+            }
+            // What was read before a fault began is held up by it too.
+            let fault = self.let_through().await?;
+            if let TcpFault::Delay(pause) = fault {
+                tokio::time::sleep(pause).await;
+            }
+            let left = match fault {
+                TcpFault::Cut(most) if are_answers => read.min(most.saturating_sub(total)),
+                _ => read,
+            };
+            to.write_all(&buffer[..left]).await?;
+            total += left;
+            if left < read {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits while nothing may pass.
+    async fn let_through(&mut self) -> std::io::Result<TcpFault> {
+        let passes = |fault: &TcpFault| !matches!(fault, TcpFault::Blackhole | TcpFault::HalfOpen);
+        let gone = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let fault = *self.faults.wait_for(passes).await.map_err(|_| gone())?;
+        if fault == TcpFault::Reset { Err(gone()) } else { Ok(fault) }
+    }
+}
+
+/// Takes what comes, says nothing.
+async fn swallow(mut client: TcpStream) -> std::io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    while client.read(&mut buffer).await? > 0 {}
+    Ok(())
+}
+
+impl fmt::Debug for TcpProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpProxy").field("address", &self.address).finish_non_exhaustive()
+    }
+}
