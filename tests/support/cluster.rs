@@ -11,18 +11,21 @@ use std::thread;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::etcd::Etcd;
+use super::etcd::{Etcd, host_keys};
 use super::outcome::Outcome;
 use super::process::{temporary, unique};
 use super::run::Run;
 use super::store::Store;
+use super::tls::Tls;
 use super::tool::metes;
+use super::trio::Trio;
 
 /// Ends with [`Cluster::assert_clean`]; a test that forgets it fails.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     prefix: String,
-    etcd_keys: Value,
+    /// What every host file begins with.
+    host: Value,
     folder: TempDir,
     store: Store,
     checked: AtomicBool,
@@ -36,11 +39,23 @@ impl Cluster {
 
     /// On a server of the test's own.
     pub(crate) fn on(etcd: &Etcd) -> Self {
+        Self::at(vec![etcd.endpoint()], etcd.tls(), json!({}))
+    }
+
+    /// On three members, in the order in which the host file names them.
+    pub(crate) fn on_trio(trio: &Trio) -> Self {
+        // Its members are in namespaces, and so not on the loopback.
+        let plaintext = if trio.tls().is_some() { json!({}) } else { json!({"allow_plaintext": true}) };
+        Self::at(trio.endpoints(), trio.tls(), plaintext)
+    }
+
+    fn at(endpoints: Vec<String>, tls: Option<&Tls>, mut host: Value) -> Self {
         let prefix = format!("/{}/", unique("test"));
+        host["etcd"] = host_keys(&endpoints, tls, &prefix);
         Self {
-            etcd_keys: etcd.host_keys(&prefix),
+            host,
             folder: temporary(),
-            store: Store::open(etcd, &prefix),
+            store: Store::of(endpoints, tls, &prefix),
             checked: AtomicBool::new(false),
             prefix,
         }
@@ -68,12 +83,9 @@ impl Cluster {
     pub(crate) fn node_with(&self, name: &str, keys: Value) -> Node {
         let folder = self.folder().join(name);
         fs::create_dir_all(&folder).expect("a folder can be made");
-        let mut host = json!({
-            "etcd": self.etcd_keys,
-            "node_name": name,
-            "cluster": "test",
-            "spool_dir": folder.join("spool"),
-        });
+        let mut host = self.host.clone();
+        let usual = json!({"node_name": name, "cluster": "test", "spool_dir": folder.join("spool")});
+        merge(&mut host, usual);
         merge(&mut host, keys);
         let node = Node { name: name.to_owned(), folder };
         node.write_host_file(host.to_string());

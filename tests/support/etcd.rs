@@ -1,4 +1,4 @@
-//! Real etcd servers on free ports of the loopback.
+//! Real etcd servers: alone on free ports of the loopback, or members of a [`super::trio::Trio`].
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
@@ -53,16 +53,28 @@ impl Default for EtcdOptions {
 pub(crate) struct Etcd {
     options: EtcdOptions,
     folder: TempDir,
-    ports: Ports,
+    seat: Seat,
     tls: Option<Tls>,
     child: Child,
 }
 
+/// Where a server is found, and with whom it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Seat {
+    pub(super) name: String,
+    pub(super) host: Ipv4Addr,
+    pub(super) ports: Ports,
+    /// The namespace that has `host`, if that is not the test's own.
+    pub(super) netns: Option<PathBuf>,
+    /// Names and peer addresses of the others, in etcd's words.
+    pub(super) others: Vec<String>,
+}
+
 #[derive(Clone, Copy, Debug)]
-struct Ports {
-    client: u16,
-    peer: u16,
-    metrics: u16,
+pub(super) struct Ports {
+    pub(super) client: u16,
+    pub(super) peer: u16,
+    pub(super) metrics: u16,
 }
 
 impl Etcd {
@@ -97,9 +109,7 @@ impl Etcd {
         for _ in 0..START_TRIES_MAX {
             let folder = temporary();
             let tls = options.mtls.then(|| Tls::create(&folder.path().join("tls")));
-            let ports = Ports::choose();
-            let child = spawn(&options, folder.path(), ports, tls.as_ref());
-            let mut etcd = Self { options: options.clone(), folder, ports, tls, child };
+            let mut etcd = Self::launch(options.clone(), folder, Seat::alone(), tls);
             match etcd.wait_ready() {
                 Ok(()) => return etcd,
                 Err(Dead) if etcd.log().contains("address already in use") => {}
@@ -109,10 +119,15 @@ impl Etcd {
         panic!("no free ports for etcd in {START_TRIES_MAX} tries");
     }
 
+    /// Without waiting for its answer, which a member has only for more than half of its fellows.
+    pub(super) fn launch(options: EtcdOptions, folder: TempDir, seat: Seat, tls: Option<Tls>) -> Self {
+        let child = spawn(&options, folder.path(), &seat, tls.as_ref());
+        Self { options, folder, seat, tls, child }
+    }
+
     /// Where clients find it, with its scheme.
     pub(crate) fn endpoint(&self) -> String {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://127.0.0.1:{}", self.ports.client)
+        self.seat.client_url(self.tls.is_some())
     }
 
     pub(crate) fn tls(&self) -> Option<&Tls> {
@@ -121,13 +136,7 @@ impl Etcd {
 
     /// The host file's `etcd` object for this server.
     pub(crate) fn host_keys(&self, prefix: &str) -> Value {
-        let mut keys = json!({"endpoints": [self.endpoint()], "prefix": prefix});
-        if let Some(tls) = &self.tls {
-            keys["ca_file"] = json!(tls.ca());
-            keys["cert_file"] = json!(tls.client_cert());
-            keys["key_file"] = json!(tls.client_key());
-        }
-        keys
+        host_keys(&[self.endpoint()], self.tls(), prefix)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -152,10 +161,20 @@ impl Etcd {
 
     /// Starts it again on the same ports with the same data.
     pub(crate) fn restart(&mut self) {
+        self.relaunch();
+        self.assert_ready();
+    }
+
+    /// [`Etcd::restart`] without waiting for its answer.
+    pub(super) fn relaunch(&mut self) {
         self.kill();
-        self.child = spawn(&self.options, self.folder.path(), self.ports, self.tls.as_ref());
+        self.child = spawn(&self.options, self.folder.path(), &self.seat, self.tls.as_ref());
+    }
+
+    #[track_caller]
+    pub(super) fn assert_ready(&mut self) {
         if let Err(Dead) = self.wait_ready() {
-            panic!("etcd did not come back; its last words:\n{}", self.log_tail());
+            panic!("etcd did not come up; its last words:\n{}", self.log_tail());
         }
     }
 
@@ -191,7 +210,7 @@ impl Etcd {
 
     /// The sum of a metric over all lines that contain each of `labels`.
     pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let text = http_get(self.ports.metrics, "/metrics").expect("etcd tells its metrics");
+        let text = http_get(self.seat.metrics(), "/metrics").expect("etcd tells its metrics");
         let is_meant = |line: &&str| {
             let rest = line.strip_prefix(name).unwrap_or_default();
             rest.starts_with([' ', '{']) && labels.iter().all(|label| rest.contains(label))
@@ -201,7 +220,7 @@ impl Etcd {
     }
 
     fn wait_ready(&mut self) -> Result<(), Dead> {
-        let metrics = self.ports.metrics;
+        let metrics = self.seat.metrics();
         let child = &mut self.child;
         wait_for("etcd to answer", READY_MAX, || {
             if child.try_wait().expect("an own child can be asked").is_some() {
@@ -224,11 +243,41 @@ impl Drop for Etcd {
 #[derive(Debug)]
 struct Dead;
 
-impl Ports {
-    fn choose() -> Self {
+impl Seat {
+    fn alone() -> Self {
         let [client, peer, metrics] = free_ports();
-        Self { client, peer, metrics }
+        let ports = Ports { client, peer, metrics };
+        Self { name: "test".to_owned(), host: Ipv4Addr::LOCALHOST, ports, netns: None, others: Vec::new() }
     }
+
+    pub(super) fn client_url(&self, is_tls: bool) -> String {
+        let scheme = if is_tls { "https" } else { "http" };
+        format!("{scheme}://{}:{}", self.host, self.ports.client)
+    }
+
+    pub(super) fn peer_url(&self) -> String {
+        format!("http://{}:{}", self.host, self.ports.peer)
+    }
+
+    /// Its entry in `--initial-cluster`.
+    pub(super) fn entry(&self) -> String {
+        format!("{}={}", self.name, self.peer_url())
+    }
+
+    fn metrics(&self) -> SocketAddr {
+        SocketAddr::from((self.host, self.ports.metrics))
+    }
+}
+
+/// The host file's `etcd` object.
+pub(super) fn host_keys(endpoints: &[String], tls: Option<&Tls>, prefix: &str) -> Value {
+    let mut keys = json!({"endpoints": endpoints, "prefix": prefix});
+    if let Some(tls) = tls {
+        keys["ca_file"] = json!(tls.ca());
+        keys["cert_file"] = json!(tls.client_cert());
+        keys["key_file"] = json!(tls.client_key());
+    }
+    keys
 }
 
 /// Ports that nobody listens on at this moment.
@@ -248,30 +297,39 @@ pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     panic!("no {N} free ports in {PORT_TRIES_MAX} tries");
 }
 
-fn spawn(options: &EtcdOptions, folder: &Path, ports: Ports, tls: Option<&Tls>) -> Child {
+fn spawn(options: &EtcdOptions, folder: &Path, seat: &Seat, tls: Option<&Tls>) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("log")).expect("a log can be made");
     let errors = log.try_clone().expect("a file handle can be doubled");
-    spawn_bound(&options.program, |command| {
-        command.args(flags(options, folder, ports, tls)).args(&options.args);
+    let (program, before) = match &seat.netns {
+        None => (options.program.as_path(), Vec::new()),
+        Some(path) => {
+            let netns = format!("--net={}", path.display());
+            (Path::new("nsenter"), vec![netns.into(), options.program.clone().into_os_string()])
+        }
+    };
+    spawn_bound(program, |command| {
+        command.args(before).args(flags(options, folder, seat, tls)).args(&options.args);
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
     })
     .unwrap_or_else(|error| panic!("cannot start {}: {error}", options.program.display()))
 }
 
-fn flags(options: &EtcdOptions, folder: &Path, ports: Ports, tls: Option<&Tls>) -> Vec<String> {
-    let Ports { client, peer, metrics } = ports;
-    let scheme = if tls.is_some() { "https" } else { "http" };
+fn flags(options: &EtcdOptions, folder: &Path, seat: &Seat, tls: Option<&Tls>) -> Vec<String> {
+    let client = seat.client_url(tls.is_some());
+    let peer = seat.peer_url();
+    let mut fellows = vec![seat.entry()];
+    fellows.extend(seat.others.iter().cloned());
     let mut flags = vec![
-        "--name=test".to_owned(),
+        format!("--name={}", seat.name),
         "--log-level=warn".to_owned(),
         "--logger=zap".to_owned(),
         format!("--data-dir={}", folder.join("data").display()),
-        format!("--listen-client-urls={scheme}://127.0.0.1:{client}"),
-        format!("--advertise-client-urls={scheme}://127.0.0.1:{client}"),
-        format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
-        format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
-        format!("--initial-cluster=test=http://127.0.0.1:{peer}"),
-        format!("--listen-metrics-urls=http://127.0.0.1:{metrics}"),
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster={}", fellows.join(",")),
+        format!("--listen-metrics-urls=http://{}", seat.metrics()),
     ];
     if !options.fsync {
         flags.push("--unsafe-no-fsync".to_owned());
@@ -286,13 +344,12 @@ fn flags(options: &EtcdOptions, folder: &Path, ports: Ports, tls: Option<&Tls>) 
 }
 
 /// Asks the server's own /health; a store that is full is healthy enough to be tested.
-fn healthy(port: u16) -> Result<(), String> {
-    let answer = http_get(port, "/health?exclude=NOSPACE").map_err(|error| error.to_string())?;
+fn healthy(metrics: SocketAddr) -> Result<(), String> {
+    let answer = http_get(metrics, "/health?exclude=NOSPACE").map_err(|error| error.to_string())?;
     if answer.contains("\"health\":\"true\"") { Ok(()) } else { Err(answer) }
 }
 
-fn http_get(port: u16, path: &str) -> std::io::Result<String> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+fn http_get(address: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, HTTP_MAX)?;
     stream.set_read_timeout(Some(HTTP_MAX))?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").as_bytes())?;

@@ -23,6 +23,7 @@ mod run;
 mod store;
 mod tls;
 mod tool;
+mod trio;
 mod wait;
 mod world;
 
@@ -41,6 +42,7 @@ pub(crate) use run::{Run, Running};
 pub(crate) use store::Store;
 pub(crate) use tls::Tls;
 pub(crate) use tool::{metes, reconciler, tool};
+pub(crate) use trio::{MEMBERS, Trio};
 pub(crate) use wait::{in_parallel, wait_for};
 pub(crate) use world::{Pass, World};
 

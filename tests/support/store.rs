@@ -2,33 +2,50 @@
 
 use std::fmt;
 use std::fs;
+use std::time::{Duration, Instant};
 
 use etcd_client::{
     Certificate, Client, ConnectOptions, DeleteOptions, Error, GetOptions, Identity, PutOptions, TlsOptions,
     Txn, TxnOp,
 };
 use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use super::etcd::Etcd;
+use super::tls::Tls;
 
-/// Access to one server, connected anew for each request, so that a restarted server is no surprise.
+/// How long one of several members may take to show that it answers, and all of them together.
+const MEMBER_MAX: Duration = Duration::from_secs(1);
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Access to a server, connected anew for each request, so that a restarted server is no surprise. Of several members
+/// it takes one that answers.
 /// Keys are relative to the prefix it was opened with.
 #[derive(Clone)]
 pub(crate) struct Store {
     prefix: String,
-    endpoint: String,
+    endpoints: Vec<String>,
     options: Option<ConnectOptions>,
 }
 
 impl Store {
     pub(crate) fn open(etcd: &Etcd, prefix: &str) -> Self {
-        let options = etcd.tls().map(|tls| {
+        Self::of(vec![etcd.endpoint()], etcd.tls(), prefix)
+    }
+
+    pub(super) fn of(endpoints: Vec<String>, tls: Option<&Tls>, prefix: &str) -> Self {
+        let options = tls.map(|tls| {
             let read = |path| fs::read(path).expect("a certificate can be read");
             let identity = Identity::from_pem(read(tls.client_cert()), read(tls.client_key()));
             let authority = Certificate::from_pem(read(tls.ca()));
             ConnectOptions::new().with_tls(TlsOptions::new().ca_certificate(authority).identity(identity))
         });
-        Self { prefix: prefix.to_owned(), endpoint: etcd.endpoint(), options }
+        Self { prefix: prefix.to_owned(), endpoints, options }
+    }
+
+    /// The same store through one member only.
+    pub(crate) fn through(&self, endpoint: String) -> Self {
+        Self { endpoints: vec![endpoint], ..self.clone() }
     }
 
     /// The same server as a user of etcd's own authentication.
@@ -49,9 +66,27 @@ impl Store {
     ) -> Result<T, Error> {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
         runtime.block_on(async {
-            let mut client = Client::connect([&self.endpoint], self.options.clone()).await?;
+            let mut client = self.connect().await?;
             work(&mut client).await
         })
+    }
+
+    async fn connect(&self) -> Result<Client, Error> {
+        if let [endpoint] = self.endpoints.as_slice() {
+            return Client::connect([endpoint], self.options.clone()).await;
+        }
+        let start = Instant::now();
+        loop {
+            for endpoint in &self.endpoints {
+                let client = Client::connect([endpoint], self.options.clone()).await;
+                if let Ok(client) = client
+                    && answers(&client).await
+                {
+                    return Ok(client);
+                }
+            }
+            assert!(start.elapsed() < ANSWER_MAX, "no member answers: {:?}", self.endpoints);
+        }
     }
 
     /// The absolute name of a key.
@@ -122,6 +157,12 @@ impl Store {
         let answer = self.run(async |client| client.get("\0", None).await);
         answer.header().expect("an answer has a header").revision()
     }
+}
+
+/// A member without a quorum answers no read.
+async fn answers(client: &Client) -> bool {
+    let mut kv = client.kv_client();
+    matches!(timeout(MEMBER_MAX, kv.get("\0", None)).await, Ok(Ok(_)))
 }
 
 impl fmt::Debug for Store {
