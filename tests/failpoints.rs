@@ -122,13 +122,13 @@ fn a_panic_is_answered_and_the_del_after_it_finds_all() {
         node.del("c1").config(&config()).run().silent();
         cluster.assert_nothing_held();
     }
-    node.add("c1").config(&config()).run().address();
     for point in ["read.before", "free.before", "free.sent", "free.answered"] {
+        node.add("c1").config(&config()).run().address();
         let panicking = node.del("c1").config(&config()).program(failing_metes());
         panicking.env("METES_FAIL", format!("{point}=panic")).run().error(999);
+        node.del("c1").config(&config()).run().silent();
+        cluster.assert_nothing_held();
     }
-    node.del("c1").config(&config()).run().silent();
-    cluster.assert_nothing_held();
     cluster.assert_clean();
 }
 
