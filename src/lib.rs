@@ -19,6 +19,8 @@ pub mod cli;
 pub mod cni;
 pub mod commands;
 pub mod config;
+#[cfg(feature = "failpoints")]
+pub mod failpoints;
 pub mod limits;
 pub mod local;
 pub mod plugin;

@@ -23,9 +23,9 @@ use crate::local::spool::{Spool, Spooled};
 use crate::pool::Addr;
 use crate::pool::record::{Birth, Held, Labels, Owner};
 use crate::store::allot::Ask;
-use crate::store::etcd::Etcd;
 use crate::store::free::{Free, Which};
 use crate::store::keys::{Keys, digest_hex};
+use crate::store::{self, Store};
 
 /// What a run was given.
 pub struct Input {
@@ -118,7 +118,7 @@ async fn carry_out(
     let (deadline, give_up) = limits_of(request.verb);
     let node = setup::node_name(&settings)?;
     let endpoints = setup::urls(&settings);
-    let kv = Etcd::new(setup::access(&settings, Trust::OwnerReads, give_up)?);
+    let kv = store::open(setup::access(&settings, Trust::OwnerReads, give_up)?);
     let keys = Keys::new(&settings.prefix);
     let folder = state_folder(&settings, rule, &endpoints);
     let run = Run {
@@ -186,7 +186,7 @@ fn refuse_own_netns(request: &Request) -> Result<(), Error> {
 }
 
 async fn add_and_print(
-    run: &Run<'_, Etcd>,
+    run: &Run<'_, Store>,
     owner: Owner,
     request: &Request,
     config: &Config,
@@ -206,7 +206,7 @@ async fn add_and_print(
     printed
 }
 
-fn ask(run: &Run<'_, Etcd>, owner: Owner, request: &Request, config: &Config) -> Ask {
+fn ask(run: &Run<'_, Store>, owner: Owner, request: &Request, config: &Config) -> Ask {
     let pod = request.args.pod.clone();
     let hash = u64::from_str_radix(&digest_hex(run.node.as_bytes())[..16], 16).unwrap_or_default();
     Ask {
@@ -248,7 +248,7 @@ fn success(config: &Config, held: &[Held], dns: Dns) -> Success {
 }
 
 /// Nobody heard the answer: the address is given back, now or by the spool.
-async fn undo(run: &Run<'_, Etcd>, owner: &Owner) {
+async fn undo(run: &Run<'_, Store>, owner: &Owner) {
     let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone() };
     let free = Free {
         kv: run.kv,
@@ -266,21 +266,24 @@ async fn undo(run: &Run<'_, Etcd>, owner: &Owner) {
     }
 }
 
-async fn check_previous(run: &Run<'_, Etcd>, owner: &Owner, request: &Request) -> Result<(), Error> {
+async fn check_previous(run: &Run<'_, Store>, owner: &Owner, request: &Request) -> Result<(), Error> {
     let config = Config::parse(request)?;
     let previous = previous::prev_result_addresses(&request.config)?.unwrap_or_default();
     let previous: Vec<IpAddr> = previous.into_iter().map(|(address, _)| address).collect();
     check::check(run, owner, &request.args.pod.uid, &config.sets, &previous).await
 }
 
-async fn collect(run: &Run<'_, Etcd>, request: &Request, grace_s: u64) -> Result<(), Error> {
+async fn collect(run: &Run<'_, Store>, request: &Request, grace_s: u64) -> Result<(), Error> {
     let Some(valid) = previous::valid_attachments(&request.config)? else { return Ok(()) };
     let valid: HashSet<_> = valid.into_iter().collect();
     gc::gc(run, &request.name, &valid, grace_s).await
 }
 
 fn print(out: &mut impl Write, text: &str) -> Result<(), Error> {
-    writeln!(out, "{text}")
-        .and_then(|()| out.flush())
-        .map_err(|e| Error::io(format!("the answer cannot be written to stdout: {e}")))
+    #[cfg(feature = "failpoints")]
+    crate::failpoints::pass("print.before");
+    let printed = writeln!(out, "{text}").and_then(|()| out.flush());
+    #[cfg(feature = "failpoints")]
+    crate::failpoints::pass("print.after");
+    printed.map_err(|e| Error::io(format!("the answer cannot be written to stdout: {e}")))
 }

@@ -10,8 +10,8 @@ use metes::config::Settings;
 use metes::limits;
 use metes::local::files::Trust;
 use metes::local::setup;
-use metes::store::etcd::Etcd;
 use metes::store::keys::Keys;
+use metes::store::{self, Store};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -52,9 +52,9 @@ impl Place {
     ///
     /// # Errors
     /// What is wrong with a certificate, key or password, in words.
-    pub fn etcd(&self) -> Result<Etcd, String> {
+    pub fn etcd(&self) -> Result<Store, String> {
         let access = setup::access(&self.settings, Trust::GroupReads, limits::UNREACHABLE);
-        access.map(Etcd::new).map_err(|e| e.to_string())
+        access.map(store::open).map_err(|e| e.to_string())
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 use http::StatusCode;
 use metes::limits;
 use metes::random::random;
-use metes::store::etcd::{Etcd, EtcdWatch};
+use metes::store::Store;
+use metes::store::etcd::EtcdWatch;
 use metes::store::kv::{Kv, Watch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -103,7 +104,7 @@ struct Loop<'a> {
 /// What a look at the lead came to.
 enum Turn {
     /// This process makes the pass; with it a connection to keep the lead by, which a dry run has not.
-    Lead(Option<Box<Etcd>>),
+    Lead(Option<Box<Store>>),
     /// Another one does.
     StandBy(Box<Watching>),
 }
@@ -111,7 +112,7 @@ enum Turn {
 /// An open watch and the connection that it lives by.
 struct Watching {
     watch: EtcdWatch,
-    _kv: Etcd,
+    _kv: Store,
 }
 
 /// Until when to rest.
@@ -201,7 +202,7 @@ impl Loop<'_> {
 
     /// Claims the lead again and again while a pass is under way. Should another have taken it, the pass
     /// goes on: two at once are safe.
-    async fn keep_lead(&self, kv: Option<Box<Etcd>>) -> Infallible {
+    async fn keep_lead(&self, kv: Option<Box<Store>>) -> Infallible {
         let Some(kv) = kv else { return pending().await };
         loop {
             sleep(self.cli.serve.every).await;

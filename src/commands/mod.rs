@@ -84,6 +84,8 @@ impl<K: Kv> Run<'_, K> {
 
     /// Notes how far the store has come, for answers to acknowledged writes, and what the next run may use.
     pub fn raise_mark(&self, epoch: u64, revision: i64, hints: Hints) {
+        #[cfg(feature = "failpoints")]
+        crate::failpoints::pass("mark.before");
         self.mark.raise(&Mark { endpoints: self.sorted_endpoints(), epoch, revision, hints });
     }
 

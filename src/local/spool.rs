@@ -46,9 +46,14 @@ impl Spool {
     /// # Errors
     /// [`io::Error`] if it cannot be kept.
     pub fn keep(&self, spooled: &Spooled) -> io::Result<()> {
+        #[cfg(feature = "failpoints")]
+        crate::failpoints::pass("spool.before");
         files::make_folder(&self.folder)?;
         let content = serde_json::to_vec(spooled)?;
-        files::write_whole(&self.path(spooled), &content)
+        files::write_whole(&self.path(spooled), &content)?;
+        #[cfg(feature = "failpoints")]
+        crate::failpoints::pass("spool.after");
+        Ok(())
     }
 
     /// Forgets a free that was carried out.

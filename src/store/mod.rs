@@ -9,6 +9,8 @@
 pub mod allot;
 pub mod claim;
 pub mod etcd;
+#[cfg(feature = "failpoints")]
+pub mod failing;
 pub mod free;
 pub mod keys;
 pub mod kv;
@@ -18,3 +20,19 @@ pub mod plan;
 pub mod queue;
 pub mod snapshot;
 pub mod txn;
+
+/// The store that programs use.
+#[cfg(not(feature = "failpoints"))]
+pub type Store = etcd::Etcd;
+/// The store that programs use.
+#[cfg(feature = "failpoints")]
+pub type Store = failing::Failing<etcd::Etcd>;
+
+/// Prepares the store; nothing is sent before the first request.
+#[must_use]
+pub fn open(access: etcd::Access) -> Store {
+    let etcd = etcd::Etcd::new(access);
+    #[cfg(feature = "failpoints")]
+    let etcd = failing::Failing(etcd);
+    etcd
+}

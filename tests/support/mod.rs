@@ -47,7 +47,7 @@ pub(crate) use reconcile::Reconciler;
 pub(crate) use run::{Run, Running};
 pub(crate) use store::Store;
 pub(crate) use tls::Tls;
-pub(crate) use tool::{metes, reconciler, tool};
+pub(crate) use tool::{failing_metes, failing_reconciler, metes, reconciler, tool};
 pub(crate) use trio::{MEMBERS, Trio};
 pub(crate) use wait::{in_parallel, wait_for};
 pub(crate) use world::{Pass, World};

@@ -61,7 +61,7 @@ pub(crate) fn stop(child: &Child) {
 }
 
 /// The state letter that follows the command's name in brackets.
-fn state(child: &Child) -> Option<char> {
+pub(crate) fn state(child: &Child) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }

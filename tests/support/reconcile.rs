@@ -37,6 +37,12 @@ impl Reconciler {
         self
     }
 
+    /// Another build of it.
+    pub(crate) fn program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.run = self.run.program(program);
+        self
+    }
+
     pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.run = self.run.env(name, value);
         self

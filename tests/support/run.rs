@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::outcome::Outcome;
-use super::process::{signal, stop};
+use super::process::{signal, state, stop};
 
 /// Longer than every deadline of the plugin.
 const RUN_MAX: Duration = Duration::from_secs(60);
@@ -35,6 +35,11 @@ impl Run {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let env = BTreeMap::from([("PATH".to_owned(), path)]);
         Self { program: program.into(), arguments: Vec::new(), env, stdin: Vec::new() }
+    }
+
+    /// Another build of it.
+    pub(crate) fn program(self, program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), ..self }
     }
 
     pub(crate) fn arguments<S: AsRef<str>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
@@ -178,6 +183,11 @@ impl Running {
     /// SIGKILL; [`Running::wait`] tells how it ended.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("an own child can be killed");
+    }
+
+    /// Whether it has stopped itself; an end is none.
+    pub(crate) fn has_stopped(&self) -> bool {
+        state(&self.child) == Some('T')
     }
 
     pub(crate) fn is_running(&mut self) -> bool {

@@ -21,6 +21,22 @@ pub(crate) fn reconciler() -> PathBuf {
     env::var_os("RECONCILER_BIN").map_or_else(|| metes().with_file_name("metes-reconciler"), PathBuf::from)
 }
 
+/// The plugin with failure points, which hack/test builds.
+pub(crate) fn failing_metes() -> PathBuf {
+    named_by_test("FAILPOINTS_BIN")
+}
+
+/// The reconciler with failure points.
+pub(crate) fn failing_reconciler() -> PathBuf {
+    named_by_test("FAILPOINTS_RECONCILER_BIN")
+}
+
+fn named_by_test(variable: &str) -> PathBuf {
+    let path = env::var_os(variable);
+    path.unwrap_or_else(|| panic!("{variable} names a build with the feature `failpoints`: run hack/test"))
+        .into()
+}
+
 /// A tool by its name in hack/tool. hack/test has put it in the environment; otherwise hack/tool is asked once.
 pub(crate) fn tool(name: &str) -> PathBuf {
     if let Some(path) = env::var_os(variable(name)) {

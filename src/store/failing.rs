@@ -1,0 +1,104 @@
+//! A store whose requests have failure points; only in a build with the feature `failpoints`.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::task::yield_now;
+use tokio::time::Instant;
+
+use super::keys::LeaseId;
+use super::kv::{About, Failure, Kv, LeaseAge};
+use super::txn::{Reply, Txn};
+use crate::failpoints::{Boundary, Visit, lease, visit};
+
+/// How often the tasks of a connection get their turn until a request is surely on the wire: it passes through
+/// three of them.
+const TURNS: usize = 16;
+
+/// Passes failure points around the requests to another store.
+pub struct Failing<K>(pub K);
+
+impl<K: Kv> Failing<K> {
+    async fn passing<T>(
+        &self,
+        name: &str,
+        until: Instant,
+        request: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let visit = visit(name);
+        visit.pass(Boundary::Before)?;
+        let mut request = pin!(request);
+        let answer = match self.send(&visit, until, request.as_mut()).await? {
+            Some(early) => early,
+            None => request.await,
+        };
+        visit.pass(Boundary::Answered)?;
+        answer
+    }
+
+    /// Sends the request and passes the boundary after that. An answer that is there by then is handed on unread.
+    async fn send<T>(
+        &self,
+        visit: &Visit,
+        until: Instant,
+        mut request: Pin<&mut impl Future<Output = T>>,
+    ) -> Result<Option<T>, Failure> {
+        let mut early = None;
+        if visit.is_marked(Boundary::Sent) {
+            // Without a connection there would be nothing to send on yet.
+            self.0.connect(until).await;
+            for _ in 0..TURNS {
+                if early.is_none() {
+                    early = poll_once(request.as_mut()).await;
+                }
+                yield_now().await;
+            }
+        }
+        visit.pass(Boundary::Sent)?;
+        Ok(early)
+    }
+}
+
+async fn poll_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    poll_fn(|context| {
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+impl<K: Kv> Kv for Failing<K> {
+    type Watch = K::Watch;
+
+    async fn connect(&self, until: Instant) {
+        self.0.connect(until).await;
+    }
+
+    async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
+        self.passing(txn.step, until, self.0.txn(txn, until)).await
+    }
+
+    async fn grant(&self, id: LeaseId, ttl: Duration, until: Instant) -> Result<(), Failure> {
+        self.passing("grant", until, self.0.grant(id, lease(id.0, ttl), until)).await
+    }
+
+    async fn revoke(&self, id: LeaseId, until: Instant) -> Result<(), Failure> {
+        self.passing("revoke", until, self.0.revoke(id, until)).await
+    }
+
+    async fn lease_age(&self, id: LeaseId, until: Instant) -> Result<Option<LeaseAge>, Failure> {
+        self.passing("lease-age", until, self.0.lease_age(id, until)).await
+    }
+
+    async fn watch(&self, key: &[u8], until: Instant) -> Result<Self::Watch, Failure> {
+        self.passing("watch", until, self.0.watch(key, until)).await
+    }
+
+    async fn about(&self, until: Instant) -> Result<About, Failure> {
+        self.passing("about", until, self.0.about(until)).await
+    }
+}

@@ -1,0 +1,674 @@
+//! The kill matrix: on a real etcd of three members, ADD, DEL, GC and the reconciler's pass are killed, or stopped for
+//! longer than their lease, before each request, after it was sent, and after it was answered; alone and among others
+//! that queue in the same range. What they leave is whole, the next ADD is served at once, and what the runtime does
+//! next gives everything back.
+//!
+//! Which points there are is found by runs that note what they pass. `KILL_CASES=<words>` plays only the cases whose
+//! names contain the words.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use std::{env, fmt, fs, thread};
+
+use serde_json::{Value, json};
+
+use support::{
+    Cluster, KubeApi, Node, Outcome, Run, Running, Trio, World, failing_metes, failing_reconciler,
+    in_parallel, network_as, report, wait_for,
+};
+
+const CASES_MIN: usize = 120;
+/// Mostly they wait.
+const AT_ONCE: usize = 20;
+/// The least that etcd grants. Runs that are stopped have it, runs that are killed have the usual lease.
+const LEASE_S: i64 = 2;
+const NEXT_ADD_MAX: Duration = Duration::from_secs(3);
+/// All cases at once may keep two processors busy for so long that a time says nothing of metes: what was late is
+/// played again, so many at once and so often.
+const CALM: usize = 2;
+const TIMED_MAX: usize = 3;
+const STEP_MAX: Duration = Duration::from_secs(30);
+/// etcd is not asked more often than that: every question is a connection.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// Among others a run may go another way, and then its point is not on it.
+const TRIES_MAX: usize = 12;
+/// What a run passes among others is what all of so many have passed.
+const LOOKS: usize = 3;
+/// On a busy machine few go the way that is meant.
+const REHEARSALS_MAX: usize = 30;
+/// A pass that frees what it finds at once.
+const FREES: [&str; 4] = ["--grace", "0s", "--finished-grace", "0s"];
+/// A pass that remembers what it finds.
+const REMEMBERS: [&str; 2] = ["--grace", "1h"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Add,
+    Del,
+    Gc,
+    /// A pass that sees orphans for the first time.
+    Look,
+    /// A pass that frees them.
+    Free,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    Alone,
+    /// Others queue in its range, before it and behind it.
+    Contended,
+    /// The answer to what it has committed is lost.
+    Unanswered,
+    /// And then etcd cannot be reached.
+    CutOff,
+}
+
+impl Setting {
+    /// What fails without being the end. Points before that are those of [`Setting::Alone`].
+    fn plan(self, subject: Subject) -> Vec<&'static str> {
+        match (self, subject) {
+            (Setting::Alone | Setting::Contended, _) => vec![],
+            (Setting::Unanswered, Subject::Add) => vec!["commit#1.sent=error:unknown"],
+            (Setting::Unanswered, _) => vec!["free#1.sent=error:unknown"],
+            (Setting::CutOff, Subject::Add) => {
+                vec!["commit#1.sent=error:unknown", "revoke#1.before=error:unreachable"]
+            }
+            (Setting::CutOff, _) => vec!["read#1.before=error:unreachable"],
+        }
+    }
+}
+
+/// All that is played; what is not here does not happen: a pass that only looks stands in no queue.
+const SETTINGS: [(Subject, Setting); 15] = [
+    (Subject::Add, Setting::Alone),
+    (Subject::Add, Setting::Contended),
+    (Subject::Add, Setting::Unanswered),
+    (Subject::Add, Setting::CutOff),
+    (Subject::Del, Setting::Alone),
+    (Subject::Del, Setting::Contended),
+    (Subject::Del, Setting::Unanswered),
+    (Subject::Del, Setting::CutOff),
+    (Subject::Gc, Setting::Alone),
+    (Subject::Gc, Setting::Contended),
+    (Subject::Gc, Setting::Unanswered),
+    (Subject::Look, Setting::Alone),
+    (Subject::Free, Setting::Alone),
+    (Subject::Free, Setting::Contended),
+    (Subject::Free, Setting::Unanswered),
+];
+
+/// What must be among the points, or the settings are not what they say.
+const LANDMARKS: [(Subject, Setting, &[&str]); 12] = [
+    (Subject::Add, Setting::Alone, &["about", "grant", "read", "commit", "mark", "print"]),
+    (Subject::Add, Setting::Contended, &["grant", "read", "place", "watch", "commit", "mark", "print"]),
+    (Subject::Add, Setting::Unanswered, &["revoke", "settle", "print"]),
+    (Subject::Add, Setting::CutOff, &["spool"]),
+    (Subject::Del, Setting::Alone, &["grant", "read", "free"]),
+    (Subject::Del, Setting::Contended, &["grant", "read", "place", "watch", "free"]),
+    (Subject::Del, Setting::Unanswered, &["read"]),
+    (Subject::Del, Setting::CutOff, &["spool"]),
+    (Subject::Gc, Setting::Contended, &["grant", "read", "place", "watch", "free"]),
+    (Subject::Look, Setting::Alone, &["read", "identity", "grant", "sightings"]),
+    (Subject::Free, Setting::Alone, &["read", "identity", "free"]),
+    (Subject::Free, Setting::Contended, &["grant", "read", "place", "watch", "free"]),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// And what a kubelet does next follows.
+    Killed,
+    /// And the runtime tries the same ADD once more.
+    Repeated,
+    /// And nothing follows but the reconciler.
+    Abandoned,
+    Stopped,
+    /// Stopped, and meanwhile the runtime has gone on without it: with a DEL after an ADD, with an ADD otherwise.
+    Overtaken,
+}
+
+impl Fate {
+    fn stops(self) -> bool {
+        matches!(self, Fate::Stopped | Fate::Overtaken)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    subject: Subject,
+    setting: Setting,
+    point: String,
+    fate: Fate,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { subject, setting, point, fate } = self;
+        write!(f, "{subject:?} {setting:?} {point} {fate:?}")
+    }
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "figures, for whoever asks for them with --nocapture")]
+fn every_request_of_every_verb_may_be_the_last_one() {
+    let trio = Trio::start();
+    let began = Instant::now();
+    let wanted = env::var("KILL_CASES").ok();
+    let mut cases = all_cases(&trio);
+    let all = cases.len();
+    cases.retain(|case| wanted.as_ref().is_none_or(|words| case.to_string().contains(words.as_str())));
+    let played = in_parallel(AT_ONCE, &cases, |case| play(&trio, case));
+    let late: Vec<&Case> =
+        cases.iter().zip(&played).filter(|(_, end)| end.late().is_some()).map(|(case, _)| case).collect();
+    let latest = played.iter().filter_map(End::late).max();
+    println!(
+        "{} of {all} cases in {:?}; late: {}, at most {latest:?}",
+        cases.len(),
+        began.elapsed(),
+        late.len()
+    );
+    let again = in_parallel(CALM, late, |case| {
+        let mut ends = (0..TIMED_MAX).map(|_| play(&trio, case));
+        let ended = ends.find(|end| end.late().is_none());
+        ended.unwrap_or_else(|| End::Wrong(format!("{case}: the next ADD was late each time")))
+    });
+    println!("all of it took {:?}", began.elapsed());
+    report(played.into_iter().chain(again).map(End::what_is_wrong));
+    assert!(all >= CASES_MIN, "only {all} cases");
+    for subject in [Subject::Add, Subject::Del, Subject::Gc, Subject::Look, Subject::Free] {
+        let count = cases.iter().filter(|case| case.subject == subject).count();
+        assert!(wanted.is_some() || count >= 12, "only {count} cases of {subject:?}");
+    }
+}
+
+/// Every point of every subject in every setting, with every fate that makes sense there.
+fn all_cases(trio: &Trio) -> Vec<Case> {
+    let looks = SETTINGS.iter().flat_map(|setting| (0..LOOKS).map(move |_| *setting));
+    let looked = in_parallel(AT_ONCE, looks, |(subject, setting)| rehearse(trio, subject, setting));
+    let mut cases = Vec::new();
+    for ((subject, setting), looks) in SETTINGS.into_iter().zip(looked.chunks(LOOKS)) {
+        let points = looks[0].iter().filter(|point| looks.iter().all(|look| look.contains(point)));
+        for point in points {
+            let fates = fates(subject, point).into_iter();
+            cases.extend(fates.map(|fate| Case { subject, setting, point: point.clone(), fate }));
+        }
+    }
+    cases
+}
+
+/// What the subject passes on the way that is meant: its landmarks are on it, and among others it waits once. A run that
+/// waits for longer than usual looks around, and passes more points, which another run need not.
+fn rehearse(trio: &Trio, subject: Subject, setting: Setting) -> Vec<String> {
+    let of_setting = LANDMARKS.iter().filter(|(one, other, _)| (*one, *other) == (subject, setting));
+    let landmarks: Vec<&str> = of_setting.flat_map(|(_, _, steps)| steps.iter().copied()).collect();
+    let mut points = Vec::new();
+    for _ in 0..REHEARSALS_MAX {
+        points = Scene::new(trio, subject).rehearse(setting);
+        let has = |step: &&str| points.iter().any(|point| point.split('#').next() == Some(step));
+        if landmarks.iter().all(has) && !points.iter().any(|point| point.starts_with("watch#2")) {
+            return points;
+        }
+    }
+    panic!("{subject:?} {setting:?} does not pass all of {landmarks:?}, or waits twice: {points:?}");
+}
+
+fn fates(subject: Subject, point: &str) -> Vec<Fate> {
+    let mut fates = vec![Fate::Killed, Fate::Stopped];
+    if matches!(subject, Subject::Add | Subject::Del | Subject::Gc) {
+        fates.push(Fate::Overtaken);
+    }
+    let may_hold = ["commit", "settle", "spool", "mark", "print"].iter().any(|step| point.starts_with(step));
+    if subject == Subject::Add {
+        fates.push(Fate::Repeated);
+    }
+    if subject == Subject::Add && may_hold {
+        fates.push(Fate::Abandoned);
+    }
+    fates
+}
+
+/// How a case ended.
+enum End {
+    Whole,
+    /// All is as it should be, but for the time that the next ADD took.
+    Late(Duration),
+    /// It took another way than the one with its point.
+    Missed,
+    Wrong(String),
+}
+
+impl End {
+    fn late(&self) -> Option<Duration> {
+        if let End::Late(took) = self { Some(*took) } else { None }
+    }
+
+    /// Late ones are played again, and that says the rest.
+    fn what_is_wrong(self) -> Option<String> {
+        if let End::Wrong(what) = self { Some(what) } else { None }
+    }
+}
+
+fn play(trio: &Trio, case: &Case) -> End {
+    for _ in 0..TRIES_MAX {
+        match catch_unwind(AssertUnwindSafe(|| Scene::new(trio, case.subject).play(case))) {
+            Ok(End::Missed) => {}
+            Ok(end) => return end,
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                return End::Wrong(format!("{case}: {}", text.unwrap_or_default()));
+            }
+        }
+    }
+    End::Wrong(format!("{case}: the point was not passed in {TRIES_MAX} tries"))
+}
+
+/// A prefix of its own, and what is known to be held there.
+struct Scene {
+    subject: Subject,
+    world: World,
+    /// Where others run, beside the subject's own node.
+    other: Node,
+    /// What the subject has passed.
+    list: PathBuf,
+    /// Answers that still hold: container and address.
+    told: Mutex<BTreeMap<String, String>>,
+}
+
+impl Scene {
+    fn new(trio: &Trio, subject: Subject) -> Self {
+        let world = World::of(Cluster::on_trio(trio), KubeApi::shared());
+        world.node.change_host_file(json!({"gc_grace_s": 0}));
+        let other = world.cluster.node("other");
+        let list = world.cluster.folder().join("passed");
+        let scene = Self { subject, world, other, list, told: Mutex::default() };
+        scene.prepare();
+        scene
+    }
+
+    /// "s" is what the subject is about, "y" is what it must leave alone.
+    fn prepare(&self) {
+        match self.subject {
+            Subject::Add => {}
+            Subject::Del => self.tell("s", &self.add_subject().run()),
+            Subject::Gc => {
+                self.tell("s", &self.add_subject().run());
+                self.tell("y", &self.world.attach_as("y", "y", "uid-y").run());
+            }
+            Subject::Look | Subject::Free => {
+                self.tell("s", &self.add_subject().run());
+                let pod = self.world.living("y");
+                self.tell("y", &self.world.attach(&pod).run());
+            }
+        }
+    }
+
+    fn add_subject(&self) -> Run {
+        self.world.attach_as("s", "s", &format!("uid-s-{}", self.world.namespace))
+    }
+
+    /// An ADD of somebody else: of no pod, and of another network of CNI's, so that no GC and no pass is about it.
+    fn add_other(&self, node: &Node, container: &str) -> Run {
+        node.add(container).config(&network_as("1.0.0", "others", World::config()["ipam"].clone()))
+    }
+
+    fn del(&self, node: &Node, container: &str) -> Run {
+        self.told.lock().expect("no case shares it").remove(container);
+        node.del(container).config(&World::config())
+    }
+
+    fn gc(&self) -> Run {
+        let mut config = World::config();
+        config["cniVersion"] = json!("1.1.0");
+        config["cni.dev/valid-attachments"] = json!([{"containerID": "y", "ifname": "eth0"}]);
+        self.world.node.gc().config(&config)
+    }
+
+    fn tell(&self, container: &str, outcome: &Outcome) {
+        let mut told = self.told.lock().expect("no case shares it");
+        told.insert(container.to_owned(), outcome.address());
+    }
+
+    /// The subject with failure points, on its way.
+    fn start(&self, plan: &str, lease_s: Option<i64>) -> Running {
+        let _ = fs::remove_file(&self.list);
+        let mut env =
+            vec![("METES_FAIL", plan.to_owned()), ("METES_FAIL_LIST", self.list.display().to_string())];
+        env.extend(lease_s.map(|s| ("METES_FAIL_LEASE", s.to_string())));
+        let flags: &[&str] = if self.subject == Subject::Look { &REMEMBERS } else { &FREES };
+        let run = match self.subject {
+            Subject::Add => self.add_subject(),
+            Subject::Del => self.del(&self.world.node, "s"),
+            Subject::Gc => self.gc(),
+            Subject::Look | Subject::Free => {
+                let pass = self.world.reconciler(&self.world.api).args(flags).program(failing_reconciler());
+                return env.into_iter().fold(pass, |pass, (name, value)| pass.env(name, value)).spawn();
+            }
+        };
+        env.into_iter().fold(run.program(failing_metes()), |run, (name, value)| run.env(name, value)).spawn()
+    }
+
+    /// What the subject passes when nothing happens to it.
+    fn rehearse(&self, setting: Setting) -> Vec<String> {
+        let (subject, others) = self.with_others(setting, "", None);
+        let outcome = subject.wait();
+        let is_expected = match (self.subject, setting) {
+            (Subject::Add, Setting::CutOff) => outcome.error_code() == Some(11),
+            _ => outcome.succeeded(),
+        };
+        assert!(is_expected, "{:?} {setting:?}: {outcome}", self.subject);
+        self.all_served(others);
+        self.world.cluster.leave_unclean();
+        let points = passed(&self.list).into_iter().filter(|line| !line.starts_with("lease "));
+        let plan = setting.plan(self.subject);
+        let Some(last) = plan.last().and_then(|entry| entry.split('=').next()) else {
+            return points.collect();
+        };
+        points.skip_while(|point| point != last).skip(1).collect()
+    }
+
+    /// The subject, and the others that queue where it does.
+    fn with_others(
+        &self,
+        setting: Setting,
+        plan: &str,
+        lease_s: Option<i64>,
+    ) -> (Running, Vec<(&'static str, Running)>) {
+        let plan = setting.plan(self.subject).into_iter().chain([plan]).collect::<Vec<_>>().join(",");
+        if setting != Setting::Contended {
+            return (self.start(&plan, lease_s), Vec::new());
+        }
+        let head = self.head_of_queue();
+        let mut subject = self.start(&plan, lease_s);
+        wait_for("the subject to queue, stop or end", STEP_MAX, || {
+            let is_waiting = passed(&self.list).iter().any(|line| line == "watch#1.answered");
+            let is_over = subject.has_stopped() || !subject.is_running();
+            if is_waiting || is_over { Ok(()) } else { Err("it is on its way".to_owned()) }
+        });
+        let before = self.places();
+        let mut runs = vec![
+            ("here", self.add_other(&self.world.node, "here")),
+            ("there", self.add_other(&self.other, "there")),
+        ];
+        // A DEL gives up after less than two seconds and lets those behind it go on. Where the subject's place stays for half a
+        // minute, because it is killed, nothing but an eviction may help them.
+        if lease_s.is_some() {
+            runs.push(("first", self.del(&self.other, "first")));
+        }
+        let mut others: Vec<_> = runs.into_iter().map(|(name, run)| (name, run.spawn())).collect();
+        let all = before + others.len();
+        self.poll("the others to queue", || {
+            let places = self.places();
+            let has_ended = others.iter_mut().any(|(_, run)| !run.is_running());
+            if places >= all || has_ended { Ok(()) } else { Err(format!("{places} of {all} places")) }
+        });
+        head.resume();
+        others.push(("head", head));
+        (subject, others)
+    }
+
+    /// An ADD that has stopped itself at the head of the queue: it has lost two races before, and so it queues.
+    fn head_of_queue(&self) -> Running {
+        let list = self.world.cluster.folder().join("passed-by-head");
+        let stops = [1, 2, 3].map(|n| format!("commit#{n}.before"));
+        let plan = stops.clone().map(|point| format!("{point}=stop")).join(",");
+        let run = self.add_other(&self.other, "head").program(failing_metes());
+        let mut head = run.env("METES_FAIL", plan).env("METES_FAIL_LIST", &list).spawn();
+        for (point, winner) in stops.iter().zip(["first", "second"]) {
+            wait_until_stopped(&mut head, &list, point);
+            self.tell(winner, &self.add_other(&self.other, winner).run());
+            head.resume();
+        }
+        wait_until_stopped(&mut head, &list, &stops[2]);
+        assert_eq!(self.places(), 1, "the head queues");
+        head
+    }
+
+    fn places(&self) -> usize {
+        self.world.cluster.store().keys("v1/lock/").len()
+    }
+
+    fn poll<T>(&self, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+        wait_for(what, STEP_MAX, || look().inspect_err(|_| thread::sleep(ASK_EVERY)))
+    }
+
+    fn play(&self, case: &Case) -> End {
+        let action = if case.fate.stops() { "stop" } else { "kill" };
+        let lease_s = case.fate.stops().then_some(LEASE_S);
+        let (mut subject, others) =
+            self.with_others(case.setting, &format!("{}={action}", case.point), lease_s);
+        wait_for("the subject's end", STEP_MAX, || {
+            let is_over = subject.has_stopped() || !subject.is_running();
+            if is_over { Ok(()) } else { Err(format!("it has passed {:?}", passed(&self.list).last())) }
+        });
+        if passed(&self.list).iter().rfind(|line| !line.starts_with("lease ")) != Some(&case.point) {
+            subject.wait();
+            others.into_iter().for_each(|(_, run)| _ = run.wait());
+            self.world.cluster.leave_unclean();
+            return End::Missed;
+        }
+        let next = self.add_other(&self.other, "next").run();
+        self.tell("next", &next);
+        self.all_served(others);
+        self.assert_whole(case);
+        match case.fate {
+            Fate::Killed | Fate::Repeated | Fate::Abandoned => {
+                assert_eq!(subject.wait().status.signal(), Some(9));
+                self.after_a_kill(case.fate);
+            }
+            Fate::Stopped | Fate::Overtaken => {
+                if case.fate == Fate::Overtaken {
+                    self.overtake();
+                }
+                self.let_leases_end();
+                subject.resume();
+                let outcome = subject.wait();
+                self.after_a_stop(case.fate, &outcome);
+            }
+        }
+        self.assert_whole(case);
+        if next.elapsed <= NEXT_ADD_MAX {
+            return End::Whole;
+        }
+        End::Late(next.elapsed)
+    }
+
+    fn all_served(&self, others: Vec<(&'static str, Running)>) {
+        for (name, run) in others {
+            let outcome = run.wait();
+            if name == "first" { outcome.silent() } else { self.tell(name, &outcome) }
+        }
+        // A DEL behind a head that is dead may have no time left but for the spool.
+        self.drain(&self.other);
+    }
+
+    /// What a kubelet does after a run that died, or what the reconciler does if it does nothing.
+    fn after_a_kill(&self, fate: Fate) {
+        match (self.subject, fate) {
+            (Subject::Look | Subject::Free, _) | (_, Fate::Abandoned) => {
+                for _ in 0..2 {
+                    self.world.pass(FREES).ok();
+                }
+                self.forget("s");
+                let lone = &self.audit()["lone_bits"];
+                assert_eq!(lone, &json!([]), "two passes left bits behind");
+            }
+            (Subject::Add | Subject::Del, _) => {
+                if fate == Fate::Repeated {
+                    self.tell("s", &self.add_subject().run());
+                    self.assert_ledger(&[]);
+                }
+                self.del(&self.world.node, "s").run().silent();
+            }
+            (Subject::Gc, _) => self.collect(),
+        }
+        self.assert_ledger(&[]);
+    }
+
+    fn collect(&self) {
+        self.gc().run().silent();
+        self.forget("s");
+    }
+
+    fn forget(&self, container: &str) {
+        self.told.lock().expect("no case shares it").remove(container);
+    }
+
+    /// The runtime has given the subject up.
+    fn overtake(&self) {
+        match self.subject {
+            Subject::Add => self.del(&self.world.node, "s").run().silent(),
+            _ => self.tell("s", &self.add_subject().run()),
+        }
+    }
+
+    /// All leases that the subject was granted have ended, and so has one that began after it had stopped.
+    fn let_leases_end(&self) {
+        let store = self.world.cluster.store();
+        let lines = passed(&self.list);
+        let ids: Vec<i64> =
+            lines.iter().filter_map(|line| line.strip_prefix("lease ")?.parse().ok()).collect();
+        let witness = store.run(async |client| client.lease_grant(LEASE_S, None).await).id();
+        self.poll("leases to end", || {
+            let left = store.run(async |client| client.leases().await);
+            // Sightings live on: they are no fence.
+            let is_left =
+                |id: i64| left.leases().iter().any(|lease| lease.id() == id) && !self.is_sighting(id);
+            if is_left(witness) || ids.iter().any(|id| is_left(*id)) {
+                Err("not yet".to_owned())
+            } else {
+                Ok(())
+            }
+        });
+    }
+
+    fn is_sighting(&self, lease: i64) -> bool {
+        let store = self.world.cluster.store();
+        let told = store.run(async |client| client.lease_time_to_live(lease, None).await);
+        told.granted_ttl() > 100
+    }
+
+    fn after_a_stop(&self, fate: Fate, outcome: &Outcome) {
+        match (self.subject, fate) {
+            (Subject::Add, Fate::Overtaken) => self.drain(&self.world.node),
+            (Subject::Add, _) => {
+                let address = self.address_or_error(outcome);
+                self.drain(&self.world.node);
+                self.assert_ledger(&[]);
+                self.tell("s", &self.add_subject().run());
+                let again = self.told.lock().expect("no case shares it")["s"].clone();
+                assert!(address.is_none_or(|address| address == again), "another address than in {outcome}");
+                self.assert_ledger(&[]);
+                self.del(&self.world.node, "s").run().silent();
+            }
+            (Subject::Del | Subject::Gc, Fate::Overtaken) => {
+                self.silent_or_error(outcome);
+                self.drain(&self.world.node);
+            }
+            (Subject::Del, _) => {
+                self.silent_or_error(outcome);
+                self.del(&self.world.node, "s").run().silent();
+                assert_eq!(self.world.node.spooled().iter().filter(|file| is_spooled(file)).count(), 0);
+            }
+            (Subject::Gc, _) => {
+                self.silent_or_error(outcome);
+                self.collect();
+            }
+            (Subject::Look | Subject::Free, _) => {
+                for _ in 0..2 {
+                    self.world.pass(FREES).ok();
+                }
+                self.forget("s");
+            }
+        }
+        self.assert_ledger(&[]);
+    }
+
+    /// What an ADD that was stopped came to.
+    fn address_or_error(&self, outcome: &Outcome) -> Option<String> {
+        if !outcome.succeeded() {
+            outcome.error(outcome.error_code().unwrap_or_default());
+            return None;
+        }
+        self.tell("s", outcome);
+        Some(outcome.address())
+    }
+
+    fn silent_or_error(&self, outcome: &Outcome) {
+        match outcome.succeeded() {
+            true => outcome.silent(),
+            false => _ = outcome.error(outcome.error_code().unwrap_or_default()),
+        }
+    }
+
+    /// Later runs on a node carry out what was spooled there.
+    fn drain(&self, node: &Node) {
+        wait_for("the spool to be empty", STEP_MAX, || {
+            let left = node.spooled().into_iter().filter(|file| is_spooled(file)).count();
+            if left == 0 {
+                return Ok(());
+            }
+            node.del("nobody").config(&World::config()).run().silent();
+            Err(format!("{left} left"))
+        });
+    }
+
+    /// Whoever was told an address holds it and nothing else, and nobody else holds any. Of `unsure` ones nobody knows
+    /// whether they hold theirs.
+    fn assert_ledger(&self, unsure: &[&str]) {
+        let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let rows = self.other.list();
+        let mut held: Vec<(String, String)> =
+            rows.iter().map(|row| (text(row, "container_id"), text(row, "address"))).collect();
+        held.sort();
+        let mut told = self.told.lock().expect("no case shares it").clone();
+        for container in unsure {
+            match held.iter().find(|(holder, _)| holder == container) {
+                None => _ = told.remove(*container),
+                Some((_, address)) => _ = told.entry((*container).to_owned()).or_insert(address.clone()),
+            }
+        }
+        let addresses: BTreeSet<&String> = told.values().collect();
+        assert_eq!(addresses.len(), told.len(), "an address was told twice: {told:?}");
+        assert_eq!(held, Vec::from_iter(told), "what is held is not what was told");
+    }
+
+    /// No invariant is broken, at any time; what the subject left undone is another matter.
+    fn assert_whole(&self, case: &Case) {
+        let audit = self.audit();
+        // Only a DEL that is short of time leaves a bit behind, and among others there is one.
+        if case.setting != Setting::Contended && case.subject != Subject::Del {
+            assert_eq!(audit["lone_bits"], json!([]), "{audit:#}");
+        }
+        self.assert_ledger(&["s"]);
+    }
+
+    fn audit(&self) -> Value {
+        // A violation is a failure of its own accord.
+        let audit = self.other.cli(["check", "-o", "json"]).ok();
+        self.world.cluster.leave_unclean();
+        audit
+    }
+}
+
+fn wait_until_stopped(run: &mut Running, list: &Path, point: &String) {
+    wait_for(point, STEP_MAX, || {
+        assert!(run.is_running(), "it has ended before {point}");
+        let is_there = run.has_stopped() && passed(list).contains(point);
+        if is_there { Ok(()) } else { Err("it is on its way".to_owned()) }
+    });
+}
+
+fn passed(list: &Path) -> Vec<String> {
+    let text = fs::read_to_string(list).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn is_spooled(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "del")
+}
