@@ -1,6 +1,7 @@
 //! Requests to a real etcd that are refused, lost, late or doubled on their way, and connections that break or fall
 //! silent: every run ends knowing the truth.
 
+mod chaos_proxies;
 mod support;
 
 use std::collections::BTreeMap;
@@ -10,12 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use chaos_proxies::{Call, Gate, GrpcProxy, GrpcRule, Kind, Loss, TcpFault, TcpProxy, Verdict};
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType};
 use serde_json::{Value, json};
-use support::{
-    Call, Cluster, Etcd, Gate, GrpcProxy, GrpcRule, Kind, Loss, Node, Outcome, Run, TcpFault, TcpProxy,
-    Verdict, in_parallel, network, network_as, report, wait_for,
-};
+use support::{Cluster, Etcd, Node, Outcome, Run, in_parallel, network, network_as, report, wait_for};
 use tonic::Code;
 
 /// A node whose requests go through a proxy.

@@ -1,5 +1,6 @@
 //! A minute of the soak: real processes, three members of etcd, a fault every 5 s. hack/soak runs it for longer.
 
+mod chaos_proxies;
 mod support;
 
 #[path = "../examples/soak/soak/mod.rs"]

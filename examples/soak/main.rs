@@ -10,6 +10,8 @@
 
 #![allow(clippy::print_stdout, reason = "the report is its output")]
 
+#[path = "../../tests/chaos_proxies/mod.rs"]
+mod chaos_proxies;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 

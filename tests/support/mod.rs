@@ -7,9 +7,6 @@
 #![allow(dead_code, unused_imports, reason = "each test file uses a part of it")]
 
 mod api_proxy;
-mod chaos_grpc;
-mod chaos_tcp;
-mod chaos_wire;
 mod cluster;
 mod cnitool;
 mod etcd;
@@ -31,9 +28,6 @@ mod wait;
 mod world;
 
 pub(crate) use api_proxy::{ApiProxy, Asked, Rule};
-pub(crate) use chaos_grpc::{Gate, GrpcProxy, GrpcRule, Loss, Struck, next_random};
-pub(crate) use chaos_tcp::{TcpFault, TcpProxy};
-pub(crate) use chaos_wire::{Call, Kind, Verdict};
 pub(crate) use cluster::{Cluster, Node};
 pub(crate) use cnitool::Cnitool;
 pub(crate) use etcd::{Etcd, EtcdOptions, free_ports};

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::Soak;
 use super::processes::End;
 use super::report::code;
-use crate::support::{Outcome, Run, next_random};
+use crate::chaos_proxies::next_random;
+use crate::support::{Outcome, Run};
 
 /// So that all callers' pods fit, and not many more.
 const PODS_MAX: usize = 5;

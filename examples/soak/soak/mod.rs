@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, GrpcProxy, Node, Run, TcpProxy, Trio, in_parallel, network_as, next_random};
+use crate::chaos_proxies::{GrpcProxy, TcpProxy, next_random};
+use crate::support::{Cluster, Node, Run, Trio, in_parallel, network_as};
 use caller::Caller;
 use ledger::Ledger;
 use nemesis::Nemesis;

@@ -7,7 +7,8 @@ use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions};
 use tonic::Code;
 
 use super::{Proxies, Soak};
-use crate::support::{GrpcRule, Kind, Loss, TcpFault, Trio, next_random};
+use crate::chaos_proxies::{GrpcRule, Kind, Loss, TcpFault, next_random};
+use crate::support::Trio;
 
 const EVERY: Duration = Duration::from_secs(5);
 /// Shorter than that, so that one fault is over before the next.

@@ -17,8 +17,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot, watch};
 use tonic::Code;
 
-use super::chaos_wire::{Call, Kind, Verdict};
-use super::wait::wait_for;
+use super::wire::{Call, Kind, Verdict};
+use crate::support::wait_for;
 
 const STRUCK_MAX: Duration = Duration::from_secs(30);
 /// No answer of a test's etcd is larger, so nobody waits for a window.
