@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use metes::cni::{Code, Environment, Error, Verb};
 use metes::commands;
 use metes::limits;
+use metes::local::core;
 use metes::local::files::read_bounded;
 use metes::plugin::{self, Failed, Input};
 use tokio::time::Instant;
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
     let birth = commands::birth();
     let start = Instant::now();
     let parent = parent_id();
+    core::keep_secret();
     let environment = Environment::from_lookup(|name| std::env::var(name).ok());
     if environment.command.is_empty() {
         return metes::cli::start::main();

@@ -130,7 +130,10 @@ async fn carry_out(
         clock: &|| node::later(&begun.birth),
         birth: begun.birth.clone(),
         deadline: begun.start + deadline,
-        awaited: &|| parent_id() == begun.parent,
+        awaited: &|| {
+            let is_over = node::has_outlasted(&begun.birth, &node::later(&begun.birth), deadline);
+            parent_id() == begun.parent && !is_over
+        },
         spool: Spool::new(&folder),
         mark: MarkFile::new(&folder),
     };

@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use metes::local::core;
 use metes_reconciler::cli::Cli;
 use metes_reconciler::command;
 use metes_reconciler::once::{self, fail};
 use metes_reconciler::serve;
 
 fn main() -> ExitCode {
+    core::keep_secret();
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -23,6 +23,10 @@ pub enum Kind {
     UndecodableCursor,
     /// A meta that does not decode.
     UndecodableMeta,
+    /// What says which cluster goes by a name, and does not decode.
+    UndecodableCluster,
+    /// What a reconciler notes for its next pass, and does not decode.
+    UndecodableNote,
     /// A reservation whose bit is not set: a scan would try to hand it out.
     ReservationWithoutBit,
     /// A reservation whose owner record is missing or does not list it.
@@ -41,7 +45,7 @@ pub enum Kind {
     ReservationOnLease,
     /// Another record that would vanish with a lease.
     RecordOnLease,
-    /// A tombstone or a place in a queue that no lease will ever remove.
+    /// A tombstone, a place in a queue or a reconciler's note that no lease will ever remove.
     StaleWithoutLease,
     /// A summary that calls a page full which is not: its free addresses are never found.
     SummarySaysFull,
@@ -73,6 +77,8 @@ impl Kind {
             Kind::UndecodableTombstone => "undecodable-tombstone",
             Kind::UndecodableCursor => "undecodable-cursor",
             Kind::UndecodableMeta => "undecodable-meta",
+            Kind::UndecodableCluster => "undecodable-cluster",
+            Kind::UndecodableNote => "undecodable-note",
             Kind::ReservationWithoutBit => "reservation-without-bit",
             Kind::ReservationWithoutOwner => "reservation-without-owner",
             Kind::OwnerWithoutReservation => "owner-without-reservation",

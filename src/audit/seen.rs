@@ -8,7 +8,8 @@ use super::finding::{Finding, Kind};
 use super::{Counts, MetaState, Report, judge};
 use crate::pool::bitmap::Bits;
 use crate::pool::record::{
-    Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, Undecodable, VERSION,
+    ClusterId, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Sighting,
+    Tombstone, Undecodable, VERSION,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
 use crate::store::keys::{Key, Keys};
@@ -99,9 +100,10 @@ impl Audit {
             Ok(Key::Dead(_)) => self.see_tombstone(entry),
             Ok(Key::Lock(..)) => self.see_place(entry),
             Ok(Key::Tail(_) | Key::Fence(_)) => self.goes_with_lease(entry),
-            Ok(Key::Cluster(_)) => self.lives_without_lease(entry),
-            // They come and go with a lease, and nothing that is held depends on them.
-            Ok(Key::Orphan(..) | Key::Lead(_) | Key::Import(_)) => {}
+            Ok(Key::Cluster(_)) => self.see_cluster(entry),
+            Ok(Key::Orphan(..)) => self.see_note::<Sighting>(entry),
+            Ok(Key::Lead(_)) => self.see_note::<Leader>(entry),
+            Ok(Key::Import(_)) => self.see_note::<Definitions>(entry),
         }
     }
 
@@ -238,6 +240,18 @@ impl Audit {
     fn see_tombstone(&mut self, entry: &Entry) {
         self.counts.tombstones += 1;
         if self.decode::<Tombstone>(Kind::UndecodableTombstone, entry).is_some() {
+            self.goes_with_lease(entry);
+        }
+    }
+
+    fn see_cluster(&mut self, entry: &Entry) {
+        self.lives_without_lease(entry);
+        self.decode::<ClusterId>(Kind::UndecodableCluster, entry);
+    }
+
+    /// No address depends on it, but a pass may wait for it to end.
+    fn see_note<R: Record>(&mut self, entry: &Entry) {
+        if self.decode::<R>(Kind::UndecodableNote, entry).is_some() {
             self.goes_with_lease(entry);
         }
     }

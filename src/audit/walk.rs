@@ -50,23 +50,52 @@ async fn walk_once<K: Kv>(
     until: Instant,
     mut see: impl FnMut(Entry),
 ) -> Result<i64, Failure> {
-    let mut rest = List::prefix(prefix, limits::LIST_KEYS);
-    let (mut found, revision) = read(kv, rest.clone(), until).await?;
-    rest = List { revision, limit: NAMES, keys_only: true, ..rest };
-    let mut more = go_on(&mut rest, &found);
-    found.entries.into_iter().for_each(&mut see);
-    while more {
-        (found, _) = read(kv, rest.clone(), until).await?;
-        more = go_on(&mut rest, &found);
-        for names in found.entries.chunks(limits::LIST_KEYS as usize) {
-            let (Some(first), Some(last)) = (names.first(), names.last()) else { break };
-            let (start, end) = (first.key.clone(), after(&last.key));
-            let limit = limits::LIST_KEYS;
-            let values = read(kv, List { start, end, limit, revision, keys_only: false }, until).await?;
-            values.0.entries.into_iter().for_each(&mut see);
+    let all = List::prefix(prefix, limits::LIST_KEYS);
+    let names = List { limit: NAMES, keys_only: true, ..all.clone() };
+    let ((mut found, revision), mut has_values) = match read(kv, all, until).await {
+        // They may be too large for one answer.
+        Err(Failure::Refused(_)) => (read(kv, names.clone(), until).await?, false),
+        read => (read?, true),
+    };
+    let mut rest = List { revision, ..names };
+    loop {
+        let more = go_on(&mut rest, &found);
+        match has_values {
+            true => found.entries.into_iter().for_each(&mut see),
+            false => values(kv, &found.entries, revision, until, &mut see).await?,
         }
+        if !more {
+            return Ok(revision);
+        }
+        (found, _) = read(kv, rest.clone(), until).await?;
+        has_values = false;
     }
-    Ok(revision)
+}
+
+/// The values of these names, as many at once as an answer holds.
+async fn values<K: Kv>(
+    kv: &K,
+    mut names: &[Entry],
+    revision: i64,
+    until: Instant,
+    mut see: impl FnMut(Entry),
+) -> Result<(), Failure> {
+    let mut together = limits::LIST_KEYS as usize;
+    while let (Some(first), some) = (names.first(), &names[..together.min(names.len())]) {
+        let end = after(&some[some.len() - 1].key);
+        let list =
+            List { start: first.key.clone(), end, limit: limits::LIST_KEYS, revision, keys_only: false };
+        match read(kv, list, until).await {
+            Ok((found, _)) => found.entries.into_iter().for_each(&mut see),
+            Err(Failure::Refused(_)) if together > 1 => {
+                together = some.len().div_ceil(2).min(together / 2);
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        }
+        names = &names[some.len()..];
+    }
+    Ok(())
 }
 
 async fn read<K: Kv>(kv: &K, list: List, until: Instant) -> Result<(Found, i64), Failure> {

@@ -58,8 +58,8 @@ impl<K: Kv> Run<'_, K> {
         Owner { node: self.node.to_owned(), container_id: container_id.to_owned(), ifname: ifname.to_owned() }
     }
 
-    /// Fails when nobody waits for the answer any more: there is no time left, or the process that
-    /// called is gone, and with it whoever would use the address.
+    /// Fails when nobody waits for the answer any more: there is no time left, by this run's clock or by one that goes on
+    /// while the host is suspended, or the process that called is gone, and with it whoever would use the address.
     ///
     /// # Errors
     /// Code 11.
@@ -69,7 +69,8 @@ impl<K: Kv> Run<'_, K> {
                 .with_details("etcd answers too slowly, or too many runs contend for this range"));
         }
         if !(self.awaited)() {
-            return Err(Error::new(Code::TryAgain, "the process that asked for an address is gone"));
+            return Err(Error::new(Code::TryAgain, "nobody waits for an address any more")
+                .with_details("the process that asked is gone, or the host was suspended meanwhile"));
         }
         Ok(())
     }

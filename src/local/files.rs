@@ -2,9 +2,9 @@
 //! are read, sizes are bounded, nothing is written through a symbolic link, and a file appears whole
 //! or not at all.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -13,6 +13,11 @@ use crate::random::random;
 
 /// The permission bit by which a group reads.
 const GROUP_READ: u32 = 0o040;
+
+/// The permission bit by which everybody writes.
+const EVERYBODY_WRITES: u32 = 0o002;
+/// The bit of a folder in which everybody may remove only what is his own.
+const STICKY: u32 = 0o1000;
 
 /// Which permission bits a trusted file must not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +61,7 @@ pub fn read_trusted(path: &Path, limit: u64, trust: Trust) -> io::Result<Vec<u8>
     if !meta.is_file() {
         return refuse("it is not a regular file".to_owned());
     }
-    let me = rustix::process::geteuid().as_raw();
-    if trust != Trust::Anybody && meta.uid() != 0 && meta.uid() != me {
+    if trust != Trust::Anybody && !is_trusted_owner(&meta) {
         return refuse(format!("it belongs to user {}, not to root", meta.uid()));
     }
     let mode = meta.mode() & 0o7777;
@@ -99,17 +103,56 @@ fn read_into(bytes: &mut Vec<u8>, source: impl Read, limit: u64) -> io::Result<(
     Ok(())
 }
 
-/// Makes a folder, and those above it, that only its owner may enter.
+/// Makes a folder, and those above it, that only its owner may enter, and judges it as [`check_folder`] does.
 ///
 /// # Errors
 /// [`io::Error`]
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let meta = fs::symlink_metadata(path)?;
-    if meta.is_dir() {
+    check_folder(path)
+}
+
+/// Whether nobody but root, or the user that runs this program, decides what `path` leads to: it and all that it
+/// leads through, links too, belong to one of them, and whoever may write where one of them stands may not
+/// put another in its place.
+///
+/// # Errors
+/// [`io::Error`] that names what somebody else could have planted.
+pub fn check_folder(path: &Path) -> io::Result<()> {
+    let mut has_links = false;
+    for part in path.ancestors().filter(|part| !part.as_os_str().is_empty()) {
+        has_links |= check_part(part)?;
+    }
+    if has_links {
+        for part in fs::canonicalize(path)?.ancestors() {
+            check_part(part)?;
+        }
+    }
+    if fs::metadata(path)?.is_dir() {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::NotADirectory, format!("{} is not a folder", path.display())))
+}
+
+/// Judges one part of a path; whether it is a link.
+fn check_part(part: &Path) -> io::Result<bool> {
+    let meta = fs::symlink_metadata(part)?;
+    let refuse = |why: String| {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {why}", part.display())))
+    };
+    if !is_trusted_owner(&meta) {
+        return refuse(format!("belongs to user {}, not to root", meta.uid()));
+    }
+    // In a folder with the sticky bit nobody replaces what belongs to another.
+    let is_open = meta.mode() & EVERYBODY_WRITES != 0 && meta.mode() & STICKY == 0;
+    if meta.is_dir() && is_open {
+        return refuse("may be written by everybody".to_owned());
+    }
+    Ok(meta.is_symlink())
+}
+
+fn is_trusted_owner(meta: &Metadata) -> bool {
+    meta.uid() == 0 || meta.uid() == rustix::process::geteuid().as_raw()
 }
 
 /// Overwrites a file of mode 0600 in place; what is read meanwhile may be half of each.
@@ -120,16 +163,32 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 /// # Errors
 /// [`io::Error`]
 pub fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path)?;
+    let mut file = open_own(OpenOptions::new().write(true).create(true).truncate(false), path)?;
     let length = file.metadata()?.len();
     file.write_all(content)?;
     if length > content.len() as u64 { file.set_len(content.len() as u64) } else { Ok(()) }
+}
+
+/// Opens a file to write to, made with mode 0600: through no link, symbolic or hard, and only if it lies in a folder
+/// that [`check_folder`] approves of. What is no file of root's own is not waited for and not written to.
+fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        check_folder(folder)?;
+    }
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = options.mode(0o600).custom_flags(flags).open(path)?;
+    let meta = file.metadata()?;
+    let refuse = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    if meta.is_file() && meta.nlink() > 1 {
+        return refuse("it has another name, as a hard link".to_owned());
+    }
+    if !is_trusted_owner(&meta) {
+        return refuse(format!("it belongs to user {}, not to root", meta.uid()));
+    }
+    match meta.is_file() || meta.file_type().is_char_device() {
+        true => Ok(file),
+        false => refuse("it is not a regular file".to_owned()),
+    }
 }
 
 /// Writes a file of mode 0600 that appears under its name only when it is whole and on disk.
@@ -153,26 +212,15 @@ pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path)?;
+    let mut file = open_own(OpenOptions::new().write(true).create_new(true), path)?;
     file.write_all(content)?;
     file.sync_all()
 }
 
-/// Opens a log to append to; made with mode 0600, and never through a symbolic link.
+/// Opens a log to append to; made with mode 0600, and never through a link.
 ///
 /// # Errors
 /// [`io::Error`]
 pub fn open_log(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path)
+    open_own(OpenOptions::new().append(true).create(true), path)
 }

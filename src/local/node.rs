@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -27,6 +27,15 @@ pub fn birth() -> Result<Birth, String> {
 #[must_use]
 pub fn later(birth: &Birth) -> Birth {
     Birth { boot: birth.boot.clone(), ns: boottime_ns() }
+}
+
+/// Whether a run that was born at `birth` is at work for longer than `most` at the moment `now`.
+///
+/// A deadline of tokio's stands still while the host is suspended; leases in etcd do not, and neither does whoever
+/// waits elsewhere.
+#[must_use]
+pub fn has_outlasted(birth: &Birth, now: &Birth, most: Duration) -> bool {
+    now.since(birth).is_some_and(|gap| gap > most)
 }
 
 fn boottime_ns() -> u64 {
@@ -75,5 +84,18 @@ mod tests {
         let first = birth().expect("a boot id");
         let second = birth().expect("a boot id");
         assert!(!first.is_after(Some(&second)));
+    }
+
+    /// What the clocks show after a suspension that a monotonic clock slept through.
+    #[test]
+    fn a_run_that_was_suspended_has_outlasted_its_deadline() {
+        let most = Duration::from_secs(20);
+        let at = |s: u64| Birth { boot: "b".into(), ns: s * 1_000_000_000 };
+        for (now, expected) in [(100, false), (119, false), (120, false), (121, true), (7300, true)] {
+            assert_eq!(has_outlasted(&at(100), &at(now), most), expected, "{now} s");
+        }
+        let birth = birth().expect("a boot id");
+        assert!(!has_outlasted(&birth, &later(&birth), most));
+        assert!(has_outlasted(&Birth { ns: 0, ..birth.clone() }, &later(&birth), Duration::ZERO));
     }
 }

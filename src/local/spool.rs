@@ -92,6 +92,10 @@ impl Spool {
 
     fn files(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
+        if let Err(e) = files::check_folder(&self.folder) {
+            tracing::warn!(error = %e, "spooled DELs are not carried out: somebody else may have written them");
+            return Vec::new();
+        }
         let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
         let mut names: Vec<String> = names.filter(|name| name.ends_with(".del")).collect();
         names.sort();
