@@ -1,0 +1,349 @@
+//! The allocator against a model that walks over every address of ranges small enough for that.
+//!
+//! The model knows what the configuration says ([`RangeSpec`]) and what is held, as sets of addresses; nothing of
+//! pages, spans or summaries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use metes::pool::{
+    Addr, Bits, Need, NetworkName, Page, Range, RangeSet, RangeSpec, Refusal, Standing, Start, Step, View,
+    Wish, choose, spread_start,
+};
+
+use super::dice::Dice;
+
+/// More readings than a choice among this many sets may need.
+const STEPS: usize = 64;
+const PAGE: u128 = 4096;
+const NETWORKS: [&str; 3] = ["default", "blue", "blue@00000000000000000000ffff0a000000-24"];
+
+/// Where the ranges lie: at a boundary of pages or of summaries, where families end, and where a subnet ends.
+const BASES: [(u128, u8); 6] = [
+    (0xffff_0a00_0fc0, 8),
+    (0xffff_0aff_ff80, 0),
+    (0xffff_ffff_ff00, 0),
+    (0xffff_0000_0000, 0),
+    (0xfd00_0000_0000_0000_0000_0000_00ff_ff80, 48),
+    (0xffff_ffff_ffff_ffff_ffff_ffff_ffff_ff00, 0),
+];
+
+pub(super) fn choice(data: &[u8]) {
+    let mut dice = Dice::new(data);
+    let (base, prefix) = dice.pick(&BASES);
+    // Pages are wide: few of the cases look at more than one of them.
+    let size = if dice.once_in(32) { 2 * PAGE } else { 256 };
+    let ground = Ground { base, prefix, size: size.min(u128::MAX - base).min(family_end(base) - base) };
+    let sets = dice.some(3, |dice| ground.set(dice));
+    let drafts: Vec<Draft> = sets
+        .into_iter()
+        .map(|specs| Draft {
+            start: ground.start(&mut dice),
+            request: dice.once_in(4).then(|| ground.address(&mut dice)),
+            specs,
+        })
+        .collect();
+    let held = ground.held(&mut dice, &drafts);
+    check(&drafts, &held);
+}
+
+/// The last address of the family that `base` is of.
+fn family_end(base: u128) -> u128 {
+    if base >> 32 == 0xffff { 0xffff_ffff_ffff } else { u128::MAX }
+}
+
+#[derive(Debug)]
+struct Draft {
+    specs: Vec<RangeSpec>,
+    start: Start,
+    request: Option<Addr>,
+}
+
+/// What stands in the store: reservations, and the bits of the pages; a bit may be alone.
+#[derive(Debug, Clone, Default)]
+struct Held {
+    reservations: BTreeSet<(NetworkName, Addr)>,
+    bits: BTreeSet<(NetworkName, Addr)>,
+}
+
+/// The addresses that a case is about.
+#[derive(Clone, Copy)]
+struct Ground {
+    base: u128,
+    prefix: u8,
+    /// The distance of the last one from the first.
+    size: u128,
+}
+
+impl Ground {
+    fn address(self, dice: &mut Dice<'_>) -> Addr {
+        let number = if self.size < 256 { dice.byte().into() } else { dice.number() };
+        // Close to the edges something is more likely to go wrong.
+        Addr(self.base + u128::from(number) % (self.size + 1))
+    }
+
+    fn network(dice: &mut Dice<'_>) -> NetworkName {
+        NetworkName::stored(dice.pick(&NETWORKS)).expect("a network")
+    }
+
+    fn set(self, dice: &mut Dice<'_>) -> Vec<RangeSpec> {
+        let first = self.range(dice);
+        let mut set = vec![first];
+        set.extend(dice.some(2, |dice| self.range(dice)));
+        set
+    }
+
+    fn range(self, dice: &mut Dice<'_>) -> RangeSpec {
+        let (one, other) = (self.address(dice), self.address(dice));
+        let exclude = |dice: &mut Dice<'_>| {
+            let ip = self.address(dice).ip();
+            let bits = if ip.is_ipv4() { 32 } else { 128 };
+            IpNetwork::new(ip, bits - dice.below(9) as u8).expect("a prefix")
+        };
+        RangeSpec {
+            network: Self::network(dice),
+            subnet: IpNetwork::new(Addr(self.base).ip(), self.prefix).expect("a prefix"),
+            first: one.min(other).ip(),
+            last: one.max(other).ip(),
+            excludes: dice.some(3, exclude),
+            never: dice.some(2, |dice| self.address(dice).ip()),
+            gateway: None,
+        }
+    }
+
+    fn start(self, dice: &mut Dice<'_>) -> Start {
+        match dice.below(4) {
+            0 => Start::Lowest,
+            1 => Start::At(self.address(dice)),
+            2 => Start::After(self.address(dice)),
+            // A cursor of a set that has changed since.
+            _ => Start::After(Addr(dice.number().into())),
+        }
+    }
+
+    /// Runs of addresses, whole pages, single bits, and all but a few of what may be handed out.
+    fn held(self, dice: &mut Dice<'_>, drafts: &[Draft]) -> Held {
+        let mut held = Held::default();
+        for _ in 0..dice.below(6) {
+            let network = Self::network(dice);
+            let from = self.address(dice);
+            let page = from.page();
+            let (first, last) = match dice.below(3) {
+                0 => (from, Addr(from.0.saturating_add(dice.byte().into()).min(family_end(self.base)))),
+                1 => (from, from),
+                _ => (page.first(), page.last()),
+            };
+            let is_reserved = !dice.once_in(4);
+            for address in (first.0..=last.0).map(Addr) {
+                held.bits.insert((network.clone(), address));
+                if is_reserved {
+                    held.reservations.insert((network.clone(), address));
+                }
+            }
+        }
+        if dice.once_in(3) {
+            for spec in drafts.iter().flat_map(|draft| &draft.specs) {
+                held.bits.extend(bounds(spec).map(|address| (spec.network.clone(), address)));
+            }
+            for _ in 0..dice.below(4) {
+                let gap = (Self::network(dice), self.address(dice));
+                held.bits.remove(&gap);
+                held.reservations.remove(&gap);
+            }
+        }
+        held
+    }
+}
+
+fn bounds(spec: &RangeSpec) -> impl Iterator<Item = Addr> + use<> {
+    (Addr::from(spec.first).0..=Addr::from(spec.last).0).map(Addr)
+}
+
+fn check(drafts: &[Draft], held: &Held) {
+    let mut sets = Vec::new();
+    for draft in drafts {
+        let ranges = draft.specs.iter().map(|spec| Range::new(spec.clone()));
+        // What the model is not about: an IPv6 subnet where IPv4 is kept.
+        let Ok(ranges) = ranges.collect::<Result<Vec<_>, _>>() else { return };
+        sets.push(RangeSet::new(ranges).expect("of one family"));
+    }
+    let wish = |(set, draft): (_, &Draft)| Wish { set, start: draft.start, request: draft.request };
+    let wishes: Vec<Wish<'_>> = sets.iter().zip(drafts).map(wish).collect();
+    let expected = model(drafts, held);
+    assert_eq!(outcome(&wishes, held), expected, "{drafts:#?}");
+    for (set, draft) in sets.iter().zip(drafts) {
+        check_set(set, &draft.specs);
+    }
+}
+
+/// What a choice comes to, without the order of its steps.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Chosen(Vec<(NetworkName, Addr)>),
+    Full(usize),
+    Refused(usize, bool),
+}
+
+/// Asks the allocator, and answers its questions, until it has decided.
+fn outcome(wishes: &[Wish<'_>], held: &Held) -> Outcome {
+    let mut view = View::default();
+    for _ in 0..STEPS {
+        match choose(wishes, &view) {
+            Step::Chosen(picks) => {
+                assert!(picks.iter().enumerate().all(|(at, pick)| pick.set == at), "{picks:?}");
+                check_known(&picks, &view);
+                return Outcome::Chosen(picks.into_iter().map(|pick| (pick.network, pick.address)).collect());
+            }
+            Step::Full { set } => return Outcome::Full(set),
+            Step::Refused { set, why, .. } => return Outcome::Refused(set, why == Refusal::Taken),
+            Step::Need(needs) => {
+                assert!((1..=16).contains(&needs.len()), "{needs:?}");
+                for need in &needs {
+                    assert!(!view.knows(need), "asked for twice: {need:?}");
+                    answer(&mut view, need, held);
+                }
+            }
+        }
+    }
+    panic!("no decision in {STEPS} steps");
+}
+
+/// Whoever commits a choice writes its pages, and a summary where one of them becomes full.
+fn check_known(picks: &[metes::pool::Pick], view: &View) {
+    let mut after: BTreeMap<(NetworkName, Page), Bits> = BTreeMap::new();
+    for pick in picks {
+        let page = pick.address.page();
+        let before = view.page(&pick.network, page).expect("the page of a pick is known");
+        let bits = after.entry((pick.network.clone(), page)).or_insert_with(|| before.clone());
+        bits.set(pick.address.bit());
+    }
+    for ((network, page), bits) in after {
+        let was_full = view.page(&network, page).is_some_and(Bits::is_full);
+        if bits.is_full() && !was_full {
+            assert!(view.summary(&network, page.summary()).is_some(), "a summary that must be written");
+        }
+    }
+}
+
+fn answer(view: &mut View, need: &Need, held: &Held) {
+    match need {
+        Need::Page(network, page) => view.set_page(network, *page, bits(held, network, *page)),
+        Need::Summary(network, summary) => {
+            let mut full = Bits::empty();
+            let pages: BTreeSet<Page> = of_network(held, network).map(|address| address.page()).collect();
+            for page in pages.into_iter().filter(|page| page.summary() == *summary) {
+                if bits(held, network, page).is_full() {
+                    full.set(page.bit());
+                }
+            }
+            view.set_summary(network, *summary, full);
+        }
+        Need::Reservation(network, address) => {
+            view.set_held(network, *address, held.reservations.contains(&(network.clone(), *address)));
+        }
+    }
+}
+
+fn of_network<'a>(held: &'a Held, network: &'a NetworkName) -> impl Iterator<Item = Addr> + 'a {
+    held.bits.iter().filter(move |(of, _)| of == network).map(|(_, address)| *address)
+}
+
+fn bits(held: &Held, network: &NetworkName, page: Page) -> Bits {
+    let mut bits = Bits::empty();
+    let (first, last) = ((network.clone(), page.first()), (network.clone(), page.last()));
+    held.bits.range(first..=last).for_each(|(_, address)| bits.set(address.bit()));
+    bits
+}
+
+/// What the configuration lets be handed out, from its words alone.
+fn is_assignable(spec: &RangeSpec, address: Addr) -> bool {
+    let ip = address.ip();
+    let is_between = Addr::from(spec.first) <= address && address <= Addr::from(spec.last);
+    is_between
+        && ip.is_ipv4() == spec.subnet.is_ipv4()
+        && !spec.excludes.iter().any(|exclude| exclude.contains(ip))
+        && !spec.never.contains(&ip)
+}
+
+fn covers(spec: &RangeSpec, address: Addr) -> bool {
+    spec.subnet.contains(address.ip())
+}
+
+fn is_inside(spec: &RangeSpec, address: Addr) -> bool {
+    covers(spec, address) && Addr::from(spec.first) <= address && address <= Addr::from(spec.last)
+}
+
+/// The range that an address belongs to: one that hands it out, else one that has it between its bounds, else one
+/// whose subnet it is in.
+fn home(specs: &[RangeSpec], address: Addr) -> Option<usize> {
+    let find = |fits: fn(&RangeSpec, Addr) -> bool| specs.iter().position(|spec| fits(spec, address));
+    find(is_assignable).or_else(|| find(is_inside)).or_else(|| find(covers))
+}
+
+/// Every address that a set may hand out, in the order in which they are tried.
+fn candidates(draft: &Draft) -> Vec<(NetworkName, Addr)> {
+    let ranges = draft.specs.iter().enumerate();
+    let all: Vec<(usize, Addr)> =
+        ranges.flat_map(|(at, spec)| bounds(spec).map(move |address| (at, address))).collect();
+    let cursor = match draft.start {
+        Start::Lowest => None,
+        Start::At(address) => home(&draft.specs, address).map(|at| (at, address, false)),
+        Start::After(address) => home(&draft.specs, address).map(|at| (at, address, true)),
+    };
+    let begins = cursor.map_or(0, |(at, address, after)| {
+        all.iter().filter(|one| **one < (at, address) || after && **one == (at, address)).count()
+    });
+    let (before, from) = all.split_at(begins);
+    let in_turn = from.iter().chain(before);
+    let assignable = in_turn.filter(|(at, address)| is_assignable(&draft.specs[*at], *address));
+    assignable.map(|(at, address)| (draft.specs[*at].network.clone(), *address)).collect()
+}
+
+fn model(drafts: &[Draft], held: &Held) -> Outcome {
+    let requests = || drafts.iter().enumerate().filter_map(|(set, draft)| Some((set, draft, draft.request?)));
+    for (set, draft, address) in requests() {
+        if !draft.specs.iter().any(|spec| is_assignable(spec, address)) {
+            return Outcome::Refused(set, false);
+        }
+    }
+    let mut given: BTreeSet<(NetworkName, Addr)> = BTreeSet::new();
+    let mut chosen: BTreeMap<usize, (NetworkName, Addr)> = BTreeMap::new();
+    for (set, draft, address) in requests() {
+        let at = home(&draft.specs, address).expect("it can be handed out");
+        let one = (draft.specs[at].network.clone(), address);
+        if held.reservations.contains(&one) || !given.insert(one.clone()) {
+            return Outcome::Refused(set, true);
+        }
+        chosen.insert(set, one);
+    }
+    for (set, draft) in drafts.iter().enumerate().filter(|(_, draft)| draft.request.is_none()) {
+        let mut free = candidates(draft).into_iter();
+        let Some(one) = free.find(|one| !held.bits.contains(one) && !given.contains(one)) else {
+            return Outcome::Full(set);
+        };
+        given.insert(one.clone());
+        chosen.insert(set, one);
+    }
+    Outcome::Chosen(chosen.into_values().collect())
+}
+
+/// What a set says of each address, and where a node begins that spreads.
+fn check_set(set: &RangeSet, specs: &[RangeSpec]) {
+    let any = specs.iter().any(|spec| bounds(spec).any(|address| is_assignable(spec, address)));
+    for seed in [0, 1, u64::MAX] {
+        let start = spread_start(set, seed);
+        assert!(!any || specs.iter().any(|spec| is_assignable(spec, start)), "{start} of {specs:#?}");
+    }
+    let step = if bounds(&specs[0]).count() > 512 { 61 } else { 1 };
+    for address in specs.iter().flat_map(|spec| bounds(spec).step_by(step)) {
+        let may = specs.iter().any(|spec| is_assignable(spec, address));
+        assert_eq!(set.standing(address) == Standing::Assignable, may, "{address} of {specs:#?}");
+    }
+    let size: u128 = (specs.iter())
+        .map(|spec| bounds(spec).filter(|address| is_assignable(spec, *address)).count() as u128)
+        .sum();
+    assert_eq!(set.size(), size, "{specs:#?}");
+    let ends: [IpAddr; 2] = [specs[0].first, specs[0].last];
+    assert!(ends.iter().all(|end| set.covers(Addr::from(*end)).is_some()));
+}
