@@ -60,11 +60,16 @@ struct Draft {
     request: Option<Addr>,
 }
 
-/// What stands in the store: reservations, and the bits of the pages; a bit may be alone.
+/// What stands in the store: reservations, and the bits of the pages; a bit may be alone. Networks go by their
+/// position in [`NETWORKS`].
 #[derive(Debug, Clone, Default)]
 struct Held {
-    reservations: BTreeSet<(NetworkName, Addr)>,
-    bits: BTreeSet<(NetworkName, Addr)>,
+    reservations: BTreeSet<(usize, Addr)>,
+    bits: BTreeSet<(usize, Addr)>,
+}
+
+fn number_of(network: &NetworkName) -> usize {
+    NETWORKS.iter().position(|name| *name == network.as_str()).expect("one of the networks")
 }
 
 /// The addresses that a case is about.
@@ -83,8 +88,8 @@ impl Ground {
         Addr(self.base + u128::from(number) % (self.size + 1))
     }
 
-    fn network(dice: &mut Dice<'_>) -> NetworkName {
-        NetworkName::stored(dice.pick(&NETWORKS)).expect("a network")
+    fn network(dice: &mut Dice<'_>) -> usize {
+        dice.below(NETWORKS.len() as u32) as usize
     }
 
     fn set(self, dice: &mut Dice<'_>) -> Vec<RangeSpec> {
@@ -102,7 +107,7 @@ impl Ground {
             IpNetwork::new(ip, bits - dice.below(9) as u8).expect("a prefix")
         };
         RangeSpec {
-            network: Self::network(dice),
+            network: NetworkName::stored(NETWORKS[Self::network(dice)]).expect("a network"),
             subnet: IpNetwork::new(Addr(self.base).ip(), self.prefix).expect("a prefix"),
             first: one.min(other).ip(),
             last: one.max(other).ip(),
@@ -136,15 +141,16 @@ impl Ground {
             };
             let is_reserved = !dice.once_in(4);
             for address in (first.0..=last.0).map(Addr) {
-                held.bits.insert((network.clone(), address));
+                held.bits.insert((network, address));
                 if is_reserved {
-                    held.reservations.insert((network.clone(), address));
+                    held.reservations.insert((network, address));
                 }
             }
         }
         if dice.once_in(3) {
             for spec in drafts.iter().flat_map(|draft| &draft.specs) {
-                held.bits.extend(bounds(spec).map(|address| (spec.network.clone(), address)));
+                let network = number_of(&spec.network);
+                held.bits.extend(bounds(spec).map(|address| (network, address)));
             }
             for _ in 0..dice.below(4) {
                 let gap = (Self::network(dice), self.address(dice));
@@ -180,7 +186,7 @@ fn check(drafts: &[Draft], held: &Held) {
 /// What a choice comes to, without the order of its steps.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    Chosen(Vec<(NetworkName, Addr)>),
+    Chosen(Vec<(usize, Addr)>),
     Full(usize),
     Refused(usize, bool),
 }
@@ -193,7 +199,8 @@ fn outcome(wishes: &[Wish<'_>], held: &Held) -> Outcome {
             Step::Chosen(picks) => {
                 assert!(picks.iter().enumerate().all(|(at, pick)| pick.set == at), "{picks:?}");
                 check_known(&picks, &view);
-                return Outcome::Chosen(picks.into_iter().map(|pick| (pick.network, pick.address)).collect());
+                let picked = picks.iter().map(|pick| (number_of(&pick.network), pick.address));
+                return Outcome::Chosen(picked.collect());
             }
             Step::Full { set } => return Outcome::Full(set),
             Step::Refused { set, why, .. } => return Outcome::Refused(set, why == Refusal::Taken),
@@ -231,7 +238,9 @@ fn answer(view: &mut View, need: &Need, held: &Held) {
         Need::Page(network, page) => view.set_page(network, *page, bits(held, network, *page)),
         Need::Summary(network, summary) => {
             let mut full = Bits::empty();
-            let pages: BTreeSet<Page> = of_network(held, network).map(|address| address.page()).collect();
+            let network_bits = held.bits.iter().filter(|(of, _)| *of == number_of(network));
+            let mut pages: Vec<Page> = network_bits.map(|(_, address)| address.page()).collect();
+            pages.dedup();
             for page in pages.into_iter().filter(|page| page.summary() == *summary) {
                 if bits(held, network, page).is_full() {
                     full.set(page.bit());
@@ -240,18 +249,15 @@ fn answer(view: &mut View, need: &Need, held: &Held) {
             view.set_summary(network, *summary, full);
         }
         Need::Reservation(network, address) => {
-            view.set_held(network, *address, held.reservations.contains(&(network.clone(), *address)));
+            view.set_held(network, *address, held.reservations.contains(&(number_of(network), *address)));
         }
     }
 }
 
-fn of_network<'a>(held: &'a Held, network: &'a NetworkName) -> impl Iterator<Item = Addr> + 'a {
-    held.bits.iter().filter(move |(of, _)| of == network).map(|(_, address)| *address)
-}
-
 fn bits(held: &Held, network: &NetworkName, page: Page) -> Bits {
     let mut bits = Bits::empty();
-    let (first, last) = ((network.clone(), page.first()), (network.clone(), page.last()));
+    let network = number_of(network);
+    let (first, last) = ((network, page.first()), (network, page.last()));
     held.bits.range(first..=last).for_each(|(_, address)| bits.set(address.bit()));
     bits
 }
@@ -282,7 +288,7 @@ fn home(specs: &[RangeSpec], address: Addr) -> Option<usize> {
 }
 
 /// Every address that a set may hand out, in the order in which they are tried.
-fn candidates(draft: &Draft) -> Vec<(NetworkName, Addr)> {
+fn candidates(draft: &Draft) -> Vec<(usize, Addr)> {
     let ranges = draft.specs.iter().enumerate();
     let all: Vec<(usize, Addr)> =
         ranges.flat_map(|(at, spec)| bounds(spec).map(move |address| (at, address))).collect();
@@ -297,7 +303,7 @@ fn candidates(draft: &Draft) -> Vec<(NetworkName, Addr)> {
     let (before, from) = all.split_at(begins);
     let in_turn = from.iter().chain(before);
     let assignable = in_turn.filter(|(at, address)| is_assignable(&draft.specs[*at], *address));
-    assignable.map(|(at, address)| (draft.specs[*at].network.clone(), *address)).collect()
+    assignable.map(|(at, address)| (number_of(&draft.specs[*at].network), *address)).collect()
 }
 
 fn model(drafts: &[Draft], held: &Held) -> Outcome {
@@ -307,12 +313,12 @@ fn model(drafts: &[Draft], held: &Held) -> Outcome {
             return Outcome::Refused(set, false);
         }
     }
-    let mut given: BTreeSet<(NetworkName, Addr)> = BTreeSet::new();
-    let mut chosen: BTreeMap<usize, (NetworkName, Addr)> = BTreeMap::new();
+    let mut given: BTreeSet<(usize, Addr)> = BTreeSet::new();
+    let mut chosen: BTreeMap<usize, (usize, Addr)> = BTreeMap::new();
     for (set, draft, address) in requests() {
         let at = home(&draft.specs, address).expect("it can be handed out");
-        let one = (draft.specs[at].network.clone(), address);
-        if held.reservations.contains(&one) || !given.insert(one.clone()) {
+        let one = (number_of(&draft.specs[at].network), address);
+        if held.reservations.contains(&one) || !given.insert(one) {
             return Outcome::Refused(set, true);
         }
         chosen.insert(set, one);
@@ -322,7 +328,7 @@ fn model(drafts: &[Draft], held: &Held) -> Outcome {
         let Some(one) = free.find(|one| !held.bits.contains(one) && !given.contains(one)) else {
             return Outcome::Full(set);
         };
-        given.insert(one.clone());
+        given.insert(one);
         chosen.insert(set, one);
     }
     Outcome::Chosen(chosen.into_values().collect())

@@ -77,8 +77,10 @@ fn check_record<R: Record + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
             return;
         }
     };
-    let version = serde_json::from_slice::<Value>(bytes).expect("a record is JSON");
-    assert!(version["v"].as_u64() == Some(VERSION.into()), "{version}");
+    // A key that nobody reads may hold what is no text.
+    if let Ok(json) = serde_json::from_slice::<Value>(bytes) {
+        assert_eq!(json["v"].as_u64(), Some(VERSION.into()), "{json}");
+    }
     let written = record.encode();
     let again = R::decode(&written);
     assert_eq!(again.as_ref(), Ok(&record));
