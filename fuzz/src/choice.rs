@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use metes::pool::{
-    Addr, Bits, Need, NetworkName, Page, Range, RangeSet, RangeSpec, Refusal, Standing, Start, Step, View,
-    Wish, choose, spread_start,
+    Addr, Bits, Need, NetworkName, Page, Range, RangeSet, RangeSpec, Refusal, Standing, Start, Step, Summary,
+    View, Wish, choose, spread_start,
 };
 
 use super::dice::Dice;
@@ -32,9 +32,7 @@ const BASES: [(u128, u8); 6] = [
 pub(super) fn choice(data: &[u8]) {
     let mut dice = Dice::new(data);
     let (base, prefix) = dice.pick(&BASES);
-    // Pages are wide: few of the cases look at more than one of them.
-    let size = if dice.once_in(32) { 2 * PAGE } else { 256 };
-    let ground = Ground { base, prefix, size: size.min(u128::MAX - base).min(family_end(base) - base) };
+    let ground = Ground { base, prefix };
     let sets = dice.some(3, |dice| ground.set(dice));
     let drafts: Vec<Draft> = sets
         .into_iter()
@@ -60,32 +58,86 @@ struct Draft {
     request: Option<Addr>,
 }
 
-/// What stands in the store: reservations, and the bits of the pages; a bit may be alone. Networks go by their
-/// position in [`NETWORKS`].
-#[derive(Debug, Clone, Default)]
+/// Addresses of a network, which goes by its position in [`NETWORKS`].
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    network: usize,
+    first: Addr,
+    last: Addr,
+}
+
+/// What stands in the store. Bits without a reservation may be left over there.
+#[derive(Debug, Default)]
 struct Held {
-    reservations: BTreeSet<(usize, Addr)>,
-    bits: BTreeSet<(usize, Addr)>,
+    reserved: Vec<Run>,
+    lone_bits: Vec<Run>,
+    /// What is free in spite of the runs.
+    gaps: Vec<(usize, Addr)>,
+}
+
+impl Held {
+    fn is_reserved(&self, one: (usize, Addr)) -> bool {
+        is_in(&self.reserved, one) && !self.gaps.contains(&one)
+    }
+
+    fn has_bit(&self, one: (usize, Addr)) -> bool {
+        self.is_reserved(one) || is_in(&self.lone_bits, one) && !self.gaps.contains(&one)
+    }
+
+    fn page(&self, network: usize, page: Page) -> Bits {
+        let mut bits = Bits::empty();
+        for run in self.runs(network) {
+            let (first, last) = (run.first.max(page.first()), run.last.min(page.last()));
+            (first.0..=last.0).for_each(|address| bits.set(Addr(address).bit()));
+        }
+        let gaps = self.gaps.iter().filter(|(of, gap)| *of == network && gap.page() == page);
+        gaps.for_each(|(_, gap)| bits.clear(gap.bit()));
+        bits
+    }
+
+    fn summary(&self, network: usize, summary: Summary) -> Bits {
+        let pages = self.runs(network).flat_map(|run| run.first.page().0..=run.last.page().0).map(Page);
+        let mut full = Bits::empty();
+        for page in pages.filter(|page| page.summary() == summary) {
+            if self.page(network, page).is_full() {
+                full.set(page.bit());
+            }
+        }
+        full
+    }
+
+    fn runs(&self, network: usize) -> impl Iterator<Item = &Run> {
+        self.reserved.iter().chain(&self.lone_bits).filter(move |run| run.network == network)
+    }
+}
+
+fn is_in(runs: &[Run], (network, address): (usize, Addr)) -> bool {
+    runs.iter().any(|run| run.network == network && run.first <= address && address <= run.last)
 }
 
 fn number_of(network: &NetworkName) -> usize {
     NETWORKS.iter().position(|name| *name == network.as_str()).expect("one of the networks")
 }
 
-/// The addresses that a case is about.
+/// The addresses that a case is about: 256 on each of a few pages.
 #[derive(Clone, Copy)]
 struct Ground {
     base: u128,
     prefix: u8,
-    /// The distance of the last one from the first.
-    size: u128,
 }
 
 impl Ground {
     fn address(self, dice: &mut Dice<'_>) -> Addr {
-        let number = if self.size < 256 { dice.byte().into() } else { dice.number() };
-        // Close to the edges something is more likely to go wrong.
-        Addr(self.base + u128::from(number) % (self.size + 1))
+        let window = self.window(dice);
+        self.within(window, dice.byte())
+    }
+
+    fn window(self, dice: &mut Dice<'_>) -> u128 {
+        self.base.saturating_add(PAGE * u128::from(dice.below(4)))
+    }
+
+    fn within(self, window: u128, at: u8) -> Addr {
+        Addr(window.saturating_add(at.into()).min(family_end(self.base)))
     }
 
     fn network(dice: &mut Dice<'_>) -> usize {
@@ -100,9 +152,10 @@ impl Ground {
     }
 
     fn range(self, dice: &mut Dice<'_>) -> RangeSpec {
-        let (one, other) = (self.address(dice), self.address(dice));
+        let window = self.window(dice);
+        let (one, other) = (self.within(window, dice.byte()), self.within(window, dice.byte()));
         let exclude = |dice: &mut Dice<'_>| {
-            let ip = self.address(dice).ip();
+            let ip = self.within(window, dice.byte()).ip();
             let bits = if ip.is_ipv4() { 32 } else { 128 };
             IpNetwork::new(ip, bits - dice.below(9) as u8).expect("a prefix")
         };
@@ -112,7 +165,7 @@ impl Ground {
             first: one.min(other).ip(),
             last: one.max(other).ip(),
             excludes: dice.some(3, exclude),
-            never: dice.some(2, |dice| self.address(dice).ip()),
+            never: dice.some(2, |dice| self.within(window, dice.byte()).ip()),
             gateway: None,
         }
     }
@@ -131,33 +184,24 @@ impl Ground {
     fn held(self, dice: &mut Dice<'_>, drafts: &[Draft]) -> Held {
         let mut held = Held::default();
         for _ in 0..dice.below(6) {
-            let network = Self::network(dice);
-            let from = self.address(dice);
-            let page = from.page();
+            let (network, from) = (Self::network(dice), self.address(dice));
             let (first, last) = match dice.below(3) {
-                0 => (from, Addr(from.0.saturating_add(dice.byte().into()).min(family_end(self.base)))),
+                0 => (from, self.within(from.0, dice.byte())),
                 1 => (from, from),
-                _ => (page.first(), page.last()),
+                _ => (from.page().first(), from.page().last()),
             };
-            let is_reserved = !dice.once_in(4);
-            for address in (first.0..=last.0).map(Addr) {
-                held.bits.insert((network, address));
-                if is_reserved {
-                    held.reservations.insert((network, address));
-                }
-            }
+            let runs = if dice.once_in(4) { &mut held.lone_bits } else { &mut held.reserved };
+            runs.push(Run { network, first, last });
         }
         if dice.once_in(3) {
-            for spec in drafts.iter().flat_map(|draft| &draft.specs) {
-                let network = number_of(&spec.network);
-                held.bits.extend(bounds(spec).map(|address| (network, address)));
-            }
-            for _ in 0..dice.below(4) {
-                let gap = (Self::network(dice), self.address(dice));
-                held.bits.remove(&gap);
-                held.reservations.remove(&gap);
-            }
+            let all = drafts.iter().flat_map(|draft| &draft.specs).map(|spec| Run {
+                network: number_of(&spec.network),
+                first: spec.first.into(),
+                last: spec.last.into(),
+            });
+            held.lone_bits.extend(all);
         }
+        held.gaps = dice.some(4, |dice| (Self::network(dice), self.address(dice)));
         held
     }
 }
@@ -235,31 +279,14 @@ fn check_known(picks: &[metes::pool::Pick], view: &View) {
 
 fn answer(view: &mut View, need: &Need, held: &Held) {
     match need {
-        Need::Page(network, page) => view.set_page(network, *page, bits(held, network, *page)),
+        Need::Page(network, page) => view.set_page(network, *page, held.page(number_of(network), *page)),
         Need::Summary(network, summary) => {
-            let mut full = Bits::empty();
-            let network_bits = held.bits.iter().filter(|(of, _)| *of == number_of(network));
-            let mut pages: Vec<Page> = network_bits.map(|(_, address)| address.page()).collect();
-            pages.dedup();
-            for page in pages.into_iter().filter(|page| page.summary() == *summary) {
-                if bits(held, network, page).is_full() {
-                    full.set(page.bit());
-                }
-            }
-            view.set_summary(network, *summary, full);
+            view.set_summary(network, *summary, held.summary(number_of(network), *summary));
         }
         Need::Reservation(network, address) => {
-            view.set_held(network, *address, held.reservations.contains(&(number_of(network), *address)));
+            view.set_held(network, *address, held.is_reserved((number_of(network), *address)));
         }
     }
-}
-
-fn bits(held: &Held, network: &NetworkName, page: Page) -> Bits {
-    let mut bits = Bits::empty();
-    let network = number_of(network);
-    let (first, last) = ((network, page.first()), (network, page.last()));
-    held.bits.range(first..=last).for_each(|(_, address)| bits.set(address.bit()));
-    bits
 }
 
 /// What the configuration lets be handed out, from its words alone.
@@ -318,14 +345,14 @@ fn model(drafts: &[Draft], held: &Held) -> Outcome {
     for (set, draft, address) in requests() {
         let at = home(&draft.specs, address).expect("it can be handed out");
         let one = (number_of(&draft.specs[at].network), address);
-        if held.reservations.contains(&one) || !given.insert(one) {
+        if held.is_reserved(one) || !given.insert(one) {
             return Outcome::Refused(set, true);
         }
         chosen.insert(set, one);
     }
     for (set, draft) in drafts.iter().enumerate().filter(|(_, draft)| draft.request.is_none()) {
         let mut free = candidates(draft).into_iter();
-        let Some(one) = free.find(|one| !held.bits.contains(one) && !given.contains(one)) else {
+        let Some(one) = free.find(|one| !held.has_bit(*one) && !given.contains(one)) else {
             return Outcome::Full(set);
         };
         given.insert(one);
@@ -341,8 +368,7 @@ fn check_set(set: &RangeSet, specs: &[RangeSpec]) {
         let start = spread_start(set, seed);
         assert!(!any || specs.iter().any(|spec| is_assignable(spec, start)), "{start} of {specs:#?}");
     }
-    let step = if bounds(&specs[0]).count() > 512 { 61 } else { 1 };
-    for address in specs.iter().flat_map(|spec| bounds(spec).step_by(step)) {
+    for address in specs.iter().flat_map(bounds) {
         let may = specs.iter().any(|spec| is_assignable(spec, address));
         assert_eq!(set.standing(address) == Standing::Assignable, may, "{address} of {specs:#?}");
     }
