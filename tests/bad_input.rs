@@ -18,7 +18,7 @@ use support::{Cluster, Etcd, Outcome, Run, Store, in_parallel, metes, network, n
 
 const CASES: u64 = 5_000;
 /// Fewer than that of either kind, and the mutations are too wild or too tame to say anything.
-const OF_EACH_KIND: usize = 500;
+const OF_EACH_KIND: usize = 1_000;
 const WORKERS: usize = 4;
 const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 /// Refused before the store is asked.
@@ -65,7 +65,7 @@ impl Lab<'_> {
     fn case(&self, number: u64) -> Case {
         let mut dice = Dice::new(number);
         let mut case = self.valid(number, &mut dice);
-        for _ in 0..=dice.below(3) {
+        for _ in 0..dice.below(4) {
             match dice.below(20) {
                 0 => case.args = mutate_bytes(&mut dice, &case.args),
                 1 => mutate_environment(&mut dice, &mut case.environment),
@@ -80,8 +80,7 @@ impl Lab<'_> {
     }
 
     fn valid(&self, number: u64, dice: &mut Dice) -> Case {
-        let verb =
-            dice.pick(&["ADD", "ADD", "ADD", "ADD", "ADD", "ADD", "ADD", "DEL", "CHECK", "GC", "STATUS"]);
+        let verb = dice.pick(&VERBS);
         let spool = self.folder.join(format!("{number}.spool"));
         let environment = [
             ("CNI_COMMAND", verb),
@@ -95,11 +94,12 @@ impl Lab<'_> {
             "node_name": "n1", "cluster": "east", "spool_dir": spool, "gc_grace_s": 60,
             "allowed": {"default": ["10.0.0.0/8", "192.0.2.0/24", "fd00::/8"], "blue": ["10.0.0.0/8", "fd00::/64"]},
         });
+        let (config, args) = valid_config(dice, verb);
         Case {
             number,
             environment: environment.map(|(name, value)| (name, value.as_bytes().to_vec())).to_vec(),
-            args: dice.pick(&ARGS).as_bytes().to_vec(),
-            stdin: valid_config(dice).to_string().into_bytes(),
+            args: args.as_bytes().to_vec(),
+            stdin: config.to_string().into_bytes(),
             host: host.to_string().into_bytes(),
             host_file: self.folder.join(format!("{number}.conf")),
             spool,
@@ -294,18 +294,16 @@ fn contains((network, length): (IpAddr, u8), ip: IpAddr) -> bool {
     }
 }
 
-const ARGS: [&str; 5] = [
-    "",
-    "",
-    "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web;K8S_POD_UID=6f1c-7",
-    "IP=10.0.0.9",
-    "IgnoreUnknown=true;IP=10.0.0.9/24;GATEWAY=10.0.0.1;MAC=02:00:00:00:00:01",
-];
+const VERBS: [&str; 8] = ["ADD", "ADD", "ADD", "ADD", "DEL", "CHECK", "GC", "STATUS"];
 
-/// A configuration in one of the three forms.
-fn valid_config(dice: &mut Dice) -> Value {
+/// What a pod says of itself.
+const LABELS: &str = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web;K8S_POD_UID=6f1c-7";
+
+/// A configuration in one of the three forms, and CNI_ARGS that go with it.
+fn valid_config(dice: &mut Dice, verb: &str) -> (Value, &'static str) {
     let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "192.168.0.0/16", "gw": "10.0.0.2", "mtu": 1400}]);
-    let ipam = match dice.below(9) {
+    let kind = dice.below(9);
+    let ipam = match kind {
         0 => json!({"range": "10.0.0.0/24", "exclude": ["10.0.0.4/30"], "gateway": "10.0.0.1"}),
         1 => json!({"range": "10.0.0.0/16", "range_start": "10.0.0.9", "range_end": "10.0.0.99"}),
         2 => json!({"range": "10.0.0.5-10.0.0.50/24", "network_name": "blue", "order": "spread"}),
@@ -316,21 +314,33 @@ fn valid_config(dice: &mut Dice) -> Value {
         5 => {
             json!({"ranges": [[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.1.0/24"}]], "gateway": "10.0.0.254"})
         }
-        6 => json!({"subnet": "fd00::/120", "rangeEnd": "fd00::80", "order": "lowest"}),
-        7 => json!({"addresses": [{"address": "10.0.0.9/24", "gateway": "10.0.0.1"}], "routes": routes,
+        6 => json!({"range": "010.000.0.0/24", "addresses": [{"address": "fd00::7/64"}]}),
+        7 => json!({"subnet": "fd00::/120", "rangeEnd": "fd00::80", "order": "lowest"}),
+        _ => json!({"addresses": [{"address": "10.0.0.9/24", "gateway": "10.0.0.1"}], "routes": routes,
             "dns": {"nameservers": ["10.0.0.3"], "search": ["example.com"]}}),
-        _ => json!({"range": "010.000.0.0/24", "addresses": [{"address": "192.0.2.7/24"}]}),
     };
-    let mut config = network_as(dice.pick(&VERSIONS), "net", ipam);
-    if dice.below(4) == 0 {
-        config["runtimeConfig"] = json!({"ips": ["10.0.0.20"]});
-    }
+    // The newer verbs are of newer versions.
+    let versions = match verb {
+        "GC" | "STATUS" => &VERSIONS[6..],
+        "CHECK" => &VERSIONS[4..],
+        _ => &VERSIONS[..],
+    };
+    let mut config = network_as(dice.pick(versions), "net", ipam);
+    let args = match dice.below(4) {
+        0 if kind < 7 => "IP=10.0.0.20",
+        1 if kind < 7 => {
+            config["runtimeConfig"] = json!({"ips": ["10.0.0.20/24"]});
+            ""
+        }
+        2 => LABELS,
+        _ => "",
+    };
     if dice.below(4) == 0 {
         config["prevResult"] =
             json!({"cniVersion": config["cniVersion"], "ips": [{"address": "10.0.0.9/24"}]});
         config["cni.dev/valid-attachments"] = json!([{"containerID": "a", "ifname": "eth0"}]);
     }
-    config
+    (config, args)
 }
 
 fn mutate_environment(dice: &mut Dice, environment: &mut [(&'static str, Vec<u8>)]) {

@@ -23,7 +23,7 @@ pub(super) fn check_error(error: &Error) {
     let json: Value = serde_json::from_str(&error.to_json(Some("1.0.0"))).expect("an error is JSON");
     assert!(json["code"].as_u64().is_some_and(|code| CODES.contains(&code)), "{json}");
     assert!(json["msg"].as_str().is_some_and(|msg| !msg.is_empty()), "{json}");
-    let of_del = error.clone().for_del().to_json(None).to_ascii_lowercase();
+    let of_del = error.clone().for_del().to_string().to_ascii_lowercase();
     for phrase in ["not found", "no such file or directory"] {
         assert!(!of_del.contains(phrase), "{of_del}");
     }
