@@ -1,5 +1,5 @@
-//! The inputs that fuzzing found interesting, and those that once broke something, through the functions of `fuzz/`
-//! on a plain build. `hack/fuzz` looks for more of them.
+//! Inputs that somebody thought of, those that fuzzing found interesting, and those that once broke something, through
+//! the functions of `fuzz/` on a plain build. `hack/fuzz` looks for more of them.
 
 #[allow(missing_docs, unreachable_pub, dead_code, reason = "a library of its own, for libFuzzer")]
 #[path = "../fuzz/src/lib.rs"]
@@ -31,6 +31,11 @@ fn inputs(folder: &Path) -> Vec<(String, Vec<u8>)> {
         entries.flatten().map(|entry| (name(&entry.path()), read(&entry.path()))).collect();
     inputs.sort();
     inputs
+}
+
+#[test]
+fn every_seed_keeps_its_promise() {
+    replay("seeds");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use metes::local::mark::MarkFile;
 use metes::local::spool::Spool;
+use serde_json::Value;
 
 pub(super) fn node_files(data: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -15,6 +16,7 @@ pub(super) fn node_files(data: &[u8]) {
     put(&found.join("mark"), data);
     put(&found.join("spool/x-1.del"), data);
     if let Some(mark) = MarkFile::new(&found).read() {
+        check_is_whole(data, mark.revision);
         let file = MarkFile::new(&written);
         file.raise(&mark);
         assert_eq!(file.read(), Some(mark));
@@ -27,6 +29,12 @@ pub(super) fn node_files(data: &[u8]) {
         assert_eq!(again, [kept.spooled]);
     }
     assert!(found.join("spool/x-1.del").exists(), "what nobody understands stays");
+}
+
+/// A file that was being overwritten says one revision at its beginning and another one at its end.
+fn check_is_whole(data: &[u8], revision: i64) {
+    let Ok(json) = serde_json::from_slice::<Value>(data) else { return };
+    assert_eq!([json["revision"].as_i64(), json["again"].as_i64()], [Some(revision); 2], "{json}");
 }
 
 fn put(path: &Path, content: &[u8]) {
