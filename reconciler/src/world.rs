@@ -11,9 +11,9 @@ use crate::holder::Holder;
 #[derive(Debug, Default)]
 pub struct Pods {
     by_uid: HashMap<Box<str>, Phase>,
-    /// What the annotations of mirror pods say. Whoever makes a pod writes its annotations: no pod's own UID
-    /// is judged by those of another.
-    by_static_uid: HashMap<Box<str>, Phase>,
+    /// The UIDs of the pods whose annotations say that they mirror this one. Whoever makes a pod writes its
+    /// annotations: no pod's own UID is judged by those of another, and no mirror by what else claims to be one.
+    by_static_uid: HashMap<Box<str>, Vec<Box<str>>>,
     by_name: HashMap<Box<str>, Phase>,
     /// The only names that are kept.
     wanted: HashSet<Box<str>>,
@@ -36,7 +36,10 @@ impl Pods {
         self.seen += usize::from(phase == Phase::Active);
         self.by_uid.insert(pod.uid.as_str().into(), phase);
         for uid in &pod.static_uids {
-            self.by_static_uid.insert(uid.as_str().into(), phase);
+            let mirrors = self.by_static_uid.entry(uid.as_str().into()).or_default();
+            if mirrors.iter().all(|known| **known != *pod.uid) {
+                mirrors.push(pod.uid.as_str().into());
+            }
         }
         let name = name_key(&pod.namespace, &pod.name);
         if self.wanted.contains(&name) {
@@ -63,8 +66,15 @@ impl Pods {
         if pod.uid.is_empty() {
             self.by_name.get(&name_key(&pod.namespace, &pod.name)).copied()
         } else {
-            self.by_uid.get(pod.uid.as_str()).or_else(|| self.by_static_uid.get(pod.uid.as_str())).copied()
+            self.by_uid.get(pod.uid.as_str()).copied().or_else(|| self.phase_of_mirrors(&pod.uid))
         }
+    }
+
+    /// As long as one of those that claim to mirror a static pod may run, it may.
+    fn phase_of_mirrors(&self, static_uid: &str) -> Option<Phase> {
+        let mirrors = self.by_static_uid.get(static_uid)?;
+        let may_run = mirrors.iter().any(|uid| self.by_uid.get(uid) == Some(&Phase::Active));
+        Some(if may_run { Phase::Active } else { Phase::Finished })
     }
 }
 

@@ -82,6 +82,22 @@ fn a_static_pod_is_known_by_the_uid_that_the_kubelet_gave_it() {
     assert_eq!(verdict(&holder(), &[(mirror, Phase::Active)], &[]), EXISTS);
 }
 
+/// Whoever may make a pod may write such an annotation, and let that pod finish.
+#[test]
+fn a_static_pod_lives_whatever_else_claims_to_mirror_it() {
+    let mirror = || Pod { static_uids: vec!["u1".into()], ..pod("web-n1", "u-of-the-mirror") };
+    let other = || Pod { static_uids: vec!["u1".into()], ..pod("other", "u-of-another") };
+    for (pods, expected) in [
+        (vec![(mirror(), Phase::Active), (other(), Phase::Finished)], EXISTS),
+        (vec![(other(), Phase::Finished), (mirror(), Phase::Active)], EXISTS),
+        // As a pass lists them: all, and then again those that have finished.
+        (vec![(mirror(), Phase::Active), (other(), Phase::Active), (other(), Phase::Finished)], EXISTS),
+        (vec![(mirror(), Phase::Finished), (other(), Phase::Finished)], Verdict::Free(Free::PodFinished)),
+    ] {
+        assert_eq!(verdict(&holder(), &pods, &[]), expected, "{pods:?}");
+    }
+}
+
 #[test]
 fn a_record_without_uid_goes_by_its_name() {
     let holder = without_uid();

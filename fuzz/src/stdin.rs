@@ -1,0 +1,45 @@
+//! What a runtime says: the variables, each with a zero byte after it, then stdin.
+
+use metes::cni::{Environment, Request};
+use metes::config::{Access, Config, Settings};
+
+use super::config::{check_config, check_error, check_request, check_settings};
+
+pub(super) fn stdin(data: &[u8]) {
+    let (environment, stdin) = split(data);
+    let request = match Request::parse(&environment, stdin) {
+        Ok(request) => request,
+        Err(e) => return check_error(&e),
+    };
+    check_request(&request);
+    let access = Access::of(&request);
+    assert_eq!(access.store.is_empty(), access.store.refuse_beside_host_file().is_ok());
+    match Settings::from_network(&access.store) {
+        Ok(settings) => check_settings(&settings),
+        Err(e) => check_error(&e),
+    }
+    match Config::parse(&request) {
+        Ok(config) => check_config(&request, &config),
+        Err(e) => check_error(&e),
+    }
+}
+
+fn split(data: &[u8]) -> (Environment, &[u8]) {
+    const NAMES: [&str; 7] = [
+        "CNI_COMMAND",
+        "CNI_CONTAINERID",
+        "CNI_NETNS",
+        "CNI_IFNAME",
+        "CNI_ARGS",
+        "CNI_PATH",
+        "CNI_NETNS_OVERRIDE",
+    ];
+    let mut parts = data.splitn(NAMES.len() + 1, |byte| *byte == 0);
+    let values: Vec<&[u8]> = parts.by_ref().take(NAMES.len()).collect();
+    let lookup = |name: &str| {
+        let at = NAMES.iter().position(|known| *known == name)?;
+        // As main reads them: what is not UTF-8 is not there.
+        String::from_utf8(values.get(at)?.to_vec()).ok()
+    };
+    (Environment::from_lookup(lookup), parts.next().unwrap_or_default())
+}

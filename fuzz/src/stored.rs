@@ -1,0 +1,88 @@
+//! What stands in etcd: the bytes as a key, and as the value of every kind of key. Anybody may have written them.
+
+use metes::pool::record::{
+    ClusterId, Definitions, Leader, Meta, OwnerRecord, PodIndex, Record, Reservation, Sighting, Tombstone,
+    VERSION,
+};
+use metes::pool::{Bits, NetworkName};
+use metes::store::keys::{Key, Keys, Scope};
+use serde_json::Value;
+
+pub(super) fn stored(data: &[u8]) {
+    check_key(data);
+    check_bits(data);
+    check_record::<OwnerRecord>(data);
+    check_record::<Reservation>(data);
+    check_record::<PodIndex>(data);
+    check_record::<Tombstone>(data);
+    check_record::<ClusterId>(data);
+    check_record::<Sighting>(data);
+    check_record::<Definitions>(data);
+    check_record::<Leader>(data);
+    check_record::<Meta>(data);
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(name) = NetworkName::stored(text) {
+        assert_eq!(name.as_str(), text);
+        assert!(!text.contains('/'), "a network leaves its place in the tree: {text:?}");
+    }
+    if let Ok(scope) = Scope::stored(text) {
+        assert_eq!(scope.as_str(), text);
+        assert!(!text.contains('/'), "a scope leaves its place in the tree: {text:?}");
+    }
+}
+
+/// A key that is understood is the very key that would be written.
+fn check_key(bytes: &[u8]) {
+    let keys = Keys::new("/metes/");
+    let Ok(key) = keys.parse(bytes) else { return };
+    let written = match &key {
+        Key::Meta => Ok(keys.meta()),
+        Key::Page(network, page) => Ok(keys.page(network, *page)),
+        Key::Full(network, summary) => Ok(keys.full(network, *summary)),
+        Key::Ip(network, address) => Ok(keys.ip(network, *address)),
+        Key::Cursor(network, id) => Ok(format!("/metes/v1/net/{network}/cursor/{id}").into_bytes()),
+        Key::Own(owner) => keys.own(owner),
+        Key::Pod(uid, ifname, network) => keys.pod(uid, ifname, network),
+        Key::Dead(owner) => keys.dead(owner),
+        Key::Lock(scope, id) => Ok(keys.place(scope, *id)),
+        Key::Tail(scope) => Ok(keys.tail(scope)),
+        Key::Fence(node) => keys.fence(node),
+        Key::Cluster(name) => keys.cluster(name),
+        Key::Orphan(cluster, owner) => keys.orphan(cluster, owner),
+        Key::Lead(name) => keys.lead(name),
+        Key::Import(name) => keys.import(name),
+    };
+    assert_eq!(written.as_deref(), Ok(bytes), "{key:?}");
+}
+
+fn check_bits(bytes: &[u8]) {
+    let Some(bits) = Bits::from_bytes(bytes) else {
+        assert_ne!(bytes.len(), 512);
+        return;
+    };
+    assert_eq!(bits.to_bytes(), bytes);
+    let ones: Vec<usize> = bits.ones().collect();
+    assert_eq!(ones.len(), bits.count());
+    assert!(ones.iter().all(|index| bytes[index / 8] & (1 << (index % 8)) != 0));
+    assert_eq!(bits.is_full(), bits.first_clear(0, 4095).is_none());
+    assert_eq!(bits.is_empty(), ones.is_empty());
+}
+
+/// What decodes says the same when it is written again, and is of no other version.
+fn check_record<R: Record + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
+    let record = match R::decode(bytes) {
+        Ok(record) => record,
+        Err(e) => {
+            assert!(!e.to_string().is_empty());
+            return;
+        }
+    };
+    // A key that nobody reads may hold what is no text.
+    if let Ok(json) = serde_json::from_slice::<Value>(bytes) {
+        assert_eq!(json["v"].as_u64(), Some(VERSION.into()), "{json}");
+    }
+    let written = record.encode();
+    let again = R::decode(&written);
+    assert_eq!(again.as_ref(), Ok(&record));
+    assert_eq!(again.map(|again| again.encode()), Ok(written));
+}

@@ -1,0 +1,170 @@
+//! The reconciler's verdict against the rules in words: nothing that a live pod may use is ever freed.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use metes::pool::record::{self, Owner};
+use metes_reconciler::api::{Node, Phase, Pod};
+use metes_reconciler::holder::{Holder, Stamp, Summary};
+use metes_reconciler::verdict::{Free, Graces, Keep, Verdict, judge, orphaned};
+use metes_reconciler::world::{Nodes, Pods};
+
+use super::dice::Dice;
+
+const UIDS: [&str; 6] = ["", "u1", "u2", "u3", "s1", "s2"];
+const NAMES: [&str; 8] = ["", "a", "b", "c-0", "A", "../x", "a/b", "."];
+const BOOTS: [&str; 3] = ["", "b1", "b2"];
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+pub(super) fn verdict(data: &[u8]) {
+    let mut dice = Dice::new(data);
+    let truth = truth(&mut dice);
+    let graces = Graces {
+        gone: Duration::from_secs(dice.byte().into()),
+        finished: Duration::from_secs(dice.byte().into()),
+        unlabelled: dice.flag().then(|| Duration::from_secs(dice.byte().into())),
+    };
+    let holders = dice.some(6, holder);
+    let pods = truth.listed(&holders);
+    assert_eq!(pods.len(), truth.pods.len());
+    let mut nodes = Nodes::default();
+    truth.nodes.iter().cloned().for_each(|node| nodes.see(node));
+    for holder in &holders {
+        let seen_for = Duration::from_secs(dice.byte().into());
+        let verdict = judge(orphaned(holder, &pods, &nodes, &graces), seen_for, &graces);
+        assert_eq!(verdict, truth.expected(holder, seen_for, &graces), "{holder:?} in {truth:#?}");
+    }
+}
+
+/// A cluster as it is.
+#[derive(Debug)]
+struct Truth {
+    /// Each with a name and a UID that no other has.
+    pods: Vec<(Pod, Phase)>,
+    nodes: Vec<Node>,
+}
+
+fn truth(dice: &mut Dice<'_>) -> Truth {
+    let mut pods: Vec<(Pod, Phase)> = Vec::new();
+    for (pod, phase) in dice.some(5, pod) {
+        let is_new = |(other, _): &(Pod, Phase)| {
+            other.uid != pod.uid && (&other.namespace, &other.name) != (&pod.namespace, &pod.name)
+        };
+        if pods.iter().all(is_new) {
+            pods.push((pod, phase));
+        }
+    }
+    let mut nodes = Vec::new();
+    for name in NODES {
+        if dice.flag() {
+            nodes.push(Node {
+                name: name.to_owned(),
+                ready: !dice.once_in(4),
+                boot: dice.pick(&BOOTS).to_owned(),
+            });
+        }
+    }
+    Truth { pods, nodes }
+}
+
+fn pod(dice: &mut Dice<'_>) -> (Pod, Phase) {
+    let pod = Pod {
+        namespace: dice.pick(&["ns", "other"]).to_owned(),
+        name: dice.pick(&NAMES[1..4]).to_owned(),
+        uid: dice.pick(&UIDS[1..4]).to_owned(),
+        // Whoever makes a pod writes its annotations: any UID may stand there.
+        static_uids: dice.some(2, |dice| dice.pick(&UIDS[1..]).to_owned()),
+    };
+    (pod, if dice.flag() { Phase::Finished } else { Phase::Active })
+}
+
+fn holder(dice: &mut Dice<'_>) -> Holder {
+    let owner = Owner {
+        node: dice.pick(&NODES).to_owned(),
+        container_id: "c1".to_owned(),
+        ifname: "net1".to_owned(),
+    };
+    let boot = dice.pick(&BOOTS);
+    let summary = Summary {
+        stamp: Stamp::of(dice.pick(&["east", "east", "east", "west", ""]), "east"),
+        pod: record::Pod {
+            namespace: dice.pick(&["ns", "ns", "other", "", "Ns"]).to_owned(),
+            name: dice.pick(&NAMES).to_owned(),
+            uid: dice.pick(&UIDS).to_owned(),
+        },
+        boot: (!boot.is_empty()).then(|| Rc::from(boot)),
+        replaced: dice.flag(),
+    };
+    Holder { owner, revision: 1, record: (!dice.once_in(8)).then_some(summary) }
+}
+
+impl Truth {
+    /// As a pass lists them: all of them first, then again those that have finished.
+    fn listed(&self, holders: &[Holder]) -> Pods {
+        let mut pods = Pods::for_holders(holders);
+        self.pods.iter().for_each(|(pod, _)| pods.see(pod, Phase::Active));
+        let finished = self.pods.iter().filter(|(_, phase)| *phase == Phase::Finished);
+        finished.for_each(|(pod, phase)| pods.see(pod, *phase));
+        pods
+    }
+
+    /// The pods that a record may mean: by its UID, else by a UID that a mirror pod claims, else by its name.
+    fn meant(&self, pod: &record::Pod) -> Vec<Phase> {
+        let phases = |is_meant: &dyn Fn(&Pod) -> bool| -> Vec<Phase> {
+            self.pods.iter().filter(|(pod, _)| is_meant(pod)).map(|(_, phase)| *phase).collect()
+        };
+        if pod.uid.is_empty() {
+            return phases(&|one| {
+                one.namespace == pod.namespace && one.name == pod.name && !pod.name.is_empty()
+            });
+        }
+        let own = phases(&|one| one.uid == pod.uid);
+        if own.is_empty() { phases(&|one| one.static_uids.contains(&pod.uid)) } else { own }
+    }
+
+    fn expected(&self, holder: &Holder, seen_for: Duration, graces: &Graces) -> Verdict {
+        match self.reason(holder, graces) {
+            Err(keep) => Verdict::Keep(keep),
+            Ok((_, grace)) if seen_for < grace => Verdict::Keep(Keep::WithinGrace),
+            Ok((reason, _)) => Verdict::Free(reason),
+        }
+    }
+
+    fn reason(&self, holder: &Holder, graces: &Graces) -> Result<(Free, Duration), Keep> {
+        let Some(record) = &holder.record else { return Err(Keep::Undecodable) };
+        match record.stamp {
+            Stamp::Other => return Err(Keep::OtherCluster),
+            Stamp::None => return Err(Keep::NoCluster),
+            Stamp::Ours => {}
+        }
+        let node = self.nodes.iter().find(|node| node.name == holder.owner.node);
+        let pod = &record.pod;
+        let meant = self.meant(pod);
+        let reason = if pod.namespace.is_empty() && pod.name.is_empty() && pod.uid.is_empty() {
+            let Some(grace) = graces.unlabelled else { return Err(Keep::Unlabelled) };
+            (Free::Unlabelled, grace)
+        } else if meant.contains(&Phase::Active) {
+            let has_rebooted = match (node, &record.boot) {
+                (Some(node), Some(boot)) => !node.boot.is_empty() && *node.boot != **boot,
+                _ => false,
+            };
+            if !(record.replaced && has_rebooted) {
+                return Err(Keep::PodExists);
+            }
+            (Free::SandboxReplaced, graces.gone)
+        } else if !is_name(&pod.namespace) || !is_name(&pod.name) {
+            return Err(Keep::PodUnnamed);
+        } else if meant.is_empty() {
+            (Free::PodGone, graces.gone)
+        } else {
+            (Free::PodFinished, graces.finished)
+        };
+        // Nobody knows what runs on a node that does not answer.
+        if node.is_some_and(|node| !node.ready) { Err(Keep::NodeNotReady) } else { Ok(reason) }
+    }
+}
+
+/// A name that Kubernetes can have given, out of those above.
+fn is_name(name: &str) -> bool {
+    ["ns", "other", "a", "b", "c-0"].contains(&name)
+}
