@@ -133,6 +133,9 @@ fn what_cannot_be_read_or_asked_for_is_kept() {
             "{name:?}"
         );
     }
+    for name in ["web", "web-0", "web.0", "0", "7-a.b", &"a".repeat(253)] {
+        assert_eq!(verdict(&with(|record| record.pod.name = name.into()), &[], &[]), GONE, "{name:?}");
+    }
     // A UID that is seen speaks for itself.
     let nameless = with(|record| record.pod.name.clear());
     assert_eq!(verdict(&nameless, &[(pod("web", "u1"), Phase::Active)], &[]), EXISTS);
@@ -191,6 +194,12 @@ fn graces_must_have_passed() {
     }
     let at_once = Graces { gone: Duration::ZERO, ..GRACES };
     assert_eq!(verdict_after(Duration::ZERO, at_once, &holder(), &[], &[]), GONE);
+    // A memory of orphans lasts for the longest of them.
+    let seconds = |gone, finished, unlabelled: Option<u64>| {
+        let [gone, finished] = [gone, finished].map(Duration::from_secs);
+        Graces { gone, finished, unlabelled: unlabelled.map(Duration::from_secs) }.longest().as_secs()
+    };
+    assert_eq!([seconds(3, 2, Some(1)), seconds(1, 3, None), seconds(1, 2, Some(3))], [3, 3, 3]);
 }
 
 #[test]
@@ -199,6 +208,8 @@ fn every_reason_has_a_name_of_its_own() {
     let distinct: std::collections::BTreeSet<_> =
         names.clone().filter(|name| *name != "unlabelled").collect();
     assert_eq!(distinct.len() + 2, names.count());
+    Keep::ALL.iter().for_each(|why| assert_eq!(why.to_string(), why.name()));
+    Free::ALL.iter().for_each(|why| assert_eq!(why.to_string(), why.name()));
 }
 
 prop_compose! {
