@@ -1,0 +1,181 @@
+//! Reading: the store as it is, or as it was.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use metes::store::kv::Failure;
+use metes::store::txn::{Compare, Entry, Found, List, Op, QueueEnd};
+
+use super::refusal::refused;
+use super::{Model, Record};
+
+/// Stands for the newest revision, with what a transaction that is under way has written.
+pub(super) const NEWEST: i64 = i64::MAX;
+
+/// The store as it was at a revision.
+#[derive(Clone, Copy)]
+pub(super) struct Past<'a> {
+    pub(super) model: &'a Model,
+    pub(super) revision: i64,
+}
+
+impl<'a> Past<'a> {
+    pub(super) fn holds(&self, compare: &Compare) -> bool {
+        match compare {
+            Compare::Create(key, revision) => {
+                self.get(key).map_or(0, |record| record.create_revision) == *revision
+            }
+            Compare::Mod(key, revision) => self.get(key).map_or(0, |record| record.mod_revision) == *revision,
+            Compare::Empty(prefix) => self.is_empty(Span::Prefix(prefix)),
+        }
+    }
+
+    /// Whether every operation of the branch that is taken can be done.
+    pub(super) fn check(&self, ops: &[Op]) -> Result<(), Failure> {
+        let newest = self.revision.min(self.model.revision);
+        ops.iter().try_for_each(|op| match op {
+            Op::List(list) if list.revision == 0 => Ok(()),
+            Op::List(list) if list.revision > newest => {
+                Err(refused("etcdserver: mvcc: required revision is a future revision"))
+            }
+            Op::List(list) if list.revision < self.model.log.compacted_at(newest) => Err(Failure::Compacted),
+            Op::Put(_, _, Some(lease)) if !self.model.leases.exists(*lease) => Err(Failure::LeaseNotFound),
+            _ => Ok(()),
+        })
+    }
+
+    pub(super) fn read(&self, op: &Op) -> Found {
+        match op {
+            Op::Get(key) => {
+                let entries: Vec<Entry> =
+                    self.get(key).map(|record| entry(key, record)).into_iter().collect();
+                Found { count: entries.len() as i64, entries }
+            }
+            Op::List(list) => self.list(list),
+            Op::Places { queue, before, end, limit } => self.places(queue, *before, *end, *limit),
+            Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..) => Found::default(),
+        }
+    }
+
+    fn list(&self, list: &List) -> Found {
+        let revision = if list.revision > 0 { list.revision } else { self.revision };
+        let all = Past { revision, ..*self }.select(Span::of(list));
+        let chosen = all.iter().take(limit(list.limit));
+        let read = if list.keys_only { name } else { entry };
+        Found { entries: chosen.map(|(key, record)| read(key, record)).collect(), count: all.len() as i64 }
+    }
+
+    fn places(&self, queue: &[u8], before: Option<i64>, end: QueueEnd, most: i64) -> Found {
+        let mut places = self.select(Span::Prefix(queue));
+        let count = places.len() as i64;
+        // To etcd a bound of 0 is none.
+        if let Some(bound) = before.map(|before| before - 1).filter(|bound| *bound != 0) {
+            places.retain(|(_, record)| record.create_revision <= bound);
+        }
+        match end {
+            QueueEnd::Oldest => places.sort_by_key(|(_, record)| record.create_revision),
+            QueueEnd::Youngest => places.sort_by_key(|(_, record)| std::cmp::Reverse(record.create_revision)),
+        }
+        let chosen = places.iter().take(limit(most));
+        Found { entries: chosen.map(|(key, record)| name(key, record)).collect(), count }
+    }
+
+    fn get(&self, key: &[u8]) -> Option<&'a Record> {
+        match self.model.log.after(self.revision).find(|change| *change.key == *key) {
+            Some(change) => change.before.as_ref(),
+            None => self.model.records.get(key),
+        }
+    }
+
+    fn is_empty(&self, span: Span<'_>) -> bool {
+        if self.revision == NEWEST {
+            self.model.range(span).next().is_none()
+        } else {
+            self.select(span).is_empty()
+        }
+    }
+
+    /// The keys of a range, in order.
+    fn select(&self, span: Span<'_>) -> Vec<(&'a [u8], &'a Record)> {
+        let now = self.model.range(span);
+        let mut later =
+            self.model.log.after(self.revision).filter(|change| span.contains(&change.key)).peekable();
+        if later.peek().is_none() {
+            return now.collect();
+        }
+        // The oldest of the later changes tells what was there: it is the last to be undone.
+        let mut then: BTreeMap<&[u8], &Record> = now.collect();
+        for change in later.rev() {
+            match &change.before {
+                Some(record) => then.insert(&change.key, record),
+                None => then.remove(&*change.key),
+            };
+        }
+        then.into_iter().collect()
+    }
+}
+
+/// Which keys a request means.
+#[derive(Clone, Copy)]
+enum Span<'a> {
+    One(&'a [u8]),
+    From(&'a [u8]),
+    Between(&'a [u8], &'a [u8]),
+    Prefix(&'a [u8]),
+}
+
+impl<'a> Span<'a> {
+    fn of(list: &'a List) -> Self {
+        match &*list.end {
+            [] => Span::One(&list.start),
+            [0] => Span::From(&list.start),
+            end => Span::Between(&list.start, end),
+        }
+    }
+
+    fn first(self) -> &'a [u8] {
+        match self {
+            Span::One(first) | Span::From(first) | Span::Between(first, _) | Span::Prefix(first) => first,
+        }
+    }
+
+    /// Whether a key that is not before the first is within.
+    fn reaches(self, key: &[u8]) -> bool {
+        match self {
+            Span::One(only) => key == only,
+            Span::From(_) => true,
+            Span::Between(_, end) => key < end,
+            Span::Prefix(prefix) => key.starts_with(prefix),
+        }
+    }
+
+    fn contains(self, key: &[u8]) -> bool {
+        key >= self.first() && self.reaches(key)
+    }
+}
+
+impl Model {
+    fn range(&self, span: Span<'_>) -> impl Iterator<Item = (&[u8], &Record)> {
+        let from = (Bound::Included(span.first()), Bound::Unbounded);
+        let onwards = self.records.range::<[u8], _>(from);
+        onwards.map(|(key, record)| (&**key, record)).take_while(move |(key, _)| span.reaches(key))
+    }
+}
+
+fn limit(limit: i64) -> usize {
+    usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX)
+}
+
+fn entry(key: &[u8], record: &Record) -> Entry {
+    Entry { value: record.value.to_vec(), ..name(key, record) }
+}
+
+fn name(key: &[u8], record: &Record) -> Entry {
+    Entry {
+        key: key.to_vec(),
+        value: Vec::new(),
+        create_revision: record.create_revision,
+        mod_revision: record.mod_revision,
+        lease: record.lease,
+    }
+}

@@ -1,0 +1,226 @@
+//! Random requests, most of them such that something happens: keys that exist, revisions that match, leases that live.
+
+use metes::limits;
+use metes::store::keys::{Bytes, LeaseId};
+use metes::store::txn::{Compare, List, Op, QueueEnd, Txn};
+use metes_sim::store::Model;
+
+/// What comes after the prefix of a key space: a queue that is sorted, bytes at the end of the order, names of which
+/// one begins with another.
+const NAMES: [&[u8]; 11] =
+    [b"a", b"ab", b"b", b"c/1", b"c/2", b"q/1", b"q/2", b"q/3", b"q/4", b"q\xff", b"\xff\xff"];
+/// Prefixes in a key space.
+const PREFIXES: [&[u8]; 6] = [b"", b"a", b"c/", b"q/", b"q\xff", b"\xff"];
+const VALUES: [&[u8]; 4] = [b"", b"x", b"yes", b"a longer value than the others"];
+
+/// A small generator of numbers: the same for the same seed everywhere.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+
+    /// True in `percent` of 100 cases.
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(crate) fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len())]
+    }
+}
+
+/// The keys of one sequence and the leases it has used; the model tells which of them exist.
+pub(crate) struct Space {
+    pub(crate) prefix: Bytes,
+    /// Leases that were granted, living or not.
+    pub(crate) leases: Vec<LeaseId>,
+    /// A lease that never was.
+    pub(crate) no_lease: LeaseId,
+}
+
+impl Space {
+    pub(crate) fn new(number: usize) -> Self {
+        let prefix = format!("/{number:06}/").into_bytes();
+        Self { prefix, leases: Vec::new(), no_lease: LeaseId(1 + (number as i64) * 1000) }
+    }
+
+    /// An id that is new in all key spaces.
+    pub(crate) fn next_lease(&self) -> LeaseId {
+        LeaseId(self.no_lease.0 + 1 + self.leases.len() as i64)
+    }
+
+    pub(crate) fn some_lease(&self, random: &mut Random) -> LeaseId {
+        if self.leases.is_empty() { self.no_lease } else { *random.one_of(&self.leases) }
+    }
+
+    pub(crate) fn txn(&self, random: &mut Random, model: &Model) -> Txn {
+        if random.chance(1) {
+            return self.large(random);
+        }
+        let mut txn = Txn::default();
+        // Read alone it is answered on another path than with writes.
+        let reads = random.chance(25);
+        for _ in 0..random.below(4) {
+            txn.compares.push(self.compare(random, model));
+        }
+        for _ in 0..random.below(6) {
+            txn.then.push(self.op(random, model, reads));
+        }
+        for _ in 0..random.below(4) {
+            txn.otherwise.push(self.op(random, model, reads));
+        }
+        if !random.chance(8) {
+            write_once(&mut txn.then);
+            write_once(&mut txn.otherwise);
+        }
+        txn
+    }
+
+    /// About as many operations as etcd takes.
+    fn large(&self, random: &mut Random) -> Txn {
+        let conditional = random.chance(50).then(|| Op::DeleteIf(self.key(random), VALUES[1].to_vec()));
+        let count = limits::TXN_OPS - 1 + random.below(3);
+        let reads = std::iter::repeat_with(|| Op::Get(self.prefix.clone())).take(count);
+        let then: Vec<Op> = conditional.into_iter().chain(reads).take(count).collect();
+        if random.chance(50) {
+            Txn { then, ..Txn::default() }
+        } else {
+            // Not taken, and counted all the same.
+            Txn { otherwise: then, ..Txn::default() }
+        }
+    }
+
+    fn compare(&self, random: &mut Random, model: &Model) -> Compare {
+        match random.below(10) {
+            0 => Compare::Empty(self.some_prefix(random)),
+            1 => Compare::Empty(self.key(random)),
+            kind => {
+                let key = self.key(random);
+                let record = model.entry(&key);
+                let create = record.map_or(0, |record| record.create_revision);
+                let modified = record.map_or(0, |record| record.mod_revision);
+                // Often one is what the other should be, or just beside it.
+                let revision = match random.below(12) {
+                    0 => modified,
+                    1 => create,
+                    2 => 0,
+                    3 => modified + 1,
+                    4 => modified - 1,
+                    _ if kind < 6 => create,
+                    _ => modified,
+                };
+                if kind < 6 { Compare::Create(key, revision) } else { Compare::Mod(key, revision) }
+            }
+        }
+    }
+
+    fn op(&self, random: &mut Random, model: &Model, read: bool) -> Op {
+        match if read { random.below(8) } else { random.below(20) } {
+            0..3 => Op::Get(self.key(random)),
+            3..6 => Op::List(self.list(random, model)),
+            6..8 => self.places(random, model),
+            8..14 => Op::Put(self.key(random), random.one_of(&VALUES).to_vec(), self.lease_of_put(random)),
+            14..17 => Op::Delete(self.key(random)),
+            _ => {
+                let key = self.key(random);
+                let stored = model.entry(&key).map(|record| record.value.to_vec());
+                let value = stored.filter(|_| random.chance(60));
+                Op::DeleteIf(key, value.unwrap_or_else(|| random.one_of(&VALUES).to_vec()))
+            }
+        }
+    }
+
+    fn lease_of_put(&self, random: &mut Random) -> Option<LeaseId> {
+        match random.below(20) {
+            0 => Some(self.no_lease),
+            1..8 => Some(self.some_lease(random)),
+            _ => None,
+        }
+    }
+
+    fn list(&self, random: &mut Random, model: &Model) -> List {
+        let start = self.key(random);
+        let end = match random.below(10) {
+            0 => Vec::new(),
+            1 => vec![0],
+            2..6 => self.key(random),
+            _ => return self.list_of_all(random, model),
+        };
+        // To the end of the store it must have a limit: other sequences have left much there.
+        let limit = if end == [0] { 1 + random.below(3) as i64 } else { some_limit(random) };
+        List { start, end, limit, revision: some_revision(random, model), keys_only: random.chance(30) }
+    }
+
+    fn list_of_all(&self, random: &mut Random, model: &Model) -> List {
+        List {
+            revision: some_revision(random, model),
+            keys_only: random.chance(30),
+            ..List::prefix(&self.prefix, some_limit(random))
+        }
+    }
+
+    fn places(&self, random: &mut Random, model: &Model) -> Op {
+        let before = match random.below(8) {
+            0..4 => None,
+            4 => Some(random.below(3) as i64),
+            5 => Some(model.revision() + 1),
+            _ => Some(model.entry(&self.key(random)).map_or(0, |record| record.create_revision)),
+        };
+        let end = if random.chance(50) { QueueEnd::Oldest } else { QueueEnd::Youngest };
+        Op::Places { queue: self.some_prefix(random), before, end, limit: some_limit(random) }
+    }
+
+    fn key(&self, random: &mut Random) -> Bytes {
+        match random.below(400) {
+            0 => Vec::new(),
+            1 => self.prefix.clone(),
+            _ => [&self.prefix, *random.one_of(&NAMES)].concat(),
+        }
+    }
+
+    fn some_prefix(&self, random: &mut Random) -> Bytes {
+        [&self.prefix, *random.one_of(&PREFIXES)].concat()
+    }
+}
+
+fn some_limit(random: &mut Random) -> i64 {
+    *random.one_of(&[-1, 0, 0, 1, 2, 3, 5, 100])
+}
+
+/// Mostly the newest; else one of the last, whether or not it is compacted, or one that is yet to come.
+fn some_revision(random: &mut Random, model: &Model) -> i64 {
+    match random.below(10) {
+        0..6 => 0,
+        6 => model.revision() + random.below(3) as i64,
+        7 => 1,
+        _ => (model.revision() - random.below(40) as i64).max(1),
+    }
+}
+
+/// Leaves out what etcd refuses: a second write of a key where one is a put.
+fn write_once(ops: &mut Vec<Op>) {
+    let mut written: Vec<(Bytes, bool)> = Vec::new();
+    ops.retain(|op| {
+        let (key, is_put) = match op {
+            Op::Put(key, ..) => (key, true),
+            Op::Delete(key) | Op::DeleteIf(key, _) => (key, false),
+            Op::Get(_) | Op::List(_) | Op::Places { .. } => return true,
+        };
+        let clashes = written.iter().any(|(other, put)| other == key && (is_put || *put));
+        written.push((key.clone(), is_put));
+        !clashes
+    });
+}
