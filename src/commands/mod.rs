@@ -61,10 +61,14 @@ impl<K: Kv> Run<'_, K> {
     /// Fails when nobody waits for the answer any more: there is no time left, or the process that
     /// called is gone, and with it whoever would use the address.
     ///
+    /// The deadline's clock stands still while the host is suspended, and etcd's leases do not: by the time that the run
+    /// goes on, the tombstone of a DEL that came after it may have ended. Births are told by a clock that goes on.
+    ///
     /// # Errors
     /// Code 11.
     pub fn must_go_on(&self) -> Result<(), Error> {
-        if Instant::now() >= self.deadline {
+        let has_overslept = (self.clock)().since(&self.birth).is_some_and(|age| age >= limits::ADD_DEADLINE);
+        if Instant::now() >= self.deadline || has_overslept {
             return Err(Error::new(Code::TryAgain, "the time for this request is over")
                 .with_details("etcd answers too slowly, or too many runs contend for this range"));
         }
