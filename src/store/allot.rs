@@ -488,10 +488,13 @@ impl Deciding<'_> {
         bits
     }
 
+    /// The reservations of a page that were seen since the page was written last: an older one may have been freed by
+    /// that very write.
     fn reserved_in(&self, network: &NetworkName, page: Page) -> Vec<Addr> {
         let (first, last) = (self.keys.ip(network, page.first()), self.keys.ip(network, page.last()));
+        let written = self.snapshot.mod_revision(&self.keys.page(network, page));
         self.snapshot
-            .existing(&first, &last)
+            .existing(&first, &last, written)
             .filter_map(|entry| match self.keys.parse(&entry.key) {
                 Ok(super::keys::Key::Ip(_, address)) => Some(address),
                 _ => None,
