@@ -467,7 +467,9 @@ impl Deciding<'_> {
                     view.set_summary(network, *summary, bits);
                 }
                 Need::Reservation(network, address) => {
-                    view.set_held(network, *address, self.snapshot.entry(&key).is_some());
+                    // What is asked for beside the sets cannot be asked for in one of them too.
+                    let is_pinned = pinned.iter().any(|(n, a)| n == network && a == address);
+                    view.set_held(network, *address, is_pinned || self.snapshot.entry(&key).is_some());
                 }
             }
         }
