@@ -1,6 +1,5 @@
 //! One run of the plugin: from the environment and stdin to what is printed.
 
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -19,11 +18,10 @@ use crate::local::files::Trust;
 use crate::local::mark::MarkFile;
 use crate::local::node;
 use crate::local::setup;
-use crate::local::spool::{Spool, Spooled};
+use crate::local::spool::Spool;
 use crate::pool::Addr;
 use crate::pool::record::{Birth, Held, Labels, Owner};
 use crate::store::allot::Ask;
-use crate::store::free::{Free, Which};
 use crate::store::keys::{Keys, digest_hex};
 use crate::store::{self, Store};
 
@@ -130,10 +128,7 @@ async fn carry_out(
         clock: &|| node::later(&begun.birth),
         birth: begun.birth.clone(),
         deadline: begun.start + deadline,
-        awaited: &|| {
-            let is_over = node::has_outlasted(&begun.birth, &node::later(&begun.birth), deadline);
-            parent_id() == begun.parent && !is_over
-        },
+        awaited: &|| parent_id() == begun.parent,
         spool: Spool::new(&folder),
         mark: MarkFile::new(&folder),
     };
@@ -204,7 +199,7 @@ async fn add_and_print(
     let answer = success(config, &added.held, dns).render(request.version);
     let printed = answer.and_then(|answer| print(out, &answer));
     if printed.is_err() && !added.repeats {
-        undo(run, &ask.owner).await;
+        add::undo(run, &ask.owner).await;
     }
     printed
 }
@@ -248,25 +243,6 @@ fn success(config: &Config, held: &[Held], dns: Dns) -> Success {
         gateway: fixed.gateway,
     }));
     Success { ips, routes: config.routes.clone(), dns }
-}
-
-/// Nobody heard the answer: the address is given back, now or by the spool.
-async fn undo(run: &Run<'_, Store>, owner: &Owner) {
-    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone() };
-    let free = Free {
-        kv: run.kv,
-        keys: run.keys,
-        owner,
-        which: Which::UpTo { birth: &run.birth, boot: &run.birth.boot },
-        tombstone: None,
-        until: run.deadline,
-        hints: Cell::default(),
-    };
-    if let Err(e) = free.run().await
-        && let Err(kept) = run.spool.keep(&spooled)
-    {
-        tracing::error!(error = %e, spool = %kept, "an address that nobody heard of cannot be given back");
-    }
 }
 
 async fn check_previous(run: &Run<'_, Store>, owner: &Owner, request: &Request) -> Result<(), Error> {

@@ -5,7 +5,7 @@
 //! the first time share a lease. A record that was written anew, or that is an orphan for
 //! another reason than before, counts as seen for the first time.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use metes::audit::walk::walk;
@@ -42,7 +42,7 @@ pub struct Memory<'a, K> {
 
 /// What is remembered, by owner.
 #[derive(Debug, Default)]
-pub struct Sightings(HashMap<Owner, Seen>);
+pub struct Sightings(BTreeMap<Owner, Seen>);
 
 #[derive(Debug)]
 struct Seen {

@@ -1,5 +1,7 @@
 //! ADD: an address for one interface of one container.
 
+use std::cell::Cell;
+
 use tokio::time::Instant;
 
 use super::{Run, errors, mend};
@@ -7,9 +9,10 @@ use crate::cni::error::{Code, Error};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, NodeLease};
 use crate::local::spool::Spooled;
-use crate::pool::record::{Held, Meta, OwnerRecord, Record};
+use crate::pool::record::{Held, Meta, Owner, OwnerRecord, Record};
 use crate::random::random_pause;
 use crate::store::allot::{Ask, Decision, Refused, decide};
+use crate::store::free::{Free, Which};
 use crate::store::keys::{Bytes, Key, LeaseId};
 use crate::store::kv::{Failure, Kv};
 use crate::store::plan::Fence;
@@ -43,6 +46,25 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
             Attempt::Again => tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await,
             Attempt::Full(set) => add.look_for_lone_bits(set).await?,
         }
+    }
+}
+
+/// Nobody heard the answer: what this run was given goes back, now or by the spool.
+pub async fn undo<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
+    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone() };
+    let free = Free {
+        kv: run.kv,
+        keys: run.keys,
+        owner,
+        which: Which::UpTo { birth: &run.birth, boot: &run.birth.boot },
+        tombstone: None,
+        until: run.deadline,
+        hints: Cell::default(),
+    };
+    if let Err(e) = free.run().await
+        && let Err(kept) = run.spool.keep(&spooled)
+    {
+        tracing::error!(error = %e, spool = %kept, "an address that nobody heard of cannot be given back");
     }
 }
 

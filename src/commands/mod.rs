@@ -15,7 +15,9 @@ use tokio::time::Instant;
 
 use crate::cni::error::{Code, Error};
 use crate::config::Settings;
+use crate::limits;
 use crate::local::mark::{Hints, Mark, MarkFile};
+use crate::local::node;
 use crate::local::spool::{Kept, Spool};
 use crate::pool::record::{Birth, Owner};
 use crate::random::random;
@@ -23,7 +25,6 @@ use crate::store::free::{Free, FreeError, Freed, Which};
 use crate::store::keys::{Bytes, Keys, digest_hex};
 use crate::store::kv::{Failure, Kv, read_keys};
 use crate::store::snapshot::Snapshot;
-use crate::{limits, local};
 
 /// What every verb needs to do its work.
 pub struct Run<'a, K> {
@@ -58,19 +59,23 @@ impl<K: Kv> Run<'_, K> {
         Owner { node: self.node.to_owned(), container_id: container_id.to_owned(), ifname: ifname.to_owned() }
     }
 
-    /// Fails when nobody waits for the answer any more: there is no time left, by this run's clock or by one that goes on
-    /// while the host is suspended, or the process that called is gone, and with it whoever would use the address.
+    /// Fails when nobody waits for the answer any more: there is no time left, or the process that
+    /// called is gone, and with it whoever would use the address.
+    ///
+    /// The deadline's clock stands still while the host is suspended, and etcd's leases do not: by the time that the run
+    /// goes on, the tombstone of a DEL that came after it may have ended. Births are told by a clock that goes on.
     ///
     /// # Errors
     /// Code 11.
     pub fn must_go_on(&self) -> Result<(), Error> {
-        if Instant::now() >= self.deadline {
-            return Err(Error::new(Code::TryAgain, "the time for this request is over")
-                .with_details("etcd answers too slowly, or too many runs contend for this range"));
+        let has_overslept = node::has_outlasted(&self.birth, &(self.clock)(), limits::ADD_DEADLINE);
+        if Instant::now() >= self.deadline || has_overslept {
+            return Err(Error::new(Code::TryAgain, "the time for this request is over").with_details(
+                "etcd answers too slowly, too many runs contend for this range, or the host was suspended",
+            ));
         }
         if !(self.awaited)() {
-            return Err(Error::new(Code::TryAgain, "nobody waits for an address any more")
-                .with_details("the process that asked is gone, or the host was suspended meanwhile"));
+            return Err(Error::new(Code::TryAgain, "the process that asked for an address is gone"));
         }
         Ok(())
     }
@@ -173,5 +178,5 @@ pub fn state_folder(settings: &Settings, rule: Rule, endpoints: &[String]) -> Pa
 /// # Errors
 /// Code 5.
 pub fn birth() -> Result<Birth, Error> {
-    local::node::birth().map_err(|e| Error::new(Code::Io, format!("this run has no birth: {e}")))
+    node::birth().map_err(|e| Error::new(Code::Io, format!("this run has no birth: {e}")))
 }

@@ -467,7 +467,9 @@ impl Deciding<'_> {
                     view.set_summary(network, *summary, bits);
                 }
                 Need::Reservation(network, address) => {
-                    view.set_held(network, *address, self.snapshot.entry(&key).is_some());
+                    // What is asked for beside the sets cannot be asked for in one of them too.
+                    let is_pinned = pinned.iter().any(|(n, a)| n == network && a == address);
+                    view.set_held(network, *address, is_pinned || self.snapshot.entry(&key).is_some());
                 }
             }
         }
@@ -488,10 +490,13 @@ impl Deciding<'_> {
         bits
     }
 
+    /// The reservations of a page that were seen since the page was written last: an older one may have been freed by
+    /// that very write.
     fn reserved_in(&self, network: &NetworkName, page: Page) -> Vec<Addr> {
         let (first, last) = (self.keys.ip(network, page.first()), self.keys.ip(network, page.last()));
+        let written = self.snapshot.mod_revision(&self.keys.page(network, page));
         self.snapshot
-            .existing(&first, &last)
+            .existing(&first, &last, written)
             .filter_map(|entry| match self.keys.parse(&entry.key) {
                 Ok(super::keys::Key::Ip(_, address)) => Some(address),
                 _ => None,

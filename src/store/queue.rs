@@ -212,7 +212,9 @@ impl<'a, K: Kv> Queue<'a, K> {
                 }
                 Some(_) => {}
             }
+            // In this order, so that chance has no part in what a run does.
             tokio::select! {
+                biased;
                 () = watch.changed() => {}
                 () = sleep_until(look_at) => {}
                 () = sleep_until(until) => return Ok(Look::Behind),

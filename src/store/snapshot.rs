@@ -19,9 +19,16 @@ pub struct BadRecord {
 /// The newest known state of every key that was read.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    known: BTreeMap<Bytes, Option<Entry>>,
+    known: BTreeMap<Bytes, Known>,
     /// The store's revision at the newest answer.
     pub revision: i64,
+}
+
+/// One key as it was read last, and the store's revision then.
+#[derive(Debug, Clone)]
+struct Known {
+    entry: Option<Entry>,
+    at: i64,
 }
 
 impl Snapshot {
@@ -36,7 +43,7 @@ impl Snapshot {
     }
 
     fn learn(&mut self, key: &[u8], found: &Found) {
-        self.known.insert(key.to_vec(), found.one().cloned());
+        self.known.insert(key.to_vec(), Known { entry: found.one().cloned(), at: self.revision });
     }
 
     /// Forgets all keys but those that `stays` approves.
@@ -53,12 +60,13 @@ impl Snapshot {
     /// The key as it was read; none if it does not exist or was not read.
     #[must_use]
     pub fn entry(&self, key: &[u8]) -> Option<&Entry> {
-        self.known.get(key).and_then(Option::as_ref)
+        self.known.get(key).and_then(|known| known.entry.as_ref())
     }
 
-    /// All existing keys from `first` to `last`, inclusive, that were read.
-    pub fn existing<'a>(&'a self, first: &[u8], last: &[u8]) -> impl Iterator<Item = &'a Entry> {
-        self.known.range(first.to_vec()..=last.to_vec()).filter_map(|(_, entry)| entry.as_ref())
+    /// All existing keys from `first` to `last`, inclusive, that were read at revision `since` or later.
+    pub fn existing<'a>(&'a self, first: &[u8], last: &[u8], since: i64) -> impl Iterator<Item = &'a Entry> {
+        let known = self.known.range(first.to_vec()..=last.to_vec());
+        known.filter(move |(_, known)| known.at >= since).filter_map(|(_, known)| known.entry.as_ref())
     }
 
     /// The mod revision to compare with: 0 for a key that does not exist.

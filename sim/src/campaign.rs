@@ -1,0 +1,218 @@
+//! Many worlds, on all processors.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::mutant::{Guard, Mutant};
+use crate::world::{self, Played, Setup, Theme};
+
+/// Where files cost least.
+const MEMORY: &str = "/dev/shm";
+
+/// Which worlds to play.
+#[derive(Debug, Clone)]
+pub struct Campaign {
+    /// The first seed.
+    pub first: u64,
+    /// How many.
+    pub seeds: u64,
+    /// Operations in each.
+    pub operations: u64,
+    /// What kind of worlds; none: of all kinds, mostly mixed.
+    pub theme: Option<Theme>,
+    /// What is left out of the transactions.
+    pub mutant: Option<Mutant>,
+    /// Whether the guards that occur are collected.
+    pub collects: bool,
+    /// At the same time.
+    pub threads: usize,
+    /// How many violations are enough.
+    pub enough: usize,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default)]
+pub struct Sum {
+    /// Worlds that were played to their end.
+    pub seeds: u64,
+    /// Operations that were begun.
+    pub operations: u64,
+    /// Transactions that were applied.
+    pub transactions: u64,
+    /// What went wrong, and how often.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// What the operations came to.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    /// The guards that occurred.
+    pub guards: BTreeSet<Guard>,
+    /// What was violated, by seed.
+    pub violations: BTreeMap<u64, String>,
+}
+
+impl Sum {
+    fn add(&mut self, seed: u64, played: Played) {
+        self.seeds += 1;
+        self.operations += played.operations;
+        self.transactions += played.transactions;
+        for (fault, count) in played.faults {
+            *self.faults.entry(fault).or_default() += count;
+        }
+        for (outcome, count) in played.outcomes {
+            *self.outcomes.entry(outcome).or_default() += count;
+        }
+        self.guards.extend(played.guards);
+        if let Some(violation) = played.violation {
+            self.violations.insert(seed, violation);
+        }
+    }
+}
+
+/// The kind of world that a seed has, if nobody says otherwise.
+#[must_use]
+pub fn theme_of(seed: u64) -> Theme {
+    match seed % 16 {
+        1 => Theme::Narrow,
+        3 => Theme::Crowd,
+        5 => Theme::Full,
+        7 => Theme::Hand,
+        9 => Theme::Meta,
+        11 => Theme::First,
+        13 => Theme::Rogue,
+        15 => Theme::Narrow,
+        _ => Theme::Mixed,
+    }
+}
+
+impl Campaign {
+    /// Plays all of it.
+    #[must_use]
+    pub fn run(&self) -> Sum {
+        let next = AtomicU64::new(self.first);
+        let sum = Mutex::new(Sum::default());
+        thread::scope(|scope| {
+            for number in 0..self.threads {
+                let (next, sum) = (&next, &sum);
+                scope.spawn(move || self.play_some(number, next, sum));
+            }
+        });
+        sum.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn play_some(&self, number: usize, next: &AtomicU64, sum: &Mutex<Sum>) {
+        let folder = Folder::new(number);
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= self.first.saturating_add(self.seeds) {
+                return;
+            }
+            let played = self.play(seed, &folder.0, false);
+            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+            if sum.violations.len() >= self.enough {
+                return;
+            }
+            sum.add(seed, played);
+        }
+    }
+
+    /// Plays one world, once more or for the first time.
+    #[must_use]
+    pub fn replay(&self, seed: u64, traced: bool) -> Played {
+        let folder = Folder::new(usize::MAX);
+        self.play(seed, &folder.0, traced)
+    }
+
+    fn play(&self, seed: u64, folder: &Path, traced: bool) -> Played {
+        let folder = folder.join(seed.to_string());
+        let setup = Setup {
+            seed,
+            theme: self.theme.unwrap_or_else(|| theme_of(seed)),
+            operations: self.operations,
+            mutant: self.mutant.as_ref(),
+            traced,
+            collects: self.collects,
+            folder: &folder,
+        };
+        let played = panic::catch_unwind(AssertUnwindSafe(|| world::play(setup)));
+        // Most worlds make no files at all.
+        let _ = fs::remove_dir_all(&folder);
+        played.unwrap_or_else(|panic| Played {
+            violation: Some(format!("panic: {}", words(&*panic))),
+            ..Played::default()
+        })
+    }
+}
+
+/// A guard, and how its absence was noticed.
+pub type Hunted = (Guard, Option<(Theme, u64, String)>);
+
+/// Leaves out one guard after the other, each in up to `seeds` worlds of every kind until one notices it.
+#[must_use]
+pub fn hunt(guards: &BTreeSet<Guard>, seeds: u64, operations: u64, threads: usize) -> Vec<Hunted> {
+    let guards: Vec<Guard> = guards.iter().copied().collect();
+    let next = AtomicUsize::new(0);
+    let hunted = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for number in 0..threads {
+            let (guards, next, hunted) = (&guards, &next, &hunted);
+            scope.spawn(move || {
+                let folder = Folder::new(number);
+                while let Some(guard) = guards.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let caught = hunt_one(*guard, seeds, operations, &folder.0);
+                    hunted.lock().unwrap_or_else(PoisonError::into_inner).push((*guard, caught));
+                }
+            });
+        }
+    });
+    let mut hunted = hunted.into_inner().unwrap_or_else(PoisonError::into_inner);
+    hunted.sort();
+    hunted
+}
+
+fn hunt_one(guard: Guard, seeds: u64, operations: u64, folder: &Path) -> Option<(Theme, u64, String)> {
+    for seed in 1..=seeds {
+        for theme in Theme::ALL {
+            let campaign = Campaign {
+                first: seed,
+                seeds: 1,
+                operations,
+                theme: Some(theme),
+                mutant: Some(Mutant(guard)),
+                collects: false,
+                threads: 1,
+                enough: 1,
+            };
+            if let Some(violation) = campaign.play(seed, folder, false).violation {
+                return Some((theme, seed, violation));
+            }
+        }
+    }
+    None
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}
+
+/// A folder for one thread's worlds, in memory where that can be had.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(number: usize) -> Self {
+        let memory = PathBuf::from(MEMORY);
+        let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        Self(parent.join(format!("metes-sim-{}-{number}", std::process::id())))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

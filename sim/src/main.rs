@@ -1,0 +1,147 @@
+//! `metes-sim`: plays worlds, and plays one again. `hack/sim` builds and starts it.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use metes_sim::campaign::{Campaign, Sum, hunt};
+use metes_sim::world::Theme;
+
+/// How much of what happened is shown for a violation.
+const SHOWN: usize = 400;
+
+/// Runs metes on a model of etcd that fails, in worlds that seeds decide.
+#[derive(Debug, Parser)]
+#[command(name = "metes-sim")]
+struct Arguments {
+    /// How many worlds
+    #[arg(long, default_value_t = 10_000)]
+    seeds: u64,
+    /// How many operations in all: an ADD, DEL, GC or CHECK, or a pass of the reconciler
+    #[arg(long, default_value_t = 10_000_000)]
+    ops: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// Only this seed, with the operations that --ops and --seeds give each world
+    #[arg(long)]
+    seed: Option<u64>,
+    /// What happened in it, line by line
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Only this kind of world
+    #[arg(long)]
+    theme: Option<String>,
+    /// Leaves out one guard of the transactions after the other, and names those whose absence nobody notices in so many
+    /// worlds of each kind
+    #[arg(long)]
+    mutants: Option<u64>,
+    /// At the same time; as many as there are processors, if nothing is said
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut out = io::stdout().lock();
+    match run(&arguments, &mut out) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            let _ = writeln!(io::stderr(), "metes-sim: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
+    let theme = match &arguments.theme {
+        None => None,
+        Some(name) => Some(
+            Theme::named(name)
+                .ok_or_else(|| io::Error::other(format!("no kind of world is called {name}")))?,
+        ),
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let campaign = Campaign {
+        first: arguments.from,
+        seeds: arguments.seeds,
+        operations: (arguments.ops / arguments.seeds.max(1)).max(1),
+        theme,
+        mutant: None,
+        collects: false,
+        threads: arguments.threads.unwrap_or(processors),
+        enough: 1,
+    };
+    if let Some(seeds) = arguments.mutants {
+        return mutants(&campaign, seeds, out);
+    }
+    if let Some(seed) = arguments.seed {
+        return replay(&campaign, seed, arguments.trace, out);
+    }
+    let start = Instant::now();
+    let sum = campaign.run();
+    report(&sum, start, out)?;
+    for (seed, violation) in &sum.violations {
+        writeln!(out, "\nseed {seed}: {violation}")?;
+        let played = campaign.replay(*seed, true);
+        let from = played.trace.len().saturating_sub(SHOWN);
+        for line in &played.trace[from..] {
+            writeln!(out, "{line}")?;
+        }
+        let (seeds, ops) = (arguments.seeds, arguments.ops);
+        writeln!(out, "again: hack/sim --seeds {seeds} --ops {ops} --seed {seed} --trace")?;
+    }
+    Ok(sum.violations.is_empty())
+}
+
+fn mutants(campaign: &Campaign, seeds: u64, out: &mut impl Write) -> io::Result<bool> {
+    let start = Instant::now();
+    let collecting = Campaign { collects: true, enough: usize::MAX, ..campaign.clone() };
+    let guards = collecting.run().guards;
+    writeln!(out, "{} guards", guards.len())?;
+    let mut all_noticed = true;
+    for (guard, caught) in hunt(&guards, seeds, campaign.operations, campaign.threads) {
+        match caught {
+            Some((theme, seed, violation)) => {
+                writeln!(out, "noticed {guard} in {} {seed}: {violation}", theme.name())?
+            }
+            None => {
+                all_noticed = false;
+                writeln!(out, "survives {guard}")?;
+            }
+        }
+    }
+    writeln!(out, "{:.1} s", start.elapsed().as_secs_f64())?;
+    Ok(all_noticed)
+}
+
+fn replay(campaign: &Campaign, seed: u64, traced: bool, out: &mut impl Write) -> io::Result<bool> {
+    let played = campaign.replay(seed, traced);
+    for line in &played.trace {
+        writeln!(out, "{line}")?;
+    }
+    writeln!(out, "seed {seed}: {} operations, digest {:016x}", played.operations, played.digest)?;
+    if let Some(violation) = &played.violation {
+        writeln!(out, "{violation}")?;
+    }
+    Ok(played.violation.is_none())
+}
+
+fn report(sum: &Sum, start: Instant, out: &mut impl Write) -> io::Result<()> {
+    let seconds = start.elapsed().as_secs_f64();
+    writeln!(
+        out,
+        "{} worlds, {} operations, {} transactions in {seconds:.1} s: {:.0} operations a second",
+        sum.seeds,
+        sum.operations,
+        sum.transactions,
+        sum.operations as f64 / seconds
+    )?;
+    let list = |of: &std::collections::BTreeMap<&'static str, u64>| {
+        of.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+    };
+    writeln!(out, "operations: {}", list(&sum.outcomes))?;
+    writeln!(out, "faults: {}", list(&sum.faults))
+}

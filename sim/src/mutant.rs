@@ -1,0 +1,135 @@
+//! Mutants: what keeps a transaction from doing harm, taken away one guard at a time.
+
+use std::fmt;
+
+use metes::store::keys::{Key, Keys};
+use metes::store::txn::{Compare, Op, Txn};
+
+/// What a guard is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A key must not exist.
+    Absent,
+    /// A key must not have been made anew.
+    Create,
+    /// A key must be as it was read.
+    Mod,
+    /// No key begins with this.
+    Empty,
+    /// A key is deleted only if it says this.
+    DeleteIf,
+    /// A write falls with its lease.
+    Lease,
+    /// A key is written that stops those who come later.
+    Put,
+    /// A key is deleted that others rely on.
+    Delete,
+    /// A lease is ended that others rely on.
+    Revoke,
+}
+
+/// One guard of one step of the protocol: all compares of one kind on one class of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guard {
+    /// The step, as transactions name it.
+    pub step: &'static str,
+    /// What it is made of.
+    pub kind: Kind,
+    /// What kind of key it looks at.
+    pub class: &'static str,
+}
+
+/// Leaves out one guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mutant(pub Guard);
+
+impl fmt::Display for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{:?}/{}", self.step, self.kind, self.class)
+    }
+}
+
+impl Guard {
+    fn of_compare(step: &'static str, compare: &Compare, keys: &Keys) -> Self {
+        let (kind, key) = match compare {
+            Compare::Create(key, 0) => (Kind::Absent, key),
+            Compare::Create(key, _) => (Kind::Create, key),
+            Compare::Mod(key, _) => (Kind::Mod, key),
+            Compare::Empty(prefix) => (Kind::Empty, prefix),
+        };
+        Self { step, kind, class: class(key, keys) }
+    }
+
+    fn of_op(step: &'static str, op: &Op, keys: &Keys) -> Option<Self> {
+        match op {
+            Op::DeleteIf(key, _) => Some(Self { step, kind: Kind::DeleteIf, class: class(key, keys) }),
+            Op::Put(key, _, Some(_)) => match class(key, keys) {
+                "fence" => Some(Self { step, kind: Kind::Lease, class: "fence" }),
+                "dead" => Some(Self { step, kind: Kind::Put, class: "dead" }),
+                _ => None,
+            },
+            Op::Delete(key) if step == "settle" => {
+                Some(Self { step, kind: Kind::Delete, class: class(key, keys) })
+            }
+            _ => None,
+        }
+    }
+
+    /// What a run relies on that has settled what became of its commit.
+    pub(crate) const REVOKE: Self = Self { step: "settle", kind: Kind::Revoke, class: "lease" };
+
+    /// Every guard of a transaction.
+    pub(crate) fn all_of<'t>(txn: &'t Txn, keys: &'t Keys) -> impl Iterator<Item = Self> + 't {
+        let compares = txn.compares.iter().map(|compare| Self::of_compare(txn.step, compare, keys));
+        compares.chain(txn.then.iter().filter_map(|op| Self::of_op(txn.step, op, keys)))
+    }
+}
+
+impl Mutant {
+    /// Takes the guard away.
+    pub(crate) fn apply(&self, txn: &mut Txn, keys: &Keys) {
+        let Self(guard) = self;
+        if txn.step != guard.step || txn.only_reads() {
+            return;
+        }
+        txn.compares.retain(|compare| Guard::of_compare(txn.step, compare, keys) != *guard);
+        let is_it = |op: &Op| Guard::of_op(txn.step, op, keys) == Some(*guard);
+        if matches!(guard.kind, Kind::Put | Kind::Delete) {
+            // Answers are told by their position.
+            txn.then.iter_mut().filter(|op| is_it(op)).for_each(|op| *op = Op::Get(keys.meta()));
+            return;
+        }
+        for op in txn.then.iter_mut().filter(|op| is_it(op)) {
+            let bare = match &*op {
+                Op::DeleteIf(key, _) => Op::Delete(key.clone()),
+                Op::Put(key, value, _) => Op::Put(key.clone(), value.clone(), None),
+                other => other.clone(),
+            };
+            *op = bare;
+        }
+    }
+}
+
+fn class(key: &[u8], keys: &Keys) -> &'static str {
+    match keys.parse(key) {
+        Ok(Key::Meta) => "meta",
+        Ok(Key::Page(..)) => "page",
+        Ok(Key::Full(..)) => "full",
+        Ok(Key::Ip(..)) => "ip",
+        Ok(Key::Cursor(..)) => "cursor",
+        Ok(Key::Own(_)) => "own",
+        Ok(Key::Pod(..)) => "pod",
+        Ok(Key::Dead(_)) => "dead",
+        Ok(Key::Lock(..)) => "place",
+        Ok(Key::Tail(_)) => "tail",
+        Ok(Key::Fence(_)) => "fence",
+        Ok(Key::Cluster(_)) => "cluster",
+        Ok(Key::Orphan(..)) => "orphan",
+        Ok(Key::Lead(_)) => "lead",
+        Ok(Key::Import(_)) => "import",
+        Err(_) if key == keys.nets() => "nets",
+        Err(_) if key == keys.owners() => "owners",
+        Err(_) if key == keys.pods() => "pods",
+        Err(_) => "other",
+    }
+}

@@ -1,0 +1,141 @@
+//! Nodes and pods, as they are and as Kubernetes knows them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use metes::pool::record;
+use metes_reconciler::api::{self, Phase, Which};
+
+use super::World;
+use super::truth::SandboxId;
+use super::wire::{Answer, Ask};
+use super::works::Boot;
+
+/// The namespace of all pods.
+const NAMESPACE: &str = "ns";
+
+/// A node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) boot: Boot,
+    boots: u64,
+    /// Its kubelet is heard.
+    pub(crate) is_ready: bool,
+    pub(crate) lost_until: Option<Duration>,
+    /// Pods, by slot and UID, that were deleted while nobody heard of it: their containers may still run.
+    pub(crate) unheard: Vec<(usize, String)>,
+}
+
+impl Node {
+    pub(crate) fn new(number: usize, folder: &Path) -> Self {
+        let node = format!("n{number}");
+        let folder: PathBuf = folder.join(&node);
+        let boot = Boot { id: format!("{node}-b0"), node, since: Duration::ZERO, folder };
+        Self { boot, boots: 0, is_ready: true, lost_until: None, unheard: Vec::new() }
+    }
+
+    /// Comes up anew.
+    pub(crate) fn reboot(&mut self, now: Duration) {
+        self.boots += 1;
+        self.boot.id = format!("{}-b{}", self.boot.node, self.boots);
+        self.boot.since = now;
+    }
+}
+
+/// How a pod's records are labelled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Labelling {
+    /// As the kubelet does it.
+    #[default]
+    Whole,
+    /// Without the UID.
+    Named,
+    /// Not at all: no pod, in fact.
+    None,
+}
+
+/// What Kubernetes knows of a pod.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// There is none of this name.
+    #[default]
+    None,
+    Active,
+    Finished,
+}
+
+/// A pod's name, and the pod that has it now.
+#[derive(Debug, Default)]
+pub(crate) struct PodSlot {
+    pub(crate) uid: String,
+    pub(crate) name: String,
+    pub(crate) node: usize,
+    pub(crate) config: usize,
+    pub(crate) labelling: Labelling,
+    pub(crate) life: Life,
+    /// Its containers are to end.
+    pub(crate) is_doomed: bool,
+    pub(crate) sandboxes: u64,
+    pub(crate) current: Option<SandboxId>,
+    /// Earlier sandboxes that DEL was not heard of to have succeeded.
+    pub(crate) old: Vec<SandboxId>,
+}
+
+impl PodSlot {
+    pub(crate) fn labels(&self) -> record::Pod {
+        let (namespace, name) = (NAMESPACE.to_owned(), self.name.clone());
+        match self.labelling {
+            Labelling::Whole => record::Pod { namespace, name, uid: self.uid.clone() },
+            Labelling::Named => record::Pod { namespace, name, uid: String::new() },
+            Labelling::None => record::Pod::default(),
+        }
+    }
+
+    fn as_told(&self) -> api::Pod {
+        api::Pod {
+            namespace: NAMESPACE.to_owned(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            static_uids: Vec::new(),
+        }
+    }
+
+    fn phase(&self) -> Option<Phase> {
+        match self.life {
+            _ if self.labelling == Labelling::None => None,
+            Life::None => None,
+            Life::Active => Some(Phase::Active),
+            Life::Finished => Some(Phase::Finished),
+        }
+    }
+}
+
+impl World<'_> {
+    /// What Kubernetes answers.
+    pub(crate) fn ask_api(&mut self, ask: &Ask, is_rogue: bool) -> Answer {
+        match ask {
+            // It has the same pods, as a cluster would that was restored beside the first one: what must not be is that
+            // both go by one name.
+            Ask::ClusterUid if is_rogue => Answer::ClusterUid(Ok("uid-of-another".to_owned())),
+            Ask::ClusterUid => Answer::ClusterUid(Ok("uid-of-east".to_owned())),
+            Ask::Pods(which) => {
+                let is_meant = |phase: Phase| *which == Which::All || phase == Phase::Finished;
+                let pods = self.pods.iter().filter(|pod| pod.phase().is_some_and(is_meant));
+                Answer::Pods(Ok(pods.map(PodSlot::as_told).collect()))
+            }
+            Ask::Nodes => {
+                let told = |node: &Node| api::Node {
+                    name: node.boot.node.clone(),
+                    ready: node.is_ready,
+                    boot: node.boot.id.clone(),
+                };
+                Answer::Nodes(Ok(self.nodes.iter().map(told).collect()))
+            }
+            Ask::Pod(name) => {
+                let pod = self.pods.iter().find(|pod| pod.name == *name);
+                Answer::Pod(Ok(pod.and_then(|pod| Some((pod.as_told(), pod.phase()?)))))
+            }
+            _ => unreachable!("that is for the store"),
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! What goes wrong beside single requests and processes: leaders change, space runs out, nodes come up anew, hosts are
+//! suspended, persons put the store on hold, and some write to it with other tools.
+
+use std::time::Duration;
+
+use metes::local::mark::{Hints, Mark, MarkFile};
+use metes::pool::record::{Birth, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone, VERSION};
+use metes::pool::{Addr, Bits, NetworkName, Page};
+use metes::store::keys::LeaseId;
+use metes::store::txn::{Compare, Op, Txn};
+
+use super::World;
+use super::plan::Theme;
+use super::requests::Step;
+use super::tree::Place;
+
+/// Something that happens beside all else.
+type Event<'w> = fn(&mut World<'w>) -> Result<(), String>;
+
+impl<'w> World<'w> {
+    /// Lets something go wrong, at times.
+    pub(crate) fn happen(&mut self) -> Result<(), String> {
+        let events = self.plan.events;
+        let all: [(u32, Event<'w>); 10] = [
+            (events.new_leader, Self::new_leader),
+            (events.compaction, Self::compact),
+            (events.space, Self::lose_space),
+            (events.reboot, Self::reboot),
+            (events.suspend, Self::suspend),
+            (events.node_lost, Self::lose_node),
+            (events.hold, Self::hold),
+            (events.mark, Self::forge_mark),
+            (events.newer, Self::raise_min_writer),
+            (events.hand, Self::lend_a_hand),
+        ];
+        let sum: u32 = all.iter().map(|(parts, _)| parts).sum();
+        if !self.chance.happens(sum) {
+            return Ok(());
+        }
+        let mut at = self.chance.below(u64::from(sum)) as u32;
+        for (parts, event) in all {
+            if at < parts {
+                return event(self);
+            }
+            at -= parts;
+        }
+        Ok(())
+    }
+
+    fn new_leader(&mut self) -> Result<(), String> {
+        self.count("new leader");
+        self.note(|| "etcd has a new leader".to_owned());
+        self.model.promote_leader();
+        self.truth.leases_prolonged = true;
+        Ok(())
+    }
+
+    fn compact(&mut self) -> Result<(), String> {
+        self.count("compaction");
+        let revision = self.model.revision() - self.chance.below(3) as i64;
+        self.note(|| format!("compacted to {revision}"));
+        self.model.compact(revision);
+        Ok(())
+    }
+
+    fn lose_space(&mut self) -> Result<(), String> {
+        if self.full_until.is_some() {
+            return Ok(());
+        }
+        self.count("no space");
+        self.note(|| "etcd is out of space".to_owned());
+        match self.chance.one_in(2) {
+            true => self.model.set_space_noticed_late(),
+            false => self.model.set_space(true),
+        }
+        self.full_until = Some(self.after(10, 20_000));
+        Ok(())
+    }
+
+    fn reboot(&mut self) -> Result<(), String> {
+        self.count("reboot");
+        let node = self.chance.index(self.nodes.len());
+        self.note(|| format!("node {node} comes up anew"));
+        while let Some(index) = self.processes.iter().position(|process| process.node == Some(node)) {
+            self.kill(index, "dies with its node");
+        }
+        let now = self.now();
+        self.nodes[node].reboot(now);
+        if self.chance.one_in(3) {
+            let _ = std::fs::remove_file(self.nodes[node].boot.folder.join("mark"));
+        }
+        for id in 0..self.truth.sandboxes.len() {
+            if self.truth.sandboxes[id].node == node {
+                self.truth.end(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// All hosts are suspended, and etcd is not: deadlines stand still, leases do not.
+    fn suspend(&mut self) -> Result<(), String> {
+        self.count("suspended");
+        let by = Duration::from_millis(self.chance.between(1_000, 150_000));
+        self.note(|| format!("all hosts are suspended for {by:?}"));
+        self.shared.suspended.set(self.shared.suspended.get() + by);
+        self.time_has_passed()
+    }
+
+    fn lose_node(&mut self) -> Result<(), String> {
+        let node = self.chance.index(self.nodes.len());
+        if self.nodes[node].is_ready {
+            self.count("node not ready");
+            self.note(|| format!("node {node} is not heard of"));
+            self.nodes[node].is_ready = false;
+            self.nodes[node].lost_until = Some(self.after(10, 60_000));
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self) -> Result<(), String> {
+        if self.hold_until.is_some() {
+            return Ok(());
+        }
+        self.count("on hold");
+        self.hold_until = Some(self.after(10, 10_000));
+        self.change_meta(|meta| meta.hold = Some("a migration".to_owned()))
+    }
+
+    fn raise_min_writer(&mut self) -> Result<(), String> {
+        if self.newer_until.is_some() {
+            return Ok(());
+        }
+        self.count("newer");
+        self.newer_until = Some(self.after(10, 5_000));
+        self.change_meta(|meta| meta.min_writer = VERSION + 1)
+    }
+
+    /// A node's mark says that it has seen more than there is.
+    fn forge_mark(&mut self) -> Result<(), String> {
+        self.count("forged mark");
+        let node = self.chance.index(self.nodes.len());
+        let file = MarkFile::new(&self.nodes[node].boot.folder);
+        let epoch = self.tree.meta.as_ref().map_or(1, |meta| meta.epoch);
+        let hints = file.read().map_or_else(Hints::default, |mark| mark.hints);
+        let revision = self.model.revision() + 1000;
+        self.note(|| format!("node {node} has seen revision {revision} of epoch {epoch}"));
+        file.raise(&Mark { endpoints: Vec::new(), epoch, revision, hints });
+        Ok(())
+    }
+
+    fn after(&self, least_ms: u64, most_ms: u64) -> Duration {
+        self.now() + Duration::from_millis(self.chance.between(least_ms, most_ms))
+    }
+
+    /// When something will be over.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = Duration> {
+        let nodes = self.nodes.iter().filter_map(|node| node.lost_until);
+        [self.hold_until, self.newer_until, self.full_until].into_iter().flatten().chain(nodes)
+    }
+
+    /// Ends what has lasted long enough.
+    pub(crate) fn end_what_is_over(&mut self) -> Result<(), String> {
+        let now = self.now();
+        let is_healing = self.is_healing;
+        let is_over =
+            |until: &mut Option<Duration>| until.take_if(|until| *until <= now || is_healing).is_some();
+        if is_over(&mut self.full_until) {
+            self.note(|| "etcd has space again".to_owned());
+            self.model.set_space(false);
+        }
+        if is_over(&mut self.hold_until) {
+            self.change_meta(|meta| meta.hold = None)?;
+        }
+        if is_over(&mut self.newer_until) {
+            self.change_meta(|meta| meta.min_writer = VERSION)?;
+        }
+        for node in 0..self.nodes.len() {
+            if is_over(&mut self.nodes[node].lost_until) {
+                self.note(|| format!("node {node} is heard of again"));
+                self.nodes[node].is_ready = true;
+                for (pod, uid) in std::mem::take(&mut self.nodes[node].unheard) {
+                    self.excuse(pod, &uid);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn change_meta(&mut self, change: impl FnOnce(&mut Meta)) -> Result<(), String> {
+        let Some(mut meta) = self.tree.meta.clone() else { return Ok(()) };
+        change(&mut meta);
+        self.note(|| format!("a person changes meta to {meta:?}"));
+        self.by_hand(vec![Op::Put(self.shared.keys.meta(), meta.encode(), None)])
+    }
+
+    /// Somebody writes to etcd with other tools.
+    pub(crate) fn by_hand(&mut self, ops: Vec<Op>) -> Result<(), String> {
+        self.note(|| format!("by hand: {:?}", ops.iter().map(key_of).collect::<Vec<_>>()));
+        if self.full_until.take().is_some() {
+            // Whoever does that makes room first.
+            self.model.set_space(false);
+        }
+        self.is_by_hand = true;
+        self.tree.is_by_hand = true;
+        let done = self.model.txn(&Txn { step: "by hand", then: ops, ..Txn::default() });
+        debug_assert!(done.is_ok(), "{done:?}");
+        let followed = self.follow();
+        self.is_by_hand = false;
+        self.tree.is_by_hand = false;
+        followed
+    }
+
+    fn lend_a_hand(&mut self) -> Result<(), String> {
+        self.count("foreign hand");
+        match self.plan.theme {
+            Theme::Full if self.chance.one_in(6) => self.fill_pages(),
+            Theme::First => match self.aim().iter().any(|compare| matches!(compare, Compare::Empty(_))) {
+                true => self.write_before_meta(),
+                false => Ok(()),
+            },
+            Theme::Meta => {
+                let meta = self.shared.keys.meta();
+                if !self.aim().iter().any(|compare| matches!(compare, Compare::Mod(key, _) if *key == meta)) {
+                    return Ok(());
+                }
+                if self.chance.one_in(2) { self.hold() } else { self.raise_min_writer() }
+            }
+            _ if self.tree.meta.is_none() => Ok(()),
+            _ if self.plan.theme != Theme::Hand || self.chance.one_in(2) => self.touch(),
+            _ => match self.chance.below(6) {
+                0 | 1 => self.clear_bit(),
+                2 => self.set_lone_bit(),
+                3 => self.drop_reservation(),
+                4 => self.drop_index(),
+                _ => self.stay_dead(),
+            },
+        }
+    }
+
+    fn some_place(&self) -> Option<Place> {
+        let places = &self.tree.reservations;
+        let at = if places.is_empty() { return None } else { self.chance.index(places.len()) };
+        places.keys().nth(at).cloned()
+    }
+
+    fn clear_bit(&mut self) -> Result<(), String> {
+        let Some((network, address)) = self.some_place() else { return Ok(()) };
+        let mut bits = self.tree.bits(&network, address.page());
+        if bits.is_full() {
+            return Ok(());
+        }
+        bits.clear(address.bit());
+        self.tree.spoilt_bits.insert((network.clone(), address));
+        self.put_page(&network, address.page(), &bits)
+    }
+
+    fn put_page(&mut self, network: &NetworkName, page: Page, bits: &Bits) -> Result<(), String> {
+        self.by_hand(vec![Op::Put(self.shared.keys.page(network, page), bits.to_bytes(), None)])
+    }
+
+    fn set_lone_bit(&mut self) -> Result<(), String> {
+        let config = self.chance.index(self.plan.configs.len());
+        let range = &self.plan.configs[config].sets[0].ranges()[0];
+        let size = (range.last().0 - range.first().0 + 1) as u64;
+        let (network, address) =
+            (range.network().clone(), Addr(range.first().0 + u128::from(self.chance.below(size))));
+        let mut bits = self.tree.bits(&network, address.page());
+        bits.set(address.bit());
+        self.put_page(&network, address.page(), &bits)
+    }
+
+    /// A reservation is deleted; its owner has a record of what it does not hold any more.
+    fn drop_reservation(&mut self) -> Result<(), String> {
+        let Some(place) = self.some_place() else { return Ok(()) };
+        let (network, address) = place.clone();
+        let Some(owner) = self.tree.reservations.get(&place).cloned() else { return Ok(()) };
+        let mut bits = self.tree.bits(&network, address.page());
+        if bits.is_full() {
+            return Ok(());
+        }
+        bits.clear(address.bit());
+        if let Some(id) = self.truth.sandbox_of(&owner) {
+            self.truth.end(id);
+        }
+        self.tree.spoil(&owner);
+        let keys = &self.shared.keys;
+        let ops = vec![
+            Op::Put(keys.page(&network, address.page()), bits.to_bytes(), None),
+            Op::Delete(keys.ip(&network, address)),
+        ];
+        self.by_hand(ops)
+    }
+
+    fn drop_index(&mut self) -> Result<(), String> {
+        let Some((uid, ifname, network)) = self.tree.index.keys().min().cloned() else { return Ok(()) };
+        let Ok(key) = self.shared.keys.pod(&uid, &ifname, &network) else { return Ok(()) };
+        self.by_hand(vec![Op::Delete(key)])
+    }
+
+    /// A tombstone without a lease, as one that was restored from a dump of the keys.
+    fn stay_dead(&mut self) -> Result<(), String> {
+        if self.truth.sandboxes.is_empty() {
+            return Ok(());
+        }
+        let newest = self.truth.sandboxes.len().saturating_sub(8);
+        let id = newest + self.chance.index(self.truth.sandboxes.len() - newest);
+        let sandbox = &self.truth.sandboxes[id];
+        let Ok(key) = self.shared.keys.dead(&sandbox.owner) else { return Ok(()) };
+        if self.model.entry(&key).is_some() {
+            return Ok(());
+        }
+        let birth = Birth { boot: self.nodes[sandbox.node].boot.id.clone(), ns: 0 };
+        self.by_hand(vec![Op::Put(key, Tombstone::new(birth).encode(), None)])
+    }
+
+    /// One key of a tree without its meta, as if somebody restored it key by key.
+    fn write_before_meta(&mut self) -> Result<(), String> {
+        if self.tree.meta.is_some() || self.tree.has_allocations() {
+            return Ok(());
+        }
+        let owner = Owner { node: "n9".into(), container_id: "restored".into(), ifname: "net1".into() };
+        self.tree.spoil(&owner);
+        let keys = &self.shared.keys;
+        let network = NetworkName::configured("restored").unwrap_or_default();
+        let op = match self.chance.below(3) {
+            0 => Op::Put(keys.page(&network, Page(7)), Bits::empty().to_bytes(), None),
+            1 => {
+                let record = OwnerRecord::new(Vec::new(), None, "-".to_owned(), Labels::default());
+                let Ok(key) = keys.own(&owner) else { return Ok(()) };
+                Op::Put(key, record.encode(), None)
+            }
+            _ => {
+                let Ok(key) = keys.pod("u-restored", "net1", &network) else { return Ok(()) };
+                Op::Put(key, PodIndex::new(owner).encode(), None)
+            }
+        };
+        self.by_hand(vec![op])
+    }
+
+    /// What a transaction that is on its way relies on.
+    fn aim(&self) -> Vec<Compare> {
+        let on_its_way: Vec<&Txn> = self.steps.iter().filter_map(Step::transaction).collect();
+        if on_its_way.is_empty() {
+            return Vec::new();
+        }
+        on_its_way[self.chance.index(on_its_way.len())].compares.clone()
+    }
+
+    /// Writes something once more as it is, on which a transaction relies that is on its way; or evicts the run that has
+    /// sent it.
+    fn touch(&mut self) -> Result<(), String> {
+        let compares = self.aim();
+        if compares.is_empty() {
+            return Ok(());
+        }
+        let op = match &compares[self.chance.index(compares.len())] {
+            Compare::Create(key, 1..) => Op::Delete(key.clone()),
+            Compare::Mod(key, 1..) => {
+                let Some(record) = self.model.entry(key) else { return Ok(()) };
+                let lease = Some(LeaseId(record.lease)).filter(|lease| lease.0 != 0);
+                Op::Put(key.clone(), record.value.to_vec(), lease)
+            }
+            _ => return Ok(()),
+        };
+        self.by_hand(vec![op])
+    }
+
+    /// Sets every bit of the ranges' pages but those of what they may hand out.
+    pub(crate) fn fill_pages(&mut self) -> Result<(), String> {
+        let mut pages: Vec<(NetworkName, Page)> = Vec::new();
+        let ranges = self.plan.configs.iter().flat_map(|config| &config.sets).flat_map(|set| set.ranges());
+        let ranges: Vec<_> = ranges.cloned().collect();
+        for range in &ranges {
+            pages.push((range.network().clone(), range.first().page()));
+            pages.push((range.network().clone(), range.last().page()));
+        }
+        pages.sort();
+        pages.dedup();
+        for (network, page) in pages {
+            let mut bits = Bits::full();
+            let now = self.tree.bits(&network, page);
+            for range in ranges.iter().filter(|range| *range.network() == network) {
+                for address in range.first().0..=range.last().0 {
+                    let address = Addr(address);
+                    if address.page() == page && !now.get(address.bit()) {
+                        bits.clear(address.bit());
+                    }
+                }
+            }
+            self.put_page(&network, page, &bits)?;
+        }
+        if self.tree.meta.is_none() {
+            return self.by_hand(vec![Op::Put(self.shared.keys.meta(), Meta::first().encode(), None)]);
+        }
+        Ok(())
+    }
+}
+
+fn key_of(op: &Op) -> String {
+    match op {
+        Op::Put(key, ..) | Op::Delete(key) => String::from_utf8_lossy(key).into_owned(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,207 @@
+//! The end of a world: nothing fails any more. All that was begun finishes, whoever wants an address gets one if there is
+//! one, and what is left over goes: with the spool, with the runtimes' DELs, and with two passes of the reconciler.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use metes::audit::Audit;
+use metes::pool::record::Owner;
+use metes::store::txn::Entry;
+
+use super::World;
+use super::cluster::Life;
+use super::plan::Theme;
+use super::tree::words;
+use super::truth::SandboxId;
+
+/// More turns than any healing takes.
+const TURNS: u64 = 200_000;
+/// Longer than whatever is on its way, and than any lease of a run.
+const LONG: Duration = Duration::from_secs(240);
+
+impl World<'_> {
+    pub(crate) async fn heal(&mut self) -> Result<(), String> {
+        self.note(|| "heals".to_owned());
+        self.is_healing = true;
+        for process in &mut self.processes {
+            process.paused = None;
+        }
+        for node in &self.nodes {
+            // A forged one would put the store under suspicion again.
+            let _ = std::fs::remove_file(node.boot.folder.join("mark"));
+        }
+        self.end_what_is_over()?;
+        self.finish().await?;
+        self.pass(LONG).await?;
+        self.finish().await?;
+        if matches!(self.plan.theme, Theme::First | Theme::Rogue) {
+            return Ok(());
+        }
+        if self.tree.meta.as_ref().is_some_and(|meta| meta.suspect.is_some()) {
+            self.begin_accept();
+            self.finish().await?;
+        }
+        self.drain().await?;
+        self.serve().await?;
+        self.clean().await?;
+        self.judge_end()?;
+        self.fill_up().await
+    }
+
+    /// Until all that is under way has ended.
+    async fn finish(&mut self) -> Result<(), String> {
+        for _ in 0..TURNS {
+            if self.is_quiet() {
+                return Ok(());
+            }
+            self.turn().await?;
+        }
+        let left: Vec<_> = self.processes.iter().map(|process| (process.id, process.work.name())).collect();
+        Err(format!("these do not end: {left:?}"))
+    }
+
+    /// Every node's spool is carried out.
+    async fn drain(&mut self) -> Result<(), String> {
+        for _ in 0..20 {
+            self.spool_left = 0;
+            for node in 0..self.nodes.len() {
+                self.begin_drain(node);
+            }
+            self.finish().await?;
+            if self.spool_left == 0 {
+                return self.judge_spooled();
+            }
+        }
+        Err(format!("{} frees stay in the spool", self.spool_left))
+    }
+
+    /// What was promised to be freed later is freed.
+    fn judge_spooled(&self) -> Result<(), String> {
+        for sandbox in &self.truth.sandboxes {
+            let Some(owned) = self.tree.owners.get(&sandbox.owner) else { continue };
+            if self.truth.order(owned.record.birth.as_ref()) <= sandbox.spooled {
+                return Err(format!("{} holds what a spooled DEL should have freed", words(&sandbox.owner)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Each pod that should run gets its address, and runtimes DEL the sandboxes that they know and that do not run.
+    async fn serve(&mut self) -> Result<(), String> {
+        for id in 0..self.truth.sandboxes.len() {
+            if self.is_for_runtime(id) {
+                self.begin_del(id);
+            }
+        }
+        self.finish().await?;
+        for pod in 0..self.pods.len() {
+            let slot = &self.pods[pod];
+            let runs = slot.current.is_some_and(|id| self.truth.sandboxes[id].live.is_some());
+            if slot.life == Life::Active && !slot.is_doomed && !runs {
+                self.replace(pod);
+            }
+        }
+        self.finish().await?;
+        for id in 0..self.truth.sandboxes.len() {
+            if self.is_for_runtime(id) {
+                self.begin_del(id);
+            }
+        }
+        self.finish().await
+    }
+
+    /// Whether a sandbox that does not run still holds something that no reconciler will free: its pod lives, or nobody
+    /// knows its pod.
+    fn is_for_runtime(&self, id: SandboxId) -> bool {
+        let sandbox = &self.truth.sandboxes[id];
+        let Some(owned) = self.tree.owners.get(&sandbox.owner) else { return false };
+        let uid = &owned.record.labels.pod.uid;
+        let lives = self.pods.iter().any(|pod| pod.life == Life::Active && pod.uid == *uid);
+        sandbox.live.is_none()
+            && (uid.is_empty() || lives || self.tree.spoilt_owners.contains(&sandbox.owner))
+    }
+
+    /// Two passes and a repair.
+    async fn clean(&mut self) -> Result<(), String> {
+        for _ in 0..2 {
+            self.begin_pass();
+            self.finish().await?;
+        }
+        self.begin_repair();
+        self.finish().await
+    }
+
+    /// The store holds exactly what runs, and the audit that people use finds nothing.
+    fn judge_end(&self) -> Result<(), String> {
+        let runs: BTreeMap<&Owner, &_> = self
+            .truth
+            .sandboxes
+            .iter()
+            .filter_map(|sandbox| Some((&sandbox.owner, sandbox.live.as_ref()?)))
+            .collect();
+        let held: BTreeSet<&Owner> =
+            self.tree.owners.keys().filter(|owner| !self.is_adopted(owner)).collect();
+        let running: BTreeSet<&Owner> = runs.keys().copied().collect();
+        if held != running {
+            let named =
+                |owners: Vec<&&Owner>| owners.into_iter().map(|owner| words(owner)).collect::<Vec<_>>();
+            let (left, lost) =
+                (named(held.difference(&running).collect()), named(running.difference(&held).collect()));
+            return Err(format!("left over: {left:?}; lost: {lost:?}"));
+        }
+        self.audit()
+    }
+
+    fn is_adopted(&self, owner: &Owner) -> bool {
+        owner.container_id.starts_with("adopted-")
+    }
+
+    fn audit(&self) -> Result<(), String> {
+        let mut audit = Audit::new(&self.shared.keys);
+        for (key, record) in self.model.entries() {
+            audit.see(&Entry {
+                key: key.to_vec(),
+                value: record.value.to_vec(),
+                create_revision: record.create_revision,
+                mod_revision: record.mod_revision,
+                lease: record.lease,
+            });
+        }
+        let report = audit.finish();
+        let found: Vec<String> = report
+            .violations
+            .iter()
+            .chain(&report.harmless)
+            .filter(|finding| finding.kind != metes::audit::Kind::OwnerWithoutPodIndex)
+            .map(ToString::to_string)
+            .collect();
+        if found.is_empty() && report.lone_bits.is_empty() {
+            return Ok(());
+        }
+        Err(format!("the audit finds {found:?} and lone bits {:?}", report.lone_bits))
+    }
+
+    /// One more pod of each kind gets an address exactly if there is a free one.
+    async fn fill_up(&mut self) -> Result<(), String> {
+        for config in 0..self.plan.configs.len() {
+            let has_room = self.plan.configs[config].sets.iter().all(|set| {
+                let free = |address: u128, network: &metes::pool::NetworkName| {
+                    !self.tree.reservations.contains_key(&(network.clone(), metes::pool::Addr(address)))
+                };
+                set.ranges().iter().any(|range| {
+                    range
+                        .spans()
+                        .iter()
+                        .any(|span| (span.first.0..=span.last.0).any(|a| free(a, range.network())))
+                })
+            });
+            let id = self.add_one(config);
+            self.finish().await?;
+            let is_served = self.truth.sandboxes[id].live.is_some();
+            if is_served != has_room {
+                return Err(format!("room in configuration {config}: {has_room}, served: {is_served}"));
+            }
+        }
+        Ok(())
+    }
+}

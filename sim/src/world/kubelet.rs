@@ -1,0 +1,705 @@
+//! Who calls the plugin: kubelets and runtimes that create, retry and end sandboxes, in all orders that they may;
+//! and persons who run metes' other programs.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use metes::cni::error::Code;
+use metes::cni::previous::Attachment;
+use metes::commands::del::Done;
+use metes::pool::record::{Labels, Owner};
+use metes::store::allot::Ask;
+use metes::store::claim::{Claim, Under};
+use metes_reconciler::pass::Stop;
+
+use super::cluster::{Labelling, Life};
+use super::process::{Outcome, Process, ProcessId, Work};
+use super::tree::words;
+use super::truth::{Live, SandboxId};
+use super::works::{self, Begun, Future_};
+use super::{CLUSTER, World};
+
+const IFNAME: &str = "net1";
+
+impl World<'_> {
+    /// Begins an operation if it is time for one; whether it did.
+    pub(crate) fn begin_something(&mut self) -> Result<bool, String> {
+        if self.result.operations >= self.plan.operations
+            || self.processes.len() >= self.plan.width
+            || !(self.steps.is_empty() || self.chance.one_in(3))
+        {
+            return Ok(false);
+        }
+        let before = self.result.operations;
+        match self.chance.below(100) {
+            roll if roll < self.plan.passes => self.begin_pass(),
+            roll if roll < self.plan.passes + self.plan.collections => {
+                let node = self.chance.index(self.nodes.len());
+                self.begin_gc(node);
+            }
+            99 => self.begin_persons_work(),
+            _ => {
+                for _ in 0..6 {
+                    let pod = self.chance.index(self.pods.len());
+                    self.act(pod);
+                    if self.result.operations > before {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(self.result.operations > before)
+    }
+
+    fn begin_persons_work(&mut self) {
+        let is_suspect = self.tree.meta.as_ref().is_some_and(|meta| meta.suspect.is_some());
+        match self.chance.below(4) {
+            0 | 1 if is_suspect => self.begin_accept(),
+            2 if is_suspect => self.begin_adopt(),
+            0 => self.begin_accept(),
+            1 => {
+                let dead: Vec<Owner> =
+                    self.tree.owners.keys().filter(|owner| !self.is_used(owner)).cloned().collect();
+                if let Some(owner) = dead.into_iter().min() {
+                    self.begin(None, Work::Release, |world, id| {
+                        works::let_go(world.shared.clone(), id, owner)
+                    });
+                }
+            }
+            _ => self.begin_repair(),
+        }
+    }
+
+    /// Whether a sandbox runs with it, or may soon.
+    fn is_used(&self, owner: &Owner) -> bool {
+        let sandbox = self.truth.sandbox_of(owner).map(|id| &self.truth.sandboxes[id]);
+        sandbox.is_none_or(|sandbox| sandbox.live.is_some() || !sandbox.is_over)
+    }
+
+    /// Something about one pod.
+    fn act(&mut self, pod: usize) {
+        let slot = &self.pods[pod];
+        let is_active = slot.life == Life::Active;
+        match slot.current {
+            None if !is_active && (slot.old.is_empty() || self.chance.one_in(4)) => self.create_pod(pod),
+            None if is_active && !slot.is_doomed => self.new_sandbox(pod),
+            None if self.chance.one_in(3) => self.clean_up(pod),
+            None => {}
+            Some(current) => self.act_on(pod, current),
+        }
+    }
+
+    fn act_on(&mut self, pod: usize, current: SandboxId) {
+        let is_active = self.pods[pod].life == Life::Active && !self.pods[pod].is_doomed;
+        let sandbox = &self.truth.sandboxes[current];
+        let (is_live, is_adding, tries) = (sandbox.live.is_some(), !sandbox.adds.is_empty(), sandbox.tries);
+        let roll = self.chance.below(100);
+        if is_adding {
+            match roll {
+                0..6 => self.begin_add(current),
+                6..16 => self.forsake(pod, current),
+                16..20 => self.end_pod(pod),
+                20..23 => self.clean_up(pod),
+                _ => {}
+            }
+        } else if is_live {
+            match roll {
+                0..25 => self.begin_check(current),
+                25..32 => self.begin_add(current),
+                32..50 => self.retire(pod, is_active),
+                50..55 => self.clean_up(pod),
+                55..62 => {
+                    // A runtime that begins anew with the same sandbox.
+                    self.begin_del(current);
+                    self.begin_add(current);
+                }
+                62..80 => {}
+                _ => self.end_pod(pod),
+            }
+        } else if is_active {
+            match roll {
+                0..40 if tries < 4 => self.begin_add(current),
+                40..50 => self.end_pod(pod),
+                _ => self.retire(pod, true),
+            }
+        } else {
+            self.end_pod(pod);
+        }
+    }
+
+    fn create_pod(&mut self, pod: usize) {
+        self.pods_made += 1;
+        let node = self.chance.index(self.nodes.len());
+        let labelling = match self.chance.below(12) {
+            0 => Labelling::Named,
+            1 => Labelling::None,
+            _ => Labelling::Whole,
+        };
+        let slot = &mut self.pods[pod];
+        slot.uid = format!("u-{}", self.pods_made);
+        slot.name = format!("p{pod}");
+        slot.node = node;
+        slot.config = self.chance.index(self.plan.configs.len());
+        slot.labelling = labelling;
+        slot.life = Life::Active;
+        slot.is_doomed = false;
+        slot.sandboxes = 0;
+        slot.old.clear();
+        let (uid, name) = (slot.uid.clone(), slot.name.clone());
+        self.note(|| format!("pod {name} {uid} is created on node {node}, {labelling:?}"));
+    }
+
+    /// The next sandbox of a pod: whatever an earlier one has may go from here on.
+    fn new_sandbox(&mut self, pod: usize) {
+        let slot = &mut self.pods[pod];
+        slot.sandboxes += 1;
+        let container_id = format!("{}-{}", slot.uid, slot.sandboxes);
+        let node = slot.node;
+        let config = match self.chance.one_in(8) {
+            true => self.chance.index(self.plan.configs.len()),
+            false => slot.config,
+        };
+        let uid = slot.uid.clone();
+        let older: Vec<SandboxId> = self
+            .truth
+            .sandboxes
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.pod == pod && s.uid == uid)
+            .map(|(id, _)| id)
+            .collect();
+        for id in older {
+            self.truth.end(id);
+        }
+        let owner =
+            Owner { node: self.nodes[node].boot.node.clone(), container_id, ifname: IFNAME.to_owned() };
+        let request =
+            (self.chance.below(100) < self.plan.requests).then(|| self.some_address(config)).flatten();
+        let with_fixed = self.plan.configs[config].fixed.is_some() && self.chance.one_in(4);
+        let id = self.truth.new_sandbox(owner, pod, uid, node, config, request, with_fixed);
+        self.pods[pod].current = Some(id);
+        self.begin_add(id);
+    }
+
+    /// Another sandbox, in place of the one that there was.
+    pub(crate) fn replace(&mut self, pod: usize) {
+        self.set_aside(pod);
+        self.new_sandbox(pod);
+    }
+
+    /// One more pod that nothing is known of.
+    pub(crate) fn add_one(&mut self, config: usize) -> SandboxId {
+        let pod = self.pods.len();
+        self.pods.push(super::cluster::PodSlot::default());
+        self.create_pod(pod);
+        self.pods[pod].config = config;
+        let node = self.pods[pod].node;
+        let owner = Owner {
+            node: self.nodes[node].boot.node.clone(),
+            container_id: format!("one-more-{config}"),
+            ifname: IFNAME.to_owned(),
+        };
+        let uid = self.pods[pod].uid.clone();
+        let id = self.truth.new_sandbox(owner, pod, uid, node, config, None, false);
+        self.pods[pod].current = Some(id);
+        self.begin_add(id);
+        id
+    }
+
+    fn some_address(&mut self, config: usize) -> Option<IpAddr> {
+        let range = self.plan.configs[config].sets[0].ranges().first()?;
+        let size = range.last().0 - range.first().0 + 1;
+        let at = range.first().0 + u128::from(self.chance.below(size as u64));
+        Some(metes::pool::Addr(at).ip())
+    }
+
+    /// The runtime has lost patience with an ADD: it calls DEL, at once or later.
+    fn forsake(&mut self, pod: usize, current: SandboxId) {
+        let adds = self.truth.sandboxes[current].adds.clone();
+        for add in adds {
+            let Some(index) = self.processes.iter().position(|process| process.id == add) else { continue };
+            if self.chance.one_in(3) {
+                self.count("killed");
+                self.kill(index, "is killed by the runtime");
+            } else {
+                self.processes[index].is_awaited.set(false);
+                self.note(|| format!("#{add}: nobody waits for it any more"));
+            }
+        }
+        if self.chance.one_in(4) {
+            self.set_aside(pod);
+        } else {
+            self.begin_del(current);
+        }
+    }
+
+    fn set_aside(&mut self, pod: usize) {
+        if let Some(current) = self.pods[pod].current.take() {
+            self.pods[pod].old.push(current);
+        }
+    }
+
+    /// A sandbox is given up for another one, with or without its DEL, before or after.
+    fn retire(&mut self, pod: usize, with_next: bool) {
+        let Some(current) = self.pods[pod].current else { return };
+        match self.chance.below(3) {
+            0 => {
+                self.begin_del(current);
+                self.set_aside(pod);
+            }
+            1 if with_next => {
+                self.set_aside(pod);
+                self.new_sandbox(pod);
+            }
+            _ => {
+                self.set_aside(pod);
+                self.begin_del(current);
+                if with_next {
+                    self.new_sandbox(pod);
+                }
+            }
+        }
+    }
+
+    /// A DEL of an earlier sandbox, once more.
+    fn clean_up(&mut self, pod: usize) {
+        if self.pods[pod].old.is_empty() {
+            return;
+        }
+        let index = self.chance.index(self.pods[pod].old.len());
+        let id = self.pods[pod].old[index];
+        if self.chance.one_in(5) {
+            self.pods[pod].old.swap_remove(index);
+        }
+        self.begin_del(id);
+    }
+
+    /// A pod ends, in one of the ways that there are.
+    fn end_pod(&mut self, pod: usize) {
+        let uid = self.pods[pod].uid.clone();
+        self.pods[pod].is_doomed = true;
+        match self.chance.below(6) {
+            0 => self.delete_pod(pod),
+            1 if self.pods[pod].life == Life::Active => {
+                self.note(|| format!("pod {uid} has finished"));
+                self.pods[pod].life = Life::Finished;
+                self.excuse(pod, &uid);
+            }
+            2 => {
+                self.delete_pod(pod);
+                self.set_aside(pod);
+            }
+            _ => {
+                if let Some(current) = self.pods[pod].current {
+                    self.begin_del(current);
+                    self.set_aside(pod);
+                } else if self.pods[pod].life != Life::None {
+                    self.delete_pod(pod);
+                }
+            }
+        }
+    }
+
+    fn delete_pod(&mut self, pod: usize) {
+        let uid = self.pods[pod].uid.clone();
+        self.note(|| format!("pod {uid} is deleted"));
+        self.pods[pod].life = Life::None;
+        // A node that is not heard of may go on with it.
+        let node = &mut self.nodes[self.pods[pod].node];
+        if node.is_ready {
+            self.excuse(pod, &uid);
+        } else {
+            node.unheard.push((pod, uid));
+        }
+    }
+
+    /// The reconciler may free whatever the pod's sandboxes have. Of what it knows no pod of it frees nothing; but those are
+    /// nobody's then.
+    pub(crate) fn excuse(&mut self, pod: usize, uid: &str) {
+        for id in 0..self.truth.sandboxes.len() {
+            if self.truth.sandboxes[id].pod == pod && self.truth.sandboxes[id].uid == uid {
+                self.truth.end(id);
+            }
+        }
+    }
+
+    fn begin_add(&mut self, id: SandboxId) {
+        let sandbox = &mut self.truth.sandboxes[id];
+        sandbox.tries += 1;
+        let pod = sandbox.pod;
+        let gives_back = self.chance.one_in(2);
+        self.begin_run(
+            id,
+            |birth| Work::Add { sandbox: id, birth },
+            |world, begun| {
+                let ask = world.ask(id, pod, &begun);
+                begun.add(ask, gives_back)
+            },
+        );
+        let process = self.processes_made;
+        self.truth.sandboxes[id].adds.push(process);
+    }
+
+    fn ask(&self, id: SandboxId, pod: usize, begun: &Begun) -> Ask {
+        let sandbox = &self.truth.sandboxes[id];
+        let config = &self.plan.configs[sandbox.config];
+        let mut requests = vec![None; config.sets.len()];
+        requests[0] = sandbox.request.map(metes::pool::Addr::from);
+        Ask {
+            owner: sandbox.owner.clone(),
+            birth: begun.birth.clone(),
+            labels: self.labels(sandbox.config, pod),
+            created_at: String::new(),
+            sets: config.sets.clone(),
+            requests,
+            statics: config.fixed.iter().filter(|_| sandbox.with_fixed).cloned().collect(),
+            order: config.order,
+            node_seed: sandbox.node as u64 * 7,
+        }
+    }
+
+    fn labels(&self, config: usize, pod: usize) -> Labels {
+        Labels {
+            cluster: CLUSTER.to_owned(),
+            pod: self.pods[pod].labels(),
+            cni_network: self.plan.configs[config].cni_network.clone(),
+        }
+    }
+
+    pub(crate) fn begin_del(&mut self, id: SandboxId) {
+        let owner = self.truth.sandboxes[id].owner.clone();
+        self.begin_run(id, |birth| Work::Del { sandbox: id, birth }, |_, begun| begun.del(owner));
+        let birth = match &self.processes.last().map(|process| process.work.clone()) {
+            Some(Work::Del { birth, .. }) => birth.clone(),
+            _ => return,
+        };
+        let order = self.truth.order(Some(&birth));
+        let sandbox = &mut self.truth.sandboxes[id];
+        sandbox.dels += 1;
+        sandbox.deleted = order;
+        sandbox.live = None;
+    }
+
+    fn begin_check(&mut self, id: SandboxId) {
+        let sandbox = &self.truth.sandboxes[id];
+        let (owner, pod) = (sandbox.owner.clone(), sandbox.pod);
+        let uid = self.pods[pod].labels().uid;
+        let sets = self.plan.configs[sandbox.config].sets.clone();
+        let previous =
+            sandbox.live.iter().flat_map(|live| live.held.iter().map(|held| held.address)).collect();
+        self.begin_run(
+            id,
+            |birth| Work::Check { sandbox: id, birth },
+            |_, begun| begun.check(owner, uid, sets, previous),
+        );
+    }
+
+    pub(crate) fn begin_gc(&mut self, node: usize) {
+        let config = self.chance.index(self.plan.configs.len());
+        let cni_network = self.plan.configs[config].cni_network.clone();
+        let grace_s = if self.is_healing { 0 } else { self.plan.grace_s };
+        let boot = self.nodes[node].boot.clone();
+        let birth = self.birth(node);
+        let mut valid = HashSet::new();
+        for index in 0..self.truth.sandboxes.len() {
+            let sandbox = &self.truth.sandboxes[index];
+            if sandbox.node != node {
+                continue;
+            }
+            let listed = sandbox.live.is_some() || (!sandbox.adds.is_empty() && !self.chance.one_in(3));
+            if listed {
+                let Owner { container_id, ifname, .. } = sandbox.owner.clone();
+                valid.insert(Attachment { container_id, ifname });
+                continue;
+            }
+            if self.plan.configs[sandbox.config].cni_network != cni_network {
+                continue;
+            }
+            for add in sandbox.adds.clone() {
+                let born = match self.process(add).map(|process| &process.work) {
+                    Some(Work::Add { birth, .. }) => birth.clone(),
+                    _ => continue,
+                };
+                let is_past_grace =
+                    born.boot != birth.boot || born.ns.saturating_add(grace_s * 1_000_000_000) < birth.ns;
+                if is_past_grace {
+                    self.truth.excused.insert(add);
+                }
+            }
+        }
+        let work = Work::Gc;
+        self.begin(Some(node), work, |world, process| {
+            let is_awaited = world.awaited();
+            let begun = Begun { shared: world.shared.clone(), boot, process, birth, is_awaited };
+            begun.gc(cni_network, valid, grace_s)
+        });
+    }
+
+    pub(crate) fn begin_drain(&mut self, node: usize) {
+        let (boot, birth) = (self.nodes[node].boot.clone(), self.birth(node));
+        self.begin(Some(node), Work::Drain, |world, process| {
+            let is_awaited = world.awaited();
+            Begun { shared: world.shared.clone(), boot, process, birth, is_awaited }.drain()
+        });
+    }
+
+    pub(crate) fn begin_pass(&mut self) {
+        let grace = if self.is_healing { 0 } else { self.plan.orphan_grace_s };
+        self.begin(None, Work::Pass, |world, id| {
+            works::pass(world.shared.clone(), id, Duration::from_secs(grace))
+        });
+    }
+
+    pub(crate) fn begin_repair(&mut self) {
+        self.begin(None, Work::Repair, |world, id| works::repair(world.shared.clone(), id));
+    }
+
+    pub(crate) fn begin_accept(&mut self) {
+        self.begin(None, Work::Accept, |world, id| works::accept(world.shared.clone(), id));
+    }
+
+    /// What lives is claimed for owners that stand for its pods, as `metes-reconciler adopt` does.
+    fn begin_adopt(&mut self) {
+        let mut claims = Vec::new();
+        for sandbox in &self.truth.sandboxes {
+            let Some(live) = &sandbox.live else { continue };
+            if self.pods[sandbox.pod].labelling != Labelling::Whole {
+                continue;
+            }
+            let scope = metes::store::keys::Scope::of(&self.plan.configs[sandbox.config].sets, None);
+            claims.push(Claim {
+                owner: Owner::adopted(&sandbox.owner.node, &sandbox.uid, IFNAME),
+                held: live.held.clone(),
+                scope,
+                labels: self.labels(sandbox.config, sandbox.pod),
+                created_at: String::new(),
+                under: Under::Suspect,
+                gone: Vec::new(),
+            });
+        }
+        self.begin(None, Work::Adopt, |world, id| works::adopt(world.shared.clone(), id, claims));
+    }
+
+    fn awaited(&self) -> std::rc::Rc<std::cell::Cell<bool>> {
+        std::rc::Rc::new(std::cell::Cell::new(true))
+    }
+
+    fn birth(&mut self, node: usize) -> metes::pool::record::Birth {
+        let birth = self.nodes[node].boot.birth(&self.shared);
+        let now = self.now();
+        self.truth.note_birth(&birth, now);
+        birth
+    }
+
+    /// A run of the plugin for a sandbox, on its node.
+    fn begin_run(
+        &mut self,
+        id: SandboxId,
+        work: impl FnOnce(metes::pool::record::Birth) -> Work,
+        verb: impl FnOnce(&Self, Begun) -> Future_,
+    ) {
+        let node = self.truth.sandboxes[id].node;
+        let birth = self.birth(node);
+        let boot = self.nodes[node].boot.clone();
+        let is_awaited = self.awaited();
+        let work = work(birth.clone());
+        let owner = self.truth.sandboxes[id].owner.clone();
+        self.note(|| format!("{} of {} at {}", work.name(), words(&owner), birth.ns));
+        let awaited = is_awaited.clone();
+        self.begin(Some(node), work, |world, process| {
+            verb(world, Begun { shared: world.shared.clone(), boot, process, birth, is_awaited })
+        });
+        if let Some(process) = self.processes.last_mut() {
+            process.is_awaited = awaited;
+        }
+    }
+
+    fn begin(&mut self, node: Option<usize>, work: Work, future: impl FnOnce(&Self, ProcessId) -> Future_) {
+        self.result.operations += 1;
+        *self.result.outcomes.entry(work.name()).or_default() += 1;
+        self.processes_made += 1;
+        let id = self.processes_made;
+        let future = future(self, id);
+        self.note(|| format!("#{id} is {}", work.name()));
+        let mut process = Process::new(id, work, node, self.awaited(), future, &self.ready);
+        process.is_of_healing = self.is_healing;
+        if !self.is_healing {
+            let (fates, chance) = (self.plan.fates, &self.chance);
+            let steps = |chance: &crate::chance::Chance| chance.between(1, 24) as u32;
+            process.crash_at = chance.happens(fates.crash).then(|| steps(chance));
+            process.pause_at = chance.happens(fates.pause).then(|| {
+                let millis = match chance.below(4) {
+                    0 => chance.between(1, 500),
+                    1 => chance.between(500, 5_000),
+                    2 => chance.between(5_000, 35_000),
+                    _ => chance.between(35_000, 120_000),
+                };
+                (steps(chance), Duration::from_millis(millis))
+            });
+            process.forsaken_at = chance.happens(fates.forsaken).then(|| steps(chance));
+        }
+        self.processes.push(process);
+        self.ready.push(id);
+    }
+
+    /// What a process has come to.
+    pub(crate) fn heard(
+        &mut self,
+        id: ProcessId,
+        work: &Work,
+        is_awaited: bool,
+        outcome: Outcome,
+    ) -> Result<(), String> {
+        let is_of_healing = self.process(id).is_some_and(|process| process.is_of_healing);
+        match (work, outcome) {
+            (Work::Add { sandbox, birth }, Outcome::Added(Ok(added))) => {
+                self.tally("ADD ok");
+                self.heard_addresses(id, *sandbox, birth, is_awaited, &added.held)
+            }
+            (Work::Add { sandbox, birth }, Outcome::Added(Err(error))) => {
+                self.tally(match error.code {
+                    Code::NoFreeAddress => "ADD full",
+                    Code::AddressNotAvailable => "ADD taken",
+                    Code::TryAgain => "ADD again",
+                    Code::StoredState => "ADD stored state",
+                    Code::Refused => "ADD refused",
+                    _ => "ADD other",
+                });
+                let is_full = matches!(
+                    error.code,
+                    Code::NoFreeAddress | Code::AddressNotAvailable | Code::InvalidConfig
+                );
+                if is_of_healing && !is_full {
+                    return Err(format!("#{id}: an ADD failed though nothing was in its way: {error:?}"));
+                }
+                let is_spooled = error.details.starts_with("a spooled DEL");
+                if is_spooled {
+                    // It frees what an earlier run of the owner was given, too: a runtime that runs two at once and hears that
+                    // one has failed has to DEL.
+                    let order = self.truth.order(Some(birth));
+                    let sandbox = &mut self.truth.sandboxes[*sandbox];
+                    sandbox.deleted = sandbox.deleted.max(order);
+                    sandbox.live.take_if(|live| live.order < order);
+                }
+                let owner = self.truth.sandboxes[*sandbox].owner.clone();
+                let holds = self
+                    .tree
+                    .owners
+                    .get(&owner)
+                    .is_some_and(|owned| owned.record.birth.as_ref() == Some(birth));
+                self.truth.failed(*sandbox, birth, is_spooled, holds).map_err(|why| format!("#{id} {why}"))
+            }
+            (Work::Del { sandbox, birth }, Outcome::Deleted(Ok(done))) => {
+                self.tally(if done == Done::Freed { "DEL ok" } else { "DEL spooled" });
+                self.heard_deleted(id, *sandbox, birth, done)
+            }
+            (Work::Del { .. }, Outcome::Deleted(Err(error))) => {
+                self.tally("DEL failed");
+                Err(format!("#{id}: a DEL failed that could have been spooled: {error:?}"))
+            }
+            (Work::Check { sandbox, birth }, Outcome::Checked(checked)) => {
+                let order = self.truth.order(Some(birth));
+                let sandbox = &self.truth.sandboxes[*sandbox];
+                match checked {
+                    Err(error)
+                        if error.code == Code::StoredState
+                            && sandbox.live.is_some()
+                            && sandbox.deleted < order =>
+                    {
+                        Err(format!("#{id}: CHECK of a sandbox that lives: {error:?}"))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            (Work::Gc, Outcome::Collected(Err(error))) if is_of_healing => {
+                Err(format!("#{id}: GC failed though nothing was in its way: {error:?}"))
+            }
+            (Work::Pass, Outcome::Passed(Err(stop))) if is_of_healing && !self.plan.rogue => {
+                Err(format!("#{id}: a pass failed though nothing was in its way: {stop}"))
+            }
+            (Work::Pass, Outcome::Passed(Err(Stop::Bad(bad)))) => Err(format!("#{id}: a pass: {bad}")),
+            (Work::Repair | Work::Accept | Work::Adopt, Outcome::Repaired(Err(failure))) if is_of_healing => {
+                Err(format!("#{id}: {} failed though nothing was in its way: {failure}", work.name()))
+            }
+            (Work::Drain, Outcome::Drained(left)) => {
+                self.spool_left += left;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn tally(&mut self, what: &'static str) {
+        *self.result.outcomes.entry(what).or_default() += 1;
+    }
+
+    /// An ADD has answered: what it says is held, unless somebody may have freed it since.
+    fn heard_addresses(
+        &mut self,
+        id: ProcessId,
+        sandbox_id: SandboxId,
+        birth: &metes::pool::record::Birth,
+        is_awaited: bool,
+        held: &[metes::pool::record::Held],
+    ) -> Result<(), String> {
+        let order = self.truth.order(Some(birth));
+        let sandbox = &self.truth.sandboxes[sandbox_id];
+        if sandbox.is_over || sandbox.deleted > order || self.truth.excused.contains(&id) {
+            return Ok(());
+        }
+        let name = words(&sandbox.owner);
+        if self.tree.spoilt_owners.contains(&sandbox.owner) {
+            return Ok(());
+        }
+        let owned = self.tree.owners.get(&sandbox.owner);
+        if owned.is_none_or(|owned| owned.record.addresses != held) {
+            return Err(format!("#{id}: ADD of {name} answered {held:?}, and the store holds {owned:?}"));
+        }
+        if let Some(live) = &sandbox.live
+            && live.held != held
+        {
+            return Err(format!("#{id}: ADD of {name} answered {held:?} after {:?}", live.held));
+        }
+        if is_awaited {
+            let held = held.to_vec();
+            let order = order.max(sandbox.live.as_ref().map_or(0, |live| live.order));
+            self.truth.sandboxes[sandbox_id].live = Some(Live { held, order });
+        }
+        Ok(())
+    }
+
+    /// A DEL has answered: nothing is held that a run before it has reserved.
+    fn heard_deleted(
+        &mut self,
+        id: ProcessId,
+        sandbox_id: SandboxId,
+        birth: &metes::pool::record::Birth,
+        done: Done,
+    ) -> Result<(), String> {
+        let order = self.truth.order(Some(birth));
+        let sandbox = &self.truth.sandboxes[sandbox_id];
+        let held = self.tree.owners.get(&sandbox.owner);
+        if done == Done::Spooled {
+            let sandbox = &mut self.truth.sandboxes[sandbox_id];
+            sandbox.spooled = sandbox.spooled.max(order);
+            return Ok(());
+        }
+        if let Some(held) = held
+            && self.truth.order(held.record.birth.as_ref()) < order
+            && !self.tree.spoilt_owners.contains(&sandbox.owner)
+            && !self.lacked_space(id)
+        {
+            return Err(format!(
+                "#{id}: DEL of {} has answered, and it holds {held:?}",
+                words(&sandbox.owner)
+            ));
+        }
+        // Without space it leaves no tombstone, and none where a younger run holds something.
+        if !self.lacked_space(id) && held.is_none() {
+            let sandbox = &mut self.truth.sandboxes[sandbox_id];
+            sandbox.freed = sandbox.freed.max(order);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,322 @@
+//! What no transaction may do to the store, each judged at the moment when it is applied. Together with what must be true of
+//! the store after it (`tree`) and of what callers know (`truth`), these are the promises of the protocol.
+
+use std::time::Duration;
+
+use metes::limits;
+use metes::pool::choose::Order;
+use metes::pool::record::{Meta, VERSION};
+use metes::pool::{Addr, Bits, NetworkName, Page, RangeSet};
+use metes::store::keys::{Key, Scope};
+use metes::store::txn::{Op, Reply, Txn};
+
+use super::process::{ProcessId, Work};
+use super::{Seen, World};
+
+/// What was there before a transaction, as far as it will be judged by it.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    meta: Option<Meta>,
+    is_in_service: bool,
+    had_allocations: bool,
+    /// Whom the index entries named that it deletes, by whether their record goes too.
+    foreign_index: Option<String>,
+    /// The tail that it deletes, and whether it names a place that goes too.
+    foreign_tail: bool,
+    /// The queue that it removes places from had another head a moment ago.
+    moving_queue: bool,
+    /// What it deletes as stale will go with a lease.
+    deletes_leased: Option<String>,
+    pages: Vec<(NetworkName, Page, Bits)>,
+    /// Free addresses that an order has left out.
+    skipped: Option<String>,
+    /// What it overwrites or deletes though its process has not seen it as it is.
+    unseen: Option<String>,
+    /// The place that it commits from does not stand any more.
+    lost_place: bool,
+}
+
+impl World<'_> {
+    /// What a transaction finds.
+    pub(crate) fn before(&self, txn: &Txn, process: ProcessId) -> Facts {
+        let mut facts = Facts {
+            meta: self.tree.meta.clone(),
+            is_in_service: self.tree.is_in_service(),
+            had_allocations: self.tree.has_allocations(),
+            ..Facts::default()
+        };
+        let keys = &self.shared.keys;
+        if let Some(seen) = &self.seen {
+            let writes = |op: &&Op| op.writes() && !matches!(op, Op::DeleteIf(..));
+            facts.unseen = txn.then.iter().filter(writes).find_map(|op| self.unseen(op, process, seen));
+        }
+        let goes = |key: &[u8]| txn.then.iter().any(|op| matches!(op, Op::Delete(other) if other == key));
+        for op in &txn.then {
+            match op {
+                Op::Delete(key) | Op::DeleteIf(key, _) => match keys.parse(key) {
+                    Ok(Key::Pod(uid, ifname, network)) => {
+                        let named = self.tree.index.get(&(uid, ifname, network));
+                        let record_goes = |owner| keys.own(owner).is_ok_and(|own| goes(&own));
+                        if txn.step != "delete-stale"
+                            && let Some(owner) = named
+                            && !record_goes(owner)
+                        {
+                            facts.foreign_index = Some(super::tree::words(owner));
+                        }
+                    }
+                    Ok(Key::Tail(_)) => {
+                        let is_deleted = |value: &[u8]| match op {
+                            Op::DeleteIf(_, expected) => expected == value,
+                            _ => true,
+                        };
+                        if let Some(tail) = self.model.entry(key)
+                            && is_deleted(&tail.value)
+                        {
+                            let names =
+                                |op: &Op| matches!(op, Op::Delete(place) if place.ends_with(&tail.value));
+                            facts.foreign_tail |= !txn.then.iter().any(names);
+                        }
+                    }
+                    Ok(Key::Lock(..)) if matches!(txn.step, "commit" | "free" | "free-first" | "claim") => {
+                        facts.lost_place |= self.model.entry(key).is_none();
+                    }
+                    Ok(Key::Lock(scope, _)) if txn.step == "evict" => {
+                        facts.moving_queue |= self.is_moving(&scope);
+                    }
+                    Ok(Key::Lock(..) | Key::Dead(_)) if txn.step == "delete-stale" => {
+                        if self.model.entry(key).is_some_and(|record| record.lease != 0) {
+                            facts.deletes_leased = Some(String::from_utf8_lossy(key).into_owned());
+                        }
+                    }
+                    _ => {}
+                },
+                Op::Put(key, ..) if txn.step == "mend" => {
+                    if let Ok(Key::Page(network, page)) = keys.parse(key) {
+                        let bits = self.tree.bits(&network, page);
+                        facts.pages.push((network, page, bits));
+                    }
+                }
+                _ => {}
+            }
+        }
+        facts
+    }
+
+    /// What an operation writes to, if its process has last seen it otherwise. What comes and goes with leases is left aside.
+    fn unseen(&self, op: &Op, process: ProcessId, seen: &Seen) -> Option<String> {
+        let (Op::Put(key, ..) | Op::Delete(key)) = op else { return None };
+        match self.shared.keys.parse(key) {
+            Ok(Key::Lock(..) | Key::Tail(_) | Key::Fence(_) | Key::Orphan(..)) | Err(_) => return None,
+            // That nobody holds it now is all that counts.
+            Ok(Key::Ip(..)) if self.model.entry(key).is_none() => return None,
+            Ok(_) => {}
+        }
+        let now = self.model.entry(key).map_or(0, |record| record.mod_revision);
+        let then = seen.get(&(process, key.clone())).copied().unwrap_or(0);
+        (now != then)
+            .then(|| format!("{} as of revision {now}, seen as of {then},", String::from_utf8_lossy(key)))
+    }
+
+    /// Notes what a process learns from an answer.
+    pub(crate) fn note_seen(&mut self, txn: &Txn, reply: &Reply, process: ProcessId) {
+        let Some(seen) = &mut self.seen else { return };
+        let ops = if reply.succeeded { &txn.then } else { &txn.otherwise };
+        for (op, found) in ops.iter().zip(&reply.found) {
+            match op {
+                Op::Get(key) => {
+                    let revision = found.one().map_or(0, |entry| entry.mod_revision);
+                    seen.insert((process, key.clone()), revision);
+                }
+                Op::List(_) => {
+                    seen.extend(
+                        found.entries.iter().map(|entry| ((process, entry.key.clone()), entry.mod_revision)),
+                    );
+                }
+                Op::Put(key, ..) => _ = seen.insert((process, key.clone()), reply.revision),
+                Op::Delete(key) => _ = seen.insert((process, key.clone()), 0),
+                Op::DeleteIf(..) | Op::Places { .. } => {}
+            }
+        }
+    }
+
+    fn is_moving(&self, scope: &Scope) -> bool {
+        let now = self.shared.start.elapsed();
+        // A place that is on its way out shows to the model at once, and to the one that evicts it a moment later.
+        let least = limits::EVICT_AFTER_ONE - Duration::from_millis(1);
+        self.tree.queues.get(scope).is_some_and(|queue| now - queue.since < least)
+    }
+
+    /// Judges a transaction that was applied.
+    pub(crate) fn obeys(
+        &self,
+        txn: &Txn,
+        reply: &Reply,
+        work: Option<&Work>,
+        facts: &Facts,
+    ) -> Result<(), String> {
+        if !reply.succeeded {
+            return Ok(());
+        }
+        if let Some(key) = &facts.unseen {
+            return Err(format!("{key} was overwritten"));
+        }
+        if facts.lost_place {
+            return Err("it took effect from a place that was gone".to_owned());
+        }
+        let is_kept_by = |meta: &Meta| meta.hold.is_none() && meta.min_writer <= VERSION;
+        match txn.step {
+            "commit" => {
+                if !facts.is_in_service {
+                    return Err(format!("an ADD took effect in a store with {:?}", facts.meta));
+                }
+                let meta = self.shared.keys.meta();
+                if facts.had_allocations
+                    && txn.then.iter().any(|op| matches!(op, Op::Put(key, ..) if *key == meta))
+                {
+                    return Err("meta was made anew beside allocations".to_owned());
+                }
+                if let Some(skipped) = &facts.skipped {
+                    return Err(format!("{skipped} was free and left out"));
+                }
+            }
+            "mend" | "delete-stale" if matches!(work, Some(Work::Pass | Work::Repair)) => {
+                if !facts.meta.as_ref().is_none_or(is_kept_by) {
+                    return Err(format!("a repair took effect in a store with {:?}", facts.meta));
+                }
+            }
+            "evict" if facts.moving_queue => return Err("a queue that moves was cut".to_owned()),
+            "place" => self.names_last(txn)?,
+            _ => {}
+        }
+        if let Some(owner) = &facts.foreign_index {
+            return Err(format!("the index entry of {owner} was deleted"));
+        }
+        if facts.foreign_tail {
+            return Err("the tail of a queue was deleted by one that it does not name".to_owned());
+        }
+        if let Some(key) = &facts.deletes_leased {
+            return Err(format!("{key} was deleted, which will go with its lease"));
+        }
+        for (network, page, before) in &facts.pages {
+            self.mends_well(txn, network, *page, before)?;
+        }
+        Ok(())
+    }
+
+    /// The tail that is put names the youngest place.
+    fn names_last(&self, txn: &Txn) -> Result<(), String> {
+        for op in &txn.then {
+            let Op::Put(key, value, _) = op else { continue };
+            let Ok(Key::Tail(scope)) = self.shared.keys.parse(key) else { continue };
+            let prefix = self.shared.keys.queue(&scope);
+            let created = |named: bool| {
+                let places = self
+                    .model
+                    .entries()
+                    .filter(|(place, _)| place.starts_with(&prefix) && (place.ends_with(value) == named));
+                places.map(|(_, record)| record.create_revision).max()
+            };
+            if created(false) > created(true) {
+                return Err("the tail of a queue names one that is not the last".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Mending sets no bit that nothing is reserved for.
+    fn mends_well(&self, txn: &Txn, network: &NetworkName, page: Page, before: &Bits) -> Result<(), String> {
+        let key = self.shared.keys.page(network, page);
+        let put = txn.then.iter().find_map(|op| match op {
+            Op::Put(other, value, _) if *other == key => Bits::from_bytes(value),
+            _ => None,
+        });
+        let Some(after) = put else { return Ok(()) };
+        let is_lone = |bit: &usize| {
+            let place = (network.clone(), page.address(*bit));
+            !before.get(*bit) && !self.tree.reservations.contains_key(&place)
+        };
+        match after.ones().find(is_lone) {
+            None => Ok(()),
+            Some(bit) => Err(format!("mending set the bit of {}, which is free", page.address(bit))),
+        }
+    }
+
+    /// What a commit of an ADD must not leave out, by the order in which addresses are handed out.
+    pub(crate) fn skips(&self, txn: &Txn, work: Option<&Work>) -> Option<String> {
+        let Some(Work::Add { sandbox, .. }) = work else { return None };
+        let sandbox = &self.truth.sandboxes[*sandbox];
+        let config = &self.plan.configs[sandbox.config];
+        if txn.step != "commit"
+            || config.order != Order::Next
+            || sandbox.request.is_some()
+            || sandbox.with_fixed
+        {
+            return None;
+        }
+        config.sets.iter().find_map(|set| {
+            let key = self.shared.keys.cursor(set, None);
+            let put = txn.then.iter().find_map(|op| match op {
+                Op::Put(other, value, _) if *other == key => Some(value.as_slice()),
+                _ => None,
+            });
+            let (last, picked) = (address(&self.model.entry(&key)?.value)?, address(put?)?);
+            self.free_between(set, last, picked)
+        })
+    }
+
+    fn free_between(&self, set: &RangeSet, last: Addr, picked: Addr) -> Option<String> {
+        let all: Vec<(NetworkName, Addr)> = set
+            .ranges()
+            .iter()
+            .flat_map(|range| {
+                range.spans().iter().flat_map(|span| {
+                    (span.first.0..=span.last.0).map(|address| (range.network().clone(), Addr(address)))
+                })
+            })
+            .collect();
+        let at = all.iter().position(|(_, address)| *address == last)?;
+        for (network, address) in all.iter().cycle().skip(at + 1).take(all.len()) {
+            if *address == picked {
+                return None;
+            }
+            // What was full when it was looked at may have room now, on another page.
+            let is_taken = address.page() != picked.page()
+                || self.tree.has_bit(network, *address)
+                || self.tree.reservations.contains_key(&(network.clone(), *address));
+            if !is_taken {
+                return Some(format!("{address}, next after {last}, before {picked},"));
+            }
+        }
+        None
+    }
+
+    /// Meta only ever goes forward, and nobody undoes what another has agreed on.
+    pub(crate) fn judge_meta(&self, before: Option<&Meta>, after: Option<&Meta>) -> Result<(), String> {
+        if self.is_by_hand {
+            return Ok(());
+        }
+        let change = || format!("meta changed from {before:?} to {after:?}");
+        let Some(after) = after else { return Err(change()) };
+        let Some(before) = before else { return Ok(()) };
+        let keeps = after.hold == before.hold && after.min_writer == before.min_writer;
+        let is_next = match (before.suspect, after.suspect) {
+            // Taken into service.
+            (Some(suspect), None) => after.epoch == before.epoch.max(suspect) + 1,
+            // Put under suspicion, by a node that may have seen a later epoch.
+            (None, Some(epoch)) => after.epoch >= before.epoch && epoch == after.epoch,
+            _ => after == before,
+        };
+        if keeps && is_next { Ok(()) } else { Err(change()) }
+    }
+}
+
+impl Facts {
+    pub(crate) fn with_skipped(self, skipped: Option<String>) -> Self {
+        Self { skipped, ..self }
+    }
+}
+
+fn address(value: &[u8]) -> Option<Addr> {
+    let ip: std::net::IpAddr = std::str::from_utf8(value).ok()?.parse().ok()?;
+    Some(Addr::from(ip))
+}

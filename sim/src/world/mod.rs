@@ -1,0 +1,254 @@
+//! A world: nodes with pods whose sandboxes get and give back addresses, a store, a cluster, and everything that goes wrong.
+//!
+//! - [`plan`]: what the seed decides before anything happens.
+//! - [`process`], [`works`], [`wire`]: the real code as processes, and what connects them with the world.
+//! - [`turn`]: one thing after the other: who goes on, which request is applied or answered, and when time passes.
+//! - [`requests`]: what becomes of each request; [`events`]: what happens beside them.
+//! - [`kubelet`], [`cluster`]: who calls the plugin, and what Kubernetes knows.
+//! - [`truth`]: what the callers know; [`tree`]: what the store holds; [`laws`]: what no transaction may do.
+//! - [`heal`]: the end: nothing fails any more, everything finishes, and nothing is left over.
+
+mod cluster;
+mod events;
+mod heal;
+mod kubelet;
+mod laws;
+mod plan;
+mod process;
+mod requests;
+mod tree;
+mod truth;
+mod turn;
+mod wire;
+mod works;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metes::store::keys::Keys;
+use tokio::time::Instant;
+
+use crate::chance::Chance;
+use crate::mutant::{Guard, Mutant};
+use crate::store::Model;
+use cluster::{Node, PodSlot};
+use plan::Plan;
+pub use plan::Theme;
+use process::{Process, ProcessId, Ready};
+use requests::Step;
+use tree::{Changes, Tree};
+use truth::Truth;
+use wire::{Sent, Wire};
+use works::Shared;
+
+/// The name of the cluster whose reconciler is at work.
+const CLUSTER: &str = "east";
+/// How many lines of what happened are kept.
+const TRACE_LINES: usize = 4000;
+
+/// Which world to play, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    /// Decides everything.
+    pub seed: u64,
+    /// What kind of world.
+    pub theme: Theme,
+    /// How many operations are begun.
+    pub operations: u64,
+    /// What is left out of the transactions.
+    pub mutant: Option<&'a Mutant>,
+    /// Whether what happens is written down.
+    pub traced: bool,
+    /// Whether the guards that occur are collected.
+    pub collects: bool,
+    /// An empty folder for the nodes' files.
+    pub folder: &'a Path,
+}
+
+/// How a world came out.
+#[derive(Debug, Clone, Default)]
+pub struct Played {
+    /// The same for the same seed.
+    pub digest: u64,
+    /// Operations that were begun.
+    pub operations: u64,
+    /// Transactions that were applied, reads too.
+    pub transactions: u64,
+    /// What went wrong, and how often.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// What the operations came to.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    /// The guards that occurred, if they were asked for.
+    pub guards: BTreeSet<Guard>,
+    /// What was violated.
+    pub violation: Option<String>,
+    /// What happened, if it was asked for.
+    pub trace: Vec<String>,
+}
+
+/// Plays one world to its end.
+#[must_use]
+pub fn play(setup: Setup<'_>) -> Played {
+    metes::random::seed(setup.seed);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O can be built");
+    // The world lets go of the processor by itself: each of its steps is one of many.
+    runtime.block_on(tokio::task::unconstrained(async {
+        let mut world = World::new(setup);
+        let ended = world.live().await;
+        world.played(ended.err())
+    }))
+}
+
+/// The mod revisions of keys, as processes have seen them last.
+type Seen = HashMap<(ProcessId, Vec<u8>), i64>;
+
+/// A world under way.
+struct World<'a> {
+    setup: Setup<'a>,
+    plan: Plan,
+    chance: Chance,
+    shared: Rc<Shared>,
+    wire: Rc<Wire>,
+    ready: Arc<Ready>,
+    model: Model,
+    tree: Tree,
+    truth: Truth,
+    changes: Changes,
+    /// Up to where watches were served.
+    watched: i64,
+    watches: Vec<(wire::WatchId, Vec<u8>)>,
+    nodes: Vec<Node>,
+    pods: Vec<PodSlot>,
+    pods_made: u64,
+    /// Which orders a person has given to the store, and when they end.
+    hold_until: Option<Duration>,
+    newer_until: Option<Duration>,
+    full_until: Option<Duration>,
+    processes: Vec<Process>,
+    processes_made: ProcessId,
+    /// What may happen next, in no order.
+    steps: Vec<Step>,
+    /// What may happen only when its time has come.
+    held: Vec<(Duration, Step)>,
+    sent: Vec<Sent>,
+    due: Vec<ProcessId>,
+    /// The model's clock.
+    passed: Duration,
+    is_healing: bool,
+    /// A person changes the store, not one of metes' programs.
+    is_by_hand: bool,
+    spool_left: usize,
+    /// What each process has seen of each key last, where that is judged.
+    seen: Option<Seen>,
+    /// Processes that were told that there is no space.
+    without_space: HashSet<ProcessId>,
+    result: Played,
+}
+
+impl<'a> World<'a> {
+    fn new(setup: Setup<'a>) -> Self {
+        let chance = Chance::new(setup.seed);
+        let plan = Plan::new(setup.theme, setup.operations, &chance);
+        let wire = Rc::new(Wire::default());
+        let shared = Shared {
+            keys: Keys::new("/m/"),
+            cluster: CLUSTER.to_owned(),
+            wire: wire.clone(),
+            start: Instant::now(),
+            suspended: Cell::default(),
+            ticks: Cell::default(),
+        };
+        let nodes = (0..plan.nodes).map(|number| Node::new(number, setup.folder)).collect();
+        let pods = (0..plan.pods).map(|_| PodSlot::default()).collect();
+        Self {
+            setup,
+            plan,
+            chance,
+            shared: Rc::new(shared),
+            wire,
+            ready: Arc::default(),
+            model: Model::new(),
+            tree: Tree::new(),
+            truth: Truth::default(),
+            changes: Changes::default(),
+            watched: 1,
+            watches: Vec::new(),
+            nodes,
+            pods,
+            pods_made: 0,
+            hold_until: None,
+            newer_until: None,
+            full_until: None,
+            processes: Vec::new(),
+            processes_made: 0,
+            steps: Vec::new(),
+            held: Vec::new(),
+            sent: Vec::new(),
+            due: Vec::new(),
+            passed: Duration::ZERO,
+            is_healing: false,
+            is_by_hand: false,
+            spool_left: 0,
+            seen: None,
+            without_space: HashSet::new(),
+            result: Played::default(),
+        }
+    }
+
+    /// All of it: operations with faults, then the healing.
+    async fn live(&mut self) -> Result<(), String> {
+        let theme = self.setup.theme;
+        self.note(|| format!("begins: {theme:?}"));
+        if self.plan.events.hand > 0 || self.chance.one_in(8) {
+            self.seen = Some(Seen::default());
+        }
+        if self.plan.full_pages {
+            self.fill_pages()?;
+        }
+        while self.result.operations < self.plan.operations || !self.is_quiet() {
+            self.turn().await?;
+        }
+        self.heal().await
+    }
+
+    fn now(&self) -> Duration {
+        self.shared.now()
+    }
+
+    fn count(&mut self, fault: &'static str) {
+        *self.result.faults.entry(fault).or_default() += 1;
+    }
+
+    /// Writes down what happens, if that is asked for.
+    fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.setup.traced {
+            let line = format!("{:>12.6} {}", self.now().as_secs_f64(), what());
+            if self.result.trace.len() >= TRACE_LINES {
+                self.result.trace.drain(..TRACE_LINES / 4);
+            }
+            self.result.trace.push(line);
+        }
+    }
+
+    fn played(mut self, violation: Option<String>) -> Played {
+        let mut played = std::mem::take(&mut self.result);
+        played.digest = self.model.digest() ^ played.operations.rotate_left(32) ^ played.transactions;
+        played.violation = violation;
+        played
+    }
+}
+
+impl fmt::Debug for World<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("setup", &self.setup).finish_non_exhaustive()
+    }
+}

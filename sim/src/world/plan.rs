@@ -1,0 +1,355 @@
+//! What a seed decides about a world before anything happens in it.
+
+use std::net::IpAddr;
+
+use metes::pool::choose::Order;
+use metes::pool::range::RangeSpec;
+use metes::pool::record::Held;
+use metes::pool::{NetworkName, Range, RangeSet};
+
+use crate::chance::Chance;
+
+/// A kind of world. Most of what may happen happens in [`Theme::Mixed`]; the others break something first, so that what
+/// is otherwise a second guard is the only one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Theme {
+    /// Whatever the seed says.
+    Mixed,
+    /// One node and a pod or two: retried sandboxes, DEL during ADD, late commits.
+    Narrow,
+    /// Many at once on a small pool: queues, evictions.
+    Crowd,
+    /// Pages that are full but for a few addresses, with lone bits.
+    Full,
+    /// Somebody writes to etcd with other tools.
+    Hand,
+    /// What all writers have agreed on changes in mid-run.
+    Meta,
+    /// The very first commits into an empty prefix.
+    First,
+    /// Two clusters under one name.
+    Rogue,
+}
+
+impl Theme {
+    /// Every kind.
+    pub const ALL: [Theme; 8] = [
+        Theme::Mixed,
+        Theme::Narrow,
+        Theme::Crowd,
+        Theme::Full,
+        Theme::Hand,
+        Theme::Meta,
+        Theme::First,
+        Theme::Rogue,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Theme::Mixed => "mixed",
+            Theme::Narrow => "narrow",
+            Theme::Crowd => "crowd",
+            Theme::Full => "full",
+            Theme::Hand => "hand",
+            Theme::Meta => "meta",
+            Theme::First => "first",
+            Theme::Rogue => "rogue",
+        }
+    }
+
+    /// The kind of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|theme| theme.name() == name)
+    }
+}
+
+/// How often something happens, in 10,000 cases.
+pub(crate) type Parts = u32;
+
+/// What becomes of requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Faults {
+    /// Not sent: no endpoint can be reached.
+    pub(crate) unreachable: Parts,
+    /// Lost on its way to etcd.
+    pub(crate) request_lost: Parts,
+    /// Applied, and the answer is lost.
+    pub(crate) answer_lost: Parts,
+    /// Given up by its sender and applied later.
+    pub(crate) late: Parts,
+    /// Answered late.
+    pub(crate) slow: Parts,
+    /// Applied, and answered with "no space".
+    pub(crate) space_late: Parts,
+    /// A read answered by a member in the past.
+    pub(crate) stale: Parts,
+    /// A watch that shows nothing, or that ends at once.
+    pub(crate) watch: Parts,
+    /// A request to Kubernetes that fails.
+    pub(crate) api: Parts,
+}
+
+/// What becomes of processes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Fates {
+    pub(crate) crash: Parts,
+    pub(crate) pause: Parts,
+    /// Nobody waits for its answer any more.
+    pub(crate) forsaken: Parts,
+}
+
+/// What happens beside the processes, for each turn.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Events {
+    pub(crate) new_leader: Parts,
+    pub(crate) compaction: Parts,
+    pub(crate) space: Parts,
+    pub(crate) reboot: Parts,
+    pub(crate) suspend: Parts,
+    pub(crate) node_lost: Parts,
+    pub(crate) hold: Parts,
+    /// A node's mark says that the store has gone back.
+    pub(crate) mark: Parts,
+    /// A writer of a newer version raises `min_writer`, and takes it back.
+    pub(crate) newer: Parts,
+    /// Somebody writes to etcd with other tools.
+    pub(crate) hand: Parts,
+    /// A long time passes at once.
+    pub(crate) long_time: Parts,
+}
+
+/// One network configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) cni_network: String,
+    pub(crate) sets: Vec<RangeSet>,
+    pub(crate) order: Order,
+    /// May be asked for beside an address of each set, reserved.
+    pub(crate) fixed: Option<Held>,
+}
+
+/// A world before anything happens in it.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) theme: Theme,
+    pub(crate) operations: u64,
+    pub(crate) nodes: usize,
+    pub(crate) pods: usize,
+    pub(crate) configs: Vec<Config>,
+    /// How many processes there are at once, about.
+    pub(crate) width: usize,
+    pub(crate) faults: Faults,
+    pub(crate) fates: Fates,
+    pub(crate) events: Events,
+    /// One turn in so many lets a little time pass.
+    pub(crate) pace: u64,
+    pub(crate) grace_s: u64,
+    /// How many seconds an orphan must have been seen.
+    pub(crate) orphan_grace_s: u64,
+    /// In 100 operations: passes of the reconciler, GCs.
+    pub(crate) passes: u64,
+    pub(crate) collections: u64,
+    /// Requests for an address, in 100 sandboxes.
+    pub(crate) requests: u64,
+    /// Pages are full but for what the ranges hand out.
+    pub(crate) full_pages: bool,
+    /// The second reconciler is of another cluster.
+    pub(crate) rogue: bool,
+}
+
+impl Plan {
+    pub(crate) fn new(theme: Theme, operations: u64, chance: &Chance) -> Self {
+        let rough = [0, 1, 1, 2, 3][chance.index(5)];
+        let mut plan = Self {
+            theme,
+            operations,
+            nodes: chance.between(1, 4) as usize,
+            pods: chance.between(2, 14) as usize,
+            configs: Vec::new(),
+            width: chance.between(1, 10) as usize,
+            faults: faults(rough, chance),
+            fates: Fates { crash: 150 * rough, pause: 150 * rough, forsaken: 200 * rough },
+            events: events(rough, chance),
+            pace: *chance.pick(&[4, 8, 16, 32]),
+            grace_s: *chance.pick(&[0, 2, 300]),
+            orphan_grace_s: *chance.pick(&[0, 0, 20]),
+            passes: chance.below(8),
+            collections: chance.below(6),
+            requests: *chance.pick(&[0, 5, 30]),
+            full_pages: chance.one_in(8),
+            rogue: false,
+        };
+        plan.suit(theme, chance);
+        plan.configs = configs(&plan, chance);
+        plan
+    }
+
+    /// What a kind of world is sure to have.
+    fn suit(&mut self, theme: Theme, chance: &Chance) {
+        match theme {
+            Theme::Mixed => {}
+            Theme::Narrow => {
+                self.nodes = 1;
+                self.pods = chance.between(1, 3) as usize;
+                self.faults = faults(3, chance);
+                self.faults.late = *chance.pick(&[300, 2_500]);
+                self.width = chance.between(2, 5) as usize;
+                self.fates = Fates { crash: 600, pause: 900, forsaken: 600 };
+                self.events.long_time = 60;
+                self.events.space = 15;
+                self.passes = 2;
+            }
+            Theme::Crowd => {
+                self.nodes = chance.between(1, 3) as usize;
+                self.pods = 12;
+                self.width = 10;
+                self.faults = faults(2, chance);
+                self.fates = Fates { crash: 500, pause: 1_200, forsaken: 100 };
+                self.full_pages = false;
+            }
+            Theme::Full => {
+                self.full_pages = true;
+                self.events.hand = 300;
+                self.requests = 10;
+                self.faults = faults(1, chance);
+                self.passes = 10;
+                self.width = chance.between(3, 8) as usize;
+            }
+            Theme::Hand => {
+                self.events.hand = *chance.pick(&[200, 1_500]);
+                self.events.space = 40;
+                self.full_pages = chance.one_in(3);
+                self.fates.pause = 600;
+                self.pods = chance.between(4, 12) as usize;
+                self.passes = 6;
+                self.width = chance.between(2, 6) as usize;
+                self.requests = 30;
+            }
+            Theme::Meta => {
+                self.events.hold = 40;
+                self.events.mark = 20;
+                self.events.newer = 30;
+                self.events.hand = 200;
+                self.passes = 8;
+                self.width = chance.between(2, 8) as usize;
+            }
+            Theme::First => {
+                self.operations = self.operations.min(20);
+                self.events.hand = 2_000;
+                self.faults = faults(1, chance);
+                self.width = chance.between(2, 6) as usize;
+            }
+            Theme::Rogue => {
+                self.rogue = true;
+                self.operations = self.operations.min(60);
+                self.passes = 30;
+            }
+        }
+    }
+}
+
+fn faults(rough: u32, chance: &Chance) -> Faults {
+    let some = |most: u32| if rough == 0 { 0 } else { chance.below(u64::from(most * rough) + 1) as u32 };
+    Faults {
+        unreachable: some(60),
+        request_lost: some(100),
+        answer_lost: some(150),
+        late: some(150),
+        slow: some(100),
+        space_late: if chance.one_in(4) { some(40) } else { 0 },
+        stale: 0,
+        watch: some(500),
+        api: some(150),
+    }
+}
+
+fn events(rough: u32, chance: &Chance) -> Events {
+    let often = |parts: u32, one_in: u64| if rough > 0 && chance.one_in(one_in) { parts } else { 0 };
+    Events {
+        new_leader: often(4, 3),
+        compaction: often(20, 3),
+        space: often(6, 4),
+        reboot: often(3, 3),
+        suspend: often(5, 4),
+        node_lost: often(6, 3),
+        hold: often(3, 8),
+        mark: often(2, 10),
+        newer: 0,
+        hand: 0,
+        long_time: often(10, 2),
+    }
+}
+
+/// Pools are tiny, so that they are full at times, and addresses are used again soon.
+fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
+    let size = chance.between(2, 12) as u8;
+    let order = |chance: &Chance| *chance.pick(&[Order::Lowest, Order::Lowest, Order::Next, Order::Spread]);
+    let default = NetworkName::default();
+    let blue = NetworkName::configured("blue").expect("a plain name");
+    let small = range_set(&[(&default, "10.0.0.0/24", "10.0.0.1".into(), format!("10.0.0.{size}"))]);
+    let overlapping = range_set(&[(
+        &default,
+        "10.0.0.0/16",
+        format!("10.0.0.{}", size / 2 + 1),
+        format!("10.0.0.{}", size / 2 + 4),
+    )]);
+    let v6 = range_set(&[(&default, "fd00::/120", "fd00::1".into(), format!("fd00::{size:x}"))]);
+    // Two pages.
+    let wide = range_set(&[(
+        &blue,
+        "10.9.0.0/16",
+        format!("10.9.15.{}", 256 - u16::from(size / 2 + 1)),
+        format!("10.9.16.{}", size / 2),
+    )]);
+    let two_ranges = range_set(&[
+        (&default, "10.0.0.0/24", "10.0.0.1".into(), "10.0.0.2".into()),
+        (&default, "10.7.0.0/24", "10.7.0.1".into(), format!("10.7.0.{}", size / 2 + 1)),
+    ]);
+    let fixed = |address: &str| Held { address: parse(address), network: Some(default.clone()) };
+    let mut configs = vec![
+        Config { cni_network: "one".into(), sets: vec![small.clone()], order: order(chance), fixed: None },
+        Config { cni_network: "two".into(), sets: vec![overlapping], order: order(chance), fixed: None },
+        Config { cni_network: "dual".into(), sets: vec![small, v6], order: order(chance), fixed: None },
+        Config {
+            cni_network: "wide".into(),
+            sets: vec![wide],
+            order: *chance.pick(&[Order::Next, Order::Spread]),
+            fixed: None,
+        },
+        Config {
+            cni_network: "ranges".into(),
+            sets: vec![two_ranges],
+            order: order(chance),
+            fixed: Some(fixed("10.0.0.1")),
+        },
+    ];
+    let kept = if plan.theme == Theme::Narrow { 2 } else { chance.between(1, 5) as usize };
+    while configs.len() > kept {
+        configs.remove(chance.index(configs.len()));
+    }
+    configs
+}
+
+/// One set of ranges: network, subnet, first, last.
+fn range_set(ranges: &[(&NetworkName, &str, String, String)]) -> RangeSet {
+    let range = |(network, subnet, first, last): &(&NetworkName, &str, String, String)| {
+        let spec = RangeSpec {
+            network: (*network).clone(),
+            subnet: subnet.parse().expect("a prefix"),
+            first: parse(first),
+            last: parse(last),
+            excludes: Vec::new(),
+            never: Vec::new(),
+            gateway: None,
+        };
+        Range::new(spec).expect("a range")
+    };
+    RangeSet::new(ranges.iter().map(range).collect()).expect("a set")
+}
+
+fn parse(address: &str) -> IpAddr {
+    address.parse().expect("an address")
+}

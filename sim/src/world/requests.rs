@@ -1,0 +1,400 @@
+//! What becomes of a request: it is sent, applied and answered, and each of these may come late, or never.
+
+use std::time::Duration;
+
+use metes::limits;
+use metes::store::kv::Failure;
+use metes::store::txn::Txn;
+use tokio::time::Instant;
+
+use super::World;
+use super::process::{ProcessId, Work};
+use super::tree::Changes;
+use super::wire::{Answer, Ask, AskId, Sent, WatchId};
+use crate::mutant::Guard;
+
+/// What may happen next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A request arrives.
+    Apply(Request),
+    /// An answer arrives.
+    Answer {
+        id: AskId,
+        /// When whoever asked does not wait any longer, and what it is told then.
+        give_up: Instant,
+        failed: Answer,
+        answer: Answer,
+        /// The process that is told what became of its commit.
+        settles: Option<ProcessId>,
+    },
+    /// A watch shows that something has changed.
+    Show(WatchId),
+}
+
+impl Step {
+    /// A transaction that is on its way.
+    pub(crate) fn transaction(&self) -> Option<&Txn> {
+        match self {
+            Step::Apply(Request { sent: Sent { ask: Ask::Txn(txn), .. }, .. }) if !txn.only_reads() => {
+                Some(txn)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A request on its way.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) sent: Sent,
+    pub(crate) work: Option<Work>,
+    /// When its sender gives it up.
+    give_up: Instant,
+    fate: Fate,
+    /// Its process has found out that it did not take effect, and goes on from there.
+    is_settled: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Applied,
+    /// Applied; the answer is lost.
+    AnswerLost,
+    /// Applied; the answer comes after so much time.
+    Slow(Duration),
+    /// Applied; the answer says that it was not, for want of space.
+    SpaceLate,
+    /// Nobody waits for it any more.
+    Late,
+    /// Answered by a member that is behind.
+    Stale,
+    /// A watch that shows nothing.
+    Mute,
+    /// A watch that ends at once.
+    EndsAtOnce,
+}
+
+impl World<'_> {
+    /// Takes a request that was just made, and decides what becomes of it.
+    pub(crate) fn receive(&mut self, sent: Sent) {
+        let work = self.processes.iter().find(|process| process.id == sent.process).map(|p| p.work.clone());
+        self.note(|| format!("#{} asks {}", sent.process, shown(&sent.ask)));
+        let faults = if self.is_healing { Default::default() } else { self.plan.faults };
+        let (chance, is_api, writes) = (&self.chance, sent.ask.is_of_api(), sent.ask.writes());
+        let give_up = match writes {
+            true => sent.until.min(Instant::now() + limits::REQUEST_ATTEMPT),
+            false => sent.until,
+        };
+        let not_known = || Failure::Unknown("the world has lost it".to_owned());
+        let answer_now = if is_api {
+            chance.happens(faults.api).then(|| ("Kubernetes fails", not_known()))
+        } else if chance.happens(faults.unreachable) {
+            Some(("unreachable", Failure::Unreachable("the world does not let it".to_owned())))
+        } else if writes && chance.happens(faults.request_lost) {
+            Some(("request lost", not_known()))
+        } else {
+            None
+        };
+        if let Some((fault, failure)) = answer_now {
+            let answer = sent.ask.failed(failure);
+            self.count(fault);
+            self.note(|| format!("#{}: {fault}", sent.process));
+            let failed = sent.ask.failed(not_known());
+            self.steps.push(Step::Answer { id: sent.id, give_up, failed, answer, settles: None });
+            return;
+        }
+        let chance = &self.chance;
+        let fate = if is_api {
+            Fate::Applied
+        } else if writes && chance.happens(faults.late) {
+            Fate::Late
+        } else if writes && chance.happens(faults.answer_lost) {
+            Fate::AnswerLost
+        } else if writes && chance.happens(faults.space_late) {
+            Fate::SpaceLate
+        } else if chance.happens(faults.slow) {
+            Fate::Slow(delay(chance))
+        } else if matches!(sent.ask, Ask::Txn(_)) && !writes && chance.happens(faults.stale) {
+            Fate::Stale
+        } else if matches!(sent.ask, Ask::Watch(_)) && chance.happens(faults.watch) {
+            if chance.one_in(2) { Fate::Mute } else { Fate::EndsAtOnce }
+        } else {
+            Fate::Applied
+        };
+        let is_late = fate == Fate::Late;
+        if is_late {
+            let answer = sent.ask.failed(not_known());
+            let (process, failed) = (sent.process, sent.ask.failed(not_known()));
+            self.steps.push(Step::Answer { id: sent.id, give_up, failed, answer, settles: None });
+            self.note(|| format!("#{process}: comes late"));
+        }
+        let due = self.now() + delay(&self.chance);
+        let request = Request { sent, work, give_up, fate, is_settled: false };
+        if is_late {
+            self.held.push((due, Step::Apply(request)));
+        } else {
+            self.steps.push(Step::Apply(request));
+        }
+    }
+
+    /// A request arrives at the store, or at Kubernetes.
+    pub(crate) fn apply(&mut self, mut request: Request) -> Result<(), String> {
+        let answer = self.carry_out(&mut request)?;
+        let Request { sent, give_up, fate, .. } = request;
+        let failed = sent.ask.failed(Failure::Unknown("the world has lost the answer".to_owned()));
+        let is_settling = matches!(&sent.ask, Ask::Txn(txn) if txn.step == "settle");
+        let settles =
+            (is_settling && fate != Fate::AnswerLost && fate != Fate::SpaceLate).then_some(sent.process);
+        let answered = |answer| Step::Answer { id: sent.id, give_up, failed, answer, settles };
+        match fate {
+            Fate::Applied | Fate::Stale | Fate::Mute | Fate::EndsAtOnce => self.steps.push(answered(answer)),
+            Fate::Late => self.count("late"),
+            Fate::AnswerLost => {
+                self.count("answer lost");
+                let lost = sent.ask.failed(Failure::Unknown("the world has lost the answer".to_owned()));
+                self.note(|| format!("#{}: the answer is lost", sent.process));
+                self.steps.push(answered(lost));
+            }
+            Fate::SpaceLate => {
+                self.count("space noticed late");
+                self.without_space.insert(sent.process);
+                let refused = sent.ask.failed(Failure::NoSpace("the world says so".to_owned()));
+                self.note(|| format!("#{}: applied, and answered with no space", sent.process));
+                self.steps.push(answered(refused));
+            }
+            Fate::Slow(by) => {
+                self.count("slow");
+                let due = self.now() + by;
+                self.held.push((due, answered(answer)));
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, request: &mut Request) -> Result<Answer, String> {
+        let Request { sent, work, fate, is_settled, .. } = request;
+        let process = sent.process;
+        let answer = match &mut sent.ask {
+            Ask::Txn(txn) => {
+                self.result.transactions += 1;
+                if self.setup.collects {
+                    self.result.guards.extend(Guard::all_of(txn, &self.shared.keys));
+                }
+                if let Some(mutant) = self.setup.mutant {
+                    mutant.apply(txn, &self.shared.keys);
+                }
+                if *fate == Fate::Stale {
+                    let behind = self.chance.below(6) as i64;
+                    let revision = (self.model.revision() - behind).max(self.model.oldest());
+                    self.count("stale");
+                    return Ok(Answer::Reply(self.model.stale(revision, txn)));
+                }
+                if txn.only_reads() {
+                    let reply = self.model.txn(txn);
+                    if let Ok(reply) = &reply {
+                        self.note_seen(txn, reply, process);
+                    }
+                    Answer::Reply(reply)
+                } else {
+                    let facts = self.before(txn, process).with_skipped(self.skips(txn, work.as_ref()));
+                    let reply = self.model.txn(txn);
+                    self.note(|| {
+                        let came = reply.as_ref().map(|reply| (reply.succeeded, reply.revision));
+                        format!("#{process} {} applied: {came:?}", txn.step)
+                    });
+                    if matches!(reply, Err(Failure::NoSpace(_))) {
+                        self.without_space.insert(process);
+                    }
+                    if let Ok(reply) = &reply {
+                        self.obeys(txn, reply, work.as_ref(), &facts)
+                            .map_err(|why| format!("#{process} {}: {why}", txn.step))?;
+                        if reply.succeeded && *is_settled {
+                            return Err(format!(
+                                "#{process} {} took effect after it was settled that it had not",
+                                txn.step
+                            ));
+                        }
+                        self.note_seen(txn, reply, process);
+                    }
+                    self.follow().map_err(|why| format!("#{process} {}: {why}", txn.step))?;
+                    Answer::Reply(reply)
+                }
+            }
+            Ask::Grant(lease, ttl) => {
+                let granted = self.model.grant(*lease, *ttl);
+                if matches!(granted, Err(Failure::NoSpace(_))) {
+                    self.without_space.insert(process);
+                }
+                Answer::Done(granted)
+            }
+            Ask::Revoke(lease) => {
+                if self.setup.collects {
+                    self.result.guards.insert(Guard::REVOKE);
+                }
+                if self.setup.mutant.is_some_and(|mutant| mutant.0 == Guard::REVOKE) {
+                    return Ok(Answer::Done(Ok(())));
+                }
+                let revoked = self.model.revoke(*lease);
+                self.follow().map_err(|why| format!("#{process} revoke: {why}"))?;
+                Answer::Done(match revoked {
+                    Err(Failure::LeaseNotFound) => Ok(()),
+                    other => other,
+                })
+            }
+            Ask::Age(lease) => Answer::Age(Ok(self.model.lease_age(*lease))),
+            Ask::Watch(key) => {
+                let watch = self.wire.open_watch();
+                match fate {
+                    Fate::Mute => self.count("mute watch"),
+                    Fate::EndsAtOnce => {
+                        self.count("ended watch");
+                        self.steps.push(Step::Show(watch));
+                    }
+                    _ => self.watches.push((watch, std::mem::take(key))),
+                }
+                Answer::Watch(Ok(watch))
+            }
+            Ask::About => Answer::About(Ok(self.model.about())),
+            ask => {
+                let is_rogue = self.plan.rogue && sent.process % 2 == 0;
+                let ask = ask.clone();
+                self.ask_api(&ask, is_rogue)
+            }
+        };
+        Ok(answer)
+    }
+
+    /// Judges what has changed in the store, and lets watches know.
+    pub(crate) fn follow(&mut self) -> Result<(), String> {
+        if self.model.revision() == self.watched {
+            return Ok(());
+        }
+        let Self { watches, steps, model, .. } = self;
+        if !watches.is_empty() {
+            for (key, _) in model.changes_since(self.watched) {
+                let shown = watches.iter().filter(|(_, watched)| watched.as_slice() == key);
+                steps.extend(shown.map(|(watch, _)| Step::Show(*watch)));
+                watches.retain(|(_, watched)| watched.as_slice() != key);
+            }
+        }
+        self.watched = self.model.revision();
+        let mut changes = std::mem::take(&mut self.changes);
+        let (now, monotonic) = (self.now(), self.shared.start.elapsed());
+        self.tree.follow(&self.model, &self.shared.keys, monotonic, &mut changes)?;
+        for change in changes.owners.drain(..) {
+            self.truth.follow(&change, now)?;
+        }
+        if let Some((before, after)) = changes.meta.take() {
+            self.judge_meta(before.as_ref(), after.as_ref())?;
+        }
+        self.changes = Changes { owners: changes.owners, ..Changes::default() };
+        Ok(())
+    }
+
+    /// A process has heard what became of its commits: none that is still on its way may take effect any more.
+    pub(crate) fn settled(&mut self, process: ProcessId) {
+        let held = self.held.iter_mut().map(|(_, step)| step);
+        for step in self.steps.iter_mut().chain(held) {
+            if let Step::Apply(request) = step
+                && request.sent.process == process
+                && matches!(&request.sent.ask, Ask::Txn(txn) if matches!(txn.step, "commit" | "free-first" | "claim"))
+            {
+                request.is_settled = true;
+            }
+        }
+    }
+
+    /// Whoever has waited for too long is told that nobody knows.
+    pub(crate) fn give_up_waiting(&mut self) {
+        let now = Instant::now();
+        let late = self.now();
+        let mut index = 0;
+        while index < self.steps.len() {
+            match &self.steps[index] {
+                Step::Answer { give_up, .. } if *give_up <= now => {
+                    let Step::Answer { id, failed, .. } = self.steps.swap_remove(index) else { continue };
+                    self.wire.answer(id, failed);
+                }
+                Step::Apply(request) if request.give_up <= now && self.wire.is_awaited(request.sent.id) => {
+                    let Step::Apply(mut request) = self.steps.swap_remove(index) else { continue };
+                    let failure = Failure::Unknown("no answer in time".to_owned());
+                    self.wire.answer(request.sent.id, request.sent.ask.failed(failure));
+                    if request.sent.ask.writes() && self.chance.one_in(2) {
+                        request.fate = Fate::Late;
+                        let due = late + delay(&self.chance);
+                        self.held.push((due, Step::Apply(request)));
+                    }
+                }
+                _ => index += 1,
+            }
+        }
+        for (due, step) in &mut self.held {
+            if let Step::Answer { give_up, .. } = step
+                && *give_up <= now
+            {
+                *due = late;
+            }
+        }
+    }
+
+    /// Whether a process was told that there is no space.
+    pub(crate) fn lacked_space(&self, id: ProcessId) -> bool {
+        self.without_space.contains(&id)
+    }
+
+    /// The processes that are under way, with what they do.
+    pub(crate) fn process(&self, id: ProcessId) -> Option<&super::process::Process> {
+        self.processes.iter().find(|process| process.id == id)
+    }
+}
+
+/// How long something is on its way: from less than anybody notices to longer than any lease.
+fn delay(chance: &crate::chance::Chance) -> Duration {
+    let millis = match chance.below(10) {
+        0..4 => chance.between(0, 50),
+        4..7 => chance.between(50, 3_000),
+        7..9 => chance.between(3_000, 40_000),
+        _ => chance.between(40_000, 150_000),
+    };
+    Duration::from_millis(millis)
+}
+
+/// A request, for people.
+fn shown(ask: &Ask) -> String {
+    match ask {
+        Ask::Txn(txn) => {
+            let mut text = format!("{}:", txn.step);
+            for compare in &txn.compares {
+                use metes::store::txn::Compare;
+                let (what, key, revision) = match compare {
+                    Compare::Create(key, revision) => ("create", key, *revision),
+                    Compare::Mod(key, revision) => ("mod", key, *revision),
+                    Compare::Empty(key) => ("empty", key, 0),
+                };
+                text.push_str(&format!(" {what}({})={revision}", brief(key)));
+            }
+            for op in &txn.then {
+                use metes::store::txn::Op;
+                let (what, key) = match op {
+                    Op::Get(key) => ("get", key.as_slice()),
+                    Op::List(list) => ("list", list.start.as_slice()),
+                    Op::Places { queue, .. } => ("places", queue.as_slice()),
+                    Op::Put(key, ..) => ("put", key.as_slice()),
+                    Op::Delete(key) => ("delete", key.as_slice()),
+                    Op::DeleteIf(key, _) => ("delete-if", key.as_slice()),
+                };
+                text.push_str(&format!(" {what}({})", brief(key)));
+            }
+            text
+        }
+        Ask::Watch(key) => format!("watch({})", brief(key)),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A key without what is the same in all of them.
+fn brief(key: &[u8]) -> String {
+    let key = String::from_utf8_lossy(key);
+    key.strip_prefix("/m/v1/").unwrap_or(&key).replace("00000000000000000000ffff", "~")
+}

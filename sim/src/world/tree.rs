@@ -1,0 +1,417 @@
+//! What the store holds, decoded, and kept up to date key by key: the invariants of the design are judged on it after
+//! every revision, for what that revision has changed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use metes::pool::record::{
+    Birth, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, VERSION,
+};
+use metes::pool::{Addr, Bits, NetworkName, Page, Summary};
+use metes::store::keys::{Key, Keys, PlaceId, Scope};
+
+use crate::store::Model;
+
+/// An address of a network.
+pub(crate) type Place = (NetworkName, Addr);
+
+/// One owner's record, as far as it counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owned {
+    pub(crate) record: OwnerRecord,
+    pub(crate) revision: i64,
+}
+
+impl Owned {
+    pub(crate) fn reserved(&self) -> impl Iterator<Item = Place> {
+        self.record.addresses.iter().filter_map(reserved)
+    }
+}
+
+pub(crate) fn reserved(held: &Held) -> Option<Place> {
+    Some((held.network.clone()?, Addr::from(held.address)))
+}
+
+/// How an owner's record has changed.
+#[derive(Debug)]
+pub(crate) struct OwnerChange {
+    pub(crate) owner: Owner,
+    pub(crate) before: Option<Owned>,
+    pub(crate) after: Option<Owned>,
+}
+
+/// What one or more revisions have changed, for those who judge it.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) owners: Vec<OwnerChange>,
+    pub(crate) meta: Option<(Option<Meta>, Option<Meta>)>,
+}
+
+/// The store, decoded.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    pub(crate) owners: HashMap<Owner, Owned>,
+    pub(crate) reservations: BTreeMap<Place, Owner>,
+    pages: BTreeMap<(NetworkName, Page), Bits>,
+    summaries: BTreeMap<(NetworkName, Summary), Bits>,
+    pub(crate) index: HashMap<(String, String, NetworkName), Owner>,
+    tombstones: HashMap<Owner, Birth>,
+    identities: BTreeMap<String, Vec<u8>>,
+    pub(crate) meta: Option<Meta>,
+    /// Who lists an address.
+    listed: BTreeMap<Place, Owner>,
+    /// What a foreign hand has touched: nothing is expected of it any more.
+    pub(crate) spoilt_bits: BTreeSet<Place>,
+    pub(crate) spoilt_owners: BTreeSet<Owner>,
+    /// What changes now is changed with other tools.
+    pub(crate) is_by_hand: bool,
+    pub(crate) queues: HashMap<Scope, Places>,
+    /// Up to where the store was looked at.
+    revision: i64,
+}
+
+/// The places of a queue by age, and since when its head is the head.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    by_age: BTreeMap<i64, PlaceId>,
+    pub(crate) since: Duration,
+}
+
+/// What is to be judged when all changes of a revision are known.
+#[derive(Default)]
+struct Touched {
+    places: BTreeSet<Place>,
+    pages: BTreeSet<(NetworkName, Page)>,
+    owners: BTreeSet<Owner>,
+    indexes: BTreeSet<(String, String, NetworkName)>,
+}
+
+impl Tree {
+    pub(crate) fn new() -> Self {
+        Self { revision: 1, ..Self::default() }
+    }
+
+    /// Takes over what has changed and judges it.
+    pub(crate) fn follow(
+        &mut self,
+        model: &Model,
+        keys: &Keys,
+        monotonic: Duration,
+        changes: &mut Changes,
+    ) -> Result<(), String> {
+        if model.revision() == self.revision {
+            return Ok(());
+        }
+        let mut touched = Touched::default();
+        for (key, _) in model.changes_since(self.revision) {
+            self.take(key, model, keys, monotonic, changes, &mut touched)?;
+        }
+        self.revision = model.revision();
+        self.judge(&touched)
+    }
+
+    fn take(
+        &mut self,
+        key: &[u8],
+        model: &Model,
+        keys: &Keys,
+        monotonic: Duration,
+        changes: &mut Changes,
+        touched: &mut Touched,
+    ) -> Result<(), String> {
+        let shown = || String::from_utf8_lossy(key).into_owned();
+        let record = model.entry(key);
+        let parsed = keys.parse(key).map_err(|_| format!("{}: metes writes no such key", shown()))?;
+        if let Some(record) = record {
+            let goes = matches!(
+                parsed,
+                Key::Dead(_) | Key::Lock(..) | Key::Tail(_) | Key::Orphan(..) | Key::Lead(_) | Key::Import(_)
+            );
+            if goes && record.lease == 0 && !self.is_by_hand {
+                return Err(format!("{}: hangs on no lease", shown()));
+            }
+            // That the fence hangs on a lease shows by what it keeps from happening.
+            if !goes && record.lease != 0 && !matches!(parsed, Key::Fence(_)) {
+                return Err(format!("{}: hangs on a lease", shown()));
+            }
+        }
+        let value = record.map(|record| &*record.value);
+        let bad = |what: &dyn std::fmt::Display| format!("{}: {what}", shown());
+        match parsed {
+            Key::Own(owner) => {
+                let after = match record {
+                    None => None,
+                    Some(stored) => {
+                        let record = OwnerRecord::decode(&stored.value).map_err(|e| bad(&e))?;
+                        Some(Owned { record, revision: stored.mod_revision })
+                    }
+                };
+                let before = match after.clone() {
+                    Some(after) => self.owners.insert(owner.clone(), after),
+                    None => self.owners.remove(&owner),
+                };
+                for place in before.iter().flat_map(Owned::reserved) {
+                    if self.listed.get(&place) == Some(&owner) {
+                        self.listed.remove(&place);
+                    }
+                    touched.places.insert(place);
+                }
+                for place in after.iter().flat_map(Owned::reserved) {
+                    touched.places.insert(place);
+                }
+                for owned in before.iter().chain(&after) {
+                    let uid = &owned.record.labels.pod.uid;
+                    for (network, _) in owned.reserved().filter(|_| !uid.is_empty()) {
+                        touched.indexes.insert((uid.clone(), owner.ifname.clone(), network));
+                    }
+                }
+                touched.owners.insert(owner.clone());
+                changes.owners.push(OwnerChange { owner, before, after });
+            }
+            Key::Ip(network, address) => {
+                let place = (network, address);
+                match value {
+                    None => self.reservations.remove(&place),
+                    Some(value) => {
+                        let reservation = Reservation::decode(value).map_err(|e| bad(&e))?;
+                        self.reservations.insert(place.clone(), reservation.owner)
+                    }
+                };
+                touched.places.insert(place);
+            }
+            Key::Page(network, page) => {
+                let id = (network, page);
+                match value {
+                    None => self.pages.remove(&id),
+                    Some(value) => {
+                        let bits = Bits::from_bytes(value).ok_or_else(|| bad(&"not a bitmap"))?;
+                        self.pages.insert(id.clone(), bits)
+                    }
+                };
+                touched.pages.insert(id);
+            }
+            Key::Full(network, summary) => {
+                let id = (network, summary);
+                match value {
+                    None => self.summaries.remove(&id),
+                    Some(value) => {
+                        let bits = Bits::from_bytes(value).ok_or_else(|| bad(&"not a bitmap"))?;
+                        for page in bits.ones() {
+                            touched.pages.insert((id.0.clone(), Page(id.1.0 * 4096 + page as u128)));
+                        }
+                        self.summaries.insert(id, bits)
+                    }
+                };
+            }
+            Key::Pod(uid, ifname, network) => {
+                let id = (uid, ifname, network);
+                match value {
+                    None => self.index.remove(&id),
+                    Some(value) => {
+                        let index = PodIndex::decode(value).map_err(|e| bad(&e))?;
+                        self.index.insert(id.clone(), index.owner)
+                    }
+                };
+                touched.indexes.insert(id);
+            }
+            Key::Dead(owner) => match value {
+                None => {
+                    self.tombstones.remove(&owner);
+                }
+                Some(value) => {
+                    let birth = Tombstone::decode(value).map_err(|e| bad(&e))?.birth;
+                    if let Some(older) = self.tombstones.insert(owner, birth.clone())
+                        && !birth.is_after(Some(&older))
+                        && birth != older
+                    {
+                        return Err(bad(&"a younger tombstone was replaced by an older one"));
+                    }
+                }
+            },
+            Key::Meta => {
+                let after = value.map(Meta::decode).transpose().map_err(|e| bad(&e))?;
+                let before = std::mem::replace(&mut self.meta, after.clone());
+                changes.meta = Some((before, after));
+            }
+            Key::Cluster(name) => {
+                let value = value.ok_or_else(|| bad(&"a cluster's identity was deleted"))?.to_vec();
+                if let Some(before) = self.identities.insert(name, value.clone())
+                    && before != value
+                {
+                    return Err(bad(&"another cluster has taken the name"));
+                }
+            }
+            Key::Lock(scope, id) => {
+                let queue = self.queues.entry(scope).or_default();
+                let head = queue.by_age.first_key_value().map(|(age, _)| *age);
+                match record {
+                    Some(record) => _ = queue.by_age.insert(record.create_revision, id),
+                    None => queue.by_age.retain(|_, place| *place != id),
+                }
+                if queue.by_age.first_key_value().map(|(age, _)| *age) != head {
+                    queue.since = monotonic;
+                }
+            }
+            Key::Cursor(..)
+            | Key::Tail(_)
+            | Key::Fence(_)
+            | Key::Orphan(..)
+            | Key::Lead(_)
+            | Key::Import(_) => {}
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, touched: &Touched) -> Result<(), String> {
+        // An owner may have taken over from another in this very revision: all have let go by now.
+        for owner in &touched.owners {
+            let Some(owned) = self.owners.get(owner) else {
+                self.spoilt_owners.remove(owner);
+                continue;
+            };
+            if self.spoilt_owners.contains(owner) {
+                continue;
+            }
+            for place in owned.reserved() {
+                if let Some(other) = self.listed.insert(place.clone(), owner.clone())
+                    && other != *owner
+                {
+                    let (one, other) = (words(owner), words(&other));
+                    return Err(format!("{} of {} is listed by {one} and by {other}", place.1, place.0));
+                }
+            }
+        }
+        if !self.spoilt_bits.is_empty() {
+            let spoilt = std::mem::take(&mut self.spoilt_bits);
+            let is_so =
+                |place: &Place| self.reservations.contains_key(place) && !self.has_bit(&place.0, place.1);
+            self.spoilt_bits = spoilt.into_iter().filter(is_so).collect();
+        }
+        touched.places.iter().try_for_each(|place| self.judge_place(place))?;
+        touched.pages.iter().try_for_each(|(network, page)| self.judge_page(network, *page))?;
+        touched.indexes.iter().try_for_each(|id| self.judge_index(id))
+    }
+
+    /// Nothing is expected any more of what an owner holds.
+    pub(crate) fn spoil(&mut self, owner: &Owner) {
+        self.listed.retain(|_, lister| lister != owner);
+        self.spoilt_owners.insert(owner.clone());
+    }
+
+    /// A reservation has its bit and an owner that lists it; what an owner lists is reserved for it.
+    fn judge_place(&self, place: &Place) -> Result<(), String> {
+        let (network, address) = place;
+        let holder = self.reservations.get(place);
+        let lister = self.listed.get(place);
+        if holder.is_some_and(|holder| self.spoilt_owners.contains(holder)) {
+            return Ok(());
+        }
+        match (holder, lister) {
+            (None, None) => return Ok(()),
+            (Some(holder), Some(lister)) if holder == lister => {}
+            (Some(holder), None) => {
+                return Err(format!(
+                    "{address} of {network} is reserved for {}, which does not list it",
+                    words(holder)
+                ));
+            }
+            (None, Some(lister)) => {
+                return Err(format!(
+                    "{address} of {network} is listed by {} and not reserved",
+                    words(lister)
+                ));
+            }
+            (Some(holder), Some(lister)) => {
+                let (holder, lister) = (words(holder), words(lister));
+                return Err(format!(
+                    "{address} of {network} is reserved for {holder} and listed by {lister}"
+                ));
+            }
+        }
+        if self.has_bit(network, *address) || self.spoilt_bits.contains(place) {
+            return Ok(());
+        }
+        Err(format!("{address} of {network} is reserved and its bit is not set"))
+    }
+
+    pub(crate) fn has_bit(&self, network: &NetworkName, address: Addr) -> bool {
+        self.pages.get(&(network.clone(), address.page())).is_some_and(|bits| bits.get(address.bit()))
+    }
+
+    /// What is reserved in a page has its bit; a summary calls it full only if it is.
+    fn judge_page(&self, network: &NetworkName, page: Page) -> Result<(), String> {
+        let of_page = (network.clone(), page.first())..=(network.clone(), page.last());
+        for (place, _) in self.reservations.range(of_page) {
+            if !self.has_bit(network, place.1) && !self.spoilt_bits.contains(place) {
+                return Err(format!("{} of {network} is reserved and its bit was cleared", place.1));
+            }
+        }
+        let says_full = self
+            .summaries
+            .get(&(network.clone(), page.summary()))
+            .is_some_and(|summary| summary.get(page.bit()));
+        let is_full = self.pages.get(&(network.clone(), page)).is_some_and(Bits::is_full);
+        if says_full && !is_full {
+            return Err(format!(
+                "the summary of {network} calls the page of {} full, which is not",
+                page.first()
+            ));
+        }
+        Ok(())
+    }
+
+    /// The index names an owner of that pod and interface that holds something in the network, and the youngest one.
+    fn judge_index(&self, id: &(String, String, NetworkName)) -> Result<(), String> {
+        let Some(named) = self.index.get(id) else { return Ok(()) };
+        let (uid, ifname, network) = id;
+        if self.spoilt_owners.contains(named) {
+            return Ok(());
+        }
+        let wrong =
+            |what: &str| Err(format!("the index of pod {uid} in {network} names {}, {what}", words(named)));
+        let Some(owned) = self.owners.get(named) else { return wrong("which holds nothing") };
+        if owned.record.labels.pod.uid != *uid || named.ifname != *ifname {
+            return wrong("which is another's");
+        }
+        if !owned.reserved().any(|(held, _)| held == *network) {
+            return wrong("which holds nothing in it");
+        }
+        for (other, theirs) in &self.owners {
+            let is_same = other.node == named.node
+                && other.ifname == *ifname
+                && theirs.record.labels.pod.uid == *uid
+                && theirs.reserved().any(|(held, _)| held == *network);
+            let (Some(birth), Some(their_birth)) = (&owned.record.birth, &theirs.record.birth) else {
+                continue;
+            };
+            if is_same && their_birth.boot == birth.boot && their_birth.ns > birth.ns {
+                return wrong(&format!("though {} is younger", words(other)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any allocation exists.
+    pub(crate) fn has_allocations(&self) -> bool {
+        !(self.owners.is_empty()
+            && self.reservations.is_empty()
+            && self.index.is_empty()
+            && self.pages.is_empty())
+    }
+
+    /// Whether writers of this program may commit.
+    pub(crate) fn is_in_service(&self) -> bool {
+        self.meta
+            .as_ref()
+            .is_none_or(|meta| meta.hold.is_none() && meta.suspect.is_none() && meta.min_writer <= VERSION)
+    }
+
+    /// The bits of a page.
+    pub(crate) fn bits(&self, network: &NetworkName, page: Page) -> Bits {
+        self.pages.get(&(network.clone(), page)).cloned().unwrap_or_else(Bits::empty)
+    }
+}
+
+pub(crate) fn words(owner: &Owner) -> String {
+    format!("{}/{}/{}", owner.node, owner.container_id, owner.ifname)
+}

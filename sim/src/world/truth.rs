@@ -1,0 +1,183 @@
+//! What the callers know: which sandboxes there are, what each ADD has answered, when a DEL was begun. The store is judged by it.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use metes::pool::record::{Birth, Held, Owner};
+
+use super::process::ProcessId;
+use super::tree::{OwnerChange, words};
+
+/// A sandbox of a pod, with its one interface: an owner.
+pub(crate) type SandboxId = usize;
+
+/// How long after its birth an ADD can commit at most: its deadline, and the lease that was granted before it.
+const FENCED: Duration = Duration::from_secs(51);
+
+/// What ADD answered, and the container uses.
+#[derive(Debug, Clone)]
+pub(crate) struct Live {
+    pub(crate) held: Vec<Held>,
+    /// The order of the run that answered.
+    pub(crate) order: u64,
+}
+
+/// A sandbox.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    pub(crate) owner: Owner,
+    pub(crate) pod: usize,
+    /// The pod of the slot that it belongs to.
+    pub(crate) uid: String,
+    pub(crate) node: usize,
+    pub(crate) config: usize,
+    pub(crate) request: Option<std::net::IpAddr>,
+    pub(crate) with_fixed: bool,
+    /// ADDs under way.
+    pub(crate) adds: Vec<ProcessId>,
+    pub(crate) dels: u32,
+    /// It runs with these addresses.
+    pub(crate) live: Option<Live>,
+    /// Replaced by a younger sandbox, of a pod that is gone, or dead with its node: somebody may free it.
+    pub(crate) is_over: bool,
+    /// The order of the youngest DEL that has begun, and of the youngest that has said that nothing is held.
+    pub(crate) deleted: u64,
+    pub(crate) freed: u64,
+    /// Births whose ADD has failed and promised that nothing is held.
+    failed: HashSet<Birth>,
+    /// The order of the youngest run that has left a DEL in the spool.
+    pub(crate) spooled: u64,
+    /// The birth that the present record was created with.
+    creator: Option<Birth>,
+    pub(crate) tries: u32,
+}
+
+/// All that callers know.
+#[derive(Debug, Default)]
+pub(crate) struct Truth {
+    pub(crate) sandboxes: Vec<Sandbox>,
+    by_owner: HashMap<Owner, SandboxId>,
+    /// The place of each birth in the order of all, and the world's time then.
+    births: HashMap<Birth, (u64, Duration)>,
+    /// ADDs whose answer may be outdated when it comes.
+    pub(crate) excused: HashSet<ProcessId>,
+    /// A new leader has prolonged leases: fences last longer.
+    pub(crate) leases_prolonged: bool,
+}
+
+impl Truth {
+    pub(crate) fn new_sandbox(
+        &mut self,
+        owner: Owner,
+        pod: usize,
+        uid: String,
+        node: usize,
+        config: usize,
+        request: Option<std::net::IpAddr>,
+        with_fixed: bool,
+    ) -> SandboxId {
+        let id = self.sandboxes.len();
+        self.by_owner.insert(owner.clone(), id);
+        self.sandboxes.push(Sandbox {
+            owner,
+            pod,
+            uid,
+            node,
+            config,
+            request,
+            with_fixed,
+            adds: Vec::new(),
+            dels: 0,
+            live: None,
+            is_over: false,
+            deleted: 0,
+            freed: 0,
+            failed: HashSet::new(),
+            spooled: 0,
+            creator: None,
+            tries: 0,
+        });
+        id
+    }
+
+    pub(crate) fn note_birth(&mut self, birth: &Birth, now: Duration) {
+        let order = self.births.len() as u64 + 1;
+        self.births.insert(birth.clone(), (order, now));
+    }
+
+    /// Which of all births it is; 0 for one that nobody had.
+    pub(crate) fn order(&self, birth: Option<&Birth>) -> u64 {
+        birth.and_then(|birth| self.births.get(birth)).map_or(0, |(order, _)| *order)
+    }
+
+    /// Nobody promises any more that it keeps what it has.
+    pub(crate) fn end(&mut self, id: SandboxId) {
+        let sandbox = &mut self.sandboxes[id];
+        sandbox.live = None;
+        sandbox.is_over = true;
+    }
+
+    /// Judges how an owner's record has changed.
+    pub(crate) fn follow(&mut self, change: &OwnerChange, now: Duration) -> Result<(), String> {
+        let Some(&id) = self.by_owner.get(&change.owner) else { return Ok(()) };
+        let name = || words(&change.owner);
+        let sandbox = &self.sandboxes[id];
+        if let Some(live) = &sandbox.live {
+            match &change.after {
+                None => return Err(format!("{} is alive, and its record was freed", name())),
+                Some(after) if after.record.addresses != live.held => {
+                    return Err(format!("{} is alive, and its addresses were changed", name()));
+                }
+                Some(_) => {}
+            }
+        }
+        let Some(after) = &change.after else {
+            self.sandboxes[id].creator = None;
+            return Ok(());
+        };
+        if change.before.is_some() {
+            return Ok(());
+        }
+        let birth = after.record.birth.clone();
+        let order = self.order(birth.as_ref());
+        if order < sandbox.freed {
+            return Err(format!("{} holds something again, of a run that was before its DEL", name()));
+        }
+        if let Some(birth) = &birth {
+            if sandbox.failed.contains(birth) {
+                return Err(format!("{} holds something after its ADD has failed", name()));
+            }
+            let since = self.births.get(birth).map_or(now, |(_, since)| *since);
+            if !self.leases_prolonged && now > since + FENCED {
+                return Err(format!("an ADD of {} took effect {:?} after it began", name(), now - since));
+            }
+        }
+        self.sandboxes[id].creator = birth;
+        Ok(())
+    }
+
+    /// An ADD has failed. `spooled` says that it has left a DEL, `holds` that the record is of its birth.
+    pub(crate) fn failed(
+        &mut self,
+        id: SandboxId,
+        birth: &Birth,
+        spooled: bool,
+        holds: bool,
+    ) -> Result<(), String> {
+        let order = self.order(Some(birth));
+        let sandbox = &mut self.sandboxes[id];
+        if spooled {
+            sandbox.spooled = sandbox.spooled.max(order);
+            return Ok(());
+        }
+        sandbox.failed.insert(birth.clone());
+        if holds && sandbox.creator.as_ref() == Some(birth) {
+            return Err(format!("the ADD of {} has failed and holds something", words(&sandbox.owner)));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn sandbox_of(&self, owner: &Owner) -> Option<SandboxId> {
+        self.by_owner.get(owner).copied()
+    }
+}

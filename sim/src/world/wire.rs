@@ -1,0 +1,349 @@
+//! What connects the processes of a world with its store and its cluster.
+//!
+//! A process asks, and its future waits until the world has answered; in between the world decides what becomes of the
+//! request. Nothing else is shared between the processes and the world.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use metes::store::keys::{Bytes, LeaseId};
+use metes::store::kv::{About, Failure, Kv, LeaseAge, Watch};
+use metes::store::txn::{Reply, Txn};
+use metes_reconciler::api::{Api, ApiError, Node, Phase, Pod, Which};
+use tokio::time::Instant;
+
+use super::process::{Outcome, ProcessId};
+
+/// What a process asks for.
+#[derive(Debug, Clone)]
+pub(crate) enum Ask {
+    Txn(Txn),
+    Grant(LeaseId, Duration),
+    Revoke(LeaseId),
+    Age(LeaseId),
+    Watch(Bytes),
+    About,
+    ClusterUid,
+    Pods(Which),
+    Nodes,
+    /// By its name, in the only namespace that there is.
+    Pod(String),
+}
+
+/// What it hears.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Reply(Result<Reply, Failure>),
+    Done(Result<(), Failure>),
+    Age(Result<Option<LeaseAge>, Failure>),
+    Watch(Result<WatchId, Failure>),
+    About(Result<About, Failure>),
+    ClusterUid(Result<String, ApiError>),
+    Pods(Result<Vec<Pod>, ApiError>),
+    Nodes(Result<Vec<Node>, ApiError>),
+    Pod(Result<Option<(Pod, Phase)>, ApiError>),
+}
+
+impl Ask {
+    /// What is heard if the store fails.
+    pub(crate) fn failed(&self, failure: Failure) -> Answer {
+        match self {
+            Ask::Txn(_) => Answer::Reply(Err(failure)),
+            Ask::Grant(..) | Ask::Revoke(_) => Answer::Done(Err(failure)),
+            Ask::Age(_) => Answer::Age(Err(failure)),
+            Ask::Watch(_) => Answer::Watch(Err(failure)),
+            Ask::About => Answer::About(Err(failure)),
+            Ask::ClusterUid => Answer::ClusterUid(Err(api_error("read the namespace kube-system"))),
+            Ask::Pods(_) => Answer::Pods(Err(api_error("list pods"))),
+            Ask::Nodes => Answer::Nodes(Err(api_error("list nodes"))),
+            Ask::Pod(_) => Answer::Pod(Err(api_error("read a pod"))),
+        }
+    }
+
+    pub(crate) fn is_of_api(&self) -> bool {
+        matches!(self, Ask::ClusterUid | Ask::Pods(_) | Ask::Nodes | Ask::Pod(_))
+    }
+
+    /// Whether it changes the store.
+    pub(crate) fn writes(&self) -> bool {
+        match self {
+            Ask::Txn(txn) => !txn.only_reads(),
+            Ask::Grant(..) | Ask::Revoke(_) => true,
+            _ => false,
+        }
+    }
+}
+
+fn api_error(asked: &str) -> ApiError {
+    ApiError { asked: asked.to_owned(), why: "the world lets it fail".to_owned() }
+}
+
+/// One request under way; worthless when whoever asked does not wait any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AskId(usize, u64);
+
+/// One watch; worthless when it was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WatchId(usize, u64);
+
+/// A request that was just made.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) id: AskId,
+    pub(crate) process: ProcessId,
+    pub(crate) ask: Ask,
+    pub(crate) until: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Slot<T> {
+    use_number: u64,
+    used: bool,
+    state: Option<T>,
+    waker: Option<Waker>,
+}
+
+/// Slots that are used again, told apart by how often they were.
+#[derive(Debug)]
+struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<usize>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slots<T> {
+    fn open(&mut self) -> (usize, u64) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { use_number: 0, used: false, state: None, waker: None });
+            self.slots.len() - 1
+        });
+        let slot = &mut self.slots[index];
+        slot.use_number += 1;
+        slot.used = true;
+        (index, slot.use_number)
+    }
+
+    fn of(&mut self, index: usize, use_number: u64) -> Option<&mut Slot<T>> {
+        self.slots.get_mut(index).filter(|slot| slot.used && slot.use_number == use_number)
+    }
+
+    fn close(&mut self, index: usize, use_number: u64) {
+        if let Some(slot) = self.of(index, use_number) {
+            slot.used = false;
+            slot.state = None;
+            slot.waker = None;
+            self.free.push(index);
+        }
+    }
+
+    /// Whether there was anybody to hear it.
+    fn tell(&mut self, index: usize, use_number: u64, state: T) -> Option<Option<Waker>> {
+        let slot = self.of(index, use_number)?;
+        slot.state = Some(state);
+        Some(slot.waker.take())
+    }
+}
+
+/// The requests and watches that processes wait for, and what they have reported.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    asks: RefCell<Slots<Answer>>,
+    watches: RefCell<Slots<()>>,
+    sent: RefCell<Vec<Sent>>,
+    reported: RefCell<Vec<(ProcessId, Outcome)>>,
+}
+
+impl Wire {
+    /// The requests that were made since it was called last.
+    pub(crate) fn take_sent(&self, into: &mut Vec<Sent>) {
+        into.append(&mut self.sent.borrow_mut());
+    }
+
+    /// What was reported since it was called last.
+    pub(crate) fn take_reported(&self) -> Vec<(ProcessId, Outcome)> {
+        std::mem::take(&mut self.reported.borrow_mut())
+    }
+
+    /// A process has come to something.
+    pub(crate) fn report(&self, process: ProcessId, outcome: Outcome) {
+        self.reported.borrow_mut().push((process, outcome));
+    }
+
+    /// Whether anybody waits for the answer.
+    pub(crate) fn is_awaited(&self, id: AskId) -> bool {
+        self.asks.borrow_mut().of(id.0, id.1).is_some()
+    }
+
+    /// Answers, if anybody waits for it.
+    pub(crate) fn answer(&self, id: AskId, answer: Answer) {
+        let told = self.asks.borrow_mut().tell(id.0, id.1, answer);
+        if let Some(Some(waker)) = told {
+            waker.wake();
+        }
+    }
+
+    /// A watch that somebody will wait for.
+    pub(crate) fn open_watch(&self) -> WatchId {
+        let (index, use_number) = self.watches.borrow_mut().open();
+        WatchId(index, use_number)
+    }
+
+    /// Lets a watch show something; false if it was dropped.
+    pub(crate) fn fire(&self, id: WatchId) -> bool {
+        let told = self.watches.borrow_mut().tell(id.0, id.1, ());
+        if let Some(Some(waker)) = &told {
+            waker.wake_by_ref();
+        }
+        told.is_some()
+    }
+}
+
+/// One process's end of the wire.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) wire: Rc<Wire>,
+    pub(crate) process: ProcessId,
+}
+
+/// For requests to Kubernetes: the pass that makes them ends them.
+const FOR_EVER: Duration = Duration::from_secs(3600);
+
+impl Line {
+    fn ask(&self, ask: Ask, until: Instant) -> Asked {
+        let (index, use_number) = self.wire.asks.borrow_mut().open();
+        let id = AskId(index, use_number);
+        self.wire.sent.borrow_mut().push(Sent { id, process: self.process, ask, until });
+        Asked { wire: self.wire.clone(), id }
+    }
+
+    fn ask_api(&self, ask: Ask) -> Asked {
+        self.ask(ask, Instant::now() + FOR_EVER)
+    }
+}
+
+/// Waits for an answer.
+struct Asked {
+    wire: Rc<Wire>,
+    id: AskId,
+}
+
+impl Future for Asked {
+    type Output = Answer;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let mut asks = self.wire.asks.borrow_mut();
+        let slot = asks.of(self.id.0, self.id.1).expect("it is open until it is dropped");
+        match slot.state.take() {
+            Some(answer) => Poll::Ready(answer),
+            None => {
+                slot.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.wire.asks.borrow_mut().close(self.id.0, self.id.1);
+    }
+}
+
+/// Waits for a change.
+pub(crate) struct Watching {
+    wire: Rc<Wire>,
+    id: WatchId,
+}
+
+impl Watch for Watching {
+    async fn changed(&mut self) {
+        poll_fn(|context| {
+            let mut watches = self.wire.watches.borrow_mut();
+            let slot = watches.of(self.id.0, self.id.1).expect("it is open until it is dropped");
+            match slot.state.take() {
+                Some(()) => Poll::Ready(()),
+                None => {
+                    slot.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await;
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.wire.watches.borrow_mut().close(self.id.0, self.id.1);
+    }
+}
+
+/// A world answers each question with its own kind of answer.
+macro_rules! heard {
+    ($answer:expr, $kind:path) => {
+        match $answer {
+            $kind(heard) => heard,
+            other => unreachable!("an answer to another question: {other:?}"),
+        }
+    };
+}
+
+impl Kv for Line {
+    type Watch = Watching;
+
+    async fn connect(&self, _until: Instant) {}
+
+    async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
+        heard!(self.ask(Ask::Txn(txn.clone()), until).await, Answer::Reply)
+    }
+
+    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<(), Failure> {
+        heard!(self.ask(Ask::Grant(lease, ttl), until).await, Answer::Done)
+    }
+
+    async fn revoke(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {
+        heard!(self.ask(Ask::Revoke(lease), until).await, Answer::Done)
+    }
+
+    async fn lease_age(&self, lease: LeaseId, until: Instant) -> Result<Option<LeaseAge>, Failure> {
+        heard!(self.ask(Ask::Age(lease), until).await, Answer::Age)
+    }
+
+    async fn watch(&self, key: &[u8], until: Instant) -> Result<Watching, Failure> {
+        let id = heard!(self.ask(Ask::Watch(key.to_vec()), until).await, Answer::Watch)?;
+        Ok(Watching { wire: self.wire.clone(), id })
+    }
+
+    async fn about(&self, until: Instant) -> Result<About, Failure> {
+        heard!(self.ask(Ask::About, until).await, Answer::About)
+    }
+}
+
+impl Api for Line {
+    async fn cluster_uid(&self) -> Result<String, ApiError> {
+        heard!(self.ask_api(Ask::ClusterUid).await, Answer::ClusterUid)
+    }
+
+    async fn pods(&self, which: Which, see: &mut dyn FnMut(Pod)) -> Result<(), ApiError> {
+        heard!(self.ask_api(Ask::Pods(which)).await, Answer::Pods)?.into_iter().for_each(see);
+        Ok(())
+    }
+
+    async fn nodes(&self, see: &mut dyn FnMut(Node)) -> Result<(), ApiError> {
+        heard!(self.ask_api(Ask::Nodes).await, Answer::Nodes)?.into_iter().for_each(see);
+        Ok(())
+    }
+
+    async fn pod(&self, _namespace: &str, name: &str) -> Result<Option<(Pod, Phase)>, ApiError> {
+        heard!(self.ask_api(Ask::Pod(name.to_owned())).await, Answer::Pod)
+    }
+}

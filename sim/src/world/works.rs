@@ -1,0 +1,265 @@
+//! The real code, as processes: what `main` does around each verb, less what it reads from its environment.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::future::Future;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use metes::audit::{accept, audit, repair};
+use metes::cni::previous::Attachment;
+use metes::commands::{Run, add, check, del, gc};
+use metes::limits;
+use metes::local::mark::MarkFile;
+use metes::local::spool::Spool;
+use metes::pool::RangeSet;
+use metes::pool::record::{Birth, Owner};
+use metes::store::allot::Ask;
+use metes::store::claim::{Claim, Claimed, claim};
+use metes::store::free::release;
+use metes::store::keys::Keys;
+use metes_reconciler::pass::{self, Options, Pass};
+use metes_reconciler::report::Report;
+use metes_reconciler::verdict::Graces;
+use tokio::time::Instant;
+
+use super::process::{Outcome, ProcessId};
+use super::wire::{Line, Wire};
+
+/// A process before it begins.
+pub(crate) type Future_ = Pin<Box<dyn Future<Output = ()>>>;
+
+/// How long a pass may take.
+const PASS_MAX: Duration = Duration::from_secs(60);
+
+/// What all processes of a world share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) keys: Keys,
+    pub(crate) cluster: String,
+    pub(crate) wire: Rc<Wire>,
+    pub(crate) start: Instant,
+    /// For how long hosts were suspended: their monotonic clocks stood still, all others went on.
+    pub(crate) suspended: Cell<Duration>,
+    /// No two births are the same.
+    pub(crate) ticks: Cell<u64>,
+}
+
+impl Shared {
+    /// The world's time.
+    pub(crate) fn now(&self) -> Duration {
+        self.start.elapsed() + self.suspended.get()
+    }
+
+    fn line(&self, process: ProcessId) -> Line {
+        Line { wire: self.wire.clone(), process }
+    }
+}
+
+/// A node's boot, as its processes know it.
+#[derive(Debug, Clone)]
+pub(crate) struct Boot {
+    pub(crate) node: String,
+    pub(crate) id: String,
+    pub(crate) since: Duration,
+    pub(crate) folder: PathBuf,
+}
+
+impl Boot {
+    /// The birth of a process that begins now.
+    pub(crate) fn birth(&self, shared: &Shared) -> Birth {
+        shared.ticks.set(shared.ticks.get() + 1);
+        let ns = (shared.now() - self.since).as_nanos() as u64 + shared.ticks.get();
+        Birth { boot: self.id.clone(), ns }
+    }
+}
+
+/// What every run of the plugin is given.
+pub(crate) struct Begun {
+    pub(crate) shared: Rc<Shared>,
+    pub(crate) boot: Boot,
+    pub(crate) process: ProcessId,
+    pub(crate) birth: Birth,
+    pub(crate) is_awaited: Rc<Cell<bool>>,
+}
+
+impl Begun {
+    /// Lets `verb` work with a run that must be over after `limit`; what others have spooled is carried out after it, if it says so.
+    fn run(
+        self,
+        limit: Duration,
+        verb: impl AsyncFnOnce(&Run<'_, Line>, &Rc<Wire>) -> bool + 'static,
+    ) -> Future_ {
+        let deadline = Instant::now() + limit;
+        Box::pin(async move {
+            let Self { shared, boot, process, birth, is_awaited } = self;
+            let line = shared.line(process);
+            let clock = || boot.birth(&shared);
+            let awaited = || is_awaited.get();
+            let run = Run {
+                kv: &line,
+                keys: &shared.keys,
+                node: &boot.node,
+                cluster: &shared.cluster,
+                endpoints: &[],
+                birth,
+                clock: &clock,
+                deadline,
+                awaited: &awaited,
+                spool: Spool::new(&boot.folder),
+                mark: MarkFile::new(&boot.folder),
+            };
+            if verb(&run, &shared.wire).await {
+                run.drain_spool().await;
+            }
+        })
+    }
+
+    /// `gives_back`: if nobody waits for the answer, it cannot be printed.
+    pub(crate) fn add(self, ask: Ask, gives_back: bool) -> Future_ {
+        let process = self.process;
+        self.run(limits::ADD_DEADLINE, async move |run, wire| {
+            let added = add::add(run, &ask).await;
+            let (is_new, failed) = (added.as_ref().is_ok_and(|added| !added.repeats), added.is_err());
+            let is_heard = (run.awaited)();
+            wire.report(process, Outcome::Added(added));
+            if !failed && !is_heard && gives_back {
+                if is_new {
+                    add::undo(run, &ask.owner).await;
+                }
+                return false;
+            }
+            !failed
+        })
+    }
+
+    pub(crate) fn del(self, owner: Owner) -> Future_ {
+        let process = self.process;
+        self.run(limits::DEL_DEADLINE, async move |run, wire| {
+            let deleted = del::del(run, &owner).await;
+            let goes_on = matches!(deleted, Ok(del::Done::Freed));
+            wire.report(process, Outcome::Deleted(deleted));
+            goes_on
+        })
+    }
+
+    pub(crate) fn check(
+        self,
+        owner: Owner,
+        uid: String,
+        sets: Vec<RangeSet>,
+        previous: Vec<IpAddr>,
+    ) -> Future_ {
+        let process = self.process;
+        self.run(limits::CHECK_DEADLINE, async move |run, wire| {
+            let checked = check::check(run, &owner, &uid, &sets, &previous).await;
+            let goes_on = checked.is_ok();
+            wire.report(process, Outcome::Checked(checked));
+            goes_on
+        })
+    }
+
+    pub(crate) fn gc(self, cni_network: String, valid: HashSet<Attachment>, grace_s: u64) -> Future_ {
+        let process = self.process;
+        self.run(limits::GC_DEADLINE, async move |run, wire| {
+            let collected = gc::gc(run, &cni_network, &valid, grace_s).await;
+            let goes_on = collected.is_ok();
+            wire.report(process, Outcome::Collected(collected));
+            goes_on
+        })
+    }
+
+    /// What is left in the spool is carried out.
+    pub(crate) fn drain(self) -> Future_ {
+        let process = self.process;
+        self.run(limits::GC_DEADLINE, async move |run, wire| {
+            run.drain_spool().await;
+            wire.report(process, Outcome::Drained(run.spool.some(usize::MAX, 0).len()));
+            false
+        })
+    }
+}
+
+/// A pass of the reconciler.
+pub(crate) fn pass(shared: Rc<Shared>, process: ProcessId, grace: Duration) -> Future_ {
+    let until = Instant::now() + PASS_MAX;
+    Box::pin(async move {
+        let line = shared.line(process);
+        let report = RefCell::new(Report::new(&shared.cluster, false));
+        let graces = Graces { gone: grace, finished: grace, unlabelled: None };
+        let pass = Pass {
+            kv: &line,
+            keys: &shared.keys,
+            cluster: &shared.cluster,
+            api: &line,
+            options: Options { graces, dry_run: false, force: false },
+            until,
+            report: &report,
+        };
+        let passed = pass::run(pass, PASS_MAX).await;
+        shared.wire.report(process, Outcome::Passed(passed));
+    })
+}
+
+/// `metes check --repair`
+pub(crate) fn repair(shared: Rc<Shared>, process: ProcessId) -> Future_ {
+    let until = Instant::now() + limits::CLI_DEADLINE;
+    Box::pin(async move {
+        let line = shared.line(process);
+        let repaired = async {
+            let report = audit(&line, &shared.keys, until).await?;
+            repair::tidy(&line, &shared.keys, report.mendings, until).await
+        };
+        let repaired = repaired.await.map(|_| ());
+        shared.wire.report(process, Outcome::Repaired(repaired));
+    })
+}
+
+/// `metes check --accept-store`
+pub(crate) fn accept(shared: Rc<Shared>, process: ProcessId) -> Future_ {
+    let until = Instant::now() + limits::CLI_DEADLINE;
+    Box::pin(async move {
+        let line = shared.line(process);
+        let accepted = async {
+            let report = audit(&line, &shared.keys, until).await?;
+            accept::accept(&line, &shared.keys, &report, until).await
+        };
+        let accepted = accepted.await.map(|_| ());
+        shared.wire.report(process, Outcome::Repaired(accepted));
+    })
+}
+
+/// What `metes-reconciler adopt` does with the store, when it knows what running pods use.
+pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) -> Future_ {
+    let until = Instant::now() + limits::CLI_DEADLINE;
+    Box::pin(async move {
+        let line = shared.line(process);
+        let adopted = async {
+            let begun = accept::begin(&line, &shared.keys, until).await.ok()?;
+            for one in &claims {
+                if !matches!(
+                    claim(&line, &shared.keys, one, until).await,
+                    Ok(Claimed::Present | Claimed::Made(_))
+                ) {
+                    return None;
+                }
+            }
+            accept::finish(&line, &shared.keys, &begun, until).await.ok()
+        };
+        let _ = adopted.await;
+        shared.wire.report(process, Outcome::Repaired(Ok(())));
+    })
+}
+
+/// `metes release`
+pub(crate) fn let_go(shared: Rc<Shared>, process: ProcessId, owner: Owner) -> Future_ {
+    let until = Instant::now() + limits::CLI_DEADLINE;
+    Box::pin(async move {
+        let line = shared.line(process);
+        let _ = release(&line, &shared.keys, &owner, until).await;
+        shared.wire.report(process, Outcome::Released);
+    })
+}
