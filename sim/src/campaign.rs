@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::mutant::{Guard, Mutant};
+use crate::mutant::{Guard, Kind, Mutant};
 use crate::world::{self, Played, Setup, Theme};
 
 /// Where files cost least.
@@ -174,9 +174,24 @@ pub fn hunt(guards: &BTreeSet<Guard>, seeds: u64, operations: u64, threads: usiz
     hunted
 }
 
+/// The kinds of worlds that are most likely to notice that a guard is left out.
+fn suits(guard: Guard) -> &'static [Theme] {
+    match (guard.step, guard.kind, guard.class) {
+        ("identity", ..) => &[Theme::Rogue],
+        (_, Kind::Empty, _) => &[Theme::First],
+        (_, Kind::Revoke | Kind::Lease, _) => &[Theme::Narrow, Theme::Mixed],
+        (_, _, "meta") => &[Theme::Meta],
+        (_, _, "full") => &[Theme::Full, Theme::Hand],
+        ("mend", ..) => &[Theme::Hand, Theme::Full, Theme::Mixed],
+        ("free-quick", ..) | (_, Kind::Put, _) => &[Theme::Hand, Theme::Crowd, Theme::Narrow],
+        ("evict", ..) => &[Theme::Crowd, Theme::Hand],
+        _ => &[Theme::Hand, Theme::Mixed, Theme::Narrow, Theme::Crowd],
+    }
+}
+
 fn hunt_one(guard: Guard, seeds: u64, operations: u64, folder: &Path) -> Option<(Theme, u64, String)> {
     for seed in 1..=seeds {
-        for theme in Theme::ALL {
+        for &theme in suits(guard) {
             let campaign = Campaign {
                 first: seed,
                 seeds: 1,

@@ -1,0 +1,52 @@
+//! Each guard of each transaction is left out once, and a world must notice.
+//!
+//! SIM_BIN names an optimised `metes-sim`; without it the one of this build is taken, which is several times slower.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Worlds in which the guards are collected, and in how many of each kind each must be noticed.
+const HUNT: [&str; 6] = ["--seeds", "200", "--ops", "30000", "--mutants", "14"];
+
+/// Not equivalent: this hunt is too short for them, or their worlds are still too rare. None may be added; each that a better
+/// aimed world notices is to go.
+const RARE: [&str; 21] = [
+    "commit/Mod/ip",
+    "commit/Mod/own",
+    "delete-stale/Mod/full",
+    "delete-stale/Mod/meta",
+    "free/Mod/full",
+    "free/Put/dead",
+    "free-delete-only/Mod/pod",
+    "free-first/Create/place",
+    "free-first/Mod/full",
+    "free-first/Mod/ip",
+    "free-first/Mod/own",
+    "free-first/Lease/fence",
+    "free-quick/Mod/dead",
+    "free-quick/Mod/ip",
+    "free-quick/Mod/pod",
+    "free-quick/Put/dead",
+    "mend/Absent/ip",
+    "mend/Mod/full",
+    "mend/Mod/meta",
+    "meta/Mod/meta",
+    "suspect/Mod/meta",
+];
+
+#[test]
+fn every_guard_that_is_left_out_is_noticed() {
+    let built = || PathBuf::from(env!("CARGO_BIN_EXE_metes-sim"));
+    let binary = env::var_os("SIM_BIN").map_or_else(built, PathBuf::from);
+    let output = Command::new(binary).args(HUNT).output().expect("metes-sim can be started");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let survivors: BTreeSet<&str> = said.lines().filter_map(|line| line.strip_prefix("survives ")).collect();
+    let noticed = said.lines().filter(|line| line.starts_with("noticed ")).count();
+    eprintln!("{noticed} guards noticed");
+    assert!(noticed > 0, "{said}");
+    let known = BTreeSet::from(RARE);
+    let unexplained: Vec<_> = survivors.difference(&known).collect();
+    assert!(unexplained.is_empty(), "nobody notices that these are left out: {unexplained:?}");
+}
