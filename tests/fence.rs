@@ -104,7 +104,7 @@ fn a_del_leaves_only_a_lease_of_its_own_to_the_next() {
                 which: Which::OlderThan(&birth),
                 tombstone: Some(&birth),
                 until: Instant::now() + PATIENCE,
-                hints: Cell::new(Hints { lease, is_crowded: false }),
+                hints: Cell::new(Hints { lease, ..Hints::default() }),
             };
             free.run().await.expect("it frees");
             let left = free.hints.get().lease;

@@ -6,8 +6,8 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// The short form of what is played before a release.
-const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1000000"];
+/// The short form of what is played before a release. Some worlds end before they have used up what they may do.
+const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
 /// One world of each kind, and then some.
 const SEEDS: u64 = 16;
 
@@ -25,7 +25,6 @@ fn said(output: &Output) -> String {
 fn a_million_operations_violate_nothing() {
     let output = sim(&SHORT);
     let said = said(&output);
-    eprintln!("{}", said.lines().take(3).collect::<Vec<_>>().join("\n"));
     assert!(output.status.success(), "{said}");
 }
 

@@ -53,7 +53,7 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<Done, Error> 
 fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> Hints {
     let Some(Mark { hints, .. }) = mark else { return Hints::default() };
     let lease = hints.tombstones_for(&run.birth).map(|lease| LeaseId(lease.id));
-    Hints { lease, is_crowded: hints.is_crowded(&run.birth) }
+    Hints { lease, is_crowded: hints.is_crowded(&run.birth), ..Hints::default() }
 }
 
 /// For the next run on this node, where this one knows more than the one before. DEL has no meta to raise the mark with.

@@ -107,7 +107,7 @@ impl<K: Kv> Run<'_, K> {
         endpoints
     }
 
-    /// Frees what was spooled for one owner.
+    /// Frees what was spooled for one owner. It stays in the spool as long as etcd has no space for its tombstone.
     ///
     /// # Errors
     /// [`FreeError`]; what was not carried out stays in the spool.
@@ -127,7 +127,10 @@ impl<K: Kv> Run<'_, K> {
         let freed = free.run().await?;
         let Owner { container_id, ifname, .. } = &spooled.owner;
         tracing::info!(container = %container_id, %ifname, ?freed, "carried out a spooled DEL");
-        self.spool.forget(kept);
+        // Without a tombstone an ADD that is older, and still on its way, may yet reserve something: once more, later.
+        if !free.hints.get().lacks_tombstone {
+            self.spool.forget(kept);
+        }
         Ok(freed)
     }
 

@@ -111,6 +111,8 @@ pub struct Hints {
     pub lease: Option<LeaseId>,
     /// There are others in the queue.
     pub is_crowded: bool,
+    /// No tombstone was left, though one was asked for: etcd has no space.
+    pub lacks_tombstone: bool,
 }
 
 /// How a try ended.
@@ -138,7 +140,7 @@ impl<K: Kv> Free<'_, K> {
 
     async fn take_turn(&self, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
         let base = self.base_keys()?;
-        let Hints { lease: hinted, is_crowded } = self.hints.take();
+        let Hints { lease: hinted, is_crowded, .. } = self.hints.take();
         let mut must_queue = is_crowded;
         let mut lease = self.begin(hinted, &base, snapshot).await?;
         loop {
@@ -375,6 +377,7 @@ impl<K: Kv> Free<'_, K> {
 
     /// Frees with deletes alone: etcd takes them even when it is out of space.
     async fn delete_only(&self, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
+        self.hints.set(Hints { lacks_tombstone: self.tombstone.is_some(), ..self.hints.get() });
         self.without_place(Mode::DeleteOnly, None, snapshot).await
     }
 

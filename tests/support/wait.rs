@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const PAUSE: Duration = Duration::from_millis(10);
+const WORKER_STACK: usize = 16 << 20;
 
 /// Asks again until `look` answers `Ok`; what its last `Err` said stands in the panic.
 pub(crate) fn wait_for<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
@@ -37,7 +38,9 @@ pub(crate) fn in_parallel<J: Send, R: Send>(
                 mine.push((index, work(job)));
             }
         };
-        let handles: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        // Futures that are not optimised are large, and a whole world of them may stand in one.
+        let spawn = || thread::Builder::new().stack_size(WORKER_STACK).spawn_scoped(scope, worker);
+        let handles: Vec<_> = (0..workers).map(|_| spawn().expect("a thread can be started")).collect();
         handles.into_iter().flat_map(|handle| handle.join().expect("a worker panicked")).collect()
     });
     done.sort_by_key(|(index, _)| *index);

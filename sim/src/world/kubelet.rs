@@ -16,7 +16,7 @@ use metes_reconciler::pass::Stop;
 use super::cluster::{Labelling, Life};
 use super::process::{Outcome, Process, ProcessId, Work};
 use super::tree::words;
-use super::truth::{Live, SandboxId};
+use super::truth::{Asks, Live, SandboxId};
 use super::works::{self, Begun, Future_};
 use super::{CLUSTER, World};
 
@@ -177,7 +177,7 @@ impl World<'_> {
         let request =
             (self.chance.below(100) < self.plan.requests).then(|| self.some_address(config)).flatten();
         let with_fixed = self.plan.configs[config].fixed.is_some() && self.chance.one_in(4);
-        let id = self.truth.new_sandbox(owner, pod, uid, node, config, request, with_fixed);
+        let id = self.truth.new_sandbox(owner, pod, uid, node, Asks { config, request, with_fixed });
         self.pods[pod].current = Some(id);
         self.begin_add(id);
     }
@@ -201,7 +201,8 @@ impl World<'_> {
             ifname: IFNAME.to_owned(),
         };
         let uid = self.pods[pod].uid.clone();
-        let id = self.truth.new_sandbox(owner, pod, uid, node, config, None, false);
+        let id =
+            self.truth.new_sandbox(owner, pod, uid, node, Asks { config, request: None, with_fixed: false });
         self.pods[pod].current = Some(id);
         self.begin_add(id);
         id

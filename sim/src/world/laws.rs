@@ -83,10 +83,11 @@ impl World<'_> {
                     Ok(Key::Lock(scope, _)) if txn.step == "evict" => {
                         facts.moving_queue |= self.is_moving(&scope);
                     }
-                    Ok(Key::Lock(..) | Key::Dead(_)) if txn.step == "delete-stale" => {
-                        if self.model.entry(key).is_some_and(|record| record.lease != 0) {
-                            facts.deletes_leased = Some(String::from_utf8_lossy(key).into_owned());
-                        }
+                    Ok(Key::Lock(..) | Key::Dead(_))
+                        if txn.step == "delete-stale"
+                            && self.model.entry(key).is_some_and(|record| record.lease != 0) =>
+                    {
+                        facts.deletes_leased = Some(String::from_utf8_lossy(key).into_owned());
                     }
                     _ => {}
                 },
@@ -179,10 +180,11 @@ impl World<'_> {
                     return Err(format!("{skipped} was free and left out"));
                 }
             }
-            "mend" | "delete-stale" if matches!(work, Some(Work::Pass | Work::Repair)) => {
-                if !facts.meta.as_ref().is_none_or(is_kept_by) {
-                    return Err(format!("a repair took effect in a store with {:?}", facts.meta));
-                }
+            "mend" | "delete-stale"
+                if matches!(work, Some(Work::Pass | Work::Repair))
+                    && !facts.meta.as_ref().is_none_or(is_kept_by) =>
+            {
+                return Err(format!("a repair took effect in a store with {:?}", facts.meta));
             }
             "evict" if facts.moving_queue => return Err("a queue that moves was cut".to_owned()),
             "place" => self.names_last(txn)?,

@@ -22,6 +22,15 @@ pub(crate) struct Live {
     pub(crate) order: u64,
 }
 
+/// What the ADDs of a sandbox ask for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asks {
+    pub(crate) config: usize,
+    pub(crate) request: Option<std::net::IpAddr>,
+    /// The configuration's static address too.
+    pub(crate) with_fixed: bool,
+}
+
 /// A sandbox.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
@@ -72,9 +81,7 @@ impl Truth {
         pod: usize,
         uid: String,
         node: usize,
-        config: usize,
-        request: Option<std::net::IpAddr>,
-        with_fixed: bool,
+        asks: Asks,
     ) -> SandboxId {
         let id = self.sandboxes.len();
         self.by_owner.insert(owner.clone(), id);
@@ -83,9 +90,9 @@ impl Truth {
             pod,
             uid,
             node,
-            config,
-            request,
-            with_fixed,
+            config: asks.config,
+            request: asks.request,
+            with_fixed: asks.with_fixed,
             adds: Vec::new(),
             dels: 0,
             live: None,
