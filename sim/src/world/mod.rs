@@ -1,12 +1,12 @@
 //! A world: nodes with pods whose sandboxes get and give back addresses, a store, a cluster, and everything that goes wrong.
 //!
-//! - [`plan`]: what the seed decides before anything happens.
-//! - [`process`], [`works`], [`wire`]: the real code as processes, and what connects them with the world.
-//! - [`turn`]: one thing after the other: who goes on, which request is applied or answered, and when time passes.
-//! - [`requests`]: what becomes of each request; [`events`]: what happens beside them.
-//! - [`kubelet`], [`cluster`]: who calls the plugin, and what Kubernetes knows.
-//! - [`truth`]: what the callers know; [`tree`]: what the store holds; [`laws`]: what no transaction may do.
-//! - [`heal`]: the end: nothing fails any more, everything finishes, and nothing is left over.
+//! - `plan`: what the seed decides before anything happens.
+//! - `process`, `works`, `wire`: the real code as processes, and what connects them with the world.
+//! - `turn`: one thing after the other: who goes on, which request is applied or answered, and when time passes.
+//! - `requests`: what becomes of each request; `events`: what happens beside them.
+//! - `kubelet`, `cluster`: who calls the plugin, and what Kubernetes knows.
+//! - `truth`: what the callers know; `tree`: what the store holds; `laws`: what no transaction may do.
+//! - `heal`: the end: nothing fails any more, everything finishes, and nothing is left over.
 
 mod cluster;
 mod events;
