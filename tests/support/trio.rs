@@ -29,6 +29,8 @@ pub(crate) const MEMBERS: usize = 3;
 /// A member that is stopped or cut off does not answer at all.
 const STATUS_MAX: Duration = Duration::from_millis(500);
 const LEADER_MAX: Duration = Duration::from_secs(20);
+/// A transfer of the lead takes milliseconds, or does not happen.
+const TRANSFER_MAX: Duration = Duration::from_secs(2);
 const SUBNET_TRIES_MAX: u32 = 10_000;
 const PORTS: Ports = Ports { client: 2379, peer: 2380, metrics: 2381 };
 
@@ -106,11 +108,19 @@ impl Trio {
     /// Makes another member the leader, as an operator does before an upgrade.
     #[track_caller]
     pub(crate) fn move_leader(&self, to: usize) {
-        let leader = self.leader();
         let target = id(&self.status(to).expect("a member that is to lead answers"));
-        if leader != to {
-            self.through(leader).run(async |client| client.maintenance_client().move_leader(target).await);
-        }
+        wait_for("the lead to move", LEADER_MAX, || {
+            let leader = self.leader();
+            if leader == to {
+                return Ok(());
+            }
+            // etcd waits without a bound for a transfer that comes to nothing.
+            let asked = self.through(leader).try_run(async |client| {
+                let mut maintenance = client.maintenance_client();
+                Ok(timeout(TRANSFER_MAX, maintenance.move_leader(target)).await.is_ok())
+            });
+            Err(format!("member {leader} leads, and was asked: {asked:?}"))
+        });
     }
 
     /// SIGSTOP: connections stay open and new ones are accepted, nothing answers.
