@@ -41,8 +41,10 @@ pub fn random_pause(longest: Duration) -> Duration {
     Duration::from_micros(longest / 10 + random_below(longest - longest / 10))
 }
 
-/// The next state and number of a SplitMix64 generator, by Guy Steele, Doug Lea and Christine Flood.
-fn split_mix(state: u64) -> (u64, u64) {
+/// The next state and number of a SplitMix64 generator, by Guy Steele, Doug Lea and Christine Flood: for whoever draws
+/// numbers of its own from a seed.
+#[must_use]
+pub fn split_mix(state: u64) -> (u64, u64) {
     let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Error};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use support::{
@@ -364,37 +363,18 @@ fn an_etcd_that_is_down_is_told_in_time() {
     cluster.assert_clean();
 }
 
-/// Fills the store until it refuses; the keys lie outside of every test's prefix.
-fn fill(cluster: &Cluster) {
-    let full = cluster.store().try_run(async |client| {
-        for index in 0..64 {
-            client.put(format!("/filling/{index}"), vec![b'x'; 1 << 20], None).await?;
-        }
-        Ok(())
-    });
-    match full {
-        Err(Error::GRpcStatus(status)) if status.message().contains("database space exceeded") => {}
-        other => panic!("the store should be full: {other:?}"),
-    }
-}
-
 /// What an operator does with a store that is out of space.
 fn make_room(cluster: &Cluster) {
-    cluster.store().run(async |client| {
+    let store = cluster.store();
+    store.run(async |client| {
         let options = etcd_client::DeleteOptions::new().with_prefix();
         let deleted = client.delete("/filling/", Some(options)).await?;
         let revision = deleted.header().expect("an answer has a header").revision();
         let physical = etcd_client::CompactionOptions::new().with_physical();
         client.compact(revision, Some(physical)).await?;
-        client.defragment().await?;
-        let alarms = client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await?;
-        for alarm in alarms.alarms() {
-            let mut member = AlarmOptions::new();
-            member.with_member(alarm.member_id());
-            client.alarm(AlarmAction::Deactivate, alarm.alarm(), Some(member)).await?;
-        }
-        Ok(())
+        client.defragment().await
     });
+    store.clear_alarms();
 }
 
 #[test]
@@ -408,7 +388,7 @@ fn out_of_space_dels_work_and_adds_leave_nothing() {
         node.add(&format!("c{index}")).config(&config).run().address();
     }
     node.add("pod").args(pod).config(&config).run().address();
-    fill(&cluster);
+    cluster.store().fill();
 
     // A refused commit is settled by ending the lease of the node's runs.
     let lasting = || {

@@ -12,10 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use etcd_client::{
-    AlarmAction, AlarmOptions, AlarmType, CompactionOptions, DeleteOptions, Error, Permission,
-    PermissionType, UserAddOptions,
-};
+use etcd_client::{CompactionOptions, DeleteOptions, Error, Permission, PermissionType, UserAddOptions};
 use serde_json::{Value, json};
 use support::{
     Cluster, Etcd, KubeApi, MEMBERS, Node, Outcome, Tls, Trio, World, in_parallel, network, network_as,
@@ -320,20 +317,6 @@ fn without_a_quorum_adds_say_so_and_dels_are_spooled() {
     cluster.assert_clean();
 }
 
-/// Fills the store until it refuses; the keys lie outside of every test's prefix.
-fn fill(cluster: &Cluster) {
-    let full = cluster.store().try_run(async |client| {
-        for index in 0..64 {
-            client.put(format!("/filling/{index}"), vec![b'x'; 1 << 20], None).await?;
-        }
-        Ok(())
-    });
-    match full {
-        Err(Error::GRpcStatus(status)) if status.message().contains("database space exceeded") => {}
-        other => panic!("the store should be full: {other:?}"),
-    }
-}
-
 /// What an operator does with a store that is out of space.
 fn make_room(trio: &Trio, cluster: &Cluster) {
     let store = cluster.store();
@@ -341,15 +324,7 @@ fn make_room(trio: &Trio, cluster: &Cluster) {
     store.run(async |client| client.delete("/filling/", Some(options)).await);
     compact(cluster);
     (0..MEMBERS).for_each(|member| defragment(trio, member));
-    store.run(async |client| {
-        let alarms = client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await?;
-        for alarm in alarms.alarms() {
-            let mut member = AlarmOptions::new();
-            member.with_member(alarm.member_id());
-            client.alarm(AlarmAction::Deactivate, alarm.alarm(), Some(member)).await?;
-        }
-        Ok(())
-    });
+    store.clear_alarms();
 }
 
 /// Forgets everything but the newest revision.
@@ -378,7 +353,7 @@ fn out_of_space_dels_and_gc_work_and_no_add_is_half_done() {
     let adds = Adds::new(&node, &config);
     let mut outcomes = adds.while_doing(|| {
         adds.wait_for_more(3 * WORKERS);
-        fill(&cluster);
+        cluster.store().fill();
         adds.wait_for_more(2 * WORKERS);
     });
     for (_, outcome) in outcomes.iter().filter(|(_, outcome)| !outcome.succeeded()) {

@@ -14,6 +14,7 @@ use metes::local::{mark::MarkFile, spool::Spool};
 use metes::pool::Addr;
 use metes::pool::record::{Birth, Labels, Owner, OwnerRecord, Reservation};
 use metes::pool::{choose::Order, record};
+use metes::random::split_mix;
 use metes::store::allot::Ask;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::keys::{Bytes, Keys, LeaseId};
@@ -363,16 +364,14 @@ impl Gate {
     }
 }
 
-/// Numbers that a seed decides (SplitMix64, by Guy Steele, Doug Lea and Christine Flood).
+/// Numbers that a seed decides.
 struct Chance(Cell<u64>);
 
 impl Chance {
     fn below(&self, bound: u64) -> u64 {
-        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
-        let mut mixed = self.0.get();
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
+        let (state, number) = split_mix(self.0.get());
+        self.0.set(state);
+        number % bound
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 
-/// A SplitMix64 generator, by Guy Steele, Doug Lea and Christine Flood.
+use metes::random::split_mix;
+
+/// A generator of its own for each world.
 #[derive(Debug)]
 pub(crate) struct Chance(Cell<u64>);
 
@@ -15,11 +17,9 @@ impl Chance {
     }
 
     pub(crate) fn next(&self) -> u64 {
-        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
-        let mut mixed = self.0.get();
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        let (state, number) = split_mix(self.0.get());
+        self.0.set(state);
+        number
     }
 
     /// A number below `bound`, which is not 0.

@@ -6,17 +6,19 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request};
+use metes::random::split_mix;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot, watch};
 use tonic::Code;
 
+use super::Serving;
 use super::wire::{Call, Kind, Verdict};
 use crate::support::wait_for;
 
@@ -28,8 +30,7 @@ const WINDOW_BYTES: u32 = 4 << 20;
 pub(crate) struct GrpcProxy {
     shared: Arc<Shared>,
     address: SocketAddr,
-    end: Option<oneshot::Sender<()>>,
-    serving: Option<JoinHandle<()>>,
+    serving: Serving,
 }
 
 /// A request that a rule has struck.
@@ -56,7 +57,7 @@ impl GrpcProxy {
         let (end, ended) = oneshot::channel();
         let serving = Arc::clone(&shared);
         let serving = thread::spawn(move || run(listener, serving, ended));
-        Self { shared, address, end: Some(end), serving: Some(serving) }
+        Self { shared, address, serving: Serving::new(end, serving) }
     }
 
     /// Where clients find it.
@@ -104,18 +105,6 @@ impl GrpcProxy {
             let verdicts: Vec<Verdict> = struck.iter().flat_map(|one| one.verdicts.clone()).collect();
             if verdicts.len() >= times { Ok(verdicts) } else { Err(format!("so far: {struck:?}")) }
         })
-    }
-}
-
-impl Drop for GrpcProxy {
-    fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            // Its thread may have ended by a panic, which shows by itself.
-            let _ = end.send(());
-        }
-        if let Some(serving) = self.serving.take() {
-            let _ = serving.join();
-        }
     }
 }
 
@@ -252,13 +241,11 @@ impl GrpcRule {
     }
 }
 
-/// The next number of a generator (splitmix64), which is the same for the same seed everywhere.
+/// The next number of a generator, which is the same for the same seed everywhere.
 pub(crate) fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    let number;
+    (*state, number) = split_mix(*state);
+    number
 }
 
 /// Holds requests back until it is opened; then it is open for good.

@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
+
+use super::Serving;
 
 /// What happens to every connection, those that are open too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +34,7 @@ pub(crate) enum TcpFault {
 pub(crate) struct TcpProxy {
     address: SocketAddr,
     fault: watch::Sender<TcpFault>,
-    end: Option<oneshot::Sender<()>>,
-    serving: Option<JoinHandle<()>>,
+    serving: Serving,
 }
 
 impl TcpProxy {
@@ -48,7 +49,7 @@ impl TcpProxy {
         let fault = watch::Sender::new(TcpFault::Pass);
         let faults = fault.subscribe();
         let serving = thread::spawn(move || run(listener, target, faults, ended));
-        Self { address, fault, end: Some(end), serving: Some(serving) }
+        Self { address, fault, serving: Serving::new(end, serving) }
     }
 
     /// Where clients find it.
@@ -59,18 +60,6 @@ impl TcpProxy {
     /// From now on, for connections that are open and for those that come.
     pub(crate) fn set(&self, fault: TcpFault) {
         self.fault.send_replace(fault);
-    }
-}
-
-impl Drop for TcpProxy {
-    fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            // Its thread may have ended by a panic, which shows by itself.
-            let _ = end.send(());
-        }
-        if let Some(serving) = self.serving.take() {
-            let _ = serving.join();
-        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use etcd_client::{
-    Certificate, Client, ConnectOptions, DeleteOptions, Error, GetOptions, Identity, PutOptions, TlsOptions,
-    Txn, TxnOp,
+    AlarmAction, AlarmOptions, AlarmType, Certificate, Client, ConnectOptions, DeleteOptions, Error,
+    GetOptions, Identity, PutOptions, TlsOptions, Txn, TxnOp,
 };
 use tokio::runtime::Builder;
 use tokio::time::timeout;
@@ -65,6 +65,33 @@ impl Store {
             let mut client = self.connect().await?;
             work(&mut client).await
         })
+    }
+
+    /// Fills the store until it refuses; the keys lie outside of every test's prefix.
+    pub(crate) fn fill(&self) {
+        let full = self.try_run(async |client| {
+            for index in 0..64 {
+                client.put(format!("/filling/{index}"), vec![b'x'; 1 << 20], None).await?;
+            }
+            Ok(())
+        });
+        match full {
+            Err(Error::GRpcStatus(status)) if status.message().contains("database space exceeded") => {}
+            other => panic!("the store should be full: {other:?}"),
+        }
+    }
+
+    /// The last of what an operator does with a store that was out of space.
+    pub(crate) fn clear_alarms(&self) {
+        self.run(async |client| {
+            let alarms = client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await?;
+            for alarm in alarms.alarms() {
+                let mut member = AlarmOptions::new();
+                member.with_member(alarm.member_id());
+                client.alarm(AlarmAction::Deactivate, alarm.alarm(), Some(member)).await?;
+            }
+            Ok(())
+        });
     }
 
     async fn connect(&self) -> Result<Client, Error> {
