@@ -1,7 +1,5 @@
 //! ADD: an address for one interface of one container.
 
-use std::cell::Cell;
-
 use tokio::time::Instant;
 
 use super::{Run, errors, mend};
@@ -12,7 +10,6 @@ use crate::local::spool::Spooled;
 use crate::pool::record::{Held, Meta, Owner, OwnerRecord, Record};
 use crate::random::random_pause;
 use crate::store::allot::{Ask, Decision, Refused, decide};
-use crate::store::free::{Free, Which};
 use crate::store::keys::{Bytes, Key, LeaseId};
 use crate::store::kv::{Failure, Kv};
 use crate::store::plan::Fence;
@@ -49,19 +46,11 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
     }
 }
 
-/// Nobody heard the answer: what this run was given goes back, now or by the spool.
+/// Nobody heard the answer: what this run was given goes back, now or by the spool. What another run of this owner has
+/// answered with since is that one's.
 pub async fn undo<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
-    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone() };
-    let free = Free {
-        kv: run.kv,
-        keys: run.keys,
-        owner,
-        which: Which::UpTo { birth: &run.birth, boot: &run.birth.boot },
-        tombstone: None,
-        until: run.deadline,
-        hints: Cell::default(),
-    };
-    if let Err(e) = free.run().await
+    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone(), unanswered: true };
+    if let Err(e) = run.free_spooled(&spooled, run.deadline).await
         && let Err(kept) = run.spool.keep(&spooled)
     {
         tracing::error!(error = %e, spool = %kept, "an address that nobody heard of cannot be given back");
@@ -338,7 +327,8 @@ impl<'a, K: Kv> Add<'a, K> {
     fn spool_own(&self, failure: &Failure) -> Error {
         let text = format!("it is not known whether the address was reserved: {failure}");
         let error = Error::new(Code::TryAgain, text);
-        let spooled = Spooled { owner: self.ask.owner.clone(), birth: self.run.birth.clone() };
+        let (owner, birth) = (self.ask.owner.clone(), self.run.birth.clone());
+        let spooled = Spooled { owner, birth, unanswered: false };
         match self.run.spool.keep(&spooled) {
             Ok(()) => error.with_details("a spooled DEL frees it; the request may be repeated"),
             Err(e) => {

@@ -96,7 +96,7 @@ fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
 }
 
 fn spool<K: Kv>(run: &Run<'_, K>, owner: &Owner, failure: &Failure) -> Result<Done, Error> {
-    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone() };
+    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone(), unanswered: false };
     match run.spool.keep(&spooled) {
         Ok(()) => {
             tracing::warn!(container = %owner.container_id, ifname = %owner.ifname, why = %failure, "DEL is spooled");

@@ -18,7 +18,7 @@ use crate::config::Settings;
 use crate::limits;
 use crate::local::mark::{Hints, Mark, MarkFile};
 use crate::local::node;
-use crate::local::spool::{Kept, Spool};
+use crate::local::spool::{Kept, Spool, Spooled};
 use crate::pool::record::{Birth, Owner};
 use crate::random::random;
 use crate::store::free::{Free, FreeError, Freed, Which};
@@ -112,26 +112,30 @@ impl<K: Kv> Run<'_, K> {
     /// # Errors
     /// [`FreeError`]; what was not carried out stays in the spool.
     pub async fn carry_out(&self, kept: &Kept, until: Instant) -> Result<Freed, FreeError> {
-        let spooled = &kept.spooled;
-        let birth = &spooled.birth;
-        let free = Free {
-            kv: self.kv,
-            keys: self.keys,
-            owner: &spooled.owner,
-            which: Which::UpTo { birth, boot: &self.birth.boot },
-            // No ADD of an earlier boot is on its way any more.
-            tombstone: Some(birth).filter(|birth| birth.boot == self.birth.boot),
-            until,
-            hints: Cell::default(),
-        };
-        let freed = free.run().await?;
-        let Owner { container_id, ifname, .. } = &spooled.owner;
+        let (freed, lacks_tombstone) = self.free_spooled(&kept.spooled, until).await?;
+        let Owner { container_id, ifname, .. } = &kept.spooled.owner;
         tracing::info!(container = %container_id, %ifname, ?freed, "carried out a spooled DEL");
         // Without a tombstone an ADD that is older, and still on its way, may yet reserve something: once more, later.
-        if !free.hints.get().lacks_tombstone {
+        if !lacks_tombstone {
             self.spool.forget(kept);
         }
         Ok(freed)
+    }
+
+    /// Frees what was or would be spooled; and whether it lacks the tombstone that it should have left.
+    async fn free_spooled(&self, spooled: &Spooled, until: Instant) -> Result<(Freed, bool), FreeError> {
+        let Spooled { owner, birth, unanswered } = spooled;
+        let boot = &self.birth.boot;
+        let (which, tombstone) = match unanswered {
+            // That commit was acknowledged: nothing of its run is on its way any more.
+            true => (Which::Unanswered(birth), None),
+            // Nor is any ADD of an earlier boot.
+            false => (Which::UpTo { birth, boot }, Some(birth).filter(|birth| birth.boot == *boot)),
+        };
+        let (kv, keys, hints) = (self.kv, self.keys, Cell::default());
+        let free = Free { kv, keys, owner, which, tombstone, until, hints };
+        let freed = free.run().await?;
+        Ok((freed, free.hints.get().lacks_tombstone))
     }
 
     /// Carries out what other runs spooled, for a bounded time; for runs that have answered.

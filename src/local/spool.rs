@@ -11,13 +11,16 @@ use super::files;
 use crate::pool::record::{Birth, Owner};
 use crate::store::keys::digest_hex;
 
-/// A free to carry out later: of that owner's record, if it is of this birth or older.
+/// A free to carry out later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spooled {
     /// Whose addresses.
     pub owner: Owner,
-    /// The birth of the run that could not finish.
+    /// The birth of the run that could not finish: only what it or an older run has reserved is meant.
     pub birth: Birth,
+    /// Only what that very run has reserved is meant, and only if no other run has answered with it since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unanswered: bool,
 }
 
 /// A free as it was found in its file.
@@ -133,7 +136,7 @@ mod tests {
 
     fn spooled(container: &str, ns: u64) -> Spooled {
         let owner = Owner { node: "n".into(), container_id: container.into(), ifname: "eth0".into() };
-        Spooled { owner, birth: Birth { boot: "b".into(), ns } }
+        Spooled { owner, birth: Birth { boot: "b".into(), ns }, unanswered: ns == 2 }
     }
 
     #[test]

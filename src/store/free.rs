@@ -30,19 +30,23 @@ pub enum Which<'a> {
         /// The present boot.
         boot: &'a str,
     },
+    /// The one that the run of this birth has made, if no other run has answered with it since.
+    Unanswered(&'a Birth),
     /// The one of this mod revision (a person's release, the reconciler).
     AsRead(i64),
 }
 
 impl Which<'_> {
-    fn admits(self, record: &OwnerRecord, mod_revision: i64) -> bool {
+    fn admits(self, record: &OwnerRecord, created: i64, modified: i64) -> bool {
         match self {
             Which::OlderThan(birth) => birth.is_after(record.birth.as_ref()),
             Which::UpTo { birth, boot } => record.birth.as_ref().is_none_or(|of_record| {
                 of_record == birth
                     || birth.is_after(Some(of_record)) && (of_record.boot != boot || birth.boot == boot)
             }),
-            Which::AsRead(revision) => revision == mod_revision,
+            // Whoever answers with a record writes it once more.
+            Which::Unanswered(birth) => record.birth.as_ref() == Some(birth) && created == modified,
+            Which::AsRead(revision) => revision == modified,
         }
     }
 }
@@ -52,7 +56,7 @@ impl Which<'_> {
 pub enum Freed {
     /// The owner held nothing.
     Nothing,
-    /// The owner's record is not one that may be freed: a younger run wrote it.
+    /// The owner's record is not one that may be freed: a younger run wrote it, or answered with it.
     Younger,
     /// All of this was freed.
     Addresses(Vec<Held>),
@@ -225,11 +229,10 @@ impl<K: Kv> Free<'_, K> {
     /// The owner's record as read, if it is one that may be freed.
     fn record(&self, snapshot: &Snapshot) -> Result<Result<OwnerRecord, Freed>, BadRecord> {
         let own = self.keys.own(self.owner).map_err(plan::bad_name)?;
-        Ok(match snapshot.record::<OwnerRecord>(&own)? {
-            None => Err(Freed::Nothing),
-            Some(record) if self.which.admits(&record, snapshot.mod_revision(&own)) => Ok(record),
-            Some(_) => Err(Freed::Younger),
-        })
+        let Some(record) = snapshot.record::<OwnerRecord>(&own)? else { return Ok(Err(Freed::Nothing)) };
+        let created = snapshot.entry(&own).map_or(0, |entry| entry.create_revision);
+        let is_meant = self.which.admits(&record, created, snapshot.mod_revision(&own));
+        Ok(if is_meant { Ok(record) } else { Err(Freed::Younger) })
     }
 
     /// One try: nothing to free, or a commit; from a place in the queue that the record names, if others are in it.
@@ -436,6 +439,7 @@ mod tests {
         let older = Which::OlderThan(&now);
         let spooled = Which::UpTo { birth: &now, boot: "b" };
         let spooled_before = Which::UpTo { birth: &before_boot, boot: "b" };
+        let unanswered = Which::Unanswered(&now);
         for (which, of, admitted) in [
             (older, None, true),
             (older, Some(birth("b", 9)), true),
@@ -450,10 +454,14 @@ mod tests {
             (spooled_before, Some(birth("a", 50)), true),
             (spooled_before, Some(birth("a", 51)), false),
             (spooled_before, Some(birth("b", 1)), false),
+            (unanswered, Some(birth("b", 10)), true),
+            (unanswered, Some(birth("b", 9)), false),
+            (unanswered, None, false),
             (Which::AsRead(7), Some(birth("b", 1)), true),
             (Which::AsRead(8), Some(birth("b", 1)), false),
         ] {
-            assert_eq!(which.admits(&record(of.clone()), 7), admitted, "{which:?} {of:?}");
+            assert_eq!(which.admits(&record(of.clone()), 7, 7), admitted, "{which:?} {of:?}");
         }
+        assert!(!unanswered.admits(&record(Some(now.clone())), 6, 7), "another run has answered with it");
     }
 }
