@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::os::unix::process::parent_id;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use metes::cni::{Code, Environment, Error, Verb};
 use metes::commands;
@@ -11,6 +12,9 @@ use metes::local::core;
 use metes::local::files::read_bounded;
 use metes::plugin::{self, Failed, Input};
 use tokio::time::Instant;
+
+/// Whether the caller has its answer.
+static ANSWERED: AtomicBool = AtomicBool::new(false);
 
 fn main() -> ExitCode {
     let birth = commands::birth();
@@ -26,6 +30,9 @@ fn main() -> ExitCode {
     #[allow(clippy::disallowed_methods, reason = "a panic returns to nobody")]
     std::panic::set_hook(Box::new(move |panic| {
         let _ = writeln!(io::stderr(), "metes has panicked: {panic}");
+        if ANSWERED.load(Ordering::Relaxed) {
+            std::process::exit(0);
+        }
         let error = Error::new(Code::Internal, "metes has failed in a way that it should not")
             .with_details("stderr says where; please report it");
         fail(Failed::from(error), verb);
@@ -34,7 +41,7 @@ fn main() -> ExitCode {
     let run = || {
         let stdin = read_bounded(io::stdin().lock(), limits::INPUT_BYTES);
         let host_file = std::env::var("METES_CONF").ok();
-        let input = Input { birth, start, parent, environment, host_file, stdin };
+        let input = Input { birth, start, parent, environment, host_file, stdin, answered: &ANSWERED };
         let runtime = runtime()?;
         let done = runtime.block_on(plugin::run(input, &mut io::stdout()));
         // The process ends now. Taking the runtime down would cost time for nothing, and a resolver

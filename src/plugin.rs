@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::process::parent_id;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -39,6 +40,8 @@ pub struct Input {
     pub host_file: Option<String>,
     /// Stdin, up to its bound.
     pub stdin: io::Result<Vec<u8>>,
+    /// Set as soon as the caller's answer stands: what fails after that is not to be answered once more.
+    pub answered: &'static AtomicBool,
 }
 
 /// A failed run: the error and the version that it is told in, if that is known.
@@ -62,12 +65,13 @@ impl From<Error> for Failed {
 pub async fn run(input: Input, out: &mut impl Write) -> Result<(), Failed> {
     if input.environment.verb() == Some(Verb::Version) {
         Request::parse(&input.environment, b"")?;
-        return print(out, &version_json()).map_err(Failed::from);
+        return print(out, &version_json(), input.answered).map_err(Failed::from);
     }
     let stdin = input.stdin.map_err(|e| setup::stdin_error(&e))?;
     let failed = |error| Failed { error, version: version_of(&stdin) };
     let request = Request::parse(&input.environment, &stdin).map_err(failed)?;
-    let begun = Begun { birth: input.birth?, start: input.start, parent: input.parent };
+    let Input { start, parent, answered, .. } = input;
+    let begun = Begun { birth: input.birth?, start, parent, answered };
     carry_out(&request, begun, input.host_file.as_deref(), out).await.map_err(failed)
 }
 
@@ -82,6 +86,7 @@ struct Begun {
     birth: Birth,
     start: Instant,
     parent: u32,
+    answered: &'static AtomicBool,
 }
 
 /// How long a verb may take, and how long it tries to reach an etcd that nobody answers for.
@@ -134,7 +139,9 @@ async fn carry_out(
     };
     let owner = run.owner(&request.container_id, &request.ifname);
     match (request.verb, config) {
-        (Verb::Add, Some(config)) => add_and_print(&run, owner, request, &config, out).await?,
+        (Verb::Add, Some(config)) => {
+            add_and_print(&run, owner, request, &config, (out, begun.answered)).await?
+        }
         (Verb::Del, _) => {
             if del::del(&run, &owner).await? == del::Done::Spooled {
                 // What this run could not do it cannot do for others.
@@ -146,6 +153,7 @@ async fn carry_out(
         (Verb::Gc, _) => collect(&run, request, settings.gc_grace_s).await?,
         (Verb::Add | Verb::Version, _) => {}
     }
+    begun.answered.store(true, Ordering::Relaxed);
     run.drain_spool().await;
     Ok(())
 }
@@ -188,7 +196,7 @@ async fn add_and_print(
     owner: Owner,
     request: &Request,
     config: &Config,
-    out: &mut impl Write,
+    (out, answered): (&mut impl Write, &AtomicBool),
 ) -> Result<(), Error> {
     let dns = match &config.resolv_conf {
         None => config.dns.clone(),
@@ -197,7 +205,7 @@ async fn add_and_print(
     let ask = ask(run, owner, request, config);
     let added = add::add(run, &ask).await?;
     let answer = success(config, &added.held, dns).render(request.version);
-    let printed = answer.and_then(|answer| print(out, &answer));
+    let printed = answer.and_then(|answer| print(out, &answer, answered));
     if printed.is_err() && !added.repeats {
         add::undo(run, &ask.owner).await;
     }
@@ -258,10 +266,11 @@ async fn collect(run: &Run<'_, Store>, request: &Request, grace_s: u64) -> Resul
     gc::gc(run, &request.name, &valid, grace_s).await
 }
 
-fn print(out: &mut impl Write, text: &str) -> Result<(), Error> {
+fn print(out: &mut impl Write, text: &str, answered: &AtomicBool) -> Result<(), Error> {
     #[cfg(feature = "failpoints")]
     crate::failpoints::pass("print.before");
     let printed = writeln!(out, "{text}").and_then(|()| out.flush());
+    answered.store(printed.is_ok(), Ordering::Relaxed);
     #[cfg(feature = "failpoints")]
     crate::failpoints::pass("print.after");
     printed.map_err(|e| Error::io(format!("the answer cannot be written to stdout: {e}")))

@@ -122,6 +122,14 @@ fn a_panic_is_answered_and_the_del_after_it_finds_all() {
         node.del("c1").config(&config()).run().silent();
         cluster.assert_nothing_held();
     }
+    // What was answered stands.
+    let late = node.add("c1").config(&config()).program(failing_metes());
+    let ended = late.env("METES_FAIL", "print.after=panic").run();
+    assert!(ended.stderr.contains("has panicked"), "{ended}");
+    let answered = ended.address();
+    assert_eq!(node.add("c1").config(&config()).run().address(), answered);
+    node.del("c1").config(&config()).run().silent();
+    cluster.assert_nothing_held();
     for point in ["read.before", "free.before", "free.sent", "free.answered"] {
         node.add("c1").config(&config()).run().address();
         let panicking = node.del("c1").config(&config()).program(failing_metes());
