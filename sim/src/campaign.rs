@@ -28,6 +28,8 @@ pub struct Campaign {
     pub theme: Option<Theme>,
     /// What is left out of the transactions.
     pub mutant: Option<Mutant>,
+    /// Whether that is struck at.
+    pub strikes: bool,
     /// Whether the guards that occur are collected.
     pub collects: bool,
     /// At the same time.
@@ -134,6 +136,7 @@ impl Campaign {
             theme: self.theme.unwrap_or_else(|| theme_of(seed)),
             operations: self.operations,
             mutant: self.mutant.as_ref(),
+            strikes: self.strikes,
             traced,
             collects: self.collects,
             folder: &folder,
@@ -148,8 +151,21 @@ impl Campaign {
     }
 }
 
-/// A guard, and how its absence was noticed.
-pub type Hunted = (Guard, Option<(Theme, u64, String)>);
+/// In which world the absence of a guard was noticed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Noticed {
+    /// The kind of world.
+    pub theme: Theme,
+    /// Its seed.
+    pub seed: u64,
+    /// Whether it struck at the guard.
+    pub strikes: bool,
+    /// What was violated.
+    pub violation: String,
+}
+
+/// A guard, and where its absence was noticed.
+pub type Hunted = (Guard, Option<Noticed>);
 
 /// Leaves out one guard after the other, each in up to `seeds` worlds of every kind until one notices it.
 #[must_use]
@@ -179,6 +195,7 @@ fn suits(guard: Guard) -> &'static [Theme] {
     match (guard.step, guard.kind, guard.class) {
         ("identity", ..) => &[Theme::Rogue],
         (_, Kind::Empty, _) => &[Theme::First],
+        ("free-first", Kind::Lease, _) => &[Theme::Hand, Theme::Mixed, Theme::Full],
         (_, Kind::Revoke | Kind::Lease, _) => &[Theme::Narrow, Theme::Mixed],
         (_, _, "meta") => &[Theme::Meta],
         (_, _, "full") => &[Theme::Full, Theme::Hand],
@@ -189,21 +206,25 @@ fn suits(guard: Guard) -> &'static [Theme] {
     }
 }
 
-fn hunt_one(guard: Guard, seeds: u64, operations: u64, folder: &Path) -> Option<(Theme, u64, String)> {
-    for seed in 1..=seeds {
-        for &theme in suits(guard) {
-            let campaign = Campaign {
-                first: seed,
-                seeds: 1,
-                operations,
-                theme: Some(theme),
-                mutant: Some(Mutant(guard)),
-                collects: false,
-                threads: 1,
-                enough: 1,
-            };
-            if let Some(violation) = campaign.play(seed, folder, false).violation {
-                return Some((theme, seed, violation));
+/// First in worlds that know nothing of it, then in worlds that strike at it.
+fn hunt_one(guard: Guard, seeds: u64, operations: u64, folder: &Path) -> Option<Noticed> {
+    for strikes in [false, true] {
+        for seed in 1..=seeds {
+            for &theme in suits(guard) {
+                let campaign = Campaign {
+                    first: seed,
+                    seeds: 1,
+                    operations,
+                    theme: Some(theme),
+                    mutant: Some(Mutant(guard)),
+                    strikes,
+                    collects: false,
+                    threads: 1,
+                    enough: 1,
+                };
+                if let Some(violation) = campaign.play(seed, folder, false).violation {
+                    return Some(Noticed { theme, seed, strikes, violation });
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use metes_sim::campaign::{Campaign, Sum, hunt};
+use metes_sim::campaign::{Campaign, Noticed, Sum, hunt};
 use metes_sim::world::Theme;
 
 /// How much of what happened is shown for a violation.
@@ -70,6 +70,7 @@ fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
         operations: (arguments.ops / arguments.seeds.max(1)).max(1),
         theme,
         mutant: None,
+        strikes: false,
         collects: false,
         threads: arguments.threads.unwrap_or(processors),
         enough: 1,
@@ -104,8 +105,9 @@ fn mutants(campaign: &Campaign, seeds: u64, out: &mut impl Write) -> io::Result<
     let mut all_noticed = true;
     for (guard, caught) in hunt(&guards, seeds, campaign.operations, campaign.threads) {
         match caught {
-            Some((theme, seed, violation)) => {
-                writeln!(out, "noticed {guard} in {} {seed}: {violation}", theme.name())?
+            Some(Noticed { theme, seed, strikes, violation }) => {
+                let struck = if strikes { ", struck at" } else { "" };
+                writeln!(out, "noticed {guard} in {} {seed}{struck}: {violation}", theme.name())?
             }
             None => {
                 all_noticed = false;

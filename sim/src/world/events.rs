@@ -117,7 +117,7 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    fn hold(&mut self) -> Result<(), String> {
+    pub(crate) fn hold(&mut self) -> Result<(), String> {
         if self.hold_until.is_some() {
             return Ok(());
         }
@@ -226,7 +226,13 @@ impl<'w> World<'w> {
                 if self.chance.one_in(2) { self.hold() } else { self.raise_min_writer() }
             }
             _ if self.tree.meta.is_none() => Ok(()),
-            _ if self.plan.theme != Theme::Hand || self.chance.one_in(2) => self.touch(),
+            _ if self.plan.theme != Theme::Hand || self.chance.one_in(2) => {
+                let compares = self.aim();
+                match compares.is_empty() {
+                    true => Ok(()),
+                    false => self.touch(&compares[self.chance.index(compares.len())]),
+                }
+            }
             _ => match self.chance.below(6) {
                 0 | 1 => self.clear_bit(),
                 2 => self.set_lone_bit(),
@@ -251,6 +257,7 @@ impl<'w> World<'w> {
         }
         bits.clear(address.bit());
         self.tree.spoilt_bits.insert((network.clone(), address));
+        self.tree.cleared_by_hand.insert((network.clone(), address));
         self.put_page(&network, address.page(), &bits)
     }
 
@@ -282,6 +289,7 @@ impl<'w> World<'w> {
         if let Some(id) = self.truth.sandbox_of(&owner) {
             self.truth.end(id);
         }
+        self.tree.cleared_by_hand.insert(place);
         self.tree.spoil(&owner);
         let keys = &self.shared.keys;
         let ops = vec![
@@ -346,14 +354,10 @@ impl<'w> World<'w> {
         on_its_way[self.chance.index(on_its_way.len())].compares.clone()
     }
 
-    /// Writes something once more as it is, on which a transaction relies that is on its way; or evicts the run that has
-    /// sent it.
-    fn touch(&mut self) -> Result<(), String> {
-        let compares = self.aim();
-        if compares.is_empty() {
-            return Ok(());
-        }
-        let op = match &compares[self.chance.index(compares.len())] {
+    /// Writes something once more as it is, on which a transaction relies that is on its way; or evicts the run that has sent
+    /// it.
+    pub(crate) fn touch(&mut self, compare: &Compare) -> Result<(), String> {
+        let op = match compare {
             Compare::Create(key, 1..) => Op::Delete(key.clone()),
             Compare::Mod(key, 1..) => {
                 let Some(record) = self.model.entry(key) else { return Ok(()) };

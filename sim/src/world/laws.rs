@@ -108,8 +108,8 @@ impl World<'_> {
         let (Op::Put(key, ..) | Op::Delete(key)) = op else { return None };
         match self.shared.keys.parse(key) {
             Ok(Key::Lock(..) | Key::Tail(_) | Key::Fence(_) | Key::Orphan(..)) | Err(_) => return None,
-            // That nobody holds it now is all that counts.
-            Ok(Key::Ip(..)) if self.model.entry(key).is_none() => return None,
+            // That nobody holds it now is all that counts; and that no tombstone stands now, though one did meanwhile.
+            Ok(Key::Ip(..) | Key::Dead(_)) if self.model.entry(key).is_none() => return None,
             Ok(_) => {}
         }
         let now = self.model.entry(key).map_or(0, |record| record.mod_revision);
@@ -281,8 +281,10 @@ impl World<'_> {
             if *address == picked {
                 return None;
             }
-            // What was full when it was looked at may have room now, on another page.
+            // What was full when it was looked at may have room now, on another page. And where a foreign hand has cleared
+            // the bit, freeing the reservation does not show on the page.
             let is_taken = address.page() != picked.page()
+                || self.tree.cleared_by_hand.contains(&(network.clone(), *address))
                 || self.tree.has_bit(network, *address)
                 || self.tree.reservations.contains_key(&(network.clone(), *address));
             if !is_taken {

@@ -3,7 +3,7 @@
 //! - `plan`: what the seed decides before anything happens.
 //! - `process`, `works`, `wire`: the real code as processes, and what connects them with the world.
 //! - `turn`: one thing after the other: who goes on, which request is applied or answered, and when time passes.
-//! - `requests`: what becomes of each request; `events`: what happens beside them.
+//! - `requests`: what becomes of each request; `events`: what happens beside them; `strike`: what is made to happen.
 //! - `kubelet`, `cluster`: who calls the plugin, and what Kubernetes knows.
 //! - `truth`: what the callers know; `tree`: what the store holds; `laws`: what no transaction may do.
 //! - `heal`: the end: nothing fails any more, everything finishes, and nothing is left over.
@@ -16,6 +16,7 @@ mod laws;
 mod plan;
 mod process;
 mod requests;
+mod strike;
 mod tree;
 mod truth;
 mod turn;
@@ -62,6 +63,8 @@ pub struct Setup<'a> {
     pub operations: u64,
     /// What is left out of the transactions.
     pub mutant: Option<&'a Mutant>,
+    /// Whether that is struck at while such a transaction is on its way.
+    pub strikes: bool,
     /// Whether what happens is written down.
     pub traced: bool,
     /// Whether the guards that occur are collected.
@@ -208,7 +211,7 @@ impl<'a> World<'a> {
     async fn live(&mut self) -> Result<(), String> {
         let theme = self.setup.theme;
         self.note(|| format!("begins: {theme:?}"));
-        if self.plan.events.hand > 0 || self.chance.one_in(8) {
+        if self.plan.events.hand > 0 || self.setup.strikes || self.chance.one_in(8) {
             self.seen = Some(Seen::default());
         }
         if self.plan.full_pages {

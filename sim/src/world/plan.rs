@@ -260,7 +260,7 @@ fn faults(rough: u32, chance: &Chance) -> Faults {
         late: some(150),
         slow: some(100),
         space_late: if chance.one_in(4) { some(40) } else { 0 },
-        stale: 0,
+        stale: if chance.one_in(4) { some(60) } else { 0 },
         watch: some(500),
         api: some(150),
     }

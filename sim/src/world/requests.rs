@@ -42,6 +42,11 @@ impl Step {
             _ => None,
         }
     }
+
+    /// Whether its process has found out that it did not take effect.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self, Step::Apply(request) if request.is_settled)
+    }
 }
 
 /// A request on its way.
@@ -107,7 +112,7 @@ impl World<'_> {
         let chance = &self.chance;
         let fate = if is_api {
             Fate::Applied
-        } else if writes && chance.happens(faults.late) {
+        } else if writes && (chance.happens(faults.late) || self.strikes_with_delay(&sent)) {
             Fate::Late
         } else if writes && chance.happens(faults.answer_lost) {
             Fate::AnswerLost
@@ -115,7 +120,12 @@ impl World<'_> {
             Fate::SpaceLate
         } else if chance.happens(faults.slow) {
             Fate::Slow(delay(chance))
-        } else if matches!(sent.ask, Ask::Txn(_)) && !writes && chance.happens(faults.stale) {
+        } else if matches!(sent.ask, Ask::Txn(_))
+            && !writes
+            // A CHECK promises nothing but what it was told.
+            && !matches!(work, Some(Work::Check { .. }))
+            && chance.happens(faults.stale)
+        {
             Fate::Stale
         } else if matches!(sent.ask, Ask::Watch(_)) && chance.happens(faults.watch) {
             if chance.one_in(2) { Fate::Mute } else { Fate::EndsAtOnce }
@@ -188,7 +198,11 @@ impl World<'_> {
                     let behind = self.chance.below(6) as i64;
                     let revision = (self.model.revision() - behind).max(self.model.oldest());
                     self.count("stale");
-                    return Ok(Answer::Reply(self.model.stale(revision, txn)));
+                    let reply = self.model.stale(revision, txn);
+                    if let Ok(reply) = &reply {
+                        self.note_seen(txn, reply, process);
+                    }
+                    return Ok(Answer::Reply(reply));
                 }
                 if txn.only_reads() {
                     let reply = self.model.txn(txn);
@@ -215,7 +229,10 @@ impl World<'_> {
                                 txn.step
                             ));
                         }
-                        self.note_seen(txn, reply, process);
+                        // Whoever has given it up knows nothing of what it did.
+                        if *fate != Fate::Late {
+                            self.note_seen(txn, reply, process);
+                        }
                     }
                     self.follow().map_err(|why| format!("#{process} {}: {why}", txn.step))?;
                     Answer::Reply(reply)

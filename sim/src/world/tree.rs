@@ -62,6 +62,8 @@ pub(crate) struct Tree {
     listed: BTreeMap<Place, Owner>,
     /// What a foreign hand has touched: nothing is expected of it any more.
     pub(crate) spoilt_bits: BTreeSet<Place>,
+    /// Whose bits a foreign hand has ever cleared.
+    pub(crate) cleared_by_hand: BTreeSet<Place>,
     pub(crate) spoilt_owners: BTreeSet<Owner>,
     /// What changes now is changed with other tools.
     pub(crate) is_by_hand: bool,

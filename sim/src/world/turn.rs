@@ -26,6 +26,7 @@ impl World<'_> {
         self.go_on()?;
         if !self.is_healing {
             self.happen()?;
+            self.strike()?;
             if self.begin_something()? {
                 return Ok(());
             }

@@ -1,0 +1,110 @@
+//! Striking at the guard that is left out: while a transaction that carried it is on its way, the very thing happens that it
+//! guards against. Left to chance alone, some of these meetings are too rare to hunt for.
+
+use metes::pool::record::{Birth, Labels, Owner, OwnerRecord, Record, Reservation, Tombstone};
+use metes::store::keys::Key;
+use metes::store::txn::{Compare, Op, Txn};
+
+use super::World;
+use super::requests::Step;
+use super::wire::{Ask, Sent};
+use crate::mutant::{Guard, Kind, Mutant};
+
+impl World<'_> {
+    /// The guard that this world strikes at.
+    fn target(&self) -> Option<Guard> {
+        self.setup.mutant.filter(|_| self.setup.strikes).map(|Mutant(guard)| *guard)
+    }
+
+    /// Whether a request that is sent should come late: after the lease that it relies on.
+    pub(crate) fn strikes_with_delay(&self, sent: &Sent) -> bool {
+        let Some(guard) = self.target() else { return false };
+        let Ask::Txn(txn) = &sent.ask else { return false };
+        matches!(guard.kind, Kind::Lease | Kind::Create)
+            && Guard::all_of(txn, &self.shared.keys).any(|found| found == guard)
+            && self.chance.one_in(2)
+    }
+
+    /// Changes what a transaction on its way relies on, at times.
+    pub(crate) fn strike(&mut self) -> Result<(), String> {
+        let Some(guard) = self.target() else { return Ok(()) };
+        self.hurry_what_is_settled(guard);
+        let relied_on = self.relied_on(guard);
+        if relied_on.is_empty() || !self.chance.one_in(3) {
+            return Ok(());
+        }
+        self.count("strike");
+        match relied_on[self.chance.index(relied_on.len())].clone() {
+            Compare::Mod(key, _) if guard.class == "meta" && self.chance.one_in(2) => {
+                debug_assert_eq!(key, self.shared.keys.meta());
+                self.hold()
+            }
+            Compare::Mod(key, 0) => self.bury_by_hand(&key),
+            Compare::Mod(key, _) if guard.step == "mend" && guard.class == "ip" => self.free_by_hand(&key),
+            Compare::Create(key, 0) => self.reserve_by_hand(&key),
+            compare => self.touch(&compare),
+        }
+    }
+
+    /// What should never take effect any more arrives before its process has tried again.
+    fn hurry_what_is_settled(&mut self, guard: Guard) {
+        let keys = &self.shared.keys;
+        let carries = |txn: &Txn| Guard::all_of(txn, keys).any(|found| found == guard);
+        let is_meant = |step: &Step| step.is_settled() && step.transaction().is_some_and(carries);
+        if let Some(at) = self.held.iter().position(|(_, step)| is_meant(step)) {
+            let (_, step) = self.held.swap_remove(at);
+            self.steps.push(step);
+        }
+    }
+
+    /// What the guard looks at in transactions that are on their way.
+    fn relied_on(&self, guard: Guard) -> Vec<Compare> {
+        let keys = &self.shared.keys;
+        let held = self.held.iter().map(|(_, step)| step);
+        let on_its_way = self.steps.iter().chain(held).filter_map(Step::transaction);
+        let guarded = |txn: &Txn| {
+            let guards: Vec<Guard> = Guard::all_of(txn, keys).take(txn.compares.len()).collect();
+            let compares = txn.compares.iter().zip(guards).filter(|(_, found)| *found == guard);
+            compares.map(|(compare, _)| compare.clone()).collect::<Vec<_>>()
+        };
+        on_its_way.flat_map(guarded).collect()
+    }
+
+    /// A tombstone where there was none, older than everybody.
+    fn bury_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
+        let Ok(Key::Dead(owner)) = self.shared.keys.parse(key) else { return Ok(()) };
+        let Some(id) = self.truth.sandbox_of(&owner) else { return Ok(()) };
+        let boot = self.nodes[self.truth.sandboxes[id].node].boot.id.clone();
+        let birth = Birth { boot, ns: 0 };
+        self.by_hand(vec![Op::Put(key.to_vec(), Tombstone::new(birth).encode(), None)])
+    }
+
+    /// A reservation is deleted, and its page left as it is.
+    fn free_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
+        let Ok(Key::Ip(network, address)) = self.shared.keys.parse(key) else { return Ok(()) };
+        let Some(owner) = self.tree.reservations.get(&(network, address)).cloned() else { return Ok(()) };
+        if let Some(id) = self.truth.sandbox_of(&owner) {
+            self.truth.end(id);
+        }
+        self.tree.spoil(&owner);
+        self.by_hand(vec![Op::Delete(key.to_vec())])
+    }
+
+    /// A reservation where there was none, of an owner that lists it: restored key by key.
+    fn reserve_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
+        let keys = &self.shared.keys;
+        let Ok(Key::Ip(network, address)) = keys.parse(key) else { return Ok(()) };
+        if self.model.entry(key).is_some() || !self.tree.has_bit(&network, address) {
+            return Ok(());
+        }
+        let owner =
+            Owner { node: "n9".into(), container_id: format!("restored-{address}"), ifname: "net1".into() };
+        let Ok(own) = keys.own(&owner) else { return Ok(()) };
+        let held = vec![metes::pool::record::Held { address: address.ip(), network: Some(network) }];
+        let record = OwnerRecord::new(held, None, "-".to_owned(), Labels::default());
+        let reservation = Reservation::new(owner, Labels::default(), String::new());
+        let ops =
+            vec![Op::Put(own, record.encode(), None), Op::Put(key.to_vec(), reservation.encode(), None)];
+        self.by_hand(ops)
+    }
+}
