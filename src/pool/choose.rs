@@ -560,6 +560,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_picked_in_another_page_fills_none() {
+        // Two addresses of the first page are free; one of them is picked, and in the second page the one whose bit is
+        // that of the other.
+        let first = set([cidr("10.0.0.0/19").bounds("10.0.0.1", "10.0.15.255")]);
+        let second = set([cidr("10.0.0.0/19").bounds("10.0.31.255", "10.0.31.255")]);
+        let cluster = Cluster::holding(&[("10.0.0.0", "10.0.0.0"), ("10.0.0.2", "10.0.15.254")]);
+        let wishes = [wish(&first, Start::Lowest), wish(&second, Start::Lowest)];
+        let (step, asked) = cluster.settle(&wishes, View::default());
+        assert_eq!(given(&step), Ok(vec![addr("10.0.0.1"), addr("10.0.31.255")]));
+        let is_summary = |need: &Need| matches!(need, Need::Summary(..));
+        assert!(!asked.iter().flatten().any(is_summary), "no page becomes full: {asked:?}");
+    }
+
+    #[test]
     fn a_taken_bit_stays_unknown_in_an_unknown_page() {
         let (network, mut view) = (NetworkName::default(), View::default());
         view.take(&network, addr("10.0.0.1"));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::pool::RangeSpec;
 use crate::pool::record::Pod;
-use crate::store::keys::{LeaseId, PlaceId};
+use crate::store::keys::{Key, LeaseId, PlaceId};
 use crate::store::memory::Memory;
 use crate::store::plan::Place;
 use crate::store::txn::Op;
@@ -395,6 +395,9 @@ fn an_owner_that_holds_something_else_is_told_so() {
     let mut narrowed = ask("a", 3, "");
     narrowed.sets = vec![set("10.0.0.0/29", "10.0.0.4", "10.0.0.5")];
     assert_eq!(world.hold(&narrowed), ["10.0.0.1"]);
+    let wanting = |ns, address| Ask { requests: vec![Some(addr(address))], ..ask("a", ns, "") };
+    assert_eq!(world.hold(&wanting(4, "10.0.0.1")), ["10.0.0.1"]);
+    assert!(matches!(world.refusal(&wanting(5, "10.0.0.2")), Refused::Unfit(_)));
 }
 
 #[test]
@@ -432,6 +435,41 @@ fn next_goes_round_and_spread_starts_where_the_node_does() {
     assert_eq!(world.hold(&asked), ["10.0.0.1"]);
     world.free(&owner("a"));
     assert_eq!(world.hold(&asked), ["10.0.0.2"]);
+}
+
+#[test]
+fn what_is_read_first_is_all_that_a_range_with_room_needs() {
+    for order in [Order::Lowest, Order::Next, Order::Spread] {
+        let mut world = World::new();
+        world.hold(&Ask { order, ..ask("before", 1, "u-before") });
+        world.stand();
+        let asked = Ask { order, ..ask("a", 2, "u") };
+        let mut snapshot = Snapshot::default();
+        let first = asked.first_reads(&world.keys).expect("keys");
+        world.store.read(&first, &mut snapshot);
+        let decision = decide(&asked, &world.keys, &snapshot, &world.fence(), false);
+        assert!(matches!(decision, Decision::Commit { .. }), "{order:?}: {decision:?}");
+        let has_cursor = first.iter().any(|key| matches!(world.keys.parse(key), Ok(Key::Cursor(..))));
+        assert_eq!(has_cursor, order != Order::Lowest, "{order:?}");
+    }
+}
+
+#[test]
+fn spread_begins_and_queues_by_the_page_of_its_node_and_no_other_order_does() {
+    let wide = |order, node_seed| {
+        let sets = vec![set("10.0.0.0/16", "10.0.0.1", "10.0.255.254")];
+        Ask { sets, order, node_seed, ..ask("a", 1, "") }
+    };
+    for (order, of_second, of_third) in [
+        (Order::Lowest, "10.0.0.1", "10.0.0.1"),
+        (Order::Next, "10.0.0.1", "10.0.0.1"),
+        (Order::Spread, "10.0.16.0", "10.0.32.0"),
+    ] {
+        let (second, third) = (wide(order, 1), wide(order, 2));
+        assert_eq!(World::new().hold(&second), [of_second], "{order:?}");
+        assert_eq!(World::new().hold(&third), [of_third], "{order:?}");
+        assert_eq!(second.scope() == third.scope(), order != Order::Spread, "{order:?}");
+    }
 }
 
 #[test]
