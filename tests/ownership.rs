@@ -343,6 +343,34 @@ fn a_del_that_is_short_of_time_frees_and_an_add_in_need_mends_the_bit() {
     cluster.assert_clean();
 }
 
+/// Of many pages a run reads the first ones by itself, and what was mended on another one must be seen all the same.
+#[test]
+fn a_lone_bit_on_the_last_of_many_pages_is_found() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let ranges: Vec<Value> = (0..7)
+        .map(|page| {
+            let address = format!("10.44.{}.1", 16 * page);
+            json!({"subnet": "10.44.0.0/16", "rangeStart": address, "rangeEnd": address, "gateway": "10.44.255.1"})
+        })
+        .collect();
+    let wide = network(json!({"ranges": [ranges]}));
+    let names: Vec<String> = (0..7).map(|index| format!("c{index}")).collect();
+    let mut held = names.iter().map(|name| node.add(name).config(&wide).run().address());
+    let last = held.by_ref().last().expect("seven are held");
+    let pages = cluster.store().entries("v1/net/default/page/");
+    node.del("c6").config(&wide).run().silent();
+    pages.into_iter().for_each(|(key, page)| cluster.store().put(&key, page));
+    assert_eq!(lone_bits(&node), 1);
+    assert_eq!(node.add("c7").config(&wide).run().address(), last);
+    node.add("more").config(&wide).run().error(100);
+    for name in names.iter().map(String::as_str).take(6).chain(["c7"]) {
+        node.del(name).config(&wide).run().silent();
+    }
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
 #[test]
 fn a_range_full_of_lone_bits_is_not_full() {
     let cluster = Cluster::new();

@@ -413,6 +413,8 @@ impl<'a, K: Kv> Add<'a, K> {
         if self.mendings < limits::MENDINGS {
             self.mendings += 1;
             if mend::mend_some(self.run, &self.ask.sets[set], &self.pages).await? {
+                // Some page is another than this run knows, and the next attempt reads but the first ones by itself.
+                self.pages = Snapshot::default();
                 return Ok(());
             }
         }

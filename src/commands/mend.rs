@@ -56,7 +56,8 @@ async fn look<K: Kv>(
             revision = reply.revision;
         }
         if let [stored, reserved] = &reply.found[..] {
-            found.has_changed |= is_another(judged, &run.keys.page(network, *page), stored.one());
+            found.has_changed |= hands_out(set, network, *page)
+                && is_another(judged, &run.keys.page(network, *page), stored.one());
             let lone = lone_bits(run.keys, stored, reserved, *page);
             found.lone.extend(lone.into_iter().map(|address| (network.clone(), address)));
         }
@@ -65,6 +66,13 @@ async fn look<K: Kv>(
     found.lone.sort_by_key(|(_, address)| set.standing(*address) != Standing::Assignable);
     found.lone.truncate(limits::MEND_BITS);
     Ok(found)
+}
+
+/// Whether the set has an address in the page that it may hand out; what it never looks at says nothing.
+fn hands_out(set: &RangeSet, network: &NetworkName, page: Page) -> bool {
+    let ranges = set.ranges().iter().filter(|range| range.network() == network);
+    let mut spans = ranges.flat_map(|range| range.spans());
+    spans.any(|span| span.first.page() <= page && page <= span.last.page())
 }
 
 /// Whether a page is another one than it was when the set seemed full. One that was not read then was full by its summary.
