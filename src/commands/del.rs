@@ -42,7 +42,10 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<Done, Error> 
             if freed == Freed::Younger {
                 tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");
             }
-            forget_spooled(run, owner);
+            // Without a tombstone, one that was spooled before has still to leave it.
+            if !free.hints.get().lacks_tombstone {
+                forget_spooled(run, owner);
+            }
             Ok(Done::Freed)
         }
         Err(FreeError::Store(failure)) if can_wait(&failure) => spool(run, owner, &failure),
