@@ -454,7 +454,7 @@ fn a_folder_that_another_planted_is_not_used() {
     fs::create_dir(&open).expect("a folder can be made");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).expect("a mode can be set");
     let target = cluster.folder().join("target");
-    let plants: [Plant; 5] = [
+    let plants: [Plant; 6] = [
         ("a folder of another's", |_, at| {
             fs::create_dir(at).expect("a folder can be made");
             chown(at, Some(NOBODY), Some(NOBODY)).expect("root can give it away");
@@ -466,6 +466,12 @@ fn a_folder_that_another_planted_is_not_used() {
         ("a link of another's to nowhere", |target, at| {
             symlink(target.join("nowhere"), at).expect("a link can be made");
             std::os::unix::fs::lchown(at, Some(NOBODY), Some(NOBODY)).expect("root can give it away");
+        }),
+        ("a link of root's to a link of another's to a folder of root's", |target, at| {
+            let theirs = at.with_extension("theirs");
+            symlink(target, &theirs).expect("a link can be made");
+            std::os::unix::fs::lchown(&theirs, Some(NOBODY), Some(NOBODY)).expect("root can give it away");
+            symlink(theirs, at).expect("a link can be made");
         }),
         ("a folder that everybody may change", |_, at| {
             fs::create_dir(at).expect("a folder can be made");

@@ -5,7 +5,7 @@
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
@@ -18,6 +18,8 @@ const GROUP_READ: u32 = 0o040;
 const EVERYBODY_WRITES: u32 = 0o002;
 /// The bit of a folder in which everybody may remove only what is his own.
 const STICKY: u32 = 0o1000;
+/// How many links a path may lead through, as for Linux itself.
+const LINKS: u32 = 40;
 
 /// Which permission bits a trusted file must not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,19 +121,35 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 /// # Errors
 /// [`io::Error`] that names what somebody else could have planted.
 pub fn check_folder(path: &Path) -> io::Result<()> {
-    let mut has_links = false;
-    for part in path.ancestors().filter(|part| !part.as_os_str().is_empty()) {
-        has_links |= check_part(part)?;
-    }
-    if has_links {
-        for part in fs::canonicalize(path)?.ancestors() {
-            check_part(part)?;
+    let mut links = 0;
+    let mut at = PathBuf::new();
+    let mut ahead = parts_reversed(&std::path::absolute(path)?);
+    while let Some(part) = ahead.pop() {
+        // What was judged so far leads through no link any more.
+        if part == Path::new("..") {
+            at.pop();
+            continue;
         }
+        at.push(&part);
+        if !check_part(&at)? {
+            continue;
+        }
+        links += 1;
+        if links > LINKS {
+            return Err(rustix::io::Errno::LOOP.into());
+        }
+        let target = fs::read_link(&at)?;
+        at.pop();
+        ahead.extend(parts_reversed(&target));
     }
     if fs::metadata(path)?.is_dir() {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::NotADirectory, format!("{} is not a folder", path.display())))
+}
+
+fn parts_reversed(path: &Path) -> Vec<PathBuf> {
+    path.components().rev().map(|part| PathBuf::from(part.as_os_str())).collect()
 }
 
 /// Judges one part of a path; whether it is a link.
