@@ -97,18 +97,17 @@ pub fn urls(settings: &Settings) -> Vec<String> {
     settings.endpoints.iter().map(Endpoint::url).collect()
 }
 
-/// Reads the files for TLS, again and for a short time if they do not fit: they may be about to be replaced.
+/// Reads the files for TLS, again and for a short time if they cannot be used: they may be about to be replaced.
 fn read_tls(files: &TlsFiles, secrets: Trust) -> Result<Tls, Error> {
     let until = Instant::now() + limits::REPLACEMENT;
+    let unfit = |why| {
+        Error::invalid_config(format!("the files for TLS cannot be used: {why}"))
+            .with_details("key_file must hold the key of the first certificate in cert_file")
+    };
     loop {
-        let tls = read_tls_once(files, secrets)?;
-        match tls.check() {
-            Ok(()) => return Ok(tls),
+        match read_tls_once(files, secrets).and_then(|tls| tls.check().map(|()| tls).map_err(unfit)) {
             Err(_) if Instant::now() < until => thread::sleep(limits::REPLACEMENT_PAUSE),
-            Err(why) => {
-                return Err(Error::invalid_config(format!("the files for TLS cannot be used: {why}"))
-                    .with_details("key_file must hold the key of the first certificate in cert_file"));
-            }
+            read => return read,
         }
     }
 }

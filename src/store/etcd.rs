@@ -186,7 +186,11 @@ impl Etcd {
     {
         let left = until.saturating_duration_since(Instant::now()).min(limits::REQUEST_ATTEMPT);
         match timeout(left, request(client)).await {
-            Ok(Ok(answer)) => Ok(answer),
+            Ok(Ok(answer)) => {
+                // What another member has refused says nothing any more.
+                self.alert.take();
+                Ok(answer)
+            }
             Ok(Err(e)) => {
                 let attempt = judge(e);
                 if let Attempt::Refused(why) = &attempt {
