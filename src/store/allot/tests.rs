@@ -473,6 +473,71 @@ fn spread_begins_and_queues_by_the_page_of_its_node_and_no_other_order_does() {
 }
 
 #[test]
+fn what_is_reserved_for_another_is_neither_answered_nor_freed() {
+    let mut world = World::new();
+    world.hold(&ask("a", 1, ""));
+    let theirs = Reservation::new(owner("b"), Labels::default(), String::new()).encode();
+    world.store.put(world.ip("10.0.0.1"), theirs.clone());
+    match world.refusal(&ask("a", 2, "")) {
+        Refused::Contradiction(text) => assert!(text.contains("is held by n/b/eth0"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    world.free(&owner("a"));
+    assert_eq!(world.store.get(&world.ip("10.0.0.1")).map(|entry| entry.value.clone()), Some(theirs));
+}
+
+#[test]
+fn a_free_leaves_the_youngest_tombstone() {
+    let mut world = World::new();
+    let (owner, dead) = (owner("a"), world.keys.dead(&owner("a")).expect("a key"));
+    for (born, left) in [(5, 5), (7, 7), (6, 7)] {
+        let record = OwnerRecord::new(Vec::new(), None, "-".into(), Labels::default());
+        let own = world.keys.own(&owner).expect("a key");
+        world.store.put(own.clone(), record.encode());
+        let mut snapshot = Snapshot::default();
+        world.store.read(&[own, dead.clone()], &mut snapshot);
+        let birth = birth(born);
+        let tombstone = Some((&birth, LeaseId(7)));
+        let planned = plan::free(&world.keys, &snapshot, &owner, &record, tombstone, Mode::Whole);
+        assert!(world.store.apply(&planned.expect("names").expect("all was read")).succeeded);
+        let standing = Tombstone::decode(&world.store.get(&dead).expect("it is left").value);
+        assert_eq!(standing.expect("decodes").birth.ns, left, "after one of {born}");
+    }
+}
+
+#[test]
+fn a_static_address_takes_nothing_but_itself() {
+    let pinned = |sets, request: Option<&str>| Ask {
+        sets,
+        requests: vec![request.map(addr)],
+        statics: vec![Held { address: addr("10.0.0.1").ip(), network: Some(NetworkName::default()) }],
+        ..ask("a", 1, "")
+    };
+    let small = || vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")];
+    assert_eq!(World::new().hold(&pinned(small(), Some("10.0.0.2"))), ["10.0.0.2", "10.0.0.1"]);
+    let taken = World::new().refusal(&pinned(small(), Some("10.0.0.1")));
+    assert!(matches!(taken, Refused::Address(_, _, Refusal::Taken)), "{taken:?}");
+    // Its bit is that of another address in every other page.
+    let other_page = vec![set("10.0.16.0/29", "10.0.16.1", "10.0.16.6")];
+    assert_eq!(World::new().hold(&pinned(other_page, None)), ["10.0.16.1", "10.0.0.1"]);
+}
+
+#[test]
+fn sets_of_the_same_ranges_have_one_cursor_and_one_that_does_not_decode_stays() {
+    let twice =
+        || vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6"), set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")];
+    let both =
+        |id, ns| Ask { sets: twice(), requests: vec![None, None], order: Order::Next, ..ask(id, ns, "") };
+    let mut world = World::new();
+    let cursor = world.keys.cursor(&twice()[0], None);
+    assert_eq!(world.hold(&both("a", 1)), ["10.0.0.1", "10.0.0.2"]);
+    assert_eq!(world.store.get(&cursor).expect("put").value, b"10.0.0.1");
+    world.store.put(cursor.clone(), "nonsense");
+    world.hold(&both("b", 2));
+    assert_eq!(world.store.get(&cursor).expect("it stays").value, b"nonsense");
+}
+
+#[test]
 fn an_address_in_a_page_that_does_not_decode_is_not_given_even_on_request() {
     let mut world = World::new();
     let page = world.keys.page(&NetworkName::default(), addr("10.0.0.3").page());
