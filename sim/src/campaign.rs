@@ -28,8 +28,10 @@ pub struct Campaign {
     pub theme: Option<Theme>,
     /// What is left out of the transactions.
     pub mutant: Option<Mutant>,
-    /// Whether that is struck at.
+    /// Whether it is struck at.
     pub strikes: bool,
+    /// Whether it is left in all the same.
+    pub spares: bool,
     /// Whether the guards that occur are collected.
     pub collects: bool,
     /// At the same time.
@@ -137,6 +139,7 @@ impl Campaign {
             operations: self.operations,
             mutant: self.mutant.as_ref(),
             strikes: self.strikes,
+            spares: self.spares,
             traced,
             collects: self.collects,
             folder: &folder,
@@ -206,23 +209,29 @@ fn suits(guard: Guard) -> &'static [Theme] {
     }
 }
 
-/// First in worlds that know nothing of it, then in worlds that strike at it.
+/// First in worlds that know nothing of it, then in worlds that strike at it. A strike counts only if it does no harm to a
+/// transaction that has the guard.
 fn hunt_one(guard: Guard, seeds: u64, operations: u64, folder: &Path) -> Option<Noticed> {
+    let play = |theme, seed, strikes, spares| {
+        let campaign = Campaign {
+            first: seed,
+            seeds: 1,
+            operations,
+            theme: Some(theme),
+            mutant: Some(Mutant(guard)),
+            strikes,
+            spares,
+            collects: false,
+            threads: 1,
+            enough: 1,
+        };
+        campaign.play(seed, folder, false).violation
+    };
     for strikes in [false, true] {
         for seed in 1..=seeds {
             for &theme in suits(guard) {
-                let campaign = Campaign {
-                    first: seed,
-                    seeds: 1,
-                    operations,
-                    theme: Some(theme),
-                    mutant: Some(Mutant(guard)),
-                    strikes,
-                    collects: false,
-                    threads: 1,
-                    enough: 1,
-                };
-                if let Some(violation) = campaign.play(seed, folder, false).violation {
+                let Some(violation) = play(theme, seed, strikes, false) else { continue };
+                if !strikes || play(theme, seed, true, true).is_none() {
                     return Some(Noticed { theme, seed, strikes, violation });
                 }
             }

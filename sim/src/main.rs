@@ -71,6 +71,7 @@ fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
         theme,
         mutant: None,
         strikes: false,
+        spares: false,
         collects: false,
         threads: arguments.threads.unwrap_or(processors),
         enough: 1,

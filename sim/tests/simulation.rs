@@ -8,6 +8,35 @@ use std::process::{Command, Output};
 
 /// The short form of what is played before a release. Some worlds end before they have used up what they may do.
 const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
+const OPERATIONS: u64 = 1_000_000;
+/// All that may go wrong, and must.
+const FAULTS: [&str; 25] = [
+    "Kubernetes fails",
+    "answer lost",
+    "compaction",
+    "crash",
+    "ended watch",
+    "foreign hand",
+    "forged mark",
+    "forsaken",
+    "killed",
+    "late",
+    "long time",
+    "mute watch",
+    "new leader",
+    "newer",
+    "no space",
+    "node not ready",
+    "on hold",
+    "pause",
+    "reboot",
+    "request lost",
+    "slow",
+    "space noticed late",
+    "stale",
+    "suspended",
+    "unreachable",
+];
 /// One world of each kind, and then some.
 const SEEDS: u64 = 16;
 
@@ -26,6 +55,14 @@ fn a_million_operations_violate_nothing() {
     let output = sim(&SHORT);
     let said = said(&output);
     assert!(output.status.success(), "{said}");
+    let words: Vec<&str> = said.split([' ', ',']).collect();
+    let operations =
+        words.iter().position(|word| *word == "operations").and_then(|at| words[at - 1].parse().ok());
+    assert!(operations >= Some(OPERATIONS), "{said}");
+    let faults = said.lines().find_map(|line| line.strip_prefix("faults: ")).unwrap_or_default();
+    let happened: Vec<&str> =
+        faults.split(", ").filter_map(|fault| Some(fault.rsplit_once(' ')?.0)).collect();
+    assert_eq!(happened, FAULTS, "{said}");
 }
 
 #[test]

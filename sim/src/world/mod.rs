@@ -63,8 +63,10 @@ pub struct Setup<'a> {
     pub operations: u64,
     /// What is left out of the transactions.
     pub mutant: Option<&'a Mutant>,
-    /// Whether that is struck at while such a transaction is on its way.
+    /// Whether it is struck at while a transaction that carried it is on its way.
     pub strikes: bool,
+    /// It is left in all the same: whoever strikes at it must do no harm then.
+    pub spares: bool,
     /// Whether what happens is written down.
     pub traced: bool,
     /// Whether the guards that occur are collected.

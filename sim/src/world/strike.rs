@@ -1,13 +1,13 @@
 //! Striking at the guard that is left out: while a transaction that carried it is on its way, the very thing happens that it
 //! guards against. Left to chance alone, some of these meetings are too rare to hunt for.
 
-use metes::pool::record::{Birth, Labels, Owner, OwnerRecord, Record, Reservation, Tombstone};
+use metes::pool::record::{Birth, Held, Labels, Owner, OwnerRecord, Pod, Record, Reservation, Tombstone};
 use metes::store::keys::Key;
 use metes::store::txn::{Compare, Op, Txn};
 
-use super::World;
 use super::requests::Step;
 use super::wire::{Ask, Sent};
+use super::{CLUSTER, World};
 use crate::mutant::{Guard, Kind, Mutant};
 
 impl World<'_> {
@@ -100,9 +100,12 @@ impl World<'_> {
         let owner =
             Owner { node: "n9".into(), container_id: format!("restored-{address}"), ifname: "net1".into() };
         let Ok(own) = keys.own(&owner) else { return Ok(()) };
-        let held = vec![metes::pool::record::Held { address: address.ip(), network: Some(network) }];
-        let record = OwnerRecord::new(held, None, "-".to_owned(), Labels::default());
-        let reservation = Reservation::new(owner, Labels::default(), String::new());
+        let held = vec![Held { address: address.ip(), network: Some(network) }];
+        // Of a pod that is gone, so that a pass will free it.
+        let pod = Pod { namespace: "ns".into(), name: "restored".into(), uid: "u-restored".into() };
+        let labels = Labels { cluster: CLUSTER.to_owned(), pod, cni_network: "one".into() };
+        let record = OwnerRecord::new(held, None, "-".to_owned(), labels.clone());
+        let reservation = Reservation::new(owner, labels, String::new());
         let ops =
             vec![Op::Put(own, record.encode(), None), Op::Put(key.to_vec(), reservation.encode(), None)];
         self.by_hand(ops)
