@@ -40,9 +40,11 @@ enum Fault {
     Stopped,
     /// Nothing arrives.
     CutOff,
+    /// It answers its clients, and reaches no other member.
+    Isolated,
 }
 
-const FAULTS: [Fault; 3] = [Fault::Killed, Fault::Stopped, Fault::CutOff];
+const FAULTS: [Fault; 4] = [Fault::Killed, Fault::Stopped, Fault::CutOff, Fault::Isolated];
 
 impl Fault {
     fn strike(self, trio: &mut Trio, member: usize) {
@@ -50,6 +52,7 @@ impl Fault {
             Fault::Killed => trio.kill(member),
             Fault::Stopped => trio.stop(member),
             Fault::CutOff => trio.blackhole(member),
+            Fault::Isolated => trio.isolate(member),
         }
     }
 
@@ -58,6 +61,7 @@ impl Fault {
             Fault::Killed => trio.restart(member),
             Fault::Stopped => trio.resume(member),
             Fault::CutOff => trio.heal(member),
+            Fault::Isolated => trio.rejoin(member),
         }
     }
 }

@@ -154,6 +154,16 @@ impl Trio {
         self.network.set_plugged(index, false);
     }
 
+    /// From now on this member reaches no other, and is reached by its clients as before.
+    pub(crate) fn isolate(&self, index: usize) {
+        self.network.set_isolated(index, true);
+    }
+
+    /// Ends [`Trio::isolate`].
+    pub(crate) fn rejoin(&self, index: usize) {
+        self.network.set_isolated(index, false);
+    }
+
     /// Ends [`Trio::blackhole`].
     pub(crate) fn heal(&self, index: usize) {
         self.network.set_plugged(index, true);
@@ -268,6 +278,14 @@ impl Network {
     fn set_plugged(&self, index: usize, is_plugged: bool) {
         let to = if is_plugged { "master bridge" } else { "nomaster" };
         batch(Some(&self.switch), &[format!("link set {} {to}", port(index))]);
+    }
+
+    fn set_isolated(&self, index: usize, is_isolated: bool) {
+        let change = if is_isolated { "add" } else { "delete" };
+        let others = (0..MEMBERS).filter(|&other| other != index);
+        let lines: Vec<String> =
+            others.map(|other| format!("route {change} blackhole {}", self.host(other))).collect();
+        batch(Some(&self.machines[index]), &lines);
     }
 }
 
