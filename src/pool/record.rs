@@ -281,13 +281,16 @@ pub struct Meta {
     /// Set while a migration is under way: why ADD must wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
+    /// What newer programs have written beside it, which older ones write back as it was.
+    #[serde(flatten)]
+    rest: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Meta {
     /// The state of a prefix that nothing was written to yet.
     #[must_use]
     pub fn first() -> Self {
-        Self { v: VERSION, min_writer: VERSION, epoch: 1, suspect: None, hold: None }
+        Self { v: VERSION, min_writer: VERSION, epoch: 1, suspect: None, hold: None, rest: serde_json::Map::new() }
     }
 
     /// The version of the records in this prefix.
@@ -425,6 +428,17 @@ mod tests {
         assert!(matches!(Meta::decode(b"\x00garbage"), Err(Undecodable::Malformed { .. })));
         assert!(matches!(Meta::decode(b"{}"), Err(Undecodable::Malformed { .. })));
         assert_eq!(Meta::decode(br#"{"v":2}"#), Err(Undecodable::Version { kind: "meta", found: 2 }));
+    }
+
+    #[test]
+    fn what_newer_programs_have_agreed_on_is_written_back() {
+        let text = br#"{"v":1,"min_writer":1,"epoch":1,"later":{"a":[1]}}"#;
+        let mut meta = Meta::decode(text).expect("decodes");
+        meta.hold = Some("import".to_owned());
+        let written = Meta::decode(&meta.encode()).expect("decodes");
+        assert_eq!(written, meta);
+        meta.hold = None;
+        assert_eq!(meta.encode(), text);
     }
 
     #[test]
