@@ -129,6 +129,21 @@ fn assert_recovered(cluster: &Cluster, node: &Node, config: &Value) {
     cluster.assert_clean();
 }
 
+/// A member that stands still accepts a connection and says nothing in the handshake.
+#[test]
+fn a_stopped_member_is_left_in_the_handshake_too() {
+    let trio = Trio::start_mtls();
+    let cluster = Cluster::on_trio(&trio);
+    let (node, config) = (cluster.node("n1"), range("10.89.0.0/24"));
+    let healthy = churn(&node, &config, "healthy", 40);
+    let member = trio.follower();
+    trio.stop(member);
+    let longest = churn(&node, &config, "c", 60);
+    assert!(longest < healthy + EXTRA_MAX, "{longest:?}, healthy {healthy:?}");
+    trio.resume(member);
+    assert_recovered(&cluster, &node, &config);
+}
+
 /// Counts the connections to an endpoint that never says a word.
 fn silent_endpoint() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
@@ -552,6 +567,10 @@ fn certificates_that_change_under_load_fail_no_add() {
         for index in 1..=60 {
             mounted.copy(index, Duration::from_millis(20));
             thread::sleep(Duration::from_millis(40));
+        }
+        for index in 0..10 * MEMBERS {
+            trio.renew_certificate(index % MEMBERS);
+            adds.wait_for_more(WORKERS / 2);
         }
     });
     let failed: Vec<&Outcome> = outcomes.iter().map(|(_, o)| o).filter(|o| !o.succeeded()).collect();

@@ -59,6 +59,15 @@ impl Tls {
         Self { folder: self.folder.clone(), server: name.to_owned() }
     }
 
+    /// Gives such a server another certificate and key in place of those that it has, one file after the other.
+    pub(crate) fn renew_server(&self, name: &str, host: Ipv4Addr) {
+        let next = self.with_server(&format!("{name}-next"), host);
+        for (file, extension) in [(next.server_cert(), "pem"), (next.server_key(), "key")] {
+            fs::rename(file, self.folder.join(format!("{name}.{extension}")))
+                .expect("a file can be replaced");
+        }
+    }
+
     /// Another client's certificate and key.
     pub(crate) fn client(&self, file: &str, common_name: &str) -> (PathBuf, PathBuf) {
         self.certify(file, "client", &format!("/CN={common_name}"), &SIGNED, SERVER_NAMES);

@@ -84,6 +84,12 @@ impl Trio {
         self.tls.as_ref()
     }
 
+    /// Gives a member another certificate, which it reads for the next connection.
+    pub(crate) fn renew_certificate(&self, index: usize) {
+        let tls = self.tls.as_ref().expect("it has TLS");
+        tls.renew_server(&member_name(index), self.network.host(index));
+    }
+
     pub(crate) fn member(&self, index: usize) -> &Etcd {
         &self.members[index]
     }
@@ -212,7 +218,7 @@ impl Network {
 
     fn seats(&self) -> Vec<Seat> {
         let seat = |(index, machine): (usize, &Netns)| Seat {
-            name: format!("member{index}"),
+            name: member_name(index),
             host: self.host(index),
             ports: PORTS,
             netns: Some(machine.path()),
@@ -287,6 +293,10 @@ impl Network {
             others.map(|other| format!("route {change} blackhole {}", self.host(other))).collect();
         batch(Some(&self.machines[index]), &lines);
     }
+}
+
+fn member_name(index: usize) -> String {
+    format!("member{index}")
 }
 
 fn port(index: usize) -> String {
