@@ -290,7 +290,14 @@ impl Meta {
     /// The state of a prefix that nothing was written to yet.
     #[must_use]
     pub fn first() -> Self {
-        Self { v: VERSION, min_writer: VERSION, epoch: 1, suspect: None, hold: None, rest: serde_json::Map::new() }
+        Self {
+            v: VERSION,
+            min_writer: VERSION,
+            epoch: 1,
+            suspect: None,
+            hold: None,
+            rest: serde_json::Map::new(),
+        }
     }
 
     /// The version of the records in this prefix.
