@@ -35,10 +35,7 @@ impl World<'_> {
         }
         self.count("strike");
         match relied_on[self.chance.index(relied_on.len())].clone() {
-            Compare::Mod(key, _) if guard.class == "meta" && self.chance.one_in(2) => {
-                debug_assert_eq!(key, self.shared.keys.meta());
-                self.hold()
-            }
+            Compare::Mod(..) if guard.class == "meta" && self.chance.one_in(2) => self.hold(),
             Compare::Mod(key, 0) => self.bury_by_hand(&key),
             Compare::Mod(key, _) if guard.step == "mend" && guard.class == "ip" => self.free_by_hand(&key),
             Compare::Create(key, 0) => self.reserve_by_hand(&key),
