@@ -78,14 +78,14 @@ pub fn node_name(settings: &Settings) -> Result<String, Error> {
 }
 
 /// Reads the certificates, keys and passwords that the settings name; `secrets` is who may read keys and
-/// passwords.
+/// passwords, `give_up` how long an etcd is tried that nobody answers for.
 ///
 /// # Errors
 /// Code 7 if one cannot be used; its content is never repeated.
 pub fn access(settings: &Settings, secrets: Trust, give_up: Duration) -> Result<Access, Error> {
     Ok(Access {
         endpoints: urls(settings),
-        tls: settings.tls.as_ref().map(|files| read_tls(files, secrets)).transpose()?,
+        tls: settings.tls.as_ref().map(|files| read_tls(files, secrets, give_up)).transpose()?,
         user: user(settings, secrets)?,
         give_up,
     })
@@ -97,9 +97,10 @@ pub fn urls(settings: &Settings) -> Vec<String> {
     settings.endpoints.iter().map(Endpoint::url).collect()
 }
 
-/// Reads the files for TLS, again and for a short time if they cannot be used: they may be about to be replaced.
-fn read_tls(files: &TlsFiles, secrets: Trust) -> Result<Tls, Error> {
-    let until = Instant::now() + limits::REPLACEMENT;
+/// Reads the files for TLS, again and for a short time, never longer than `give_up`, if they cannot be used: they may be
+/// about to be replaced.
+fn read_tls(files: &TlsFiles, secrets: Trust, give_up: Duration) -> Result<Tls, Error> {
+    let until = Instant::now() + limits::REPLACEMENT.min(give_up);
     let unfit = |why| {
         Error::invalid_config(format!("the files for TLS cannot be used: {why}"))
             .with_details("key_file must hold the key of the first certificate in cert_file")
