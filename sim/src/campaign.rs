@@ -28,10 +28,8 @@ pub struct Campaign {
     pub theme: Option<Theme>,
     /// What is left out of the transactions.
     pub mutant: Option<Mutant>,
-    /// Whether it is struck at.
-    pub strikes: bool,
-    /// Whether it is left in all the same.
-    pub spares: bool,
+    /// What is struck at, left out or not.
+    pub target: Option<Guard>,
     /// Whether the guards that occur are collected.
     pub collects: bool,
     /// At the same time.
@@ -138,8 +136,7 @@ impl Campaign {
             theme: self.theme.unwrap_or_else(|| theme_of(seed)),
             operations: self.operations,
             mutant: self.mutant.as_ref(),
-            strikes: self.strikes,
-            spares: self.spares,
+            target: self.target,
             traced,
             collects: self.collects,
             folder: &folder,
@@ -212,27 +209,26 @@ fn suits(guard: Guard) -> &'static [Theme] {
 /// First in worlds that know nothing of it, then in worlds that strike at it. A strike counts only if it does no harm to a
 /// transaction that has the guard.
 fn hunt_one(guard: Guard, seeds: u64, operations: u64, folder: &Path) -> Option<Noticed> {
-    let play = |theme, seed, strikes, spares| {
+    let play = |theme, seed, left_out: Option<Guard>, target| {
         let campaign = Campaign {
             first: seed,
             seeds: 1,
             operations,
             theme: Some(theme),
-            mutant: Some(Mutant(guard)),
-            strikes,
-            spares,
+            mutant: left_out.map(Mutant),
+            target,
             collects: false,
             threads: 1,
             enough: 1,
         };
         campaign.play(seed, folder, false).violation
     };
-    for strikes in [false, true] {
+    for target in [None, Some(guard)] {
         for seed in 1..=seeds {
             for &theme in suits(guard) {
-                let Some(violation) = play(theme, seed, strikes, false) else { continue };
-                if !strikes || play(theme, seed, true, true).is_none() {
-                    return Some(Noticed { theme, seed, strikes, violation });
+                let Some(violation) = play(theme, seed, Some(guard), target) else { continue };
+                if target.is_none() || play(theme, seed, None, target).is_none() {
+                    return Some(Noticed { theme, seed, strikes: target.is_some(), violation });
                 }
             }
         }

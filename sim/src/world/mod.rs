@@ -63,10 +63,8 @@ pub struct Setup<'a> {
     pub operations: u64,
     /// What is left out of the transactions.
     pub mutant: Option<&'a Mutant>,
-    /// Whether it is struck at while a transaction that carried it is on its way.
-    pub strikes: bool,
-    /// It is left in all the same: whoever strikes at it must do no harm then.
-    pub spares: bool,
+    /// What is struck at while a transaction that relies on it is on its way, left out or not.
+    pub target: Option<Guard>,
     /// Whether what happens is written down.
     pub traced: bool,
     /// Whether the guards that occur are collected.
@@ -213,7 +211,7 @@ impl<'a> World<'a> {
     async fn live(&mut self) -> Result<(), String> {
         let theme = self.setup.theme;
         self.note(|| format!("begins: {theme:?}"));
-        if self.plan.events.hand > 0 || self.setup.strikes || self.chance.one_in(8) {
+        if self.plan.events.hand > 0 || self.setup.target.is_some() || self.chance.one_in(8) {
             self.seen = Some(Seen::default());
         }
         if self.plan.full_pages {

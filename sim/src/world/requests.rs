@@ -11,7 +11,7 @@ use super::World;
 use super::process::{ProcessId, Work};
 use super::tree::Changes;
 use super::wire::{Answer, Ask, AskId, Sent, WatchId};
-use crate::mutant::{Guard, Mutant};
+use crate::mutant::Guard;
 
 /// What may happen next.
 #[derive(Debug)]
@@ -182,10 +182,6 @@ impl World<'_> {
         Ok(())
     }
 
-    fn left_out(&self) -> Option<&Mutant> {
-        self.setup.mutant.filter(|_| !self.setup.spares)
-    }
-
     fn carry_out(&mut self, request: &mut Request) -> Result<Answer, String> {
         let Request { sent, work, fate, is_settled, .. } = request;
         let process = sent.process;
@@ -195,7 +191,7 @@ impl World<'_> {
                 if self.setup.collects {
                     self.result.guards.extend(Guard::all_of(txn, &self.shared.keys));
                 }
-                if let Some(mutant) = self.left_out() {
+                if let Some(mutant) = self.setup.mutant {
                     mutant.apply(txn, &self.shared.keys);
                 }
                 if *fate == Fate::Stale {
@@ -253,7 +249,7 @@ impl World<'_> {
                 if self.setup.collects {
                     self.result.guards.insert(Guard::REVOKE);
                 }
-                if self.left_out().is_some_and(|mutant| mutant.0 == Guard::REVOKE) {
+                if self.setup.mutant.is_some_and(|mutant| mutant.0 == Guard::REVOKE) {
                     return Ok(Answer::Done(Ok(())));
                 }
                 let revoked = self.model.revoke(*lease);

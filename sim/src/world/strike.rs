@@ -1,5 +1,5 @@
-//! Striking at the guard that is left out: while a transaction that carried it is on its way, the very thing happens that it
-//! guards against. Left to chance alone, some of these meetings are too rare to hunt for.
+//! Striking at a guard: while a transaction that carries it is on its way, or would if it were not left out, the very thing
+//! happens that it guards against. Left to chance alone, some of these meetings are too rare to hunt for.
 
 use metes::pool::record::{Birth, Held, Labels, Owner, OwnerRecord, Pod, Record, Reservation, Tombstone};
 use metes::store::keys::Key;
@@ -8,17 +8,12 @@ use metes::store::txn::{Compare, Op, Txn};
 use super::requests::Step;
 use super::wire::{Ask, Sent};
 use super::{CLUSTER, World};
-use crate::mutant::{Guard, Kind, Mutant};
+use crate::mutant::{Guard, Kind};
 
 impl World<'_> {
-    /// The guard that this world strikes at.
-    fn target(&self) -> Option<Guard> {
-        self.setup.mutant.filter(|_| self.setup.strikes).map(|Mutant(guard)| *guard)
-    }
-
     /// Whether a request that is sent should come late: after the lease that it relies on.
     pub(crate) fn strikes_with_delay(&self, sent: &Sent) -> bool {
-        let Some(guard) = self.target() else { return false };
+        let Some(guard) = self.setup.target else { return false };
         let Ask::Txn(txn) = &sent.ask else { return false };
         matches!(guard.kind, Kind::Lease | Kind::Create)
             && Guard::all_of(txn, &self.shared.keys).any(|found| found == guard)
@@ -27,7 +22,7 @@ impl World<'_> {
 
     /// Changes what a transaction on its way relies on, at times.
     pub(crate) fn strike(&mut self) -> Result<(), String> {
-        let Some(guard) = self.target() else { return Ok(()) };
+        let Some(guard) = self.setup.target else { return Ok(()) };
         self.hurry_what_is_settled(guard);
         let relied_on = self.relied_on(guard);
         if relied_on.is_empty() || !self.chance.one_in(3) {
