@@ -252,11 +252,11 @@ impl Network {
         );
         let mut lines = vec!["link add bridge type bridge".to_owned(), "link set bridge up".to_owned()];
         for (index, machine) in self.machines.iter().enumerate() {
-            let (port, mac) = (port(index), mac(index));
+            let (port, mac) = (member_name(index), mac(index));
             let peer = format!("peer name eth0 address {mac} netns {}", machine.name());
             lines.push(format!("link add {port} type veth {peer}"));
         }
-        for port in (0..MEMBERS).map(port).chain(["own".to_owned()]) {
+        for port in (0..MEMBERS).map(member_name).chain(["own".to_owned()]) {
             lines.push(format!("link set {port} master bridge up"));
         }
         batch(Some(&self.switch), &lines);
@@ -283,7 +283,7 @@ impl Network {
     /// An unplugged member still sees its cable, as behind a switch that has lost its own.
     fn set_plugged(&self, index: usize, is_plugged: bool) {
         let to = if is_plugged { "master bridge" } else { "nomaster" };
-        batch(Some(&self.switch), &[format!("link set {} {to}", port(index))]);
+        batch(Some(&self.switch), &[format!("link set {} {to}", member_name(index))]);
     }
 
     fn set_isolated(&self, index: usize, is_isolated: bool) {
@@ -295,11 +295,8 @@ impl Network {
     }
 }
 
+/// Of the member, and of the bridge's port that it is plugged into.
 fn member_name(index: usize) -> String {
-    format!("member{index}")
-}
-
-fn port(index: usize) -> String {
     format!("member{index}")
 }
 
