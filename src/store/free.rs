@@ -229,9 +229,11 @@ impl<K: Kv> Free<'_, K> {
     /// The owner's record as read, if it is one that may be freed.
     fn record(&self, snapshot: &Snapshot) -> Result<Result<OwnerRecord, Freed>, BadRecord> {
         let own = self.keys.own(self.owner).map_err(plan::bad_name)?;
-        let Some(record) = snapshot.record::<OwnerRecord>(&own)? else { return Ok(Err(Freed::Nothing)) };
-        let created = snapshot.entry(&own).map_or(0, |entry| entry.create_revision);
-        let is_meant = self.which.admits(&record, created, snapshot.mod_revision(&own));
+        let (Some(entry), Some(record)) = (snapshot.entry(&own), snapshot.record::<OwnerRecord>(&own)?)
+        else {
+            return Ok(Err(Freed::Nothing));
+        };
+        let is_meant = self.which.admits(&record, entry.create_revision, entry.mod_revision);
         Ok(if is_meant { Ok(record) } else { Err(Freed::Younger) })
     }
 
