@@ -294,7 +294,12 @@ fn addr(text: &str) -> Addr {
 }
 
 fn owner() -> Owner {
-    Owner { node: "worker-17.example".to_owned(), container_id: "4f".repeat(32), ifname: "eth0".to_owned() }
+    Owner {
+        node: "worker-17.example".to_owned(),
+        container_id: "4f".repeat(32),
+        ifname: "eth0".to_owned(),
+        cluster: "east".to_owned(),
+    }
 }
 
 fn birth() -> Birth {
@@ -307,7 +312,7 @@ fn labels() -> Labels {
         name: "frontend-7d4b9c6f5d-x2x7k".to_owned(),
         uid: "0c7f3f0e-3d6e-4a55-a4e3-7a7c7f2f3b11".to_owned(),
     };
-    Labels { cluster: "east".to_owned(), pod, cni_network: "net".to_owned() }
+    Labels { pod, cni_network: "net".to_owned() }
 }
 
 fn reservation() -> Reservation {

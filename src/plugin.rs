@@ -218,7 +218,7 @@ fn ask(run: &Run<'_, Store>, owner: Owner, request: &Request, config: &Config) -
     Ask {
         owner,
         birth: run.birth.clone(),
-        labels: Labels { cluster: run.cluster.to_owned(), pod, cni_network: request.name.clone() },
+        labels: Labels { pod, cni_network: request.name.clone() },
         created_at: node::timestamp(),
         sets: config.sets.clone(),
         requests: config.requests.clone(),

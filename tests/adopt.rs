@@ -389,8 +389,8 @@ fn whatever_nobody_can_decide_leaves_the_store_suspect() {
     pods.push(uses("away", "blue", json!([away])));
     // A reservation whose owner has no record.
     let torn = world.node.add("torn").pod("ns", "torn", "u-3").config(&config).run().address();
-    let record = store.get("v1/own/n1/torn/eth0").expect("a record");
-    store.delete("v1/own/n1/torn/eth0");
+    let record = store.get("v1/own/test/n1/torn/eth0").expect("a record");
+    store.delete("v1/own/test/n1/torn/eth0");
     pods.push(uses("torn", "blue", json!([torn])));
 
     let row = |pod: &str, kind: &str, address: &str| (pod.to_owned(), kind.to_owned(), address.to_owned());
@@ -422,7 +422,7 @@ fn whatever_nobody_can_decide_leaves_the_store_suspect() {
     // All of it settled, the store goes into service.
     cut_off.ready(true);
     store.delete(garbage);
-    store.put("v1/own/n1/torn/eth0", record);
+    store.put("v1/own/test/n1/torn/eth0", record);
     for pod in pods.iter().filter(|pod| !["away", "twin-1", "garbage", "torn"].contains(&pod.name())) {
         pod.delete();
     }

@@ -30,7 +30,8 @@ fn held(cluster: &Cluster) -> BTreeMap<String, String> {
         let held = record["addresses"].as_array().expect("an owner holds addresses").clone();
         held.iter().map(|one| one["ip"].as_str().expect("an address").to_owned()).collect()
     };
-    let container = |key: &str| key.split('/').nth(3).expect("v1/own/node/container/ifname").to_owned();
+    let container =
+        |key: &str| key.split('/').nth(4).expect("v1/own/cluster/node/container/ifname").to_owned();
     records.iter().map(|(key, record)| (container(key), addresses(record).join(","))).collect()
 }
 
@@ -172,12 +173,12 @@ impl Ground {
     }
 
     fn record(&self) -> Option<Vec<u8>> {
-        self.cluster.store().get("v1/own/n1/c/eth0")
+        self.cluster.store().get("v1/own/test/n1/c/eth0")
     }
 
     /// Somebody stands at the head of the queue, as long as it is not taken away.
     fn block(&self) {
-        let record = self.cluster.store().get("v1/own/n2/first/eth0").expect("it holds an address");
+        let record = self.cluster.store().get("v1/own/test/n2/first/eth0").expect("it holds an address");
         let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
         let scope = record["scope"].as_str().expect("it names its queue");
         self.cluster.store().put_leased(&format!("v1/lock/{scope}/{BLOCKER}"), "{}", 60);

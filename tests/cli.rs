@@ -12,9 +12,9 @@ const PAGE: &str = "v1/net/default/page/00000000000000000000ffff0a000000";
 const SUMMARY: &str = "v1/net/default/full/00000000000000000000ffff0a000000";
 const IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000001";
 const NEXT_IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000002";
-const OWNER: &str = "v1/own/a/c1/eth0";
-const POD: &str = "v1/pod/u1/eth0/default";
-const TOMBSTONE: &str = "v1/dead/a/c1/eth0";
+const OWNER: &str = "v1/own/test/a/c1/eth0";
+const POD: &str = "v1/pod/test/u1/eth0/default";
+const TOMBSTONE: &str = "v1/dead/test/a/c1/eth0";
 const META: &str = "v1/meta";
 
 fn expect(row: &str, is_right: bool, found: impl std::fmt::Display) -> Option<String> {
@@ -82,6 +82,7 @@ fn list() {
         "ifname": "eth0",
         "pod": {"namespace": "ns", "name": "web-0", "uid": "u1"},
         "node": "a",
+        "cluster": "test",
         "cni_network": "lan",
         "created_at": created_at,
     });
@@ -90,7 +91,7 @@ fn list() {
     for row in &rows {
         assert_eq!(fields(row), fields(&expected), "all rows have the same fields: {row}");
     }
-    let filters: [(&[&str], &[&str]); 12] = [
+    let filters: [(&[&str], &[&str]); 14] = [
         (
             &[],
             &["default 10.0.0.1", "default 10.0.0.2", "default fd00::1", "storage 10.0.0.1", "- 192.0.2.1"],
@@ -101,6 +102,8 @@ fn list() {
         (&["--node", "a"], &["default 10.0.0.1", "default fd00::1", "storage 10.0.0.1"]),
         (&["--node", "b"], &["default 10.0.0.2", "- 192.0.2.1"]),
         (&["--node", "c"], &[]),
+        (&["--cluster", "test", "--node", "a"], &["default 10.0.0.1", "default fd00::1", "storage 10.0.0.1"]),
+        (&["--cluster", "-"], &[]),
         (&["--pod", "ns/web-0"], &["default 10.0.0.1", "default fd00::1"]),
         (&["--pod", "other/web-0"], &["- 192.0.2.1"]),
         (&["--pod", "ns/web"], &[]),
@@ -357,13 +360,23 @@ const BREAKAGES: [Breakage; 20] = [
     ("an index is gone", |store| store.delete(POD), &[], &[]),
     (
         "an index of nobody",
-        |store| store.put("v1/pod/u9/eth0/default", r#"{"v":1,"node":"a","container":"x","ifname":"eth0"}"#),
+        |store| {
+            store.put(
+                "v1/pod/test/u9/eth0/default",
+                r#"{"v":1,"node":"a","container":"x","ifname":"eth0","cluster":"test"}"#,
+            )
+        },
         &["pod-index-without-owner"],
         &["pod-index-without-owner"],
     ),
     (
         "an index of another pod",
-        |store| store.put("v1/pod/u9/eth0/default", r#"{"v":1,"node":"a","container":"c1","ifname":"eth0"}"#),
+        |store| {
+            store.put(
+                "v1/pod/test/u9/eth0/default",
+                r#"{"v":1,"node":"a","container":"c1","ifname":"eth0","cluster":"test"}"#,
+            )
+        },
         &["pod-index-mismatch"],
         &["pod-index-mismatch"],
     ),
@@ -371,7 +384,7 @@ const BREAKAGES: [Breakage; 20] = [
         "two owners list one address",
         |store| {
             let record = store.get(OWNER).expect("it exists");
-            store.put("v1/own/a/x/eth0", record);
+            store.put("v1/own/test/a/x/eth0", record);
         },
         &["address-listed-twice", "owner-without-reservation"],
         &["address-listed-twice", "owner-without-reservation"],
@@ -396,7 +409,7 @@ const BREAKAGES: [Breakage; 20] = [
     ),
     (
         "a tombstone without a lease",
-        |store| store.put("v1/dead/a/x/eth0", r#"{"v":1,"birth":{"boot":"b","ns":1}}"#),
+        |store| store.put("v1/dead/test/a/x/eth0", r#"{"v":1,"birth":{"boot":"b","ns":1}}"#),
         &["stale-without-lease"],
         &[],
     ),

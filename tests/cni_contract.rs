@@ -609,7 +609,7 @@ impl Attached {
     /// Who still holds something, as `node/container/ifname`.
     fn owners(&self) -> Vec<String> {
         let keys = self.cluster.store().keys("v1/own/");
-        keys.iter().map(|key| key.trim_start_matches("v1/own/").to_owned()).collect()
+        keys.iter().map(|key| key.trim_start_matches("v1/own/test/").to_owned()).collect()
     }
 }
 

@@ -21,6 +21,11 @@ use support::{Cluster, Etcd, plain_store, range_set};
 use tokio::time::Instant;
 
 const NODE: &str = "n1";
+
+fn owner(container: &str) -> Owner {
+    let (node, container_id, ifname) = (NODE.into(), container.into(), "net1".into());
+    Owner { node, container_id, ifname, cluster: String::new() }
+}
 /// For what a test itself asks of etcd.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -93,7 +98,7 @@ fn a_del_leaves_only_a_lease_of_its_own_to_the_next() {
     block_on(async {
         let kv = world.meddling(None);
         world.add(&kv, "c", 1).await.expect("an address");
-        let owner = Owner { node: NODE.into(), container_id: "c".into(), ifname: "net1".into() };
+        let owner = owner("c");
         let birth = Birth { boot: "b1".into(), ns: 2 };
         let mut lease = None;
         for is_new in [true, false] {
@@ -253,7 +258,7 @@ impl World {
         let awaited = || kv.held_back.borrow().is_none();
         let run = self.run(kv, ns, &awaited);
         let ask = Ask {
-            owner: Owner { node: NODE.into(), container_id: container.into(), ifname: "net1".into() },
+            owner: owner(container),
             birth: run.birth.clone(),
             labels: Labels::default(),
             created_at: "2026-01-02T03:04:05Z".into(),

@@ -14,9 +14,9 @@ const PAGE: &str = "v1/net/default/page/00000000000000000000ffff0a000000";
 const FULL: &str = "v1/net/default/full/00000000000000000000ffff0a000000";
 const IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000001";
 const NEXT_IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000002";
-const OWNER: &str = "v1/own/a/c1/eth0";
-const POD: &str = "v1/pod/u1/eth0/default";
-const TOMBSTONE: &str = "v1/dead/a/c1/eth0";
+const OWNER: &str = "v1/own/test/a/c1/eth0";
+const POD: &str = "v1/pod/test/u1/eth0/default";
+const TOMBSTONE: &str = "v1/dead/test/a/c1/eth0";
 const CLUSTER: &str = "v1/cluster/test";
 const SIGHTING: &str = "v1/orphan/test/a/c1/eth0";
 const LEAD: &str = "v1/lead/test";
@@ -246,7 +246,7 @@ fn records_that_do_not_decode() {
         (IP, "undecodable-reservation", "container", true),
         (NEXT_IP, "undecodable-reservation", "container", false),
         (OWNER, "undecodable-owner", "addresses", true),
-        ("v1/own/a/c8/eth0", "undecodable-owner", "addresses", false),
+        ("v1/own/test/a/c8/eth0", "undecodable-owner", "addresses", false),
         (POD, "undecodable-pod-index", "node", false),
         (TOMBSTONE, "undecodable-tombstone", "birth", false),
         (CLUSTER, "undecodable-cluster", "uid", false),
@@ -305,10 +305,10 @@ fn keys_that_are_none() {
         b"v1/net/default/unknown/00000000000000000000ffff0a000001",
         b"v1/net/bad name/ip/00000000000000000000ffff0a000001",
         b"v1/net//ip/00000000000000000000ffff0a000001",
-        b"v1/own/a/c1",
-        b"v1/own/a/../eth0",
-        b"v1/own/a/c1/sixteen-bytes-xx",
-        b"v1/pod/u1/eth0/\xff\xfe",
+        b"v1/own/test/a/c1",
+        b"v1/own/test/a/../eth0",
+        b"v1/own/test/a/c1/sixteen-bytes-xx",
+        b"v1/pod/test/u1/eth0/\xff\xfe",
         b"v1/dead/a",
         b"v1/lock/a/b/c",
         b"v1/fence/\0",
@@ -325,7 +325,7 @@ fn values_of_any_size() {
     const MIB: usize = 1 << 20;
     let scene = Scene::new();
     scene.meddle(b"beside", b"");
-    let large = |i: usize| (format!("v1/own/a/large-{i:02}/eth0"), vec![b'x'; MIB]);
+    let large = |i: usize| (format!("v1/own/test/a/large-{i:02}/eth0"), vec![b'x'; MIB]);
     (0..20).map(large).for_each(|(key, value)| scene.put(key.as_bytes(), &value));
     let check = scene.cli(&["check", "-o", "json"]).run();
     let named = check.json()["violations"].as_array().map(Vec::len);

@@ -182,7 +182,7 @@ fn endpoints_and_prefix() {
     for written in [format!("/{own}/"), format!("/{own}"), own] {
         let node = with(json!({"endpoints": [live], "prefix": written}));
         node.add("a").config(&range()).run().ok();
-        assert_eq!(cluster.store().keys("v1/own/"), ["v1/own/a/a/eth0"], "prefix {written:?}");
+        assert_eq!(cluster.store().keys("v1/own/"), ["v1/own/test/a/a/eth0"], "prefix {written:?}");
         node.del("a").config(&range()).run().silent();
     }
     // Another prefix is another store.
@@ -510,11 +510,11 @@ fn configuration_path() {
     let config = network(json!({"range": "10.0.0.0/24", "configuration_path": elsewhere.host_file()}));
     // Beside a host file it is ignored.
     node.add("a").config(&config).run().ok();
-    assert_eq!(cluster.store().keys("v1/own/"), ["v1/own/a/a/eth0"]);
+    assert_eq!(cluster.store().keys("v1/own/"), ["v1/own/test/a/a/eth0"]);
     assert!(other.store().keys("").is_empty(), "nothing is written elsewhere");
     // Without one it names it.
     without_host_file(node.add("a").config(&config)).run().ok();
-    assert_eq!(other.store().keys("v1/own/"), ["v1/own/elsewhere/a/eth0"]);
+    assert_eq!(other.store().keys("v1/own/"), ["v1/own/test/elsewhere/a/eth0"]);
     // Then it is trusted no more than any host file, and rules as any.
     let mut refused = config.clone();
     refused["ipam"]["etcd"] = json!({"endpoints": ["http://127.0.0.1:1"]});

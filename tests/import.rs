@@ -495,7 +495,7 @@ fn a_store_that_is_not_to_be_used_is_left_alone() {
     store.put("v1/cluster/test", r#"{"v":1,"uid":"of-another-cluster"}"#);
     switch.refused(&["--begin"], "kube-system");
     store.delete("v1/cluster/test");
-    store.put("v1/own/n1/c9/net1", "lost its meta");
+    store.put("v1/own/test/n1/c9/net1", "lost its meta");
     switch.refused(&["--begin"], "the store has lost keys");
     store.delete_prefix("");
     switch.begin();

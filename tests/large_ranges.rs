@@ -461,7 +461,7 @@ fn fill_first_page(store: &Store) {
         let addresses = (start..(start + EACH).min(PAGE_ADDRESSES)).map(|i| Ipv4Addr::from(first + i));
         let held: Vec<Value> = addresses.clone().map(|ip| json!({"ip": ip, "net": "default"})).collect();
         let record = json!({"v": 1, "addresses": held, "scope": scope, "cluster": "test", "cni": "net"});
-        entries.push((format!("v1/own/a/{container}/eth0"), record.to_string().into_bytes()));
+        entries.push((format!("v1/own/test/a/{container}/eth0"), record.to_string().into_bytes()));
         let reservation = json!({
             "v": 1, "node": "a", "container": container, "ifname": "eth0", "cluster": "test", "cni": "net",
             "at": "2026-01-02T03:04:05Z",

@@ -240,6 +240,14 @@ fn uninstalling_is_refused_while_the_node_holds_an_address() {
     said(&installation.on_node("install --check"), true);
 
     installation.plugin("DEL", "c1").run().silent();
+    // Another cluster that shares the store has a node of this name, which is none of this one's business.
+    let mut other: Value =
+        serde_json::from_slice(&fs::read(installation.path("host/metes.conf")).expect("it is there"))
+            .expect("JSON");
+    other["cluster"] = json!("other");
+    fs::write(installation.path("other.conf"), other.to_string()).expect("written");
+    let its = || installation.path("other.conf");
+    installation.plugin("ADD", "c2").env("METES_CONF", its()).run().ok();
     said(&installation.on_node("uninstall --check"), false);
     said(&installation.on_node("uninstall"), true);
     said(&installation.on_node("uninstall --check"), true);

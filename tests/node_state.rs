@@ -24,7 +24,7 @@ fn state(node: &Node) -> PathBuf {
 fn spool(node: &Node, name: &str, container: &str, boot: &str, ns: u64) -> PathBuf {
     let folder = state(node).join("spool");
     fs::create_dir_all(&folder).expect("a folder can be made");
-    let owner = json!({"node": node.name(), "container": container, "ifname": "eth0"});
+    let owner = json!({"node": node.name(), "container": container, "ifname": "eth0", "cluster": "test"});
     let file = folder.join(format!("{name}.del"));
     fs::write(&file, json!({"owner": owner, "birth": {"boot": boot, "ns": ns}}).to_string())
         .expect("written");
@@ -59,7 +59,7 @@ fn an_entry_that_cannot_be_carried_out_holds_up_no_other() {
     for container in ["a", "b", "c"] {
         node.add(container).config(&range()).run().ok();
     }
-    cluster.store().put("v1/own/n1/newer/eth0", r#"{"v":2}"#);
+    cluster.store().put("v1/own/test/n1/newer/eth0", r#"{"v":2}"#);
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("Linux has one");
     for (name, container) in [("0", "newer"), ("1", "a"), ("2", "b"), ("3", "newer")] {
         spool(&node, name, container, boot.trim(), u64::MAX);

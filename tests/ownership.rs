@@ -104,7 +104,7 @@ fn a_retried_sandbox_takes_over_the_addresses_of_its_pod() {
     let addresses = of_pod(node.add("old"), UID).config(&dual).run().addresses();
     assert_eq!(of_pod(node.add("new"), UID).config(&dual).run().addresses(), addresses);
     assert!(held(&node).iter().all(|(_, container)| container == "new"), "{:?}", held(&node));
-    assert_eq!(cluster.store().keys("v1/own/"), ["v1/own/n1/new/eth0"]);
+    assert_eq!(cluster.store().keys("v1/own/"), ["v1/own/test/n1/new/eth0"]);
     cluster.assert_clean();
 
     // The late DEL of the sandbox that was given up.
@@ -298,7 +298,7 @@ fn a_del_that_can_neither_be_done_nor_spooled_fails() {
 /// The scope of the queue that the runs of `container` stand in, as its owner record names it.
 fn queue_of(cluster: &Cluster, node: &str, container: &str) -> String {
     let record =
-        cluster.store().get(&format!("v1/own/{node}/{container}/eth0")).expect("it holds an address");
+        cluster.store().get(&format!("v1/own/test/{node}/{container}/eth0")).expect("it holds an address");
     let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
     record["scope"].as_str().expect("it names its queue").to_owned()
 }

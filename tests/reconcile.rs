@@ -196,7 +196,7 @@ fn records_of_other_clusters_of_none_and_of_nobody_are_kept() {
         run.ifname(container).run().address();
     }
     world.orphan("unreadable");
-    let own = format!("v1/own/{}/unreadable/eth0", world.node.name());
+    let own = format!("v1/own/test/{}/unreadable/eth0", world.node.name());
     let store = world.cluster.store();
     let before = store.get(&own).expect("it holds an address");
     let kept = json!({"other-cluster": 1, "no-cluster": 1, "undecodable": 1});
@@ -335,7 +335,7 @@ fn after_a_reboot_a_sandbox_is_freed_only_if_a_newer_one_has_all() {
     lost.second(&one);
     // An older program's record, without a birth.
     let unborn = Sandboxes::new(&world, "unborn", &one);
-    let own = format!("v1/own/{}/unborn-1/eth0", unborn.first.name());
+    let own = format!("v1/own/test/{}/unborn-1/eth0", unborn.first.name());
     rewrite(&world, &own, |record| _ = record.as_object_mut().expect("an object").remove("birth"));
     unborn.boots("another");
     unborn.second(&one);
@@ -384,7 +384,7 @@ fn after_a_power_cut_a_pass_looks_up_many_sandboxes_at_once() {
         "scope": "-", "cluster": "test", "cni": "net",
         "pod": {"ns": world.namespace, "name": "p", "uid": pod.uid()},
     });
-    let key = |i| format!("v1/own/{}/c{i}/eth0", world.node.name());
+    let key = |i| format!("v1/own/test/{}/c{i}/eth0", world.node.name());
     world.cluster.store().put_all((0..RECORDS).map(|i| (key(i), record.to_string().into_bytes())));
 
     let requests = || etcd.metric("grpc_server_started_total", &["etcdserverpb.KV"]);
@@ -542,7 +542,7 @@ fn an_orphan_that_cannot_be_freed_does_not_keep_the_others() {
         world.orphan(&format!("later-{i:02}"));
     }
     world.orphan("c-too-many");
-    let key = only_key(&world, &format!("v1/own/{}/c-too-many/", world.node.name()));
+    let key = only_key(&world, &format!("v1/own/test/{}/c-too-many/", world.node.name()));
     // No transaction of etcd's takes them all.
     rewrite(&world, &key, |record| {
         let held = (0..200).map(|i| json!({"ip": format!("10.201.0.{i}"), "net": "default"}));
@@ -561,7 +561,7 @@ fn a_record_that_lies_gives_back_only_what_is_its_own() {
     let store = world.cluster.store();
     let living = world.living("living");
     let address = world.attach(&living).run().address();
-    let own = |container: &str| format!("v1/own/{}/{container}/eth0", world.node.name());
+    let own = |container: &str| format!("v1/own/test/{}/{container}/eth0", world.node.name());
     let ip = |address: &str| {
         let address: std::net::Ipv4Addr = address.parse().expect("an address");
         format!("v1/net/default/ip/{:032x}", address.to_ipv6_mapped().to_bits())
@@ -620,8 +620,8 @@ impl Disorder {
         one[7] = 1;
         store.put(&lone, one);
         let birth = json!({"boot": "earlier", "ns": 1});
-        store.put("v1/dead/n1/c/eth0", json!({"v": 1, "birth": birth}).to_string());
-        store.put_leased("v1/dead/n1/d/eth0", json!({"v": 1, "birth": birth}).to_string(), 3600);
+        store.put("v1/dead/test/n1/c/eth0", json!({"v": 1, "birth": birth}).to_string());
+        store.put_leased("v1/dead/test/n1/d/eth0", json!({"v": 1, "birth": birth}).to_string(), 3600);
         store.put("v1/lock/-/0000000000000007", "{}");
         store.put_leased("v1/lock/-/0000000000000008", "{}", 3600);
         let key = format!("v1/net/default/page/{:032x}", 0xffff_0a60_0000_u128);
@@ -641,7 +641,7 @@ fn a_pass_mends_what_can_be_mended_without_harm() {
     assert_eq!(pass.report["lone_bits"], 4, "{}", pass.outcome);
     let pass = pass.mended(json!({"bits_cleared": 4, "stale_deleted": 2, "empty_deleted": 2}));
     assert_eq!(pass.report["violations"]["undecodable-page"], 1, "{}", pass.outcome);
-    assert_eq!(store.keys("v1/dead/"), ["v1/dead/n1/d/eth0"]);
+    assert_eq!(store.keys("v1/dead/"), ["v1/dead/test/n1/d/eth0"]);
     assert_eq!(store.keys("v1/lock/"), ["v1/lock/-/0000000000000008"]);
     assert_eq!(store.get(key).as_ref(), Some(value));
     assert!(store.keys("v1/net/far/full/").is_empty());

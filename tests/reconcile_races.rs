@@ -124,7 +124,12 @@ impl World {
             let owner = loop {
                 container += 1;
                 let id = format!("{name}-{life}-{container}");
-                let owner = Owner { node: NODE.into(), container_id: id, ifname: "net1".into() };
+                let owner = Owner {
+                    node: NODE.into(),
+                    container_id: id,
+                    ifname: "net1".into(),
+                    cluster: "test".into(),
+                };
                 // Some runs are killed; the runtime then tries another sandbox.
                 let kill_after = (chance.below(4) == 0).then(|| chance.below(14));
                 if let Some(added) = self.killed_after(who, kill_after, |kv| self.add(kv, &owner, &pod)).await
@@ -198,7 +203,7 @@ impl World {
         let ask = Ask {
             owner: owner.clone(),
             birth: birth.clone(),
-            labels: Labels { cluster: "test".into(), pod: labels, cni_network: "net".into() },
+            labels: Labels { pod: labels, cni_network: "net".into() },
             created_at: "2026-01-02T03:04:05Z".into(),
             sets: vec![
                 range_set("10.0.0.0/27", "10.0.0.1", "10.0.0.30"),

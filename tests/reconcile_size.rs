@@ -109,9 +109,10 @@ fn address(index: u32) -> Addr {
 /// The three keys of one owner.
 fn owner(keys: &Keys, index: u32) -> [(Vec<u8>, Vec<u8>); 3] {
     let network = NetworkName::default();
-    let owner = Owner { node: node(index), container_id: format!("{index:064x}"), ifname: "net1".into() };
+    let (container_id, ifname) = (format!("{index:064x}"), "net1".into());
+    let owner = Owner { node: node(index), container_id, ifname, cluster: "test".into() };
     let pod = Pod { namespace: namespace(index), name: name(index), uid: uid(index) };
-    let labels = Labels { cluster: "test".into(), pod, cni_network: "storage".into() };
+    let labels = Labels { pod, cni_network: "storage".into() };
     let birth = Birth { boot: format!("{:032x}", index % NODES), ns: u64::from(index) + 1 };
     let held = Held {
         address: std::net::IpAddr::from((FIRST + index).to_be_bytes()),
@@ -123,7 +124,10 @@ fn owner(keys: &Keys, index: u32) -> [(Vec<u8>, Vec<u8>); 3] {
     [
         (keys.ip(&network, address(index)), reservation.encode()),
         (keys.own(&owner).expect("a plain name"), record.encode()),
-        (keys.pod(&uid(index), "net1", &network).expect("a plain name"), PodIndex::new(owner).encode()),
+        (
+            keys.pod("test", &uid(index), "net1", &network).expect("a plain name"),
+            PodIndex::new(owner).encode(),
+        ),
     ]
 }
 

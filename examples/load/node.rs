@@ -155,7 +155,7 @@ impl Node {
         Ask {
             owner,
             birth: run.birth.clone(),
-            labels: Labels { cluster: String::new(), pod, cni_network: "net".to_owned() },
+            labels: Labels { pod, cni_network: "net".to_owned() },
             created_at: timestamp(),
             sets: vec![set],
             requests: vec![None],

@@ -27,7 +27,7 @@ fn check_labels(args: &Args) {
     for label in [&pod.namespace, &pod.name] {
         assert!(label.len() <= 253 && !label.chars().any(char::is_control), "{label:?}");
     }
-    let key = Keys::new("/metes/").pod(&pod.uid, "eth0", &NetworkName::default());
+    let key = Keys::new("/metes/").pod("east", &pod.uid, "eth0", &NetworkName::default());
     assert!(pod.uid.is_empty() || key.is_ok(), "{:?}", pod.uid);
     for text in args.ips.iter().chain(&args.gateways) {
         assert!(!text.is_empty() && !text.contains([',', ';']), "{text:?}");

@@ -34,12 +34,12 @@ pub(super) fn check_request(request: &Request) {
     let keys = Keys::new("/metes/");
     if matches!(request.verb, Verb::Add | Verb::Del | Verb::Check) {
         let (container_id, ifname) = (request.container_id.clone(), request.ifname.clone());
-        let owner = Owner { node: "n1".to_owned(), container_id, ifname };
+        let owner = Owner { node: "n1".to_owned(), container_id, ifname, cluster: "east".to_owned() };
         let key = keys.own(&owner).expect("a checked owner has a key");
         assert_eq!(keys.parse(&key), Ok(Key::Own(owner)));
         let uid = &request.args.pod.uid;
         let network = NetworkName::default();
-        assert!(uid.is_empty() || keys.pod(uid, &request.ifname, &network).is_ok(), "{uid:?}");
+        assert!(uid.is_empty() || keys.pod("east", uid, &request.ifname, &network).is_ok(), "{uid:?}");
     }
     assert!(request.version.allows(request.verb));
 }
@@ -199,7 +199,8 @@ pub(super) fn check_settings(settings: &Settings) {
     let keys = Keys::new(prefix);
     assert_eq!(keys.parse(&keys.meta()), Ok(Key::Meta));
     let node = settings.node_name.as_deref().unwrap_or("n1");
-    keys.owners_of(node).expect("a node's name can stand in a key");
-    keys.cluster(settings.cluster.as_deref().unwrap_or("c")).expect("a cluster's name can stand in a key");
+    let cluster = settings.cluster.as_deref();
+    keys.owners_of(cluster.unwrap_or_default(), node).expect("both names can stand in a key");
+    keys.cluster(cluster.unwrap_or("c")).expect("a cluster's name can stand in a key");
     assert!(settings.spool_dir.starts_with('/'));
 }

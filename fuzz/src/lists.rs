@@ -243,7 +243,8 @@ fn check_all_are_kept(listed: &[Pod]) {
 fn holder(pod: &Pod, uid: &str) -> Holder {
     let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
     let pod = record::Pod { namespace, name, uid: uid.to_owned() };
-    let owner = Owner { node: "n1".to_owned(), container_id: "c1".to_owned(), ifname: "net1".to_owned() };
+    let (node, container_id, ifname) = ("n1".to_owned(), "c1".to_owned(), "net1".to_owned());
+    let owner = Owner { node, container_id, ifname, cluster: "east".to_owned() };
     let record = Summary { stamp: Stamp::Ours, pod, boot: None, replaced: false };
     Holder { owner, revision: 1, record: Some(record) }
 }

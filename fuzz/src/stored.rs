@@ -5,7 +5,7 @@ use metes::pool::record::{
     VERSION,
 };
 use metes::pool::{Bits, NetworkName};
-use metes::store::keys::{Key, Keys, Scope};
+use metes::store::keys::{Key, Keys, PodInterface, Scope};
 use serde_json::Value;
 
 pub(super) fn stored(data: &[u8]) {
@@ -42,13 +42,13 @@ fn check_key(bytes: &[u8]) {
         Key::Ip(network, address) => Ok(keys.ip(network, *address)),
         Key::Cursor(network, id) => Ok(format!("/metes/v1/net/{network}/cursor/{id}").into_bytes()),
         Key::Own(owner) => keys.own(owner),
-        Key::Pod(uid, ifname, network) => keys.pod(uid, ifname, network),
+        Key::Pod(PodInterface { cluster, uid, ifname, network }) => keys.pod(cluster, uid, ifname, network),
         Key::Dead(owner) => keys.dead(owner),
         Key::Lock(scope, id) => Ok(keys.place(scope, *id)),
         Key::Tail(scope) => Ok(keys.tail(scope)),
         Key::Fence(node) => keys.fence(node),
         Key::Cluster(name) => keys.cluster(name),
-        Key::Orphan(cluster, owner) => keys.orphan(cluster, owner),
+        Key::Orphan(owner) => keys.orphan(owner),
         Key::Lead(name) => keys.lead(name),
         Key::Import(name) => keys.import(name),
     };

@@ -83,6 +83,7 @@ fn holder(dice: &mut Dice<'_>) -> Holder {
         node: dice.pick(&NODES).to_owned(),
         container_id: "c1".to_owned(),
         ifname: "net1".to_owned(),
+        cluster: "east".to_owned(),
     };
     let boot = dice.pick(&BOOTS);
     let summary = Summary {

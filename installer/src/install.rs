@@ -176,8 +176,15 @@ fn remove_old_folders(wanted: &Wanted, current: &Path) -> Result<(), Failure> {
     old.into_iter().try_for_each(|folder| files::remove_if_there(&folder))
 }
 
-/// The node's name as an installed host file has it.
-pub(crate) fn installed_name(host_file: &Path, content: &[u8]) -> Result<Option<String>, Failure> {
+/// What an installed host file calls the node and its cluster, if it names them.
+pub(crate) struct Names {
+    pub(crate) node: Option<String>,
+    pub(crate) cluster: Option<String>,
+}
+
+/// The names that an installed host file has.
+pub(crate) fn installed_names(host_file: &Path, content: &[u8]) -> Result<Names, Failure> {
     let keys = crate::template::object(host_file, content)?;
-    Ok(keys.get("node_name").and_then(Value::as_str).map(str::to_owned))
+    let name = |key| keys.get(key).and_then(Value::as_str).map(str::to_owned);
+    Ok(Names { node: name("node_name"), cluster: name("cluster") })
 }

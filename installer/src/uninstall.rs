@@ -10,8 +10,10 @@ use serde_json::Value;
 use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::files;
-use crate::install::{HOST_FILE, PLUGIN, installed_name, tls_folders};
+use crate::install::{HOST_FILE, Names, PLUGIN, installed_names, tls_folders};
 
+/// What `metes list --cluster` takes for records that name no cluster.
+const NO_CLUSTER: &str = "-";
 /// How many holders a refusal names.
 const NAMED_MAX: usize = 5;
 
@@ -30,11 +32,14 @@ pub(crate) fn pass(arguments: &Arguments) -> Result<Vec<String>, Failure> {
             false => Ok(Vec::new()),
         };
     };
-    let node = match installed_name(&host_file, &content)? {
+    let Names { node, cluster } = installed_names(&host_file, &content)?;
+    let node = match node {
         Some(node) => node,
         None => arguments.text("node")?.to_owned(),
     };
-    let held = || held_on(&arguments.path("binary")?, &host_file, &node);
+    // Another cluster that shares the store may have a node of this name.
+    let cluster = cluster.as_deref().unwrap_or(NO_CLUSTER);
+    let held = || held_on(&arguments.path("binary")?, &host_file, &node, cluster);
     refuse(&held()?)?;
     take_plugin_away(&plugin, held)?;
     files::remove_if_there(&arguments.path("state-dir")?)?;
@@ -84,11 +89,11 @@ fn refuse(held: &[String]) -> Result<(), Failure> {
 }
 
 /// What the node holds, one text an address.
-fn held_on(metes: &Path, host_file: &Path, node: &str) -> Result<Vec<String>, Failure> {
+fn held_on(metes: &Path, host_file: &Path, node: &str, cluster: &str) -> Result<Vec<String>, Failure> {
     let output = Command::new(metes)
         .arg("--config")
         .arg(host_file)
-        .args(["list", "--node", node, "-o", "json"])
+        .args(["list", "--node", node, "--cluster", cluster, "-o", "json"])
         .output()
         .map_err(Failure::on("run", metes))?;
     let unclear = |why: &str| Failure::new(format!("refused: what node {node} holds cannot be told: {why}"));

@@ -242,7 +242,7 @@ impl<K: Kv> Adoption<'_, K> {
         self.report.borrow_mut().scanned.networks = definitions.len();
         let mut world = World { pods: Pods::default(), nodes: Nodes::default() };
         let default_network = self.default_network.clone();
-        let mut demands = Demands::new(&definitions, default_network, reserved, self.not_metes);
+        let mut demands = Demands::new(self.cluster, &definitions, default_network, reserved, self.not_metes);
         let mut see = |pod: &crate::api::Pod, phase, running: Option<Running>| {
             world.pods.see(pod, phase);
             if let Some(running) = running {
@@ -344,7 +344,6 @@ impl<K: Kv> Adoption<'_, K> {
             held: demand.held.clone(),
             scope: demand.network.scope(),
             labels: record::Labels {
-                cluster: self.cluster.to_owned(),
                 pod: demand.pod.clone(),
                 cni_network: demand.network.cni_network().to_owned(),
             },
@@ -356,7 +355,7 @@ impl<K: Kv> Adoption<'_, K> {
 
     fn holder(&self, owner: &record::Owner, record: &record::OwnerRecord, revision: i64) -> Holder {
         let summary = Summary {
-            stamp: Stamp::of(&record.labels.cluster, self.cluster),
+            stamp: Stamp::of(&owner.cluster, self.cluster),
             pod: record.labels.pod.clone(),
             boot: None,
             replaced: false,
@@ -377,9 +376,9 @@ impl<K: Kv> Adoption<'_, K> {
 
 /// A holder in words.
 fn whom(owner: &record::Owner, pod: &record::Pod) -> String {
-    let record::Owner { node, container_id, ifname } = owner;
+    let record::Owner { node, container_id, ifname, .. } = owner;
     match pod.name.as_str() {
-        "" => format!("{ifname} of container {container_id} on {node}"),
+        "" => owner.to_string(),
         name => format!("{ifname} of pod {}/{name}, container {container_id} on {node}", pod.namespace),
     }
 }
@@ -389,9 +388,9 @@ impl Reserved {
         let Ok(Key::Ip(network, address)) = keys.parse(&entry.key) else { return };
         // What does not decode is in the way of its claim, which looks for itself.
         let Ok(reservation) = Reservation::decode(&entry.value) else { return };
-        let record::Labels { cluster: of, pod, .. } = reservation.labels;
+        let pod = reservation.labels.pod;
         let pod = match pod.uid.as_str() {
-            "" if of == cluster => format!("{}/{}", pod.namespace, pod.name),
+            "" if reservation.owner.cluster == cluster => format!("{}/{}", pod.namespace, pod.name),
             "" => return,
             uid => uid.to_owned(),
         };

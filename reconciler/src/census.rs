@@ -45,7 +45,7 @@ impl Census {
         // A key that is none of metes' is the audit's to report.
         let Ok(Key::Own(owner)) = keys.parse(&entry.key) else { return };
         let record = OwnerRecord::decode(&entry.value).ok().map(|record| Summary {
-            stamp: Stamp::of(&record.labels.cluster, cluster),
+            stamp: Stamp::of(&owner.cluster, cluster),
             pod: record.labels.pod,
             boot: record.birth.map(|birth| self.boot(&birth.boot)),
             replaced: false,
@@ -119,6 +119,6 @@ async fn are_replaced<K: Kv>(
 fn index_keys(keys: &Keys, snapshot: &Snapshot, owner: &Owner) -> Vec<Bytes> {
     let Ok(own) = keys.own(owner) else { return Vec::new() };
     let Ok(Some(record)) = snapshot.record::<OwnerRecord>(&own) else { return Vec::new() };
-    let entry = |network| keys.pod(&record.labels.pod.uid, &owner.ifname, network).ok();
+    let entry = |network| keys.pod(&owner.cluster, &record.labels.pod.uid, &owner.ifname, network).ok();
     plan::networks(&record).into_iter().map(entry).collect::<Option<_>>().unwrap_or_default()
 }

@@ -265,7 +265,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             match judge(orphaned, seen_for, graces) {
                 Verdict::Keep(why) => {
                     if why == Keep::Undecodable {
-                        let Owner { node, container_id, ifname } = &holder.owner;
+                        let Owner { node, container_id, ifname, .. } = &holder.owner;
                         tracing::warn!(%node, container = %container_id, %ifname, "a record does not decode");
                     }
                     self.report.borrow_mut().keep(why);
@@ -323,7 +323,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                 }
                 Some((_, _, Ok(Err(keep)))) => self.report.borrow_mut().keep(keep),
                 Some((holder, _, Err(Stop::Store(failure @ Failure::Refused(_))))) => {
-                    let Owner { node, container_id, ifname } = &holder.owner;
+                    let Owner { node, container_id, ifname, .. } = &holder.owner;
                     tracing::warn!(%node, container = %container_id, %ifname, %failure, "an orphan cannot be freed");
                     refused.push(failure);
                 }

@@ -81,7 +81,7 @@ impl<K: Kv> Memory<'_, K> {
         let (entries, _) = walk(self.kv, &prefix, self.until, Vec::new, see).await?;
         let ages = self.ages(&entries).await?;
         let seen = |entry: Entry| {
-            let Ok(Key::Orphan(_, owner)) = self.keys.parse(&entry.key) else { return None };
+            let Ok(Key::Orphan(owner)) = self.keys.parse(&entry.key) else { return None };
             let age = ages.get(&entry.lease).copied();
             Some((owner, Seen { key: entry.key, sighting: Sighting::decode(&entry.value).ok(), age }))
         };
@@ -126,7 +126,7 @@ impl<K: Kv> Memory<'_, K> {
         self.kv.grant(lease, ttl, self.until).await?;
         let put = |(holder, reason): &(&Holder, Free)| {
             // An owner that was read from a key can stand in one.
-            let key = self.keys.orphan(self.cluster, &holder.owner).ok()?;
+            let key = self.keys.orphan(&holder.owner).ok()?;
             let sighting = Sighting::new(reason.name().to_owned(), holder.revision);
             Some(Op::Put(key, sighting.encode(), Some(lease)))
         };
@@ -138,7 +138,7 @@ impl<K: Kv> Memory<'_, K> {
     /// # Errors
     /// [`Failure`]; what was not forgotten goes with its lease.
     pub async fn forget<'o>(&self, owners: impl Iterator<Item = &'o Owner>) -> Result<(), Failure> {
-        let key = |owner| self.keys.orphan(self.cluster, owner).ok();
+        let key = |owner| self.keys.orphan(owner).ok();
         self.write(owners.filter_map(key).map(Op::Delete).collect()).await
     }
 

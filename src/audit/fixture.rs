@@ -15,12 +15,12 @@ pub(crate) fn keys() -> Keys {
 }
 
 pub(crate) fn owner() -> Owner {
-    Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net1".into() }
+    Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net1".into(), cluster: "east".into() }
 }
 
 pub(crate) fn labels() -> Labels {
     let pod = Pod { namespace: "ns".into(), name: "web-0".into(), uid: "u-1".into() };
-    Labels { cluster: "east".into(), pod, cni_network: "mynet".into() }
+    Labels { pod, cni_network: "mynet".into() }
 }
 
 pub(crate) fn addr(text: &str) -> Addr {
@@ -70,6 +70,6 @@ pub(crate) fn clean() -> Vec<Entry> {
         entry(keys.ip(&network, addr("10.0.0.2")), reservation()),
         entry(keys.page(&network, page()), bits([1, 2])),
         entry(keys.own(&owner).expect("key"), record(&["10.0.0.1", "10.0.0.2"]).encode()),
-        entry(keys.pod("u-1", "net1", &network).expect("key"), PodIndex::new(owner).encode()),
+        entry(keys.pod("east", "u-1", "net1", &network).expect("key"), PodIndex::new(owner).encode()),
     ]
 }

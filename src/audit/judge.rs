@@ -11,7 +11,7 @@ use super::{MetaState, Report};
 use crate::pool::bitmap::Bits;
 use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName, Page};
-use crate::store::keys::Keys;
+use crate::store::keys::{Keys, PodInterface};
 
 /// How many addresses a sentence names before it only counts.
 const NAMED: usize = 8;
@@ -52,7 +52,7 @@ fn judge_owners(audit: &Audit, report: &mut Report) {
         for (network, address) in holdings.reserved() {
             let mut find = |kind, what| report.violations.push(owner_finding(audit, kind, owner, what));
             if let Some(other) = listed.insert((network, address), owner) {
-                let what = format!("lists {address} of network {network}, as does {}", words(other));
+                let what = format!("lists {address} of network {network}, as does {}", other);
                 find(Kind::AddressListedTwice, what);
             }
             if let Some(what) = audit.missing_reservation(owner, network, address) {
@@ -90,7 +90,6 @@ impl Audit {
         match self.networks.get(network).and_then(|network| network.ips.get(&address)) {
             None => Some(format!("lists {address} of network {network}, which is not reserved")),
             Some(Ip { owner: Some(holder), .. }) if **holder != *owner => {
-                let holder = words(holder);
                 Some(format!("lists {address} of network {network}, which is reserved for {holder}"))
             }
             Some(_) => None,
@@ -101,8 +100,13 @@ impl Audit {
     /// younger owner does; one that is wrong in itself is judged by itself.
     fn unindexed<'a>(&self, owner: &Owner, holdings: &'a Holdings) -> Vec<&'a NetworkName> {
         let missing = |network: &&NetworkName| {
-            let key = (holdings.uid.clone(), owner.ifname.clone(), (*network).clone());
-            !self.pods.contains_key(&key)
+            let interface = PodInterface {
+                cluster: owner.cluster.clone(),
+                uid: holdings.uid.clone(),
+                ifname: owner.ifname.clone(),
+                network: (*network).clone(),
+            };
+            !self.pods.contains_key(&interface)
         };
         if holdings.uid.is_empty() {
             return Vec::new();
@@ -115,23 +119,26 @@ impl Audit {
 }
 
 fn judge_pods(audit: &Audit, report: &mut Report) {
-    for ((uid, ifname, network), owner) in &audit.pods {
+    for (PodInterface { cluster, uid, ifname, network }, owner) in &audit.pods {
         let Some(owner) = owner else { continue };
         let (kind, what) = match audit.owners.get(owner) {
-            None => (Kind::PodIndexWithoutOwner, format!("names {}, which holds nothing", words(owner))),
+            None => (Kind::PodIndexWithoutOwner, format!("names {}, which holds nothing", owner)),
             Some(Some(holdings)) if holdings.uid != *uid => {
-                let what = format!("names {}, which belongs to pod {:?}", words(owner), holdings.uid);
+                let what = format!("names {}, which belongs to pod {:?}", owner, holdings.uid);
                 (Kind::PodIndexMismatch, what)
             }
             Some(Some(_)) if owner.ifname != *ifname => {
-                (Kind::PodIndexMismatch, format!("names {}, another interface", words(owner)))
+                (Kind::PodIndexMismatch, format!("names {}, another interface", owner))
+            }
+            Some(Some(_)) if owner.cluster != *cluster => {
+                (Kind::PodIndexMismatch, format!("names {}, of another cluster", owner))
             }
             Some(Some(holdings)) if !holdings.reserved().any(|(held, _)| held == network) => {
-                (Kind::PodIndexMismatch, format!("names {}, which holds nothing in it", words(owner)))
+                (Kind::PodIndexMismatch, format!("names {}, which holds nothing in it", owner))
             }
             Some(_) => continue,
         };
-        let key = audit.keys.pod(uid, ifname, network).unwrap_or_default();
+        let key = audit.keys.pod(cluster, uid, ifname, network).unwrap_or_default();
         report.violations.push(Finding::new(kind, &key, what));
     }
 }
@@ -194,9 +201,9 @@ impl NetworkJudge<'_> {
 
     fn missing_owner(&self, owner: &Owner, address: Addr) -> Option<String> {
         match self.owners.get(owner) {
-            None => Some(format!("reserved for {}, which has no owner record", words(owner))),
+            None => Some(format!("reserved for {}, which has no owner record", owner)),
             Some(Some(holdings)) if !holdings.lists(self.name, address) => {
-                Some(format!("reserved for {}, whose owner record does not list it", words(owner)))
+                Some(format!("reserved for {}, whose owner record does not list it", owner))
             }
             Some(_) => None,
         }
@@ -274,11 +281,6 @@ fn keep_summaries(name: NetworkName, network: Network, mendings: &mut Mendings) 
         let bitmap = bitmap.unwrap_or_else(|| Bitmap { revision: 0, bits: Some(Bits::empty()) });
         mendings.summaries.insert((name.clone(), summary), bitmap);
     }
-}
-
-/// An owner in words.
-pub(super) fn words(owner: &Owner) -> String {
-    format!("{} of container {} on {}", owner.ifname, owner.container_id, owner.node)
 }
 
 fn lone_words(lone: &[Addr]) -> String {

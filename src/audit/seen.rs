@@ -12,7 +12,7 @@ use crate::pool::record::{
     Tombstone, Undecodable, VERSION,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
-use crate::store::keys::{Key, Keys};
+use crate::store::keys::{Key, Keys, PodInterface};
 use crate::store::txn::Entry;
 
 /// An audit under way. Keys may come in any order.
@@ -21,8 +21,8 @@ pub struct Audit {
     pub(super) networks: BTreeMap<NetworkName, Network>,
     /// None: there is a record that does not decode.
     pub(super) owners: BTreeMap<Rc<Owner>, Option<Holdings>>,
-    /// By UID, interface name and network; none as above.
-    pub(super) pods: BTreeMap<(String, String, NetworkName), Option<Rc<Owner>>>,
+    /// By what the index is kept by; none as above.
+    pub(super) pods: BTreeMap<PodInterface, Option<Rc<Owner>>>,
     pub(super) meta: MetaState,
     pub(super) meta_seen: bool,
     pub(super) found: Vec<Finding>,
@@ -96,12 +96,12 @@ impl Audit {
             Ok(Key::Full(network, summary)) => self.see_summary(entry, network, summary),
             Ok(Key::Cursor(network, _)) => self.see_cursor(entry, network),
             Ok(Key::Own(owner)) => self.see_owner(entry, owner),
-            Ok(Key::Pod(uid, ifname, network)) => self.see_pod(entry, uid, ifname, network),
+            Ok(Key::Pod(interface)) => self.see_pod(entry, interface),
             Ok(Key::Dead(_)) => self.see_tombstone(entry),
             Ok(Key::Lock(..)) => self.see_place(entry),
             Ok(Key::Tail(_) | Key::Fence(_)) => self.goes_with_lease(entry),
             Ok(Key::Cluster(_)) => self.see_cluster(entry),
-            Ok(Key::Orphan(..)) => self.see_note::<Sighting>(entry),
+            Ok(Key::Orphan(_)) => self.see_note::<Sighting>(entry),
             Ok(Key::Lead(_)) => self.see_note::<Leader>(entry),
             Ok(Key::Import(_)) => self.see_note::<Definitions>(entry),
         }
@@ -226,7 +226,7 @@ impl Audit {
         self.owners.insert(owner, holdings);
     }
 
-    fn see_pod(&mut self, entry: &Entry, uid: String, ifname: String, network: NetworkName) {
+    fn see_pod(&mut self, entry: &Entry, interface: PodInterface) {
         self.counts.pods += 1;
         self.lives_without_lease(entry);
         if self.bits_only {
@@ -234,7 +234,7 @@ impl Audit {
         }
         let index = self.decode::<PodIndex>(Kind::UndecodablePodIndex, entry);
         let owner = index.map(|index| self.name(index.owner));
-        self.pods.insert((uid, ifname, network), owner);
+        self.pods.insert(interface, owner);
     }
 
     fn see_tombstone(&mut self, entry: &Entry) {

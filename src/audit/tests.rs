@@ -135,7 +135,7 @@ fn meta_says_whether_the_store_may_be_used() {
 fn bits_reservations_and_owners_are_held_against_each_other() {
     let keys = keys();
     let own = keys.own(&owner()).expect("key");
-    let index = keys.pod("u-1", "net1", &net()).expect("key");
+    let index = keys.pod("east", "u-1", "net1", &net()).expect("key");
     let first = keys.ip(&net(), addr("10.0.0.1"));
     let page_key = keys.page(&net(), page());
     let summary = keys.full(&net(), page().summary());
@@ -171,7 +171,7 @@ fn bits_reservations_and_owners_are_held_against_each_other() {
 
 #[test]
 fn an_owner_whose_younger_sandbox_is_gone_may_lack_its_index() {
-    let index = keys().pod("u-1", "net1", &net()).expect("key");
+    let index = keys().pod("east", "u-1", "net1", &net()).expect("key");
     let report = judge(&without(&index));
     assert_eq!(
         (names(&report.violations), names(&report.harmless)),
@@ -183,7 +183,7 @@ fn an_owner_whose_younger_sandbox_is_gone_may_lack_its_index() {
 fn an_index_may_name_a_younger_owner_of_the_same_pod_only() {
     let keys = keys();
     let younger = Owner { container_id: "c2".into(), ..owner() };
-    let index = keys.pod("u-1", "net1", &net()).expect("key");
+    let index = keys.pod("east", "u-1", "net1", &net()).expect("key");
     let mut entries = valued(&index, PodIndex::new(younger.clone()).encode());
     assert_eq!(names(&judge(&entries).violations), ["pod-index-without-owner"]);
     entries.push(entry(keys.own(&younger).expect("key"), fixture::record(&[]).encode()));

@@ -1,10 +1,12 @@
 //! What a person may type.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::pool::NetworkName;
+use crate::pool::record::Owner;
 
 const LONG_ABOUT: &str = "\
 metes is a cluster-wide IPAM plugin for CNI: networks of containers delegate to it, and
@@ -103,15 +105,54 @@ pub struct Output {
     pub format: Format,
 }
 
+/// Where an owner is.
+#[derive(Debug, Default, Args)]
+pub struct Place {
+    /// Only what is held on nodes of this name
+    #[arg(long)]
+    pub node: Option<String>,
+    /// Only what is held by nodes of this cluster; - for those whose host file names no cluster
+    #[arg(long)]
+    pub cluster: Option<String>,
+}
+
+impl Place {
+    /// Whether the owner is there.
+    #[must_use]
+    pub fn holds(&self, owner: &Owner) -> bool {
+        self.node.as_ref().is_none_or(|node| owner.node == *node)
+            && self.cluster.as_ref().is_none_or(|cluster| owner.cluster_or_dash() == cluster)
+    }
+
+    /// Whether nothing is asked of it.
+    #[must_use]
+    pub fn is_anywhere(&self) -> bool {
+        self.node.is_none() && self.cluster.is_none()
+    }
+}
+
+/// In words, each with a blank before.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(node) = &self.node {
+            write!(f, " on node {node}")?;
+        }
+        match &self.cluster {
+            Some(cluster) => write!(f, " in cluster {cluster}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// `metes list`
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only addresses of this network
     #[arg(long, value_parser = NetworkName::stored)]
     pub network: Option<NetworkName>,
-    /// Only addresses held on this node
-    #[arg(long)]
-    pub node: Option<String>,
+    /// Where they are held.
+    #[command(flatten)]
+    pub place: Place,
     /// Only addresses of this pod
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod_name)]
     pub pod: Option<PodName>,
@@ -126,6 +167,9 @@ pub struct ShowArgs {
     /// An address, or a container id or its beginning
     #[arg(value_name = "ADDRESS|CONTAINERID")]
     pub what: String,
+    /// Where it is.
+    #[command(flatten)]
+    pub place: Place,
     /// How to print.
     #[command(flatten)]
     pub output: Output,
@@ -166,9 +210,9 @@ pub struct ReleaseArgs {
     /// Free all interfaces of the container with exactly this id
     #[arg(long, value_name = "ID")]
     pub container: Option<String>,
-    /// The node of the container, if several have one with this id
-    #[arg(long)]
-    pub node: Option<String>,
+    /// Where it is.
+    #[command(flatten)]
+    pub place: Place,
     /// Do not ask
     #[arg(short = 'y', long)]
     pub yes: bool,
@@ -221,14 +265,15 @@ mod tests {
     fn accepted_and_refused() {
         for good in [
             "list",
-            "list --network n1 --node a --pod ns/web-0 -o json",
+            "list --network n1 --node a --cluster east --pod ns/web-0 -o json",
             "--config /x list",
             "list --config /x",
             "show 10.0.0.1 -o json",
             "usage",
             "check --repair --accept-store",
             "release 10.0.0.1 --network a --yes",
-            "release --container c1 -y",
+            "release --container c1 --cluster - -y",
+            "show c1 --node a --cluster east",
         ] {
             assert!(parse(good).is_ok(), "{good}");
         }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::args::ListArgs;
+use super::args::{ListArgs, Place};
 use super::ranges::Cidr;
 use crate::pool::record::{Labels, Owner, OwnerRecord, Record, Reservation};
 use crate::pool::{Addr, NetworkName};
@@ -124,15 +124,20 @@ impl Row {
     #[must_use]
     pub fn is_wanted(&self, args: &ListArgs) -> bool {
         let network = args.network.as_ref().is_none_or(|network| self.network.as_ref() == Some(network));
-        let node =
-            args.node.as_ref().is_none_or(|node| self.owner().is_some_and(|owner| owner.node == *node));
+        let place = self.is_at(&args.place);
         let pod = args.pod.as_ref().is_none_or(|wanted| {
             self.holder.as_ref().is_some_and(|holder| {
                 let pod = &holder.labels.pod;
                 pod.namespace == wanted.namespace && pod.name == wanted.name
             })
         });
-        network && node && pod
+        network && place && pod
+    }
+
+    /// Whether its owner is there; one that is not known is nowhere in particular.
+    #[must_use]
+    pub fn is_at(&self, place: &Place) -> bool {
+        self.owner().map_or(place.is_anywhere(), |owner| place.holds(owner))
     }
 }
 
@@ -147,13 +152,14 @@ impl Serialize for Row {
             name: pod.and_then(|pod| known(&pod.name)),
             uid: pod.and_then(|pod| known(&pod.uid)),
         };
-        let mut map = serializer.serialize_map(Some(8))?;
+        let mut map = serializer.serialize_map(Some(9))?;
         map.serialize_entry("network", &self.network)?;
         map.serialize_entry::<_, IpAddr>("address", &self.address.ip())?;
         map.serialize_entry("container_id", &owner.map(|owner| &owner.container_id))?;
         map.serialize_entry("ifname", &owner.map(|owner| &owner.ifname))?;
         map.serialize_entry("pod", &pod)?;
         map.serialize_entry("node", &owner.map(|owner| &owner.node))?;
+        map.serialize_entry("cluster", &owner.and_then(|owner| known(&owner.cluster)))?;
         map.serialize_entry("cni_network", &holder.map(|holder| &holder.labels.cni_network))?;
         map.serialize_entry("created_at", &holder.and_then(|holder| holder.created_at.as_ref()))?;
         map.end()

@@ -36,12 +36,14 @@ pub(super) async fn show<K: Kv>(
     let what = &args.what;
     let inventory = store.inventory(&format!("look up {what:?}")).await?;
     tell_unreadable(&inventory, None, terminal);
-    let rows = find(&inventory.rows, what);
+    let place = &args.place;
+    let mut rows = find(&inventory.rows, what);
+    rows.retain(|row| row.is_at(place));
     if rows.is_empty() {
         let sentence = match what.parse::<IpAddr>() {
-            Ok(address) => format!("{address} is not held in any network; metes list shows what is"),
+            Ok(address) => format!("{address} is not held in any network{place}; metes list shows what is"),
             Err(_) => format!(
-                "{what:?} is neither an address nor the id of a container that holds one; metes list shows them"
+                "{what:?} is neither an address nor the id of a container that holds one{place}; metes list shows them"
             ),
         };
         return Err(Failed::Refused(sentence));
@@ -77,16 +79,17 @@ fn find<'a>(rows: &'a [Row], what: &str) -> Vec<&'a Row> {
 }
 
 fn list_table(rows: &[&Row]) -> String {
-    let header = ["NETWORK", "ADDRESS", "NODE", "POD", "IFNAME", "SINCE", "CONTAINER"];
-    let cells: Vec<[String; 7]> = rows.iter().map(|row| cells(row)).collect();
+    let header = ["NETWORK", "ADDRESS", "CLUSTER", "NODE", "POD", "IFNAME", "SINCE", "CONTAINER"];
+    let cells: Vec<[String; 8]> = rows.iter().map(|row| cells(row)).collect();
     table(header, &cells)
 }
 
-fn cells(row: &Row) -> [String; 7] {
+fn cells(row: &Row) -> [String; 8] {
     let owner = row.owner();
     [
         or_dash(row.network.as_ref().map(NetworkName::as_str)),
         row.address.to_string(),
+        or_dash(owner.map(|owner| owner.cluster.as_str())),
         or_dash(owner.map(|owner| owner.node.as_str())),
         or_dash(row.holder.as_ref().and_then(|holder| pod_words(&holder.labels.pod)).as_deref()),
         or_dash(owner.map(|owner| owner.ifname.as_str())),
@@ -111,10 +114,10 @@ fn block(row: &Row) -> String {
         ("container id", owner.map(|owner| owner.container_id.clone())),
         ("interface", owner.map(|owner| owner.ifname.clone())),
         ("node", owner.map(|owner| owner.node.clone())),
+        ("cluster", owner.map(|owner| owner.cluster.clone())),
         ("pod", labels.and_then(|labels| pod_words(&labels.pod))),
         ("pod uid", labels.map(|labels| labels.pod.uid.clone())),
         ("cni network", labels.map(|labels| labels.cni_network.clone())),
-        ("cluster", labels.map(|labels| labels.cluster.clone())),
         ("held since", holder.and_then(|holder| holder.created_at.clone())),
     ];
     let line = |(name, value): (&str, Option<String>)| {
@@ -133,7 +136,8 @@ mod tests {
     fn inventory() -> Inventory {
         let keys = fixture::keys();
         let mut entries = fixture::clean();
-        let owner = Owner { node: "n2".into(), container_id: "cafe".into(), ifname: "eth0".into() };
+        let (node, container_id, ifname) = ("n2".into(), "cafe".into(), "eth0".into());
+        let owner = Owner { node, container_id, ifname, cluster: String::new() };
         let held = vec![Held { address: "192.0.2.1".parse().expect("ip"), network: None }];
         let labels = Labels { cni_network: "fixed".into(), ..Labels::default() };
         let record = OwnerRecord::new(held, None, "-".into(), labels);
@@ -150,11 +154,11 @@ mod tests {
         let rows = inventory().rows;
         let rows: Vec<&Row> = rows.iter().collect();
         let expected = "\
-NETWORK  ADDRESS    NODE  POD       IFNAME  SINCE                 CONTAINER
-default  10.0.0.1   n1    ns/web-0  net1    2026-01-02T03:04:05Z  c1
-default  10.0.0.2   n1    ns/web-0  net1    2026-01-02T03:04:05Z  c1
-default  10.0.0.3   -     -         -       -                     -
--        192.0.2.1  n2    -         eth0    -                     cafe
+NETWORK  ADDRESS    CLUSTER  NODE  POD       IFNAME  SINCE                 CONTAINER
+default  10.0.0.1   east     n1    ns/web-0  net1    2026-01-02T03:04:05Z  c1
+default  10.0.0.2   east     n1    ns/web-0  net1    2026-01-02T03:04:05Z  c1
+default  10.0.0.3   -        -     -         -       -                     -
+-        192.0.2.1  -        n2    -         eth0    -                     cafe
 ";
         assert_eq!(list_table(&rows), expected);
         assert!(list_table(&[]).starts_with("NETWORK") && list_table(&[]).lines().count() == 1);
@@ -166,15 +170,15 @@ default  10.0.0.3   -     -         -       -                     -
         let text: Vec<String> = rows.iter().map(|row| serde_json::to_string(row).expect("json")).collect();
         assert_eq!(
             text[0],
-            r#"{"network":"default","address":"10.0.0.1","container_id":"c1","ifname":"net1","pod":{"namespace":"ns","name":"web-0","uid":"u-1"},"node":"n1","cni_network":"mynet","created_at":"2026-01-02T03:04:05Z"}"#
+            r#"{"network":"default","address":"10.0.0.1","container_id":"c1","ifname":"net1","pod":{"namespace":"ns","name":"web-0","uid":"u-1"},"node":"n1","cluster":"east","cni_network":"mynet","created_at":"2026-01-02T03:04:05Z"}"#
         );
         assert_eq!(
             text[2],
-            r#"{"network":"default","address":"10.0.0.3","container_id":null,"ifname":null,"pod":{"namespace":null,"name":null,"uid":null},"node":null,"cni_network":null,"created_at":null}"#
+            r#"{"network":"default","address":"10.0.0.3","container_id":null,"ifname":null,"pod":{"namespace":null,"name":null,"uid":null},"node":null,"cluster":null,"cni_network":null,"created_at":null}"#
         );
         assert_eq!(
             text[3],
-            r#"{"network":null,"address":"192.0.2.1","container_id":"cafe","ifname":"eth0","pod":{"namespace":null,"name":null,"uid":null},"node":"n2","cni_network":"fixed","created_at":null}"#
+            r#"{"network":null,"address":"192.0.2.1","container_id":"cafe","ifname":"eth0","pod":{"namespace":null,"name":null,"uid":null},"node":"n2","cluster":null,"cni_network":"fixed","created_at":null}"#
         );
     }
 

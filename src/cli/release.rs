@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use super::args::ReleaseArgs;
+use super::args::{Place, ReleaseArgs};
 use super::inventory::{Inventory, Row};
 use super::{Failed, Store, Terminal};
 use crate::pool::record::Owner;
@@ -30,7 +30,7 @@ pub(super) async fn release<K: Kv>(
     }
     for owner in owners {
         free_owner(store, owner).await?;
-        terminal.answer(&format!("freed {}: {}\n", words(owner), held_words(&inventory, owner)))?;
+        terminal.answer(&format!("freed {}: {}\n", owner, held_words(&inventory, owner)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -41,12 +41,12 @@ async fn free_owner<K: Kv>(store: &Store<'_, K>, owner: &Owner) -> Result<(), Fa
         Ok(Freed::Addresses(_)) => Ok(()),
         Ok(Freed::Nothing | Freed::Younger) => Err(Failed::Refused(format!(
             "{} was not freed: its record is gone or was written anew meanwhile; look again with metes list",
-            words(owner)
+            owner
         ))),
-        Err(FreeError::Store(failure)) => Err(Failed::store(format!("free {}", words(owner)))(failure)),
+        Err(FreeError::Store(failure)) => Err(Failed::store(format!("free {}", owner))(failure)),
         Err(FreeError::Bad(bad)) => Err(Failed::Refused(format!(
             "{} was not freed: {bad}; what cannot be decoded counts as held",
-            words(owner)
+            owner
         ))),
     }
 }
@@ -55,7 +55,7 @@ async fn free_owner<K: Kv>(store: &Store<'_, K>, owner: &Owner) -> Result<(), Fa
 fn chosen<'a>(inventory: &'a Inventory, args: &ReleaseArgs) -> Result<BTreeSet<&'a Owner>, String> {
     let owners = match (&args.address, &args.container) {
         (Some(address), _) => vec![holder_of(inventory, *address, args)?],
-        (None, Some(id)) => owners_of_container(inventory, id, args.node.as_deref())?,
+        (None, Some(id)) => owners_of_container(inventory, id, &args.place)?,
         (None, None) => Vec::new(),
     };
     Ok(owners.into_iter().collect())
@@ -65,7 +65,7 @@ fn holder_of<'a>(inventory: &'a Inventory, address: IpAddr, args: &ReleaseArgs) 
     let wanted = |row: &&Row| {
         row.address == Addr::from(address)
             && args.network.as_ref().is_none_or(|network| row.network.as_ref() == Some(network))
-            && args.node.as_ref().is_none_or(|node| row.owner().is_none_or(|owner| owner.node == *node))
+            && row.owner().is_none_or(|owner| args.place.holds(owner))
     };
     let rows: Vec<&Row> = inventory.rows.iter().filter(wanted).collect();
     match rows[..] {
@@ -82,9 +82,7 @@ fn not_held(address: IpAddr, args: &ReleaseArgs) -> String {
     if let Some(network) = &args.network {
         place.push_str(&format!(" in network {network}"));
     }
-    if let Some(node) = &args.node {
-        place.push_str(&format!(" on node {node}"));
-    }
+    place.push_str(&args.place.to_string());
     format!(
         "{address} is not held{place}, so there is nothing to free; metes show {address} says where it is"
     )
@@ -99,39 +97,38 @@ fn ambiguous(address: IpAddr, rows: &[&Row]) -> String {
             names.join(" and ")
         );
     }
-    let owners: Vec<String> = rows.iter().filter_map(|row| row.owner()).map(words).collect();
+    let owners: Vec<String> = rows.iter().filter_map(|row| row.owner()).map(Owner::to_string).collect();
     format!("{address} belongs to {}: say which with --container", owners.join(" and to "))
 }
 
 fn owners_of_container<'a>(
     inventory: &'a Inventory,
     id: &str,
-    node: Option<&str>,
+    place: &Place,
 ) -> Result<Vec<&'a Owner>, String> {
     // An owner whose reservations are gone has no row, and one whose record is gone only rows.
     let known = inventory.rows.iter().filter_map(Row::owner).chain(&inventory.owners);
-    let owners: Vec<&Owner> = known
-        .filter(|owner| owner.container_id == id && node.is_none_or(|node| owner.node == node))
-        .collect();
-    let nodes: BTreeSet<&str> = owners.iter().map(|owner| owner.node.as_str()).collect();
+    let owners: Vec<&Owner> = known.filter(|owner| owner.container_id == id && place.holds(owner)).collect();
     if owners.is_empty() {
         return Err(format!(
-            "no container with the id {id:?} holds an address; metes list shows those that do"
+            "no container with the id {id:?} holds an address{place}; metes list shows those that do"
         ));
     }
+    let names = |name: fn(&Owner) -> &str| owners.iter().map(|owner| name(owner)).collect::<BTreeSet<_>>();
+    let nodes: Vec<&str> = names(|owner| &owner.node).into_iter().collect();
     if nodes.len() > 1 {
-        let nodes: Vec<&str> = nodes.into_iter().collect();
         return Err(format!("a container {id:?} is on {}: say which with --node", nodes.join(" and on ")));
+    }
+    let clusters: Vec<&str> = names(|owner| owner.cluster_or_dash()).into_iter().collect();
+    if clusters.len() > 1 {
+        let clusters = clusters.join(" and in ");
+        return Err(format!("a container {id:?} is in the clusters {clusters}: say which with --cluster"));
     }
     Ok(owners)
 }
 
 fn plan_words(inventory: &Inventory, owner: &Owner) -> String {
-    format!("{} holds {}", words(owner), held_words(inventory, owner))
-}
-
-fn words(owner: &Owner) -> String {
-    format!("{} of container {} on {}", owner.ifname, owner.container_id, owner.node)
+    format!("{} holds {}", owner, held_words(inventory, owner))
 }
 
 /// All that an owner holds.
@@ -151,12 +148,18 @@ fn held_words(inventory: &Inventory, owner: &Owner) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::fixture;
     use crate::cli::inventory::Holder;
     use crate::pool::record::Labels;
 
     fn row(network: Option<&str>, address: &str, owner: Option<(&str, &str, &str)>) -> Row {
         let holder = owner.map(|(node, container, ifname)| Holder {
-            owner: Owner { node: node.into(), container_id: container.into(), ifname: ifname.into() },
+            owner: Owner {
+                node: node.into(),
+                container_id: container.into(),
+                ifname: ifname.into(),
+                cluster: if container == "c5" { "west".into() } else { String::new() },
+            },
             labels: Labels::default(),
             created_at: None,
         });
@@ -173,7 +176,15 @@ mod tests {
             row(Some("b"), "10.0.0.3", None),
             row(None, "192.0.2.1", Some(("n1", "c3", "net1"))),
             row(None, "192.0.2.1", Some(("n2", "c4", "net1"))),
+            row(Some("a"), "10.0.0.5", Some(("n1", "c5", "net1"))),
+            row(Some("b"), "10.0.0.6", Some(("n1", "c6", "net1"))),
+            row(Some("b"), "10.0.0.7", Some(("n1", "c6", "net2"))),
         ];
+        let mut rows = rows;
+        // One container id on nodes of one name, in two clusters.
+        rows.iter_mut().filter(|row| row.address == fixture::addr("10.0.0.7")).for_each(|row| {
+            row.holder.as_mut().expect("it is held").owner.cluster = "east".into();
+        });
         Inventory { rows, ..Inventory::default() }
     }
 
@@ -199,13 +210,22 @@ mod tests {
             ("10.0.0.1 --network c", Err("not held in network c")),
             ("10.0.0.3", Err("cannot be decoded")),
             ("192.0.2.1", Err("say which with --container")),
+            ("10.0.0.5 --cluster west", Ok("net1 of container c5 on n1 of cluster west")),
+            ("10.0.0.5 --cluster east", Err("10.0.0.5 is not held in cluster east")),
+            ("--container c6 --cluster -", Ok("net1 of container c6 on n1")),
+            ("--container c6 --cluster east", Ok("net2 of container c6 on n1 of cluster east")),
+            ("--container c6", Err("is in the clusters - and in east: say which with --cluster")),
             ("--container c2", Err("is on n1 and on n2: say which with --node")),
             ("--container c9", Err("no container with the id \"c9\"")),
         ] {
             let found = chosen(&inventory, &args(line));
             match (found, expected) {
                 (Ok(owners), Ok(expected)) => {
-                    assert_eq!(owners.into_iter().map(words).collect::<Vec<_>>(), [expected], "{line}");
+                    assert_eq!(
+                        owners.into_iter().map(Owner::to_string).collect::<Vec<_>>(),
+                        [expected],
+                        "{line}"
+                    );
                 }
                 (Err(found), Err(expected)) => assert!(found.contains(expected), "{line}: {found}"),
                 (found, expected) => panic!("{line}: {found:?}, expected {expected:?}"),

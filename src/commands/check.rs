@@ -26,7 +26,7 @@ pub async fn check<K: Kv>(
     previous: &[IpAddr],
 ) -> Result<(), Error> {
     let mut snapshot = Snapshot::default();
-    let adopted = Owner::adopted(&owner.node, uid, &owner.ifname);
+    let adopted = Owner::adopted(&owner.cluster, &owner.node, uid, &owner.ifname);
     let candidates = if uid.is_empty() { vec![owner] } else { vec![owner, &adopted] };
     // What the record will most likely name is read along with it.
     let likely = likely_reservations(run, sets, previous);

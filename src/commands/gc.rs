@@ -14,7 +14,7 @@ use crate::store::kv::Kv;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Entry, List, Op, Txn};
 
-/// Frees the owners of this node whose record names `cni_network`, that are not in `valid`, and
+/// Frees the owners of this node of this cluster whose record names `cni_network`, that are not in `valid`, and
 /// that are of another boot or more than `grace_s` seconds older than this run.
 ///
 /// What a pod held when the store was last taken into service stays: a store that went back may name an earlier
@@ -32,7 +32,10 @@ pub async fn gc<K: Kv>(
         tracing::warn!("the store is suspect: nothing is freed");
         return Ok(());
     };
-    let prefix = run.keys.owners_of(run.node).map_err(|e| Error::new(Code::InvalidConfig, e.to_string()))?;
+    let prefix = run
+        .keys
+        .owners_of(run.cluster, run.node)
+        .map_err(|e| Error::new(Code::InvalidConfig, e.to_string()))?;
     let (mut start, end) = (prefix.clone(), prefix_end(&prefix));
     loop {
         let list = List {

@@ -53,10 +53,15 @@ pub struct Run<'a, K> {
 }
 
 impl<K: Kv> Run<'_, K> {
-    /// The owner that a container's interface is on this node.
+    /// The owner that a container's interface is on this node of this cluster.
     #[must_use]
     pub fn owner(&self, container_id: &str, ifname: &str) -> Owner {
-        Owner { node: self.node.to_owned(), container_id: container_id.to_owned(), ifname: ifname.to_owned() }
+        Owner {
+            node: self.node.to_owned(),
+            container_id: container_id.to_owned(),
+            ifname: ifname.to_owned(),
+            cluster: self.cluster.to_owned(),
+        }
     }
 
     /// Fails when nobody waits for the answer any more: there is no time left, or the process that

@@ -14,16 +14,13 @@ use crate::cni::section::Shows;
 use crate::cni::{Error, Json, Section};
 use crate::limits;
 use crate::pool::NetworkName;
-use crate::pool::names::is_plain_name;
+use crate::pool::names::{CLUSTER_NAME, is_cluster_name, is_plain_name};
 
 /// The largest host file that is read, in bytes.
 pub const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
 
 /// The longest node name, in characters.
 pub const NODE_NAME_MAX: usize = 253;
-
-/// The longest cluster name, in characters.
-pub const CLUSTER_NAME_MAX: usize = 63;
 
 /// The longest grace of GC: a year, in seconds.
 const GC_GRACE_MAX_S: u64 = 365 * 24 * 3600;
@@ -101,8 +98,9 @@ impl HostFile {
     fn read(file: &Section<'_>) -> Result<HostFile, Error> {
         Ok(HostFile {
             etcd: Etcd::read(file)?,
-            node_name: name(file, "node_name", NODE_NAME_MAX)?,
-            cluster: name(file, "cluster", CLUSTER_NAME_MAX)?,
+            node_name: node_name(file)?,
+            cluster: file
+                .parsed("cluster", CLUSTER_NAME, |text| is_cluster_name(text).then(|| text.to_owned()))?,
             spool_dir: path(file, "spool_dir")?,
             gc_grace_s: gc_grace_s(file)?,
             log_file: path(file, "log_file")?,
@@ -114,9 +112,9 @@ impl HostFile {
     }
 }
 
-fn name(file: &Section<'_>, key: &str, max: usize) -> Result<Option<String>, Error> {
-    let expected = format!("1 to {max} characters out of A-Z a-z 0-9 . _ -");
-    file.parsed(key, &expected, |text| is_plain_name(text, max).then(|| text.to_owned()))
+fn node_name(file: &Section<'_>) -> Result<Option<String>, Error> {
+    let expected = format!("1 to {NODE_NAME_MAX} characters out of A-Z a-z 0-9 . _ -");
+    file.parsed("node_name", &expected, |text| is_plain_name(text, NODE_NAME_MAX).then(|| text.to_owned()))
 }
 
 fn path(file: &Section<'_>, key: &str) -> Result<Option<String>, Error> {

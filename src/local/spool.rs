@@ -113,8 +113,8 @@ impl Spool {
 }
 
 fn file_prefix(owner: &Owner) -> String {
-    // A zero byte is in none of the three names.
-    let name = [owner.node.as_str(), &owner.container_id, &owner.ifname].join("\0");
+    // A zero byte is in none of the names.
+    let name = [owner.cluster.as_str(), &owner.node, &owner.container_id, &owner.ifname].join("\0");
     format!("{}-", digest_hex(name.as_bytes()))
 }
 
@@ -135,7 +135,8 @@ mod tests {
     use super::*;
 
     fn spooled(container: &str, ns: u64) -> Spooled {
-        let owner = Owner { node: "n".into(), container_id: container.into(), ifname: "eth0".into() };
+        let (node, container_id, ifname) = ("n".into(), container.into(), "eth0".into());
+        let owner = Owner { node, container_id, ifname, cluster: "east".into() };
         Spooled { owner, birth: Birth { boot: "b".into(), ns }, unanswered: ns == 2 }
     }
 

@@ -9,6 +9,15 @@ use super::Addr;
 /// The longest network name that a configuration may give, in characters.
 pub const NETWORK_NAME_MAX: usize = 63;
 
+/// The longest cluster name, in characters.
+const CLUSTER_NAME_MAX: usize = 63;
+
+/// What a cluster may be called.
+pub const CLUSTER_NAME: &str = "1 to 63 characters out of A-Z a-z 0-9 . _ - (and not \".\", \"..\" or \"-\")";
+
+/// What stands for "no cluster" in a key and on a command line.
+pub const NO_CLUSTER: &str = "-";
+
 /// A name that cannot be used as part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {found:?} is not valid: expected {expected}")]
@@ -110,6 +119,12 @@ impl fmt::Debug for NetworkName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.0)
     }
+}
+
+/// Whether a cluster may be called so.
+#[must_use]
+pub fn is_cluster_name(name: &str) -> bool {
+    is_plain_name(name, CLUSTER_NAME_MAX) && name != NO_CLUSTER
 }
 
 /// Whether `name` is 1..=`max` characters out of `[A-Za-z0-9._-]`, and not `.` or `..`.

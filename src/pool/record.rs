@@ -3,17 +3,21 @@
 //! Every record is a JSON object whose `v` is [`VERSION`]. What does not decode is
 //! somebody's all the same: it counts as occupied and is never overwritten or freed.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::NetworkName;
+use super::names::NO_CLUSTER;
 
 /// The version of the stored records that this program reads and writes.
 pub const VERSION: u32 = 1;
 
-/// Who holds an address: one interface of one container on one node.
+/// Who holds an address: one interface of one container on one node of one cluster.
+///
+/// A node's name is unique in its cluster alone: several clusters may share a store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Owner {
     /// The node's name, from the host file or derived from the machine.
@@ -23,13 +27,38 @@ pub struct Owner {
     pub container_id: String,
     /// CNI_IFNAME.
     pub ifname: String,
+    /// The cluster's name from the host file; empty if it gives none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
 }
 
 impl Owner {
+    /// The cluster's name as keys and people write it: `-` for none.
+    #[must_use]
+    pub fn cluster_or_dash(&self) -> &str {
+        if self.cluster.is_empty() { NO_CLUSTER } else { &self.cluster }
+    }
+
     /// Who holds what a running pod was found to use after a restore: its containers' ids are not known then.
     #[must_use]
-    pub fn adopted(node: &str, uid: &str, ifname: &str) -> Self {
-        Self { node: node.to_owned(), container_id: format!("adopted-{uid}"), ifname: ifname.to_owned() }
+    pub fn adopted(cluster: &str, node: &str, uid: &str, ifname: &str) -> Self {
+        Self {
+            node: node.to_owned(),
+            container_id: format!("adopted-{uid}"),
+            ifname: ifname.to_owned(),
+            cluster: cluster.to_owned(),
+        }
+    }
+}
+
+/// In words, for people.
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of container {} on {}", self.ifname, self.container_id, self.node)?;
+        match self.cluster.as_str() {
+            "" => Ok(()),
+            cluster => write!(f, " of cluster {cluster}"),
+        }
     }
 }
 
@@ -95,7 +124,7 @@ pub struct Held {
     pub network: Option<NetworkName>,
 }
 
-/// `v1/own/<node>/<container>/<ifname>`: all that one owner holds, in result order.
+/// `v1/own/<cluster>/<node>/<container>/<ifname>`: all that one owner holds, in result order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerRecord {
     v: u32,
@@ -114,24 +143,12 @@ pub struct OwnerRecord {
 /// What a record carries besides its owner, for people and for the reconciler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Labels {
-    /// The cluster's name from the host file.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub cluster: String,
     /// The pod, as far as it is known.
     #[serde(default, skip_serializing_if = "Pod::is_unknown")]
     pub pod: Pod,
     /// The CNI network's `name`.
     #[serde(rename = "cni")]
     pub cni_network: String,
-}
-
-impl Labels {
-    /// Whether both name a cluster, and not the same. The UID of a static pod is derived from its file, so two
-    /// clusters that share a prefix may have the same one, even on nodes of one name.
-    #[must_use]
-    pub fn is_of_another_cluster(&self, other: &Labels) -> bool {
-        !self.cluster.is_empty() && !other.cluster.is_empty() && self.cluster != other.cluster
-    }
 }
 
 impl OwnerRecord {
@@ -165,7 +182,7 @@ impl Reservation {
     }
 }
 
-/// `v1/pod/<uid>/<ifname>/<network>`: the youngest owner of that interface of that pod.
+/// `v1/pod/<cluster>/<uid>/<ifname>/<network>`: the youngest owner of that interface of that pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodIndex {
     v: u32,
@@ -182,7 +199,7 @@ impl PodIndex {
     }
 }
 
-/// `v1/dead/<node>/<container>/<ifname>`: a DEL of this owner was here.
+/// `v1/dead/<cluster>/<node>/<container>/<ifname>`: a DEL of this owner was here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
     v: u32,
@@ -391,12 +408,13 @@ mod tests {
     use super::*;
 
     fn owner() -> Owner {
-        Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net1".into() }
+        let cluster = "east".into();
+        Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net1".into(), cluster }
     }
 
     fn labels() -> Labels {
         let pod = Pod { namespace: "ns".into(), name: "web-0".into(), uid: "u-1".into() };
-        Labels { cluster: "east".into(), pod, cni_network: "mynet".into() }
+        Labels { pod, cni_network: "mynet".into() }
     }
 
     /// The stored formats are a promise to every other version of metes.
@@ -410,13 +428,16 @@ mod tests {
         let record = OwnerRecord::new(held, Some(birth.clone()), "-".into(), labels());
         check(
             &record,
-            r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"},{"ip":"fd00::1"}],"birth":{"boot":"b0","ns":7},"scope":"-","cluster":"east","pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet"}"#,
+            r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"},{"ip":"fd00::1"}],"birth":{"boot":"b0","ns":7},"scope":"-","pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet"}"#,
         );
         check(
             &Reservation::new(owner(), labels(), "2026-01-02T03:04:05Z".into()),
             r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east","pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet","at":"2026-01-02T03:04:05Z"}"#,
         );
-        check(&PodIndex::new(owner()), r#"{"v":1,"node":"n1","container":"c1","ifname":"net1"}"#);
+        check(
+            &PodIndex::new(owner()),
+            r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east"}"#,
+        );
         check(&Tombstone::new(birth), r#"{"v":1,"birth":{"boot":"b0","ns":7}}"#);
         check(&ClusterId::new("u-0".into()), r#"{"v":1,"uid":"u-0"}"#);
         check(&Sighting::new("pod-gone".into(), 7), r#"{"v":1,"reason":"pod-gone","revision":7}"#);

@@ -142,7 +142,8 @@ impl Ask {
         if uid.is_empty() {
             return Ok(Vec::new());
         }
-        let index = |network: &NetworkName| keys.pod(uid, &self.owner.ifname, network).map_err(bad_name);
+        let Owner { cluster, ifname, .. } = &self.owner;
+        let index = |network: &NetworkName| keys.pod(cluster, uid, ifname, network).map_err(bad_name);
         self.networks().into_iter().map(index).collect()
     }
 
@@ -280,17 +281,16 @@ impl Deciding<'_> {
         for key in self.ask.index_keys(self.keys)? {
             let Some(index) = self.snapshot.record::<PodIndex>(&key)? else { continue };
             let owner = index.owner;
-            if owner == self.ask.owner
-                || owner.node != self.ask.owner.node
-                || owner.ifname != self.ask.owner.ifname
-            {
+            let is_elsewhere = |mine: &Owner| {
+                (&owner.cluster, &owner.node, &owner.ifname) != (&mine.cluster, &mine.node, &mine.ifname)
+            };
+            if owner == self.ask.owner || is_elsewhere(&self.ask.owner) {
                 continue;
             }
             let own = self.keys.own(&owner).map_err(bad_name)?;
             self.require(vec![own.clone()])?;
             let Some(record) = self.snapshot.record::<OwnerRecord>(&own)? else { continue };
-            let (theirs, ours) = (&record.labels, &self.ask.labels);
-            if theirs.pod.uid != ours.pod.uid || theirs.is_of_another_cluster(ours) {
+            if record.labels.pod.uid != self.ask.labels.pod.uid {
                 continue;
             }
             if !self.ask.birth.is_after(record.birth.as_ref()) {
@@ -356,15 +356,10 @@ impl Deciding<'_> {
             match self.snapshot.record::<Reservation>(&key)? {
                 Some(reservation) if reservation.owner == *owner => reservations.push((key, reservation)),
                 found => {
-                    let holder = found.map_or_else(
-                        || "nobody".to_owned(),
-                        |r| format!("{}/{}/{}", r.owner.node, r.owner.container_id, r.owner.ifname),
-                    );
+                    let holder = found
+                        .map_or_else(|| "nobody".to_owned(), |reservation| reservation.owner.to_string());
                     let key = String::from_utf8_lossy(&key).into_owned();
-                    let text = format!(
-                        "{key} is held by {holder}, but the record of {}/{}/{} claims it",
-                        owner.node, owner.container_id, owner.ifname
-                    );
+                    let text = format!("{key} is held by {holder}, but the record of {owner} claims it");
                     return Err(Halt::Refuse(Refused::Contradiction(text)));
                 }
             }
@@ -587,7 +582,8 @@ impl Deciding<'_> {
         let uid = &record.labels.pod.uid;
         if !uid.is_empty() {
             for network in plan::networks(record) {
-                let key = self.keys.pod(uid, &self.ask.owner.ifname, network).map_err(bad_name)?;
+                let Owner { cluster, ifname, .. } = &self.ask.owner;
+                let key = self.keys.pod(cluster, uid, ifname, network).map_err(bad_name)?;
                 builder.unchanged(key.clone());
                 builder.put(key, PodIndex::new(self.ask.owner.clone()).encode());
             }

@@ -382,7 +382,9 @@ impl Claim {
     fn index_key(&self, keys: &Keys, network: &NetworkName) -> Result<Option<Bytes>, BadRecord> {
         match self.labels.pod.uid.as_str() {
             "" => Ok(None),
-            uid => keys.pod(uid, &self.owner.ifname, network).map(Some).map_err(bad_name),
+            uid => {
+                keys.pod(&self.owner.cluster, uid, &self.owner.ifname, network).map(Some).map_err(bad_name)
+            }
         }
     }
 
@@ -467,7 +469,8 @@ impl Claim {
         let Some(record) = record.filter(|record| record.addresses.contains(held)) else {
             return Ok(Standing::InTheWay(Why::NoRecord { owner, pod }));
         };
-        if owner.ifname == self.owner.ifname && is_same_pod(&record.labels, &self.labels) {
+        let is_same = is_same_pod((&owner, &record.labels.pod), (&self.owner, &self.labels.pod));
+        if owner.ifname == self.owner.ifname && is_same {
             return Ok(Standing::Ours);
         }
         let gone = Gone { owner, revision: snapshot.mod_revision(&own) };
@@ -610,14 +613,14 @@ impl Claim {
     }
 }
 
-/// By UID; by name only where one of the two has none.
-fn is_same_pod(one: &Labels, other: &Labels) -> bool {
-    let (a, b) = (&one.pod, &other.pod);
+/// By UID; by name only where one of the two has none. Records that name no cluster may be of any.
+fn is_same_pod((one, a): (&Owner, &Pod), (other, b): (&Owner, &Pod)) -> bool {
+    let is_same_cluster = one.cluster == other.cluster;
     if a.uid.is_empty() || b.uid.is_empty() {
-        let is_named = !a.name.is_empty() && one.cluster == other.cluster;
+        let is_named = !a.name.is_empty() && is_same_cluster;
         return is_named && (&a.namespace, &a.name) == (&b.namespace, &b.name);
     }
-    a.uid == b.uid && !one.is_of_another_cluster(other)
+    a.uid == b.uid && (is_same_cluster || one.cluster.is_empty() || other.cluster.is_empty())
 }
 
 fn bad_page(key: &[u8]) -> BadRecord {

@@ -350,7 +350,8 @@ impl<K: Kv> Free<'_, K> {
         let uid = &record.labels.pod.uid;
         if !uid.is_empty() {
             for network in plan::networks(record) {
-                keys.push(self.keys.pod(uid, &self.owner.ifname, network).map_err(plan::bad_name)?);
+                let Owner { cluster, ifname, .. } = self.owner;
+                keys.push(self.keys.pod(cluster, uid, ifname, network).map_err(plan::bad_name)?);
             }
         }
         keys.sort();

@@ -8,12 +8,10 @@ use std::fmt;
 
 use ring::digest;
 
-use crate::pool::names::{InvalidName, is_plain_name};
+use crate::pool::names::{CLUSTER_NAME, InvalidName, NO_CLUSTER, is_cluster_name, is_plain_name};
 use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName, Page, RangeSet, Summary};
 
-/// The longest cluster name, in characters, as the host file takes it.
-const CLUSTER_NAME_MAX: usize = 63;
 /// The longest node name: a DNS name.
 const NODE_NAME_MAX: usize = 253;
 /// The longest container id that is accepted.
@@ -94,11 +92,11 @@ pub enum Key {
     Ip(NetworkName, Addr),
     /// `v1/net/<network>/cursor/<id>`
     Cursor(NetworkName, String),
-    /// `v1/own/<node>/<container>/<ifname>`
+    /// `v1/own/<cluster>/<node>/<container>/<ifname>`
     Own(Owner),
-    /// `v1/pod/<uid>/<ifname>/<network>`
-    Pod(String, String, NetworkName),
-    /// `v1/dead/<node>/<container>/<ifname>`
+    /// `v1/pod/<cluster>/<uid>/<ifname>/<network>`
+    Pod(PodInterface),
+    /// `v1/dead/<cluster>/<node>/<container>/<ifname>`
     Dead(Owner),
     /// `v1/lock/<scope>/<id>`
     Lock(Scope, PlaceId),
@@ -109,11 +107,24 @@ pub enum Key {
     /// `v1/cluster/<cluster>`
     Cluster(String),
     /// `v1/orphan/<cluster>/<node>/<container>/<ifname>`
-    Orphan(String, Owner),
+    Orphan(Owner),
     /// `v1/lead/<cluster>`
     Lead(String),
     /// `v1/import/<cluster>`
     Import(String),
+}
+
+/// One interface of a pod in one network: what the pod index is kept by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodInterface {
+    /// The cluster's name; empty for none. A static pod's UID is derived from its file, so two clusters may have the same.
+    pub cluster: String,
+    /// The pod's UID.
+    pub uid: String,
+    /// The interface's name.
+    pub ifname: String,
+    /// The network.
+    pub network: NetworkName,
 }
 
 /// All keys below one prefix.
@@ -209,13 +220,13 @@ impl Keys {
         Ok(self.join(&format!("own/{}", owner_path(owner)?)))
     }
 
-    /// The prefix of a node's owner records.
+    /// The prefix of the owner records of one node of a cluster, whose name may be empty.
     ///
     /// # Errors
-    /// [`InvalidName`] if the name cannot stand in a key.
-    pub fn owners_of(&self, node: &str) -> Result<Bytes, InvalidName> {
+    /// [`InvalidName`] if a name cannot stand in a key.
+    pub fn owners_of(&self, cluster: &str, node: &str) -> Result<Bytes, InvalidName> {
         check_node(node)?;
-        Ok(self.join(&format!("own/{node}/")))
+        Ok(self.join(&format!("own/{}/{node}/", cluster_part(cluster)?)))
     }
 
     /// An owner's tombstone.
@@ -268,23 +279,29 @@ impl Keys {
         Ok(self.join(&format!("orphan/{cluster}/")))
     }
 
-    /// What a cluster's reconciler remembers of an owner that it saw as an orphan.
+    /// What the reconciler of an owner's cluster remembers of it if it saw it as an orphan.
     ///
     /// # Errors
-    /// [`InvalidName`] if the cluster's name or a part of the owner cannot stand in a key.
-    pub fn orphan(&self, cluster: &str, owner: &Owner) -> Result<Bytes, InvalidName> {
-        check_cluster(cluster)?;
-        Ok(self.join(&format!("orphan/{cluster}/{}", owner_path(owner)?)))
+    /// [`InvalidName`] if a part of the owner cannot stand in a key.
+    pub fn orphan(&self, owner: &Owner) -> Result<Bytes, InvalidName> {
+        Ok(self.join(&format!("orphan/{}", owner_path(owner)?)))
     }
 
-    /// The index entry of one interface of a pod in one network.
+    /// The index entry of one interface of a pod in one network; the cluster's name may be empty.
     ///
     /// # Errors
-    /// [`InvalidName`] if the UID or the interface name cannot stand in a key.
-    pub fn pod(&self, uid: &str, ifname: &str, network: &NetworkName) -> Result<Bytes, InvalidName> {
+    /// [`InvalidName`] if the cluster's name, the UID or the interface name cannot stand in a key.
+    pub fn pod(
+        &self,
+        cluster: &str,
+        uid: &str,
+        ifname: &str,
+        network: &NetworkName,
+    ) -> Result<Bytes, InvalidName> {
+        let cluster = cluster_part(cluster)?;
         check_uid(uid)?;
         check_ifname(ifname)?;
-        Ok(self.join(&format!("pod/{uid}/{ifname}/{network}")))
+        Ok(self.join(&format!("pod/{cluster}/{uid}/{ifname}/{network}")))
     }
 
     /// The prefix of all places in one queue.
@@ -341,15 +358,17 @@ fn parse_path(path: &str) -> Option<Key> {
     match parts[..] {
         ["meta"] => Some(Key::Meta),
         ["net", network, kind, name] => parse_net(NetworkName::stored(network).ok()?, kind, name),
-        ["own", node, container, ifname] => parse_owner(node, container, ifname).map(Key::Own),
-        ["dead", node, container, ifname] => parse_owner(node, container, ifname).map(Key::Dead),
-        ["orphan", cluster, node, container, ifname] => {
-            check_cluster(cluster).ok()?;
-            Some(Key::Orphan(cluster.to_owned(), parse_owner(node, container, ifname)?))
-        }
-        ["pod", uid, ifname, network] => {
+        ["own", ref owner @ ..] => parse_owner(owner).map(Key::Own),
+        ["dead", ref owner @ ..] => parse_owner(owner).map(Key::Dead),
+        ["orphan", ref owner @ ..] => parse_owner(owner).map(Key::Orphan),
+        ["pod", cluster, uid, ifname, network] => {
             check_uid(uid).and_then(|()| check_ifname(ifname)).ok()?;
-            Some(Key::Pod(uid.to_owned(), ifname.to_owned(), NetworkName::stored(network).ok()?))
+            Some(Key::Pod(PodInterface {
+                cluster: parse_cluster(cluster)?,
+                uid: uid.to_owned(),
+                ifname: ifname.to_owned(),
+                network: NetworkName::stored(network).ok()?,
+            }))
         }
         ["lock", scope, id] => Some(Key::Lock(Scope::stored(scope).ok()?, parse_place(id)?)),
         ["tail", scope] => Some(Key::Tail(Scope::stored(scope).ok()?)),
@@ -389,17 +408,39 @@ fn is_lower_hex(s: &str) -> bool {
     s.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn parse_owner(node: &str, container_id: &str, ifname: &str) -> Option<Owner> {
-    let owner =
-        Owner { node: node.to_owned(), container_id: container_id.to_owned(), ifname: ifname.to_owned() };
+fn parse_owner(parts: &[&str]) -> Option<Owner> {
+    let &[cluster, node, container_id, ifname] = parts else { return None };
+    let owner = Owner {
+        node: node.to_owned(),
+        container_id: container_id.to_owned(),
+        ifname: ifname.to_owned(),
+        cluster: parse_cluster(cluster)?,
+    };
     owner_path(&owner).is_ok().then_some(owner)
 }
 
 fn owner_path(owner: &Owner) -> Result<String, InvalidName> {
+    cluster_part(&owner.cluster)?;
     check_node(&owner.node)?;
     check_container(&owner.container_id)?;
     check_ifname(&owner.ifname)?;
-    Ok(format!("{}/{}/{}", owner.node, owner.container_id, owner.ifname))
+    let cluster = owner.cluster_or_dash();
+    Ok(format!("{cluster}/{}/{}/{}", owner.node, owner.container_id, owner.ifname))
+}
+
+/// A cluster's name as it stands in keys where there may be none.
+fn cluster_part(name: &str) -> Result<&str, InvalidName> {
+    if name.is_empty() {
+        return Ok(NO_CLUSTER);
+    }
+    check_cluster(name).map(|()| name)
+}
+
+fn parse_cluster(part: &str) -> Option<String> {
+    match part {
+        NO_CLUSTER => Some(String::new()),
+        name => check_cluster(name).ok().map(|()| name.to_owned()),
+    }
 }
 
 fn check_node(node: &str) -> Result<(), InvalidName> {
@@ -412,12 +453,7 @@ fn check_node(node: &str) -> Result<(), InvalidName> {
 }
 
 fn check_cluster(name: &str) -> Result<(), InvalidName> {
-    expect(
-        is_plain_name(name, CLUSTER_NAME_MAX),
-        "cluster name",
-        name,
-        "1 to 63 characters out of A-Z a-z 0-9 . _ -",
-    )
+    expect(is_cluster_name(name), "cluster name", name, CLUSTER_NAME)
 }
 
 fn check_container(id: &str) -> Result<(), InvalidName> {
@@ -475,7 +511,12 @@ mod tests {
     }
 
     fn owner() -> Owner {
-        Owner { node: "n-1.example".into(), container_id: "c_1".into(), ifname: "net1".into() }
+        Owner {
+            node: "n-1.example".into(),
+            container_id: "c_1".into(),
+            ifname: "net1".into(),
+            cluster: "east".into(),
+        }
     }
 
     fn addr(s: &str) -> Addr {
@@ -487,6 +528,12 @@ mod tests {
         let net = NetworkName::default();
         let a = addr("10.1.2.3");
         let scope = Scope::stored("default,00000000000000000000ffff0a000000-8").expect("scope");
+        let pod = PodInterface {
+            cluster: "east".into(),
+            uid: "u-1".into(),
+            ifname: "net1".into(),
+            network: net.clone(),
+        };
         let cases: Vec<(Bytes, &str, Key)> = vec![
             (keys().meta(), "/metes/v1/meta", Key::Meta),
             (
@@ -504,17 +551,35 @@ mod tests {
                 "/metes/v1/net/default/ip/00000000000000000000ffff0a010203",
                 Key::Ip(net.clone(), a),
             ),
-            (keys().own(&owner()).expect("own"), "/metes/v1/own/n-1.example/c_1/net1", Key::Own(owner())),
-            (keys().dead(&owner()).expect("dead"), "/metes/v1/dead/n-1.example/c_1/net1", Key::Dead(owner())),
             (
-                keys().pod("u-1", "net1", &net).expect("pod"),
-                "/metes/v1/pod/u-1/net1/default",
-                Key::Pod("u-1".into(), "net1".into(), net.clone()),
+                keys().own(&owner()).expect("own"),
+                "/metes/v1/own/east/n-1.example/c_1/net1",
+                Key::Own(owner()),
             ),
             (
-                keys().orphan("east", &owner()).expect("orphan"),
+                keys().dead(&owner()).expect("dead"),
+                "/metes/v1/dead/east/n-1.example/c_1/net1",
+                Key::Dead(owner()),
+            ),
+            (
+                keys().own(&Owner { cluster: String::new(), ..owner() }).expect("own"),
+                "/metes/v1/own/-/n-1.example/c_1/net1",
+                Key::Own(Owner { cluster: String::new(), ..owner() }),
+            ),
+            (
+                keys().pod("east", "u-1", "net1", &net).expect("pod"),
+                "/metes/v1/pod/east/u-1/net1/default",
+                Key::Pod(pod.clone()),
+            ),
+            (
+                keys().pod("", "u-1", "net1", &net).expect("pod"),
+                "/metes/v1/pod/-/u-1/net1/default",
+                Key::Pod(PodInterface { cluster: String::new(), ..pod }),
+            ),
+            (
+                keys().orphan(&owner()).expect("orphan"),
                 "/metes/v1/orphan/east/n-1.example/c_1/net1",
-                Key::Orphan("east".into(), owner()),
+                Key::Orphan(owner()),
             ),
             (keys().cluster("east").expect("cluster"), "/metes/v1/cluster/east", Key::Cluster("east".into())),
             (keys().lead("east").expect("lead"), "/metes/v1/lead/east", Key::Lead("east".into())),
@@ -547,7 +612,12 @@ mod tests {
             assert!(keys().own(&Owner { node: bad.into(), ..owner() }).is_err(), "{bad:?}");
             assert!(keys().own(&Owner { container_id: bad.into(), ..owner() }).is_err(), "{bad:?}");
             assert!(keys().fence(bad).is_err(), "{bad:?}");
-            assert!(keys().pod(bad, "net1", &NetworkName::default()).is_err(), "{bad:?}");
+            assert!(keys().pod("east", bad, "net1", &NetworkName::default()).is_err(), "{bad:?}");
+        }
+        // What stands for no cluster in a key is no cluster's name.
+        for bad in ["..", "a/b", "a b", "\u{0}", "-"] {
+            assert!(keys().own(&Owner { cluster: bad.into(), ..owner() }).is_err(), "{bad:?}");
+            assert!(keys().pod(bad, "u-1", "net1", &NetworkName::default()).is_err(), "{bad:?}");
         }
         for bad in ["", ".", "a/b", "a b", "sixteen-bytes-xx"] {
             assert!(keys().own(&Owner { ifname: bad.into(), ..owner() }).is_err(), "{bad:?}");
@@ -564,6 +634,7 @@ mod tests {
             "/metes/v1/net/default/ip/xyz",
             "/metes/v1/net/default/ip/00000000000000000000FFFF0A010203",
             "/metes/v1/own/n/c",
+            "/metes/v1/own/n/c/net1",
             "/metes/v2/meta",
             "/other",
         ] {

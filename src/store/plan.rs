@@ -307,7 +307,7 @@ pub(super) fn free_index(
         return Ok(());
     }
     for network in networks(record) {
-        let key = keys.pod(uid, &owner.ifname, network).map_err(bad_name)?;
+        let key = keys.pod(&owner.cluster, uid, &owner.ifname, network).map_err(bad_name)?;
         builder.unchanged(key.clone());
         if matches!(builder.snapshot.record::<PodIndex>(&key), Ok(Some(index)) if index.owner == *owner) {
             builder.delete(key);

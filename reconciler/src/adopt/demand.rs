@@ -35,6 +35,7 @@ pub(crate) struct Demands<'a> {
     /// How many interfaces have all that they use.
     pub(crate) present: usize,
     pub(crate) conflicts: Vec<Conflict>,
+    cluster: &'a str,
     definitions: &'a Definitions,
     reserved: &'a Reserved,
     default_network: Option<Rc<Network>>,
@@ -54,6 +55,7 @@ enum Found {
 
 impl<'a> Demands<'a> {
     pub(crate) fn new(
+        cluster: &'a str,
         definitions: &'a Definitions,
         default_network: Option<Rc<Network>>,
         reserved: &'a Reserved,
@@ -63,6 +65,7 @@ impl<'a> Demands<'a> {
             missing: Vec::new(),
             present: 0,
             conflicts: Vec::new(),
+            cluster,
             definitions,
             reserved,
             default_network,
@@ -203,7 +206,7 @@ impl<'a> Demands<'a> {
             self.present += usize::from(!reserved.is_empty());
             return Ok(());
         }
-        let owner = Owner::adopted(&pod.node, &label.uid, &interface.interface);
+        let owner = Owner::adopted(self.cluster, &pod.node, &label.uid, &interface.interface);
         self.missing.push(Demand { owner, pod: label, held, network });
         Ok(())
     }

@@ -183,7 +183,7 @@ impl fmt::Display for Adopted {
             write!(addresses, " {}", held.address)?;
         }
         write!(f, "{} of pod {} on {}:{addresses}", self.interface, self.pod, self.node)?;
-        for Owner { node, container_id, ifname } in &self.replaced {
+        for Owner { node, container_id, ifname, .. } in &self.replaced {
             write!(f, ", which {ifname} of container {container_id} on {node} held")?;
         }
         Ok(())

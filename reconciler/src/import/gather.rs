@@ -237,7 +237,7 @@ impl Gathering<'_> {
             Ok(found) => found,
             Err(doubt) => return self.out.refused.push(refuse(doubt.to_string())),
         };
-        let owner = owner(node, entry, facts, address);
+        let owner = owner(self.world.cluster, node, entry, facts, address);
         if let Err(e) = self.world.keys.own(&owner) {
             return self.out.refused.push(refuse(e.to_string()));
         }
@@ -305,7 +305,7 @@ impl Gathering<'_> {
         Group {
             owner,
             held,
-            labels: Labels { cluster: self.world.cluster.to_owned(), pod, cni_network },
+            labels: Labels { pod, cni_network },
             scope: first.map_or_else(|| Scope::of(&[], None), |ranges| ranges.scope.clone()),
             is_running: member.facts.phase == Phase::Active,
         }
@@ -336,7 +336,7 @@ fn position(ranges: &Ranges, found: &Found) -> Option<usize> {
 }
 
 /// Who an entry belongs to. What it does not say comes from the pod, or is made up.
-fn owner(node: &str, entry: &Entry, facts: &PodFacts, address: Addr) -> Owner {
+fn owner(cluster: &str, node: &str, entry: &Entry, facts: &PodFacts, address: Addr) -> Owner {
     let container_id = match entry.container_id.as_str() {
         "" => format!("{CONTAINER}{}", facts.uid),
         id => id.to_owned(),
@@ -346,7 +346,8 @@ fn owner(node: &str, entry: &Entry, facts: &PodFacts, address: Addr) -> Owner {
         "" => told().map(|one| one.interface.clone()).filter(|ifname| !ifname.is_empty()),
         ifname => Some(ifname.to_owned()),
     };
-    Owner { node: node.to_owned(), container_id, ifname: ifname.unwrap_or_else(|| IFNAME.to_owned()) }
+    let ifname = ifname.unwrap_or_else(|| IFNAME.to_owned());
+    Owner { node: node.to_owned(), container_id, ifname, cluster: cluster.to_owned() }
 }
 
 fn has(interface: &Interface, address: Addr) -> bool {
@@ -450,7 +451,12 @@ mod tests {
         assert_eq!(addresses(&found.groups[1]), ["10.0.0.9"]);
         assert_eq!(
             found.groups[1].owner,
-            Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net2".into() }
+            Owner {
+                node: "n1".into(),
+                container_id: "c1".into(),
+                ifname: "net2".into(),
+                cluster: "east".into()
+            }
         );
         assert_eq!(found.groups[1].labels.pod.uid, "u1");
     }
@@ -516,8 +522,8 @@ mod tests {
         cluster.reservation("what", entry("ns/p2", "", ""));
         let found = cluster.gather();
         assert_eq!(found.groups.len(), 2);
-        let made_up =
-            Owner { node: "n1".into(), container_id: "imported-u2".into(), ifname: "imported".into() };
+        let (container_id, ifname) = ("imported-u2".into(), "imported".into());
+        let made_up = Owner { node: "n1".into(), container_id, ifname, cluster: "east".into() };
         let group = found.groups.iter().find(|group| group.owner == made_up).expect("p2's");
         assert_eq!(group.held[0].network.as_ref().map(NetworkName::as_str), Some("lab"));
         assert_eq!((found.stale.len(), found.refused.len()), (1, 1));

@@ -361,7 +361,7 @@ impl<K: Kv> Import<'_, K> {
         let see = |found: &mut Vec<Imported>, entry: Entry| {
             let Ok(Key::Own(owner)) = self.keys.parse(&entry.key) else { return };
             let Ok(record) = OwnerRecord::decode(&entry.value) else { return };
-            let is_ours = record.labels.cluster == self.cluster;
+            let is_ours = owner.cluster == self.cluster;
             if is_ours && record.birth.is_none() && !owner.container_id.starts_with(ADOPTED) {
                 found.push(Imported { owner, revision: entry.mod_revision, record });
             }
@@ -492,7 +492,7 @@ impl<K: Kv> Taking<'_, K> {
         Ok(Err(match why {
             Why::Holder { owner, record, revision } => {
                 let is_new = wanted.gone.iter().all(|gone| gone.owner != owner);
-                if is_new && self.is_gone(&record).await? {
+                if is_new && self.is_gone(&owner, &record).await? {
                     return Ok(Ok(Gone { owner, revision }));
                 }
                 format!("metes holds it for {}", whom(&owner, &pod_name(&record.labels.pod)))
@@ -508,9 +508,9 @@ impl<K: Kv> Taking<'_, K> {
     }
 
     /// Asks Kubernetes whether the pod of a record of this cluster is gone or will never run again.
-    async fn is_gone(&self, record: &OwnerRecord) -> Result<bool, Stop> {
+    async fn is_gone(&self, owner: &Owner, record: &OwnerRecord) -> Result<bool, Stop> {
         let pod = &record.labels.pod;
-        if Stamp::of(&record.labels.cluster, self.cluster) != Stamp::Ours || !is_named(pod) {
+        if Stamp::of(&owner.cluster, self.cluster) != Stamp::Ours || !is_named(pod) {
             return Ok(false);
         }
         Ok(match self.api.pod(&pod.namespace, &pod.name).await? {
@@ -529,7 +529,7 @@ fn pod_ref(record: &OwnerRecord) -> PodRef {
 }
 
 fn whom(owner: &Owner, pod: &str) -> String {
-    let Owner { node, container_id, ifname } = owner;
+    let Owner { node, container_id, ifname, .. } = owner;
     format!("{ifname} of pod {pod:?}, container {container_id} on {node}")
 }
 

@@ -246,7 +246,7 @@ impl fmt::Display for Taken {
         for held in &self.held {
             let _ = write!(addresses, " {}", held.address);
         }
-        let Owner { node, container_id, ifname } = &self.owner;
+        let Owner { node, container_id, ifname, .. } = &self.owner;
         write!(f, "{ifname} of pod {}, container {container_id} on {node}:{addresses}", pod_name(&self.pod))
     }
 }

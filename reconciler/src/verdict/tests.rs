@@ -14,7 +14,8 @@ const LONG: Duration = Duration::from_secs(1 << 20);
 
 /// An owner on n1 of boot b1 whose pod is ns/web with UID u1.
 fn holder() -> Holder {
-    let owner = Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net1".into() };
+    let (node, container_id, ifname) = ("n1".into(), "c1".into(), "net1".into());
+    let owner = Owner { node, container_id, ifname, cluster: "east".into() };
     let pod = record::Pod { namespace: "ns".into(), name: "web".into(), uid: "u1".into() };
     let record = Summary { stamp: Stamp::Ours, pod, boot: Some(Rc::from("b1")), replaced: false };
     Holder { owner, revision: 7, record: Some(record) }

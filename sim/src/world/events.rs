@@ -6,7 +6,7 @@ use std::time::Duration;
 use metes::local::mark::{Hints, Mark, MarkFile};
 use metes::pool::record::{Birth, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone, VERSION};
 use metes::pool::{Addr, Bits, NetworkName, Page};
-use metes::store::keys::LeaseId;
+use metes::store::keys::{LeaseId, PodInterface};
 use metes::store::txn::{Compare, Op, Txn};
 
 use super::World;
@@ -300,8 +300,10 @@ impl<'w> World<'w> {
     }
 
     fn drop_index(&mut self) -> Result<(), String> {
-        let Some((uid, ifname, network)) = self.tree.index.keys().min().cloned() else { return Ok(()) };
-        let Ok(key) = self.shared.keys.pod(&uid, &ifname, &network) else { return Ok(()) };
+        let Some(PodInterface { cluster, uid, ifname, network }) = self.tree.index.keys().min() else {
+            return Ok(());
+        };
+        let Ok(key) = self.shared.keys.pod(cluster, uid, ifname, network) else { return Ok(()) };
         self.by_hand(vec![Op::Delete(key)])
     }
 
@@ -326,7 +328,8 @@ impl<'w> World<'w> {
         if self.tree.meta.is_some() || self.tree.has_allocations() {
             return Ok(());
         }
-        let owner = Owner { node: "n9".into(), container_id: "restored".into(), ifname: "net1".into() };
+        let (node, container_id, ifname) = ("n9".into(), "restored".into(), "net1".into());
+        let owner = Owner { node, container_id, ifname, cluster: String::new() };
         self.tree.spoil(&owner);
         let keys = &self.shared.keys;
         let network = NetworkName::configured("restored").unwrap_or_default();
@@ -338,7 +341,7 @@ impl<'w> World<'w> {
                 Op::Put(key, record.encode(), None)
             }
             _ => {
-                let Ok(key) = keys.pod("u-restored", "net1", &network) else { return Ok(()) };
+                let Ok(key) = keys.pod("", "u-restored", "net1", &network) else { return Ok(()) };
                 Op::Put(key, PodIndex::new(owner).encode(), None)
             }
         };

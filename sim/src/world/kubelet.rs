@@ -172,8 +172,12 @@ impl World<'_> {
         for id in older {
             self.truth.end(id);
         }
-        let owner =
-            Owner { node: self.nodes[node].boot.node.clone(), container_id, ifname: IFNAME.to_owned() };
+        let owner = Owner {
+            node: self.nodes[node].boot.node.clone(),
+            container_id,
+            ifname: IFNAME.to_owned(),
+            cluster: CLUSTER.to_owned(),
+        };
         let request =
             (self.chance.below(100) < self.plan.requests).then(|| self.some_address(config)).flatten();
         let with_fixed = self.plan.configs[config].fixed.is_some() && self.chance.one_in(4);
@@ -199,6 +203,7 @@ impl World<'_> {
             node: self.nodes[node].boot.node.clone(),
             container_id: format!("one-more-{config}"),
             ifname: IFNAME.to_owned(),
+            cluster: CLUSTER.to_owned(),
         };
         let uid = self.pods[pod].uid.clone();
         let id =
@@ -361,11 +366,7 @@ impl World<'_> {
     }
 
     fn labels(&self, config: usize, pod: usize) -> Labels {
-        Labels {
-            cluster: CLUSTER.to_owned(),
-            pod: self.pods[pod].labels(),
-            cni_network: self.plan.configs[config].cni_network.clone(),
-        }
+        Labels { pod: self.pods[pod].labels(), cni_network: self.plan.configs[config].cni_network.clone() }
     }
 
     pub(crate) fn begin_del(&mut self, id: SandboxId) {
@@ -470,7 +471,7 @@ impl World<'_> {
             }
             let scope = metes::store::keys::Scope::of(&self.plan.configs[sandbox.config].sets, None);
             claims.push(Claim {
-                owner: Owner::adopted(&sandbox.owner.node, &sandbox.uid, IFNAME),
+                owner: Owner::adopted(CLUSTER, &sandbox.owner.node, &sandbox.uid, IFNAME),
                 held: live.held.clone(),
                 scope,
                 labels: self.labels(sandbox.config, sandbox.pod),

@@ -54,8 +54,8 @@ impl World<'_> {
         for op in &txn.then {
             match op {
                 Op::Delete(key) | Op::DeleteIf(key, _) => match keys.parse(key) {
-                    Ok(Key::Pod(uid, ifname, network)) => {
-                        let named = self.tree.index.get(&(uid, ifname, network));
+                    Ok(Key::Pod(interface)) => {
+                        let named = self.tree.index.get(&interface);
                         let record_goes = |owner| keys.own(owner).is_ok_and(|own| goes(&own));
                         if txn.step != "delete-stale"
                             && let Some(owner) = named
@@ -107,7 +107,7 @@ impl World<'_> {
     fn unseen(&self, op: &Op, process: ProcessId, seen: &Seen) -> Option<String> {
         let (Op::Put(key, ..) | Op::Delete(key)) = op else { return None };
         match self.shared.keys.parse(key) {
-            Ok(Key::Lock(..) | Key::Tail(_) | Key::Fence(_) | Key::Orphan(..)) | Err(_) => return None,
+            Ok(Key::Lock(..) | Key::Tail(_) | Key::Fence(_) | Key::Orphan(_)) | Err(_) => return None,
             // That nobody holds it now is all that counts; and that no tombstone stands now, though one did meanwhile.
             Ok(Key::Ip(..) | Key::Dead(_)) if self.model.entry(key).is_none() => return None,
             Ok(_) => {}

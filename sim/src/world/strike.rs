@@ -89,13 +89,17 @@ impl World<'_> {
         if self.model.entry(key).is_some() || !self.tree.has_bit(&network, address) {
             return Ok(());
         }
-        let owner =
-            Owner { node: "n9".into(), container_id: format!("restored-{address}"), ifname: "net1".into() };
+        let owner = Owner {
+            node: "n9".into(),
+            container_id: format!("restored-{address}"),
+            ifname: "net1".into(),
+            cluster: CLUSTER.into(),
+        };
         let Ok(own) = keys.own(&owner) else { return Ok(()) };
         let held = vec![Held { address: address.ip(), network: Some(network) }];
         // Of a pod that is gone, so that a pass will free it.
         let pod = Pod { namespace: "ns".into(), name: "restored".into(), uid: "u-restored".into() };
-        let labels = Labels { cluster: CLUSTER.to_owned(), pod, cni_network: "one".into() };
+        let labels = Labels { pod, cni_network: "one".into() };
         let record = OwnerRecord::new(held, None, "-".to_owned(), labels.clone());
         let reservation = Reservation::new(owner, labels, String::new());
         let ops =

@@ -8,7 +8,7 @@ use metes::pool::record::{
     Birth, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, VERSION,
 };
 use metes::pool::{Addr, Bits, NetworkName, Page, Summary};
-use metes::store::keys::{Key, Keys, PlaceId, Scope};
+use metes::store::keys::{Key, Keys, PlaceId, PodInterface, Scope};
 
 use crate::store::Model;
 
@@ -54,7 +54,7 @@ pub(crate) struct Tree {
     pub(crate) reservations: BTreeMap<Place, Owner>,
     pages: BTreeMap<(NetworkName, Page), Bits>,
     summaries: BTreeMap<(NetworkName, Summary), Bits>,
-    pub(crate) index: HashMap<(String, String, NetworkName), Owner>,
+    pub(crate) index: HashMap<PodInterface, Owner>,
     tombstones: HashMap<Owner, Birth>,
     identities: BTreeMap<String, Vec<u8>>,
     pub(crate) meta: Option<Meta>,
@@ -85,7 +85,7 @@ struct Touched {
     places: BTreeSet<Place>,
     pages: BTreeSet<(NetworkName, Page)>,
     owners: BTreeSet<Owner>,
-    indexes: BTreeSet<(String, String, NetworkName)>,
+    indexes: BTreeSet<PodInterface>,
 }
 
 impl Tree {
@@ -127,7 +127,7 @@ impl Tree {
         if let Some(record) = record {
             let goes = matches!(
                 parsed,
-                Key::Dead(_) | Key::Lock(..) | Key::Tail(_) | Key::Orphan(..) | Key::Lead(_) | Key::Import(_)
+                Key::Dead(_) | Key::Lock(..) | Key::Tail(_) | Key::Orphan(_) | Key::Lead(_) | Key::Import(_)
             );
             if goes && record.lease == 0 && !self.is_by_hand {
                 return Err(format!("{}: hangs on no lease", shown()));
@@ -164,7 +164,12 @@ impl Tree {
                 for owned in before.iter().chain(&after) {
                     let uid = &owned.record.labels.pod.uid;
                     for (network, _) in owned.reserved().filter(|_| !uid.is_empty()) {
-                        touched.indexes.insert((uid.clone(), owner.ifname.clone(), network));
+                        touched.indexes.insert(PodInterface {
+                            cluster: owner.cluster.clone(),
+                            uid: uid.clone(),
+                            ifname: owner.ifname.clone(),
+                            network,
+                        });
                     }
                 }
                 touched.owners.insert(owner.clone());
@@ -205,8 +210,7 @@ impl Tree {
                     }
                 };
             }
-            Key::Pod(uid, ifname, network) => {
-                let id = (uid, ifname, network);
+            Key::Pod(id) => {
                 match value {
                     None => self.index.remove(&id),
                     Some(value) => {
@@ -257,7 +261,7 @@ impl Tree {
             Key::Cursor(..)
             | Key::Tail(_)
             | Key::Fence(_)
-            | Key::Orphan(..)
+            | Key::Orphan(_)
             | Key::Lead(_)
             | Key::Import(_) => {}
         }
@@ -363,9 +367,9 @@ impl Tree {
     }
 
     /// The index names an owner of that pod and interface that holds something in the network, and the youngest one.
-    fn judge_index(&self, id: &(String, String, NetworkName)) -> Result<(), String> {
+    fn judge_index(&self, id: &PodInterface) -> Result<(), String> {
         let Some(named) = self.index.get(id) else { return Ok(()) };
-        let (uid, ifname, network) = id;
+        let PodInterface { uid, ifname, network, .. } = id;
         if self.spoilt_owners.contains(named) {
             return Ok(());
         }

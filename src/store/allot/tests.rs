@@ -114,7 +114,8 @@ fn set(subnet: &str, first: &str, last: &str) -> RangeSet {
 }
 
 fn owner(container: &str) -> Owner {
-    Owner { node: "n".into(), container_id: container.into(), ifname: "eth0".into() }
+    let (node, container_id, ifname) = ("n".into(), container.into(), "eth0".into());
+    Owner { node, container_id, ifname, cluster: "east".into() }
 }
 
 fn birth(ns: u64) -> Birth {
@@ -127,7 +128,7 @@ fn ask(id: &str, ns: u64, uid: &str) -> Ask {
     Ask {
         owner: owner(id),
         birth: birth(ns),
-        labels: Labels { cluster: String::new(), pod, cni_network: "net".into() },
+        labels: Labels { pod, cni_network: "net".into() },
         created_at: "2026-01-01T00:00:00Z".into(),
         sets: vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")],
         requests: vec![None],
@@ -179,7 +180,7 @@ fn a_commit_fails_when_anything_it_relied_on_has_changed() {
         |w| w.keys.meta(),
         |w| w.keys.page(&NetworkName::default(), addr("10.0.0.1").page()),
         |w| w.ip("10.0.0.1"),
-        |w| w.keys.pod("u", "eth0", &NetworkName::default()).expect("a key"),
+        |w| w.keys.pod("east", "u", "eth0", &NetworkName::default()).expect("a key"),
     ];
     for (i, change) in changes.iter().enumerate() {
         let mut world = World::new();
@@ -288,7 +289,7 @@ fn records_that_do_not_decode_end_the_run() {
         |w| w.keys.own(&owner("a")).expect("a key"),
         |w| w.keys.dead(&owner("a")).expect("a key"),
         |w| w.keys.meta(),
-        |w| w.keys.pod("u", "eth0", &NetworkName::default()).expect("a key"),
+        |w| w.keys.pod("east", "u", "eth0", &NetworkName::default()).expect("a key"),
     ];
     for key in keys {
         let mut world = World::new();
@@ -330,7 +331,7 @@ fn a_retried_sandbox_takes_over_and_nobody_else_does() {
     assert_eq!(world.hold(&ask("a", 1, "u")), ["10.0.0.1"]);
     assert_eq!(world.hold(&ask("other-pod", 2, "v")), ["10.0.0.2"]);
     assert_eq!(world.hold(&ask("b", 3, "u")), ["10.0.0.1"]);
-    assert!(!world.store.keys().iter().any(|key| key.ends_with("/own/n/a/eth0")));
+    assert!(!world.store.keys().iter().any(|key| key.ends_with("/own/east/n/a/eth0")));
     let reservation = Reservation::decode(&world.store.get(&world.ip("10.0.0.1")).expect("held").value);
     assert_eq!(reservation.expect("decodes").owner, owner("b"));
     let mut elsewhere = ask("c", 4, "u");
@@ -340,11 +341,14 @@ fn a_retried_sandbox_takes_over_and_nobody_else_does() {
 
 #[test]
 fn nothing_is_taken_over_from_another_cluster() {
-    for (theirs, ours, address) in
-        [("east", "west", "10.0.0.2"), ("east", "east", "10.0.0.1"), ("", "east", "10.0.0.1")]
-    {
+    for (theirs, ours, address) in [
+        ("east", "west", "10.0.0.2"),
+        ("east", "east", "10.0.0.1"),
+        ("", "east", "10.0.0.2"),
+        ("", "", "10.0.0.1"),
+    ] {
         let of = |cluster: &str, mut ask: Ask| {
-            ask.labels.cluster = cluster.into();
+            ask.owner.cluster = cluster.into();
             ask
         };
         let mut world = World::new();
@@ -479,7 +483,9 @@ fn what_is_reserved_for_another_is_neither_answered_nor_freed() {
     let theirs = Reservation::new(owner("b"), Labels::default(), String::new()).encode();
     world.store.put(world.ip("10.0.0.1"), theirs.clone());
     match world.refusal(&ask("a", 2, "")) {
-        Refused::Contradiction(text) => assert!(text.contains("is held by n/b/eth0"), "{text}"),
+        Refused::Contradiction(text) => {
+            assert!(text.contains("is held by eth0 of container b on n"), "{text}")
+        }
         other => panic!("{other:?}"),
     }
     world.free(&owner("a"));

@@ -78,7 +78,7 @@ impl World {
     }
 
     fn index_of(&self, uid: &str) -> Option<String> {
-        let key = self.keys.pod(uid, "net1", &NetworkName::default()).expect("a key");
+        let key = self.keys.pod("east", uid, "net1", &NetworkName::default()).expect("a key");
         let entry = self.store.get(&key)?;
         Some(PodIndex::decode(&entry.value).expect("decodes").owner.container_id)
     }
@@ -98,10 +98,15 @@ fn held(address: &str) -> Held {
 fn claim_of(container: &str, uid: &str, addresses: &[&str]) -> Claim {
     let pod = Pod { namespace: "ns".into(), name: format!("pod-{uid}"), uid: uid.into() };
     Claim {
-        owner: Owner { node: "n".into(), container_id: container.into(), ifname: "net1".into() },
+        owner: Owner {
+            node: "n".into(),
+            container_id: container.into(),
+            ifname: "net1".into(),
+            cluster: "east".into(),
+        },
         held: addresses.iter().map(|address| held(address)).collect(),
         scope: Scope::stored("-").expect("a scope"),
-        labels: Labels { cluster: "east".into(), pod, cni_network: "mynet".into() },
+        labels: Labels { pod, cni_network: "mynet".into() },
         created_at: "2026-01-02T03:04:05Z".into(),
         under: Under::Suspect,
         gone: Vec::new(),
@@ -172,7 +177,7 @@ fn a_pod_is_known_by_its_uid_and_by_its_name_only_where_that_is_missing() {
         let mut world = World::new();
         let mut holder = claim_of("sandbox", uid, &["10.0.0.5"]);
         holder.labels.pod.name = name.into();
-        holder.labels.cluster = cluster.into();
+        holder.owner.cluster = cluster.into();
         world.carry_out(&holder);
         let claimed = world.carry_out(&claim_of("adopted-u1", "u1", &["10.0.0.5"]));
         assert_eq!(claimed == Claimed::Present, same, "{uid} {name} {cluster}: {claimed:?}");
@@ -215,7 +220,7 @@ fn whatever_changes_before_the_commit_fails_it() {
         (keys.dead(&owner).expect("a key"), Tombstone::new(birth).encode()),
         (keys.ip(&network, address), reservation),
         (keys.page(&network, address.page()), vec![0; 512]),
-        (keys.pod("u1", "net1", &network).expect("a key"), PodIndex::new(owner.clone()).encode()),
+        (keys.pod("east", "u1", "net1", &network).expect("a key"), PodIndex::new(owner.clone()).encode()),
     ] {
         let mut world = World::new();
         let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
@@ -243,7 +248,7 @@ fn what_does_not_decode_is_occupied() {
     }
     for key in [
         keys.own(&claim_of("c1", "u1", &[]).owner).expect("a key"),
-        keys.pod("u1", "net1", &network).expect("a key"),
+        keys.pod("east", "u1", "net1", &network).expect("a key"),
     ] {
         let mut world = World::new();
         world.store.put(key, "garbage");
@@ -279,7 +284,7 @@ fn an_owner_that_was_deleted_gets_nothing() {
 fn an_index_entry_that_names_nobody_who_is_there_is_written_anew() {
     let mut world = World::new();
     let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let key = world.keys.pod("u1", "net1", &NetworkName::default()).expect("a key");
+    let key = world.keys.pod("east", "u1", "net1", &NetworkName::default()).expect("a key");
     let lost = claim_of("lost", "u1", &[]).owner;
     world.store.put(key, PodIndex::new(lost).encode());
     assert_eq!(world.carry_out(&claim), made(&["10.0.0.5"]));

@@ -44,10 +44,11 @@ impl HeldRun {
             node: format!("held-{}", number % NODES),
             container_id: format!("{}{number:032x}", digest_hex(self.network.as_str().as_bytes())),
             ifname: "eth0".to_owned(),
+            cluster: "test".to_owned(),
         };
         let pod = Pod { namespace: "held".to_owned(), name: format!("pod-{number}"), uid: String::new() };
         let cni_network = self.network.to_string();
-        let labels = Labels { cluster: "test".to_owned(), pod, cni_network };
+        let labels = Labels { pod, cni_network };
         let address = self.address(number);
         let held = vec![Held { address: address.ip(), network: Some(self.network.clone()) }];
         let record = OwnerRecord::new(held, None, self.scope.to_string(), labels.clone());

@@ -124,7 +124,8 @@ impl<'a> Crowd<'a> {
 }
 
 fn owner() -> Owner {
-    Owner { node: "crowd".to_owned(), container_id: "waiter".to_owned(), ifname: "eth0".to_owned() }
+    let (node, container_id, ifname) = ("crowd".to_owned(), "waiter".to_owned(), "eth0".to_owned());
+    Owner { node, container_id, ifname, cluster: String::new() }
 }
 
 fn grant(store: &Store) -> Vec<i64> {
