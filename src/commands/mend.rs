@@ -4,6 +4,7 @@
 use super::Run;
 use crate::cni::error::Error;
 use crate::limits;
+use crate::pool::address::PAGE_ADDRESSES;
 use crate::pool::{Addr, Bits, NetworkName, Page, RangeSet, Standing};
 use crate::random::{random, random_pause};
 use crate::store::keys::{Key, Keys};
@@ -47,20 +48,27 @@ async fn look<K: Kv>(
     judged: &Snapshot,
 ) -> Result<Found, Failure> {
     let mut found = Found { lone: Vec::new(), has_changed: false };
-    // Pages and reservations are compared as of one revision; the first answer names it.
-    let mut revision = 0;
-    for (network, page) in pages {
-        let read = page_reads(run.keys, network, *page, revision);
-        let reply = run.kv.txn(&read, run.deadline).await?;
-        if revision == 0 {
-            revision = reply.revision;
+    // To count what is reserved in a page costs etcd next to nothing, to list it a walk over each key. Pages and
+    // reservations are compared as of one revision: that of this answer.
+    let counts =
+        Txn::read(pages.iter().flat_map(|(network, page)| count_reads(run.keys, network, *page)).collect());
+    let counted = run.kv.txn(&counts, run.deadline).await?;
+    for ((network, page), answers) in pages.iter().zip(counted.found.chunks_exact(2)) {
+        let [stored, reserved] = answers else { continue };
+        found.has_changed |= hands_out(set, network, *page)
+            && is_another(judged, &run.keys.page(network, *page), stored.one());
+        let Some(bits) = stored.one().and_then(|entry| Bits::from_bytes(&entry.value)) else { continue };
+        if i64::try_from(bits.count()) == Ok(reserved.count) {
+            continue;
         }
-        if let [stored, reserved] = &reply.found[..] {
-            found.has_changed |= hands_out(set, network, *page)
-                && is_another(judged, &run.keys.page(network, *page), stored.one());
-            let lone = lone_bits(run.keys, stored, reserved, *page);
-            found.lone.extend(lone.into_iter().map(|address| (network.clone(), address)));
-        }
+        let list = Op::List(List {
+            limit: PAGE_ADDRESSES as i64,
+            revision: counted.revision,
+            ..reservations(run.keys, network, *page)
+        });
+        let listed = run.kv.txn(&Txn::read(vec![list]), run.deadline).await?;
+        let lone = lone_bits(run.keys, bits, &listed.found[0], *page);
+        found.lone.extend(lone.into_iter().map(|address| (network.clone(), address)));
     }
     // Those that this set can hand out come first.
     found.lone.sort_by_key(|(_, address)| set.standing(*address) != Standing::Assignable);
@@ -83,28 +91,19 @@ fn is_another(judged: &Snapshot, key: &[u8], stored: Option<&Entry>) -> bool {
     stored.is_none_or(|entry| Bits::from_bytes(&entry.value).is_some_and(|bits| !bits.is_full()))
 }
 
-fn page_reads(keys: &Keys, network: &NetworkName, page: Page, revision: i64) -> Txn {
-    let bits = keys.page(network, page);
-    let mut end = bits.clone();
-    end.push(0);
-    let mut past = keys.ip(network, page.last());
-    past.push(0);
-    Txn::read(vec![
-        Op::List(List { start: bits, end, limit: 1, revision, keys_only: false }),
-        Op::List(List {
-            start: keys.ip(network, page.first()),
-            end: past,
-            limit: crate::pool::address::PAGE_ADDRESSES as i64,
-            revision,
-            keys_only: true,
-        }),
-    ])
+/// The page, and how many addresses of it are reserved.
+fn count_reads(keys: &Keys, network: &NetworkName, page: Page) -> [Op; 2] {
+    [Op::Get(keys.page(network, page)), Op::List(reservations(keys, network, page))]
 }
 
-fn lone_bits(keys: &Keys, stored: &txn::Found, reserved: &txn::Found, page: Page) -> Vec<Addr> {
-    let Some(mut bits) = stored.one().and_then(|entry| Bits::from_bytes(&entry.value)) else {
-        return Vec::new();
-    };
+/// The names of the reservations of a page. One is read, and all are counted.
+fn reservations(keys: &Keys, network: &NetworkName, page: Page) -> List {
+    let mut past = keys.ip(network, page.last());
+    past.push(0);
+    List { start: keys.ip(network, page.first()), end: past, limit: 1, revision: 0, keys_only: true }
+}
+
+fn lone_bits(keys: &Keys, mut bits: Bits, reserved: &txn::Found, page: Page) -> Vec<Addr> {
     for entry in &reserved.entries {
         if let Ok(Key::Ip(_, address)) = keys.parse(&entry.key) {
             bits.clear(address.bit());
