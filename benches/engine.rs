@@ -76,7 +76,7 @@ fn bench_codec(criterion: &mut Criterion) {
     group.bench_function("decode a page", |bencher| bencher.iter(|| Bits::from_bytes(black_box(&stored))));
     bench_record(&mut group, "reservation", &reservation());
     bench_record(&mut group, "owner record", &owner_record());
-    bench_record(&mut group, "meta", &Meta::first());
+    bench_record(&mut group, "meta", &Meta::first("0f".repeat(16)));
     let keys = Keys::new("/metes/");
     let address = addr("10.0.0.1");
     let key = keys.ip(&NetworkName::default(), address);
@@ -187,7 +187,7 @@ impl Store {
         let keys = Keys::new("/metes/");
         let fence = Fence::Lease { key: keys.fence("node").expect("a key"), lease: LeaseId(7) };
         let mut store = Self { ask, keys, entries: BTreeMap::new(), fence };
-        store.put(store.keys.meta(), Meta::first().encode());
+        store.put(store.keys.meta(), Meta::first("0f".repeat(16)).encode());
         store
     }
 
@@ -239,6 +239,8 @@ impl Store {
 
 fn ask(set: RangeSet) -> Ask {
     Ask {
+        machine: "0f".repeat(16),
+        store_id: "0f".repeat(16),
         owner: owner(),
         birth: birth(),
         labels: labels(),

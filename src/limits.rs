@@ -24,6 +24,8 @@ pub const LEASE_SHARED: Duration = Duration::from_secs(9);
 pub const TOMBSTONE_TTL: Duration = Duration::from_secs(70);
 /// [`LEASE_SHARED`] for tombstones.
 pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(15);
+/// How long a tombstone has to stand at least when it is put: longer than any ADD that began before it can commit.
+pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(55);
 /// For how long after a run has met others in a queue those of its node take a place without looking first.
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
@@ -106,7 +108,8 @@ pub const RESOLV_CONF_BYTES: u64 = 64 << 10;
 
 const _: () = assert!(LEASE_TTL.as_secs() > LEASE_SHARED.as_secs() + ADD_DEADLINE.as_secs());
 const _: () = assert!(
-    TOMBSTONE_TTL.as_secs() - TOMBSTONE_SHARED.as_secs() > LEASE_TTL.as_secs() + ADD_DEADLINE.as_secs()
+    TOMBSTONE_TTL.as_secs() - TOMBSTONE_SHARED.as_secs() >= TOMBSTONE_STANDS.as_secs()
+        && TOMBSTONE_STANDS.as_secs() > LEASE_TTL.as_secs() + ADD_DEADLINE.as_secs()
 );
 const _: () = assert!(LEASE_TTL.as_secs() > GC_DEADLINE.as_secs());
 const _: () = assert!(MEND_BITS + 2 * MEND_PAGES as usize <= TXN_OPS);

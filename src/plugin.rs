@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::cni::result::{Dns, IpConfig, Success};
 use crate::cni::version::version_json;
 use crate::cni::{Code, Environment, Error, Json, Request, Verb, Version, previous};
-use crate::commands::{Rule, Run, add, check, del, gc, state_folder, status};
+use crate::commands::{Run, add, check, del, gc, state_folder, status};
 use crate::config::{self, Config, Settings};
 use crate::limits;
 use crate::local::files::Trust;
@@ -22,6 +22,7 @@ use crate::local::setup;
 use crate::local::spool::Spool;
 use crate::pool::Addr;
 use crate::pool::record::{Birth, Held, Labels, Owner};
+use crate::random::random_id;
 use crate::store::allot::Ask;
 use crate::store::keys::{Keys, digest_hex};
 use crate::store::{self, Store};
@@ -113,37 +114,36 @@ async fn carry_out(
         Verb::Add => Some(Config::parse(request)?),
         _ => None,
     };
-    let (settings, rule) = settings(request, host_file)?;
+    let settings = settings(request, host_file)?;
     if let Some(config) = &config {
         settings.check_allowed(config)?;
         settings.notes.iter().chain(&config.notes).for_each(|note| tracing::warn!("{note}"));
     }
     let (deadline, give_up) = limits_of(request.verb);
-    let node = setup::node_name(&settings)?;
-    let endpoints = setup::urls(&settings);
+    let identity = setup::identity(&settings)?;
     let kv = store::open(setup::access(&settings, Trust::OwnerReads, give_up)?);
     let keys = Keys::new(&settings.prefix);
-    let folder = state_folder(&settings, rule, &endpoints);
+    let folder = state_folder(&settings);
     let run = Run {
         kv: &kv,
         keys: &keys,
-        node: &node,
-        cluster: settings.cluster.as_deref().unwrap_or_default(),
-        endpoints: &endpoints,
+        identity: &identity,
         clock: &|| node::later(&begun.birth),
         birth: begun.birth.clone(),
         deadline: begun.start + deadline,
         awaited: &|| parent_id() == begun.parent,
-        spool: Spool::new(&folder),
-        mark: MarkFile::new(&folder),
+        spool: Spool::new(&folder, &identity),
+        mark: MarkFile::new(&folder, &identity, &setup::urls(&settings)),
     };
     let owner = run.owner(&request.container_id, &request.ifname);
+    let former = settings.node_name.is_some().then(node::derived_name).and_then(Result::ok);
+    let former = former.filter(|name| *name != identity.node);
     match (request.verb, config) {
         (Verb::Add, Some(config)) => {
             add_and_print(&run, owner, request, &config, (out, begun.answered)).await?
         }
         (Verb::Del, _) => {
-            if del::del(&run, &owner).await? == del::Done::Spooled {
+            if del::del(&run, &owner, &request.args.pod.uid, former.as_deref()).await? == del::Done::Spooled {
                 // What this run could not do it cannot do for others.
                 return Ok(());
             }
@@ -159,12 +159,12 @@ async fn carry_out(
 }
 
 /// The host file decides; without one, what the network's configuration says of the store.
-fn settings(request: &Request, named: Option<&str>) -> Result<(Settings, Rule), Error> {
+fn settings(request: &Request, named: Option<&str>) -> Result<Settings, Error> {
     let access = config::Access::of(request);
     let Some(host) = setup::host_file(named, access.configuration_path.as_deref())? else {
         let settings = Settings::from_network(&access.store)?;
         setup::start_log(access.log_file.as_deref(), access.log_level.as_deref());
-        return Ok((settings, Rule::Network));
+        return Ok(settings);
     };
     if request.verb != Verb::Del {
         access.store.refuse_beside_host_file()?;
@@ -176,7 +176,7 @@ fn settings(request: &Request, named: Option<&str>) -> Result<(Settings, Rule), 
             tracing::warn!("`ipam.{key}` has no effect: the host file decides");
         }
     }
-    Ok((settings, Rule::HostFile))
+    Ok(settings)
 }
 
 fn refuse_own_netns(request: &Request) -> Result<(), Error> {
@@ -207,17 +207,19 @@ async fn add_and_print(
     let answer = success(config, &added.held, dns).render(request.version);
     let printed = answer.and_then(|answer| print(out, &answer, answered));
     if printed.is_err() && !added.repeats {
-        add::undo(run, &ask.owner).await;
+        add::undo(run, &ask).await;
     }
     printed
 }
 
 fn ask(run: &Run<'_, Store>, owner: Owner, request: &Request, config: &Config) -> Ask {
     let pod = request.args.pod.clone();
-    let hash = u64::from_str_radix(&digest_hex(run.node.as_bytes())[..16], 16).unwrap_or_default();
+    let hash = u64::from_str_radix(&digest_hex(run.identity.node.as_bytes())[..16], 16).unwrap_or_default();
     Ask {
         owner,
         birth: run.birth.clone(),
+        machine: run.identity.machine.clone(),
+        store_id: random_id(),
         labels: Labels { pod, cni_network: request.name.clone() },
         created_at: node::timestamp(),
         sets: config.sets.clone(),

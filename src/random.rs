@@ -28,6 +28,12 @@ pub fn random() -> u64 {
     }
 }
 
+/// An id that nobody else draws: 32 hex digits.
+#[must_use]
+pub fn random_id() -> String {
+    format!("{:016x}{:016x}", random(), random())
+}
+
 /// A number below `bound` (0 for 0).
 #[must_use]
 pub fn random_below(bound: u64) -> u64 {

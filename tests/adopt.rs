@@ -12,7 +12,7 @@ use support::{ApiProxy, Cluster, Etcd, KubeApi, Node, Outcome, Pod, PodBuilder, 
 const META: &str = "v1/meta";
 const PODS: &str = "/api/v1/pods";
 const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
-const SUSPECT: &str = r#"{"v":1,"min_writer":1,"epoch":1,"suspect":1}"#;
+const SUSPECT: &str = r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"suspect":1}"#;
 
 /// A cluster of pods with a second interface, on a store of its own.
 struct World {
@@ -568,7 +568,7 @@ fn a_holder_that_comes_back_before_it_is_replaced_keeps_what_it_has() {
     let found = world.conflicts(&[]);
     assert_eq!(found, [("claimant".to_owned(), "held".to_owned(), holder.ips()[0].clone())]);
     assert_eq!(world.holders()[&holder.ips()[0]], holder.container);
-    world.cluster.store().put(META, r#"{"v":1,"min_writer":1,"epoch":1}"#);
+    world.cluster.store().put(META, r#"{"v":1,"min_writer":1,"id":"test","epoch":1}"#);
     world.cluster.assert_clean();
 }
 

@@ -424,7 +424,7 @@ const BREAKAGES: [Breakage; 20] = [
     ("no meta", |store| store.delete(META), &["meta-missing"], &["meta-missing"]),
     (
         "a newer schema",
-        |store| store.put(META, r#"{"v":2,"min_writer":2,"epoch":1}"#),
+        |store| store.put(META, r#"{"v":2,"min_writer":2,"id":"test","epoch":1}"#),
         &["schema-newer"],
         &["schema-newer"],
     ),
@@ -588,7 +588,7 @@ fn a_suspect_store_is_accepted() {
     let mut gc = network_as("1.1.0", "net", json!({"range": "10.0.0.0/24"}));
     gc["cni.dev/valid-attachments"] = json!([]);
     node.change_host_file(json!({"gc_grace_s": 0}));
-    cluster.store().put(META, r#"{"v":1,"min_writer":1,"epoch":1,"suspect":1}"#);
+    cluster.store().put(META, r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"suspect":1}"#);
     let check = node.cli(["check", "-o", "json"]);
     assert_eq!((check.status.code(), violations(&check)), (Some(1), vec!["suspect".to_owned()]), "{check}");
     add(&node, "c3", "u3").error(102);
@@ -610,27 +610,36 @@ fn a_suspect_store_is_accepted() {
     cluster.assert_clean();
 }
 
+fn id_of(cluster: &Cluster) -> String {
+    let meta = cluster.store().get(META).expect("there is meta");
+    let meta: Value = serde_json::from_slice(&meta).expect("JSON");
+    meta["id"].as_str().expect("a store has an id").to_owned()
+}
+
 #[test]
 fn what_meta_says() {
     let rows = [
         ("no meta", None, "102", true),
-        ("a newer schema", Some(r#"{"v":2,"min_writer":2,"epoch":1}"#), "102", false),
-        ("only newer writers", Some(r#"{"v":1,"min_writer":2,"epoch":1}"#), "102", false),
-        ("a migration", Some(r#"{"v":1,"min_writer":1,"epoch":1,"hold":"moving"}"#), "11", false),
+        ("a newer schema", Some(r#"{"v":2,"min_writer":2,"id":"test","epoch":1}"#), "102", false),
+        ("only newer writers", Some(r#"{"v":1,"min_writer":2,"id":"test","epoch":1}"#), "102", false),
+        ("a migration", Some(r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"hold":"moving"}"#), "11", false),
         ("garbage", Some("garbage"), "102", false),
     ];
     report(rows.into_iter().flat_map(|(row, meta, code, accepted)| {
         let cluster = Cluster::new();
         let node = with_one(&cluster);
-        match meta {
-            Some(meta) => cluster.store().put(META, meta),
+        // Of this very store: another one is refused for that.
+        let id = id_of(&cluster);
+        let meta = meta.map(|meta| meta.replace("test", &id));
+        match &meta {
+            Some(meta) => cluster.store().put(META, meta.clone()),
             None => cluster.store().delete(META),
         }
         let refused = add(&node, "c2", "u2");
         let is_refused = refused.error_code().is_some_and(|found| found.to_string() == code);
         let accept = node.cli(["check", "--accept-store"]);
         let after = add(&node, "c2", "u2");
-        let kept = accepted || cluster.store().get(META).as_deref() == meta.map(str::as_bytes);
+        let kept = accepted || cluster.store().get(META) == meta.map(String::into_bytes);
         cluster.leave_unclean();
         [
             expect(row, is_refused, format!("expected {code}: {refused}")),

@@ -498,12 +498,14 @@ fn allocations_without_meta_are_a_contradiction() {
     let config = network(json!({"range": "10.60.0.0/24"}));
     node.add("c").config(&config).run().address();
     cluster.store().delete("v1/meta");
-    let error = node.add("d").config(&config).run().error(102);
-    assert!(error["msg"].as_str().is_some_and(|msg| msg.contains("meta")), "{error}");
-    node.add("c").config(&config).run().error(102);
+    // A node that has never seen this store.
+    let new = cluster.node("n2");
+    let error = new.add("d").config(&config).run().error(102);
+    assert!(error["msg"].as_str().is_some_and(|msg| msg.contains("meta is missing")), "{error}");
     assert_eq!(holders(&node), ["c"]);
     assert_eq!(cluster.store().get("v1/meta"), None);
     assert_eq!(cluster.check().status.code(), Some(1));
+    node.add("c").config(&config).run().error(102);
 
     node.del("c").config(&config).run().silent();
     cluster.leave_unclean();

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use metes::cni::Code;
 use metes::commands::{Run, add};
-use metes::local::{mark::MarkFile, spool::Spool};
+use metes::local::mark::MarkFile;
+use metes::local::node::Identity;
+use metes::local::spool::{Spool, Spooled};
 use metes::pool::choose::Order;
 use metes::pool::record::{Birth, Held, Labels, Owner};
 use metes::store::allot::Ask;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
-use metes::store::free::{Free, Hints, Which};
+use metes::store::free::{Free, Freed, Hints, Which};
 use metes::store::keys::{Key, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
 use metes::store::txn::{Op, Reply, Txn};
@@ -103,6 +105,7 @@ fn a_del_leaves_only_a_lease_of_its_own_to_the_next() {
         let mut lease = None;
         for is_new in [true, false] {
             let free = Free {
+                caller: None,
                 kv: &kv,
                 keys: &world.keys,
                 owner: &owner,
@@ -118,6 +121,88 @@ fn a_del_leaves_only_a_lease_of_its_own_to_the_next() {
         }
     });
     assert!(world.held().is_empty());
+    world.cluster.assert_clean();
+}
+
+/// What a node's file says of a lease may be wrong; a tombstone that ends too early would let in an ADD from before it.
+#[test]
+fn a_tombstone_hangs_on_no_lease_that_ends_too_early() {
+    let world = World::new();
+    block_on(async {
+        let kv = world.meddling(None);
+        for (ttl_s, container, serves) in [(20, "short", false), (50, "hardly", false), (70, "long", true)] {
+            world.add(&kv, container, 1).await.expect("an address");
+            let lease = LeaseId(1_000 + ttl_s);
+            world
+                .etcd
+                .grant(lease, Duration::from_secs(ttl_s as u64), Instant::now() + PATIENCE)
+                .await
+                .expect("granted");
+            let hints = Hints { lease: Some(lease), ..Hints::default() };
+            let grants = kv.grants.get();
+            world.free(&kv, container, 2, hints).await;
+            assert_eq!(kv.grants.get() - grants, u32::from(!serves), "{container}");
+            let dead = world.keys.dead(&owner(container)).expect("a key");
+            let found = kv.send(&Txn::read(vec![Op::Get(dead)])).await.expect("read");
+            let hangs_on = found.found[0].one().expect("a tombstone").lease;
+            assert_eq!(hangs_on == lease.0, serves, "{container}");
+        }
+        let ended = Hints { lease: Some(LeaseId(7)), ..Hints::default() };
+        world.add(&kv, "ended", 1).await.expect("an address");
+        world.free(&kv, "ended", 2, ended).await;
+    });
+    assert!(world.held().is_empty());
+    world.cluster.assert_clean();
+}
+
+/// Two ADDs of one container at once: the younger one cannot find out what became of its commit, and the older one has
+/// answered.
+#[test]
+fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
+    let world = World::new();
+    block_on(async {
+        let kv = world.meddling(None);
+        let awaited = || true;
+        let run = |ns| world.run(&kv, ns, &awaited);
+        let held = world.add(&kv, "c", 1).await.expect("an address");
+        let spooled = |ns| Spooled {
+            owner: owner("c"),
+            birth: Birth { boot: "b1".into(), ns },
+            machine: String::new(),
+            pod_uid: String::new(),
+            unanswered: true,
+        };
+        let later = run(3);
+        later.spool.keep(&spooled(2)).expect("kept");
+        later.drain_spool().await;
+        assert_eq!(world.held(), [held[0].address.to_string()]);
+        // Its own commit, though, can no more take effect: its tombstone stands.
+        let dead = world.keys.dead(&owner("c")).expect("a key");
+        let found = kv.send(&Txn::read(vec![Op::Get(dead)])).await.expect("read");
+        assert!(found.found[0].one().is_some());
+        assert!(later.spool.some(9, 0).is_empty(), "it is carried out");
+        // What it has made itself goes.
+        later.spool.keep(&spooled(1)).expect("kept");
+        later.drain_spool().await;
+    });
+    assert!(world.held().is_empty());
+    world.cluster.assert_clean();
+}
+
+/// To count what is reserved costs etcd next to nothing; to list it, a walk over every key.
+#[test]
+fn a_full_range_is_counted_and_not_listed() {
+    let world = World::new();
+    block_on(async {
+        let kv = world.meddling(None);
+        for number in 0..14 {
+            world.add(&kv, &format!("c{number}"), number + 1).await.expect("an address");
+        }
+        kv.read.set(0);
+        let full = world.add(&kv, "one-too-many", 100).await.expect_err("it is full");
+        assert_eq!(full.code, Code::NoFreeAddress);
+        assert!(kv.read.get() < 14, "{} keys were read", kv.read.get());
+    });
     world.cluster.assert_clean();
 }
 
@@ -142,6 +227,8 @@ struct Meddling<'a> {
     looks: Cell<u32>,
     /// How many leases were asked for.
     grants: Cell<u32>,
+    /// How many keys were read.
+    read: Cell<usize>,
 }
 
 impl Meddling<'_> {
@@ -167,7 +254,12 @@ impl Kv for Meddling<'_> {
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
         self.looks.set(self.looks.get() + u32::from(txn.only_reads()));
-        let Some(lease) = self.fence_of(txn) else { return self.etcd.txn(txn, until).await };
+        let Some(lease) = self.fence_of(txn) else {
+            let reply = self.etcd.txn(txn, until).await?;
+            let read = reply.found.iter().map(|found| found.entries.len()).sum::<usize>();
+            self.read.set(self.read.get() + read);
+            return Ok(reply);
+        };
         let Some(fate) = self.fate.borrow_mut().take() else { return self.etcd.txn(txn, until).await };
         match fate {
             Fate::Delayed => {
@@ -210,6 +302,7 @@ impl Kv for Meddling<'_> {
 /// One node, whose runs meet a fate.
 struct World {
     cluster: Cluster,
+    identity: Identity,
     keys: Keys,
     etcd: EtcdStore,
 }
@@ -219,7 +312,8 @@ impl World {
         let cluster = Cluster::new();
         let keys = Keys::new(cluster.prefix());
         let etcd = plain_store(&Etcd::shared().endpoint(), PATIENCE);
-        Self { cluster, keys, etcd }
+        let identity = Identity { node: NODE.into(), ..Identity::default() };
+        Self { cluster, identity, keys, etcd }
     }
 
     fn meddling(&self, fate: Option<Fate>) -> Meddling<'_> {
@@ -230,6 +324,7 @@ impl World {
             held_back: RefCell::default(),
             looks: Cell::default(),
             grants: Cell::default(),
+            read: Cell::default(),
         }
     }
 
@@ -242,15 +337,13 @@ impl World {
         Run {
             kv,
             keys: &self.keys,
-            node: NODE,
-            cluster: "test",
-            endpoints: &[],
+            identity: &self.identity,
             birth: Birth { boot: "b1".into(), ns },
             clock: &after_all_runs,
             deadline: Instant::now() + PATIENCE,
             awaited,
-            spool: Spool::new(self.cluster.folder()),
-            mark: MarkFile::new(self.cluster.folder()),
+            spool: Spool::new(self.cluster.folder(), &self.identity),
+            mark: MarkFile::new(self.cluster.folder(), &self.identity, &[]),
         }
     }
 
@@ -260,6 +353,8 @@ impl World {
         let ask = Ask {
             owner: owner(container),
             birth: run.birth.clone(),
+            machine: String::new(),
+            store_id: "s".into(),
             labels: Labels::default(),
             created_at: "2026-01-02T03:04:05Z".into(),
             sets: vec![range_set("10.0.0.0/28", "10.0.0.1", "10.0.0.14")],
@@ -269,6 +364,22 @@ impl World {
             node_seed: 0,
         };
         add::add(&run, &ask).await.map(|added| added.held)
+    }
+
+    /// Frees what a container holds, as its DEL that was born at `ns`.
+    async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: Hints) {
+        let (owner, birth) = (owner(container), Birth { boot: "b1".into(), ns });
+        let free = Free {
+            kv,
+            keys: &self.keys,
+            owner: &owner,
+            which: Which::OlderThan(&birth),
+            caller: None,
+            tombstone: Some(&birth),
+            until: Instant::now() + PATIENCE,
+            hints: Cell::new(hints),
+        };
+        assert!(matches!(free.run().await, Ok(Freed::Addresses(_))), "it frees");
     }
 
     fn held(&self) -> Vec<String> {

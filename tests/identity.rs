@@ -3,9 +3,15 @@
 
 mod support;
 
-use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
-use support::{Cluster, Node, network_as};
+use serde_json::{Value, json};
+use support::{Cluster, Node, Outcome, Run, metes, network_as};
+
+/// In a mount namespace of its own, in which another machine id stands.
+const ELSEWHERE: &str = r#"mount --bind "$0" /etc/machine-id && exec "$1""#;
 
 fn range() -> Value {
     network_as("1.1.0", "lan", json!({"range": "10.0.0.0/24"}))
@@ -72,4 +78,206 @@ fn a_cluster_is_not_called_what_stands_for_none() {
     let refused = node.add("c").config(&range()).run().error(7);
     assert!(refused["msg"].as_str().is_some_and(|msg| msg.contains("cluster")), "{refused}");
     cluster.leave_unclean();
+}
+
+/// A run on another machine than this one.
+fn elsewhere(cluster: &Cluster, run: Run) -> Outcome {
+    let id = cluster.folder().join("machine-id");
+    fs::write(&id, "0123456789abcdef0123456789abcdef\n").expect("written");
+    let arguments =
+        ["--mount", "sh", "-c", ELSEWHERE, &id.display().to_string(), &metes().display().to_string()];
+    run.program("unshare").arguments(arguments).run()
+}
+
+/// A node, and another machine to which its host file was copied.
+fn copied(cluster: &Cluster) -> [Node; 2] {
+    ["original", "copy"].map(|folder| cluster.node_with(folder, json!({"node_name": "n1", "gc_grace_s": 0})))
+}
+
+/// The folder of a node's state.
+fn state(node: &Node) -> PathBuf {
+    let folder = fs::read_dir(node.spool()).expect("a spool folder").flatten().next();
+    folder.expect("a folder of the prefix").path()
+}
+
+/// Copies what a node keeps to another one, as the image of its disk would.
+fn clone_disk(from: &Node, to: &Node) {
+    let source = from.spool();
+    let copied = Command::new("cp").arg("-a").arg(&source).arg(to.spool()).status().expect("cp can be run");
+    assert!(copied.success());
+}
+
+fn container_of(node: &Node) -> Vec<String> {
+    listed(node, &[]).iter().map(|row| row.rsplit(' ').next().expect("a container").to_owned()).collect()
+}
+
+#[test]
+fn a_container_of_another_machine_under_the_same_names_is_another_one() {
+    let cluster = Cluster::new();
+    let [original, copy] = copied(&cluster);
+    let first = address(&original, "c");
+
+    let refused = elsewhere(&cluster, copy.add("c").config(&range()));
+    let text = refused.error(7)["msg"].as_str().expect("a text").to_owned();
+    let machines =
+        text.split(' ').filter(|word| word.len() == 32 && word.bytes().all(|b| b.is_ascii_hexdigit()));
+    assert_eq!(machines.count(), 2, "it names both machines: {text}");
+
+    let left = elsewhere(&cluster, copy.del("c").config(&range()));
+    left.silent();
+    assert!(left.stderr.contains("another machine holds addresses"), "{left}");
+    let mut none = range();
+    none["cni.dev/valid-attachments"] = json!([]);
+    elsewhere(&cluster, copy.gc().config(&none)).silent();
+    assert_eq!(listed(&original, &[]), [format!("{first} test c")]);
+    let mut previous = range();
+    previous["prevResult"] = json!({"cniVersion": "1.1.0", "ips": [{"address": format!("{first}/24")}]});
+    elsewhere(&cluster, copy.check("c").config(&previous)).error(102);
+    original.check("c").config(&previous).run().silent();
+    original.del("c").config(&range()).run().silent();
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
+/// A machine that was installed anew under its name, or whose id is new at each boot.
+#[test]
+fn a_pod_is_the_same_on_a_machine_with_another_id() {
+    let cluster = Cluster::new();
+    let [original, copy] = copied(&cluster);
+    let of_pod = |run: Run| run.config(&range()).pod("ns", "web-0", "u1");
+    let first = of_pod(original.add("c1")).run().address();
+    assert_eq!(elsewhere(&cluster, of_pod(copy.add("c1"))).address(), first, "a repeat");
+    assert_eq!(elsewhere(&cluster, of_pod(copy.add("c2"))).address(), first, "a retried sandbox");
+    // What is asked for by the one of the machine that was, of the same pod.
+    of_pod(original.del("c2")).run().silent();
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_del_that_was_spooled_on_another_machine_is_not_carried_out() {
+    let cluster = Cluster::new();
+    let [original, copy] = copied(&cluster);
+    address(&original, "c");
+    let endpoints = |endpoints: Value| json!({"etcd": {"endpoints": endpoints}});
+    let host: Value =
+        serde_json::from_slice(&fs::read(original.host_file()).expect("readable")).expect("JSON");
+    original.change_host_file(endpoints(json!(["http://127.0.0.1:1"])));
+    original.del("c").config(&range()).run().silent();
+    original.change_host_file(endpoints(host["etcd"]["endpoints"].clone()));
+    clone_disk(&original, &copy);
+
+    // On the machine where the copy runs, and there in another cluster as well.
+    let said = elsewhere(&cluster, copy.add("d").config(&range()));
+    assert!(said.stderr.contains("a spooled DEL of another machine or cluster"), "{said}");
+    copy.change_host_file(json!({"cluster": "west"}));
+    copy.add("e").config(&range()).run().ok();
+    assert!(container_of(&original).contains(&"c".to_owned()), "{:?}", listed(&original, &[]));
+    assert!(
+        copy.spooled().iter().any(|file| file.extension().is_some_and(|e| e == "del")),
+        "the entry stays"
+    );
+
+    // Where it belongs, it is.
+    original.add("f").config(&range()).run().ok();
+    assert!(!container_of(&original).contains(&"c".to_owned()), "{:?}", listed(&original, &[]));
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_mark_that_was_copied_with_a_disk_holds_nobody_up() {
+    let cluster = Cluster::new();
+    let [original, copy] = copied(&cluster);
+    for container in ["a", "b"] {
+        address(&original, container);
+    }
+    clone_disk(&original, &copy);
+    cluster.store().delete_prefix("v1/");
+    // To the machine whose mark it is this store has forgotten something, and to the others it is a new one.
+    assert_eq!(elsewhere(&cluster, copy.add("c").config(&range())).address(), "10.0.0.1");
+    let mark = fs::read_to_string(state(&copy).join("mark")).expect("a mark");
+    original.add("c2").config(&range()).run().error(102);
+    fs::write(state(&original).join("mark"), mark).expect("written");
+    assert!(cluster.node("auditor").cli(["check", "--accept-store"]).succeeded());
+    assert_eq!(address(&original, "c3"), "10.0.0.2");
+    cluster.assert_clean();
+}
+
+/// What STATUS and `metes check` on this node say of the store.
+#[track_caller]
+fn assert_told(node: &Node, is_suspect: bool) {
+    let status = node.status().config(&range()).run();
+    let check = node.cli(["check"]);
+    assert_eq!(status.error_code(), is_suspect.then_some(50), "{status}");
+    assert_eq!(check.stdout.contains("violation suspect"), is_suspect, "{check}");
+    assert_eq!(check.succeeded(), !is_suspect, "{check}");
+}
+
+#[test]
+fn a_store_that_was_emptied_under_running_pods_is_suspect() {
+    let cluster = Cluster::new();
+    let [node, other] = ["n1", "n2"].map(|name| cluster.node(name));
+    for container in ["a", "b"] {
+        address(&node, container);
+    }
+    assert_told(&node, false);
+    cluster.store().delete_prefix("v1/");
+    // Before any ADD has looked, and after it.
+    assert_told(&node, true);
+    node.add("c").config(&range()).run().error(102);
+    assert_told(&node, true);
+    other.add("d").config(&range()).run().error(102);
+    assert_told(&other, true);
+    assert!(listed(&node, &[]).is_empty(), "nothing was handed out");
+
+    assert!(node.cli(["check", "--accept-store"]).succeeded());
+    assert_told(&node, false);
+    assert_told(&other, false);
+    node.add("c").config(&range()).run().ok();
+    assert_told(&node, false);
+    cluster.assert_clean();
+}
+
+#[test]
+fn another_store_in_place_of_the_known_one_is_suspect() {
+    let cluster = Cluster::new();
+    let [node, other] = ["n1", "n2"].map(|name| cluster.node(name));
+    address(&node, "a");
+    cluster.store().delete_prefix("v1/");
+    // A node that has never seen the first one begins another, and it comes further.
+    for container in ["b", "c", "d"] {
+        address(&other, container);
+    }
+    assert_told(&node, true);
+    // What it holds may be of another time: a GC frees nothing of it.
+    other.change_host_file(json!({"gc_grace_s": 0}));
+    let mut none = range();
+    none["cni.dev/valid-attachments"] = json!([]);
+    node.gc().config(&none).run().silent();
+    assert_eq!(listed(&node, &[]).len(), 3);
+    node.add("e").config(&range()).run().error(102);
+    assert_told(&other, true);
+    assert!(node.cli(["check", "--accept-store"]).succeeded());
+    assert_told(&node, false);
+    address(&node, "e");
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_del_says_under_which_name_the_node_held_something() {
+    let cluster = Cluster::new();
+    let node = cluster.node_with("n", json!({"node_name": null}));
+    address(&node, "c");
+    let before = node.list()[0]["node"].as_str().expect("a name").to_owned();
+    node.change_host_file(json!({"node_name": "worker-1"}));
+    let del = node.del("c").config(&range()).run();
+    del.silent();
+    let remedy = format!("metes release --container c --node {before}");
+    assert!(del.stderr.contains(&remedy), "{del}");
+    let quiet = node.del("unknown").config(&range()).run();
+    assert!(quiet.stderr.is_empty(), "{quiet}");
+    let arguments: Vec<&str> = remedy.split(' ').skip(1).chain(["--yes"]).collect();
+    assert!(node.cli(arguments).succeeded());
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
 }

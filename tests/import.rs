@@ -482,9 +482,9 @@ fn a_store_that_is_not_to_be_used_is_left_alone() {
     switch.pod("p");
     let store = switch.cluster.store();
     for (meta, word) in [
-        (r#"{"v":1,"min_writer":1,"epoch":1,"suspect":1}"#, "back in time"),
-        (r#"{"v":1,"min_writer":9,"epoch":1}"#, "newer metes-reconciler"),
-        (r#"{"v":1,"min_writer":1,"epoch":1,"hold":"of another cluster"}"#, "another migration"),
+        (r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"suspect":1}"#, "back in time"),
+        (r#"{"v":1,"min_writer":9,"id":"test","epoch":1}"#, "newer metes-reconciler"),
+        (r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"hold":"of another cluster"}"#, "another migration"),
         ("what", "cannot be decoded"),
     ] {
         store.put(META, meta);

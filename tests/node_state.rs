@@ -22,12 +22,27 @@ fn state(node: &Node) -> PathBuf {
 
 /// A spooled DEL of `container`, as a run of another boot would have left it.
 fn spool(node: &Node, name: &str, container: &str, boot: &str, ns: u64) -> PathBuf {
+    spool_as(node, &machine(node), name, container, boot, ns)
+}
+
+/// The machine that this node's runs are on.
+fn machine(node: &Node) -> String {
+    let file =
+        fs::read_to_string(state(node).join("mark")).expect("a node that has held something has a mark");
+    let mark: Value = serde_json::from_str(file.lines().nth(1).expect("a second line")).expect("JSON");
+    mark["whose"]["machine"].as_str().expect("this machine has an id").to_owned()
+}
+
+fn spool_as(node: &Node, machine: &str, name: &str, container: &str, boot: &str, ns: u64) -> PathBuf {
     let folder = state(node).join("spool");
     fs::create_dir_all(&folder).expect("a folder can be made");
     let owner = json!({"node": node.name(), "container": container, "ifname": "eth0", "cluster": "test"});
     let file = folder.join(format!("{name}.del"));
-    fs::write(&file, json!({"owner": owner, "birth": {"boot": boot, "ns": ns}}).to_string())
-        .expect("written");
+    fs::write(
+        &file,
+        json!({"owner": owner, "machine": machine, "birth": {"boot": boot, "ns": ns}}).to_string(),
+    )
+    .expect("written");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     fs::set_permissions(&file, mode).expect("its mode can be set");
     file
@@ -127,15 +142,24 @@ fn a_store_of_an_earlier_epoch_is_suspect() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
     node.add("a").config(&range()).run().ok();
-    let file = state(&node).join("mark");
-    let mut mark: Value = serde_json::from_slice(&fs::read(&file).expect("readable")).expect("JSON");
-    mark["epoch"] = json!(2);
-    fs::write(&file, mark.to_string()).expect("written");
-    node.add("b").config(&range()).run().error(102);
+    // A restored store is of the epoch that it was of when the snapshot was taken.
+    let before = cluster.store().get("v1/meta").expect("there is meta");
+    adopt_by_hand(&cluster);
+    node.add("b").config(&range()).run().ok();
+    cluster.store().put("v1/meta", before);
+    node.add("c").config(&range()).run().error(102);
     // Every node is held back now, and DEL works.
     cluster.node("n2").add("c").config(&range()).run().error(102);
     node.del("a").config(&range()).run().silent();
     assert!(node.cli(["check", "--accept-store"]).succeeded());
-    node.add("b").config(&range()).run().ok();
+    node.add("c").config(&range()).run().ok();
     cluster.assert_clean();
+}
+
+/// The next epoch begins, as after an adoption.
+fn adopt_by_hand(cluster: &Cluster) {
+    let meta = cluster.store().get("v1/meta").expect("there is meta");
+    let mut meta: Value = serde_json::from_slice(&meta).expect("JSON");
+    meta["epoch"] = json!(2);
+    cluster.store().put("v1/meta", meta.to_string());
 }

@@ -120,6 +120,39 @@ fn a_retried_sandbox_takes_over_the_addresses_of_its_pod() {
     cluster.assert_clean();
 }
 
+/// What a pod holds when a gateway is put there: its next sandbox must not answer with the gateway's address.
+#[test]
+fn a_retried_sandbox_gets_no_address_that_is_nobodys_now() {
+    let with = |keys: Value| {
+        let mut ipam = json!({"range": "10.40.0.0/24", "order": "lowest"});
+        keys.as_object().into_iter().flatten().for_each(|(key, value)| ipam[key] = value.clone());
+        network(ipam)
+    };
+    let wide = with(json!({"range": "10.40.0.0/23"}));
+    for (row, before, after, asked, expected) in [
+        ("a gateway", with(json!({})), with(json!({"gateway": "10.40.0.1"})), None, "10.40.0.2"),
+        (
+            "a gateway outside of start and end",
+            with(json!({})),
+            with(json!({"gateway": "10.40.0.1", "range_start": "10.40.0.9"})),
+            None,
+            "10.40.0.9",
+        ),
+        ("the broadcast address", wide, with(json!({})), Some("10.40.0.255"), "10.40.0.1"),
+    ] {
+        let cluster = Cluster::new();
+        let node = cluster.node("n1");
+        let mut old = of_pod(node.add("old"), UID).config(&before);
+        if let Some(ip) = asked {
+            old = old.args(&format!("IP={ip};K8S_POD_UID={UID}"));
+        }
+        let held_before = old.run().address();
+        assert_eq!(of_pod(node.add("new"), UID).config(&after).run().address(), expected, "{row}");
+        assert_eq!(held(&node), [pair(expected, "new")], "{row}: {held_before} was freed first");
+        cluster.assert_clean();
+    }
+}
+
 #[test]
 fn nobody_else_takes_over() {
     let cluster = Cluster::new();

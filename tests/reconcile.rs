@@ -742,11 +742,11 @@ fn suspiciously_many_orphans_are_not_freed() {
 
 /// Metas that nobody may free under, by what they say; the words of the error stand beside the tests.
 const STATES: [(&str, &str); 5] = [
-    ("suspect", r#"{"v":1,"min_writer":1,"epoch":3,"suspect":3}"#),
-    ("newer writers", r#"{"v":1,"min_writer":2,"epoch":1}"#),
-    ("a newer schema", r#"{"v":2,"min_writer":2,"epoch":1}"#),
+    ("suspect", r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"suspect":3}"#),
+    ("newer writers", r#"{"v":1,"min_writer":2,"id":"0f","epoch":1}"#),
+    ("a newer schema", r#"{"v":2,"min_writer":2,"id":"0f","epoch":1}"#),
     ("nonsense", "nonsense"),
-    ("on hold", r#"{"v":1,"min_writer":1,"epoch":1,"hold":"import under way"}"#),
+    ("on hold", r#"{"v":1,"min_writer":1,"id":"0f","epoch":1,"hold":"import under way"}"#),
 ];
 
 #[test]

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use metes::commands::{Run, add, del};
-use metes::local::{mark::MarkFile, spool::Spool};
+use metes::local::{mark::MarkFile, node::Identity, spool::Spool};
 use metes::pool::Addr;
 use metes::pool::record::{Birth, Labels, Owner, OwnerRecord, Reservation};
 use metes::pool::{choose::Order, record};
@@ -77,6 +77,7 @@ struct World {
     namespace: String,
     gate: Gate,
     folder: std::path::PathBuf,
+    identity: Identity,
     /// What ADD answered to pods that live.
     living: RefCell<Vec<Living>>,
     clock: Cell<u64>,
@@ -104,6 +105,7 @@ impl World {
                 chance: Chance(Cell::new(seed ^ 0x9e37_79b9_7f4a_7c15)),
             },
             folder: cluster.folder().to_owned(),
+            identity: Identity { node: NODE.into(), cluster: "test".into(), ..Identity::default() },
             living: RefCell::default(),
             clock: Cell::new(1),
         }
@@ -203,6 +205,8 @@ impl World {
         let ask = Ask {
             owner: owner.clone(),
             birth: birth.clone(),
+            machine: String::new(),
+            store_id: "s".into(),
             labels: Labels { pod: labels, cni_network: "net".into() },
             created_at: "2026-01-02T03:04:05Z".into(),
             sets: vec![
@@ -223,22 +227,22 @@ impl World {
 
     async fn del(&self, kv: Stepped<'_>, owner: &Owner) {
         let run = self.run(&kv, self.birth());
-        del::del(&run, owner).await.unwrap_or_else(|e| panic!("world {}: DEL {owner:?}: {e:?}", self.seed));
+        del::del(&run, owner, "", None)
+            .await
+            .unwrap_or_else(|e| panic!("world {}: DEL {owner:?}: {e:?}", self.seed));
     }
 
     fn run<'r>(&'r self, kv: &'r Stepped<'r>, birth: Birth) -> Run<'r, Stepped<'r>> {
         Run {
             kv,
             keys: &self.keys,
-            node: NODE,
-            cluster: "test",
-            endpoints: &[],
+            identity: &self.identity,
             birth,
             clock: &after_all_runs,
             deadline: Instant::now() + ADD_MAX,
             awaited: &|| true,
-            spool: Spool::new(&self.folder.join("state")),
-            mark: MarkFile::new(&self.folder.join("state")),
+            spool: Spool::new(&self.folder.join("state"), &self.identity),
+            mark: MarkFile::new(&self.folder.join("state"), &self.identity, &[]),
         }
     }
 

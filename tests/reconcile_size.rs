@@ -94,7 +94,7 @@ fn world(cluster: &Cluster) -> impl Iterator<Item = (String, Vec<u8>)> {
     }
     let pages: Vec<_> =
         pages.into_iter().map(|(page, bits)| (keys.page(&network, page), bits.to_bytes())).collect();
-    let meta = [(keys.meta(), Meta::first().encode())];
+    let meta = [(keys.meta(), Meta::first("s".into()).encode())];
     let owners = (0..OWNERS).flat_map(move |index| owner(&keys, index));
     meta.into_iter().chain(pages).chain(owners).map(move |(key, value)| {
         let key = String::from_utf8(key).expect("keys are text");

@@ -9,11 +9,12 @@ use std::time::Duration;
 use metes::commands::{Run, add, birth, del};
 use metes::limits;
 use metes::local::mark::MarkFile;
+use metes::local::node::Identity;
 use metes::local::node::timestamp;
 use metes::local::spool::Spool;
 use metes::pool::record::{Birth, Labels, Owner, Pod};
 use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec};
-use metes::random::random_below;
+use metes::random::{random_below, random_id};
 use metes::store::allot::Ask;
 use metes::store::etcd::Etcd;
 use metes::store::keys::{Keys, digest_hex};
@@ -56,7 +57,7 @@ pub(crate) struct Place<'a> {
 pub(crate) struct Node {
     kv: Etcd,
     keys: Keys,
-    name: String,
+    identity: Identity,
     index: usize,
     endpoints: Vec<String>,
     folder: PathBuf,
@@ -83,7 +84,7 @@ impl Node {
             kv,
             keys: Keys::new(place.prefix),
             folder: place.folder.join(&name),
-            name,
+            identity: Identity { node: name, ..Identity::default() },
             index,
             endpoints,
             sets: networks.map(|network| set(&format!("{}-{network}", place.step))).collect(),
@@ -122,7 +123,7 @@ impl Node {
         let Some((owner, ..)) = self.held.pop_front() else { return };
         let start = Instant::now();
         let run = self.run(limits::DEL_DEADLINE);
-        match del::del(&run, &owner).await {
+        match del::del(&run, &owner, "", None).await {
             Ok(del::Done::Freed) => self.log.dels.take(start.elapsed()),
             Ok(del::Done::Spooled) => self.log.fail("DEL spooled", "freed by a later run of the node"),
             Err(e) => self.log.fail(format!("DEL {}", e.code.number()), e),
@@ -134,15 +135,13 @@ impl Node {
         Run {
             kv: &self.kv,
             keys: &self.keys,
-            node: &self.name,
-            cluster: "",
-            endpoints: &self.endpoints,
+            identity: &self.identity,
             birth: now(),
             clock: &now,
             deadline: Instant::now() + deadline,
             awaited: &|| true,
-            spool: Spool::new(&self.folder),
-            mark: MarkFile::new(&self.folder),
+            spool: Spool::new(&self.folder, &self.identity),
+            mark: MarkFile::new(&self.folder, &self.identity, &self.endpoints),
         }
     }
 
@@ -155,13 +154,15 @@ impl Node {
         Ask {
             owner,
             birth: run.birth.clone(),
+            machine: String::new(),
+            store_id: random_id(),
             labels: Labels { pod, cni_network: "net".to_owned() },
             created_at: timestamp(),
             sets: vec![set],
             requests: vec![None],
             statics: Vec::new(),
             order: self.order,
-            node_seed: seed(&self.name),
+            node_seed: seed(&self.identity.node),
         }
     }
 }

@@ -6,24 +6,33 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use metes::local::mark::MarkFile;
+use metes::local::node::Identity;
 use metes::local::spool::Spool;
-use serde_json::Value;
+use metes::store::keys::digest_hex;
 
 pub(super) fn node_files(data: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder");
-    let (found, written) = (folder.path().join("found"), folder.path().join("written"));
+    let place = |name: &str| folder.path().join(name);
+    let (found, signed, written) = (place("found"), place("signed"), place("written"));
     fs::create_dir_all(found.join("spool")).expect("a folder");
+    fs::create_dir_all(&signed).expect("a folder");
+    // What names neither a machine nor a cluster is of one that has none.
+    let identity = Identity::default();
     put(&found.join("mark"), data);
+    put(&signed.join("mark"), &[digest_hex(data).as_bytes(), b"\n", data].concat());
     put(&found.join("spool/x-1.del"), data);
-    if let Some(mark) = MarkFile::new(&found).read() {
-        check_is_whole(data, mark.revision);
-        let file = MarkFile::new(&written);
+    if MarkFile::new(&found, &identity, &[]).read().is_some() {
+        check_is_whole(data);
+    }
+    if let Some(mark) = MarkFile::new(&signed, &identity, &[]).read() {
+        let file = MarkFile::new(&written, &identity, &[]);
         file.raise(&mark);
         assert_eq!(file.read(), Some(mark));
     }
-    let spool = Spool::new(&found);
+    let spool = Spool::new(&found, &identity);
     for kept in spool.some(16, 7) {
-        let spool = Spool::new(&written);
+        assert_eq!((kept.spooled.machine.as_str(), kept.spooled.owner.cluster.as_str()), ("", ""));
+        let spool = Spool::new(&written, &identity);
         spool.keep(&kept.spooled).expect("a free can be kept");
         let again: Vec<_> = spool.of(&kept.spooled.owner).into_iter().map(|again| again.spooled).collect();
         assert_eq!(again, [kept.spooled]);
@@ -31,10 +40,12 @@ pub(super) fn node_files(data: &[u8]) {
     assert!(found.join("spool/x-1.del").exists(), "what nobody understands stays");
 }
 
-/// A file that was being overwritten says one revision at its beginning and another one at its end.
-fn check_is_whole(data: &[u8], revision: i64) {
-    let Ok(json) = serde_json::from_slice::<Value>(data) else { return };
-    assert_eq!([json["revision"].as_i64(), json["again"].as_i64()], [Some(revision); 2], "{json}");
+/// The digest of a file that was being overwritten is not of what follows it.
+fn check_is_whole(data: &[u8]) {
+    let text = std::str::from_utf8(data).expect("a mark is text");
+    let (digest, content) =
+        text.trim_end_matches(' ').split_once('\n').expect("a digest has a line of its own");
+    assert_eq!(digest, digest_hex(content.as_bytes()));
 }
 
 fn put(path: &Path, content: &[u8]) {

@@ -361,6 +361,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             keys: self.keys,
             owner: &holder.owner,
             which: Which::AsRead(holder.revision),
+            caller: None,
             // Its pod is gone, and with it every ADD that could still be on its way.
             tombstone: None,
             until: self.until.min(Instant::now() + FREE_DEADLINE),
@@ -368,7 +369,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         };
         match freeing.run().await {
             Ok(Freed::Addresses(held)) => Ok(Ok(held)),
-            Ok(Freed::Nothing | Freed::Younger) => Ok(Err(Keep::Changed)),
+            Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Ok(Err(Keep::Changed)),
             Err(FreeError::Bad(bad)) => {
                 tracing::warn!(%bad, "an orphan cannot be freed");
                 Ok(Err(Keep::Undecodable))

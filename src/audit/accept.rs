@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{MetaState, Report};
 use crate::limits;
 use crate::pool::record::{Meta, Record, VERSION};
-use crate::random::random_pause;
+use crate::random::{random_id, random_pause};
 use crate::store::keys::Keys;
 use crate::store::kv::{Failure, Kv, read_keys};
 use crate::store::snapshot::{BadRecord, Snapshot};
@@ -33,7 +33,7 @@ pub enum Accepted {
 /// The meta to write, with the mod revision that it replaces; none if nothing is to be done.
 fn successor(report: &Report) -> Option<(Meta, i64)> {
     let (mut meta, replaces) = match &report.meta {
-        MetaState::Missing if report.lacks_meta() => (Meta::first(), 0),
+        MetaState::Missing if report.lacks_meta() => (Meta::first(random_id()), 0),
         MetaState::Known(meta, revision) if meta.suspect.is_some() => (meta.clone(), *revision),
         _ => return None,
     };
@@ -122,7 +122,7 @@ pub async fn begin<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<(Meta, 
         let (meta, revision) = read_meta(kv, keys, until).await?;
         let mut meta = match meta {
             Some(meta) if meta.suspect.is_some() => return Ok((meta, revision)),
-            meta => meta.unwrap_or_else(Meta::first),
+            meta => meta.unwrap_or_else(|| Meta::first(random_id())),
         };
         meta.suspect = Some(meta.epoch);
         let txn = Txn {

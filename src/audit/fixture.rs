@@ -64,7 +64,7 @@ pub(crate) fn clean() -> Vec<Entry> {
         leased(keys.place(&scope, PlaceId(7)), Vec::new()),
         leased(keys.tail(&scope), b"0000000000000007".to_vec()),
         leased(keys.fence(&owner.node).expect("key"), Vec::new()),
-        entry(keys.meta(), Meta::first().encode()),
+        entry(keys.meta(), Meta::first("0f".into()).encode()),
         entry(cursor, b"00000000000000000000ffff0a000002".to_vec()),
         entry(keys.ip(&network, addr("10.0.0.1")), reservation()),
         entry(keys.ip(&network, addr("10.0.0.2")), reservation()),

@@ -119,15 +119,19 @@ fn whatever_hangs_on_the_wrong_lease_is_named() {
 fn meta_says_whether_the_store_may_be_used() {
     let meta = keys().meta();
     for (value, name) in [
-        (r#"{"v":2,"min_writer":1,"epoch":1}"#, "schema-newer"),
-        (r#"{"v":1,"min_writer":2,"epoch":1}"#, "schema-newer"),
-        (r#"{"v":1,"min_writer":1,"epoch":3,"suspect":3}"#, "suspect"),
+        (r#"{"v":2,"min_writer":1,"id":"0f","epoch":1}"#, "schema-newer"),
+        (r#"{"v":1,"min_writer":2,"id":"0f","epoch":1}"#, "schema-newer"),
+        (r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"suspect":3}"#, "suspect"),
     ] {
         let report = judge(&valued(&meta, value));
         assert_eq!(names(&report.violations), [name], "{value}");
         assert_eq!(report.mendings.allowed(), name == "suspect", "{value}");
     }
-    assert!(!judge(&valued(&meta, r#"{"v":1,"min_writer":1,"epoch":1,"hold":"move"}"#)).mendings.allowed());
+    assert!(
+        !judge(&valued(&meta, r#"{"v":1,"min_writer":1,"id":"0f","epoch":1,"hold":"move"}"#))
+            .mendings
+            .allowed()
+    );
     assert_eq!(names(&judge(&without(&meta)).violations), ["meta-missing"]);
 }
 
@@ -414,7 +418,7 @@ fn a_store_is_accepted_once_and_only_if_suspect() {
         })
     };
     let meta = keys().meta();
-    let suspect = valued(&meta, r#"{"v":1,"min_writer":1,"epoch":3,"suspect":3}"#);
+    let suspect = valued(&meta, r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"suspect":3}"#);
     assert_eq!(accepted(suspect), [Accepted::Epoch(4), Accepted::NotNeeded]);
     assert_eq!(accepted(without(&meta)), [Accepted::Made(2), Accepted::NotNeeded]);
     assert_eq!(accepted(fixture::clean()), [Accepted::NotNeeded; 2]);
@@ -425,8 +429,8 @@ fn a_store_is_accepted_once_and_only_if_suspect() {
 #[test]
 fn an_adoption_begins_under_suspicion_and_always_ends_in_the_next_epoch() {
     let meta = keys().meta();
-    let suspect = r#"{"v":1,"min_writer":1,"epoch":3,"suspect":3}"#;
-    let hold = r#"{"v":1,"min_writer":1,"epoch":3,"hold":"moving"}"#;
+    let suspect = r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"suspect":3}"#;
+    let hold = r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"hold":"moving"}"#;
     for (entries, during, after) in [
         (valued(&meta, suspect), 3, 4),
         (valued(&meta, hold), 3, 4),
@@ -444,7 +448,7 @@ fn an_adoption_begins_under_suspicion_and_always_ends_in_the_next_epoch() {
         let ended = Meta::decode(&ended.value).expect("decodes");
         assert_eq!((ended.epoch, ended.suspect, ended.hold), (after, None, begun.0.hold));
     }
-    let newer = Model::new(valued(&meta, r#"{"v":1,"min_writer":2,"epoch":1}"#));
+    let newer = Model::new(valued(&meta, r#"{"v":1,"min_writer":2,"id":"0f","epoch":1}"#));
     assert_eq!(wait(begin(&newer, &keys(), soon())), Err(BeginError::Newer(2)));
     let garbage = Model::new(valued(&meta, "garbage"));
     assert!(matches!(wait(begin(&garbage, &keys(), soon())), Err(BeginError::Bad(_))));

@@ -10,7 +10,9 @@ use super::{Failed, Store, Terminal};
 use crate::audit::accept::{Accepted, accept};
 use crate::audit::repair::{Mended, repair};
 use crate::audit::{Counts, Finding, Kind, MetaState, Report, audit};
+use crate::local::mark::Mark;
 use crate::pool::record::Meta;
+use crate::store::keys::Keys;
 use crate::store::kv::Kv;
 
 /// How often a repair looks again for what changed while it was mended.
@@ -35,6 +37,7 @@ pub(super) async fn check<K: Kv>(
         notes.push(mended_words(mended));
     }
     notes.extend(hold(&report));
+    report.violations.extend(store.mark.as_ref().and_then(|mark| forgotten(store.keys, mark, &report)));
     report.violations.extend(too_old);
     match args.output.format {
         Format::Json => terminal.answer_json(&Answer::new(&report, &notes))?,
@@ -114,6 +117,24 @@ fn mended_words(mended: Mended) -> String {
         words.push_str(&format!("; changed meanwhile and left as it was: {lost}"));
     }
     words
+}
+
+/// The violation of a store that has forgotten what this node has seen of it, unless its meta says so already.
+fn forgotten(keys: &Keys, mark: &Mark, report: &Report) -> Option<Finding> {
+    let meta = match &report.meta {
+        MetaState::Unreadable => return None,
+        MetaState::Known(meta, _) if meta.suspect.is_some() => return None,
+        MetaState::Known(meta, _) => Some(meta),
+        // Allocations without meta are a violation of their own.
+        MetaState::Missing if report.lacks_meta() => return None,
+        MetaState::Missing => None,
+    };
+    let what = format!(
+        "this node knows a store that was at revision {} of epoch {}, and this one went back, was emptied or is another one: \
+         the next ADD here puts it under suspicion",
+        mark.revision, mark.epoch
+    );
+    mark.contradicts(meta, report.revision).then(|| Finding::new(Kind::Suspect, &keys.meta(), what))
 }
 
 fn hold(report: &Report) -> Option<String> {

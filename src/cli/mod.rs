@@ -28,6 +28,7 @@ pub use args::{Cli, Command, about};
 
 use crate::audit::walk::walk;
 use crate::limits;
+use crate::local::mark::Mark;
 use crate::store::keys::Keys;
 use crate::store::kv::{Failure, Kv};
 use inventory::Inventory;
@@ -50,6 +51,8 @@ pub struct Store<'a, K> {
     pub keys: &'a Keys,
     /// When the command has to be done.
     pub until: Instant,
+    /// What this node has seen of the store; none if no plugin runs here.
+    pub mark: Option<Mark>,
 }
 
 /// Why a command failed.
@@ -93,9 +96,15 @@ impl Failed {
     }
 }
 
-/// Carries out one command; everything that it has to say is said when it returns.
-pub async fn run<K: Kv>(command: Command, kv: &K, keys: &Keys, terminal: &mut Terminal<'_>) -> ExitCode {
-    let store = Store { kv, keys, until: Instant::now() + limits::CLI_DEADLINE };
+/// Carries out one command; `mark` is what this node has seen of the store. Everything that it has to say is said when it returns.
+pub async fn run<K: Kv>(
+    command: Command,
+    kv: &K,
+    keys: &Keys,
+    mark: Option<Mark>,
+    terminal: &mut Terminal<'_>,
+) -> ExitCode {
+    let store = Store { kv, keys, until: Instant::now() + limits::CLI_DEADLINE, mark };
     let done = match command {
         Command::List(args) => list::list(&store, &args, terminal).await,
         Command::Show(args) => list::show(&store, &args, terminal).await,

@@ -39,7 +39,7 @@ pub(super) async fn release<K: Kv>(
 async fn free_owner<K: Kv>(store: &Store<'_, K>, owner: &Owner) -> Result<(), Failed> {
     match free::release(store.kv, store.keys, owner, store.until).await {
         Ok(Freed::Addresses(_)) => Ok(()),
-        Ok(Freed::Nothing | Freed::Younger) => Err(Failed::Refused(format!(
+        Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Err(Failed::Refused(format!(
             "{} was not freed: its record is gone or was written anew meanwhile; look again with metes list",
             owner
         ))),

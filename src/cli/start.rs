@@ -8,8 +8,11 @@ use clap::Parser;
 use super::{Cli, Terminal, about, ask, run};
 use crate::cni::version::SUPPORTED;
 use crate::cni::{Error, Version};
+use crate::commands::state_folder;
+use crate::config::Settings;
 use crate::limits;
 use crate::local::files::Trust;
+use crate::local::mark::{Mark, MarkFile};
 use crate::local::setup;
 use crate::store::etcd::Etcd;
 use crate::store::keys::Keys;
@@ -38,6 +41,7 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
     let settings = setup::own_settings(cli.config.as_deref())?;
     setup::start_log(None, None);
     settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    let mark = mark(&settings);
     let kv = Etcd::new(setup::access(&settings, Trust::OwnerReads, limits::UNREACHABLE)?);
     let keys = Keys::new(&settings.prefix);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -46,6 +50,13 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
         let (mut out, mut err) = (io::stdout().lock(), io::stderr());
         let mut confirm = |question: &str| ask(question, &mut io::stdin().lock(), &mut io::stderr());
         let mut terminal = Terminal { out: &mut out, err: &mut err, ask: &mut confirm };
-        run(cli.command, &kv, &keys, &mut terminal).await
+        run(cli.command, &kv, &keys, mark, &mut terminal).await
     }))
+}
+
+/// What this node has seen of the store, if the plugin runs here: nothing is made for it.
+fn mark(settings: &Settings) -> Option<Mark> {
+    let folder = state_folder(settings);
+    let identity = folder.exists().then(|| setup::identity(settings).ok())??;
+    MarkFile::new(&folder, &identity, &setup::urls(settings)).read()
 }

@@ -6,8 +6,7 @@ use super::{Run, errors, mend};
 use crate::cni::error::{Code, Error};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, NodeLease};
-use crate::local::spool::Spooled;
-use crate::pool::record::{Held, Meta, Owner, OwnerRecord, Record};
+use crate::pool::record::{Held, Meta, OwnerRecord, Record, VERSION};
 use crate::random::random_pause;
 use crate::store::allot::{Ask, Decision, Refused, decide};
 use crate::store::keys::{Bytes, Key, LeaseId};
@@ -48,8 +47,8 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
 
 /// Nobody heard the answer: what this run was given goes back, now or by the spool. What another run of this owner has
 /// answered with since is that one's.
-pub async fn undo<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
-    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone(), unanswered: true };
+pub async fn undo<K: Kv>(run: &Run<'_, K>, ask: &Ask) {
+    let spooled = run.to_spool(&ask.owner, &ask.labels.pod.uid, true);
     if let Err(e) = run.free_spooled(&spooled, run.deadline).await
         && let Err(kept) = run.spool.keep(&spooled)
     {
@@ -99,7 +98,7 @@ struct Add<'a, K> {
 impl<'a, K: Kv> Add<'a, K> {
     fn new(run: &'a Run<'a, K>, ask: &'a Ask) -> Result<Self, Error> {
         let own = run.keys.own(&ask.owner).map_err(|e| Error::new(Code::Environment, e.to_string()))?;
-        let mark = run.read_mark();
+        let mark = run.mark.read();
         let hints = mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default();
         let lease = hints.lease_for(&run.birth);
         let mut first_reads: Vec<Op> = ask.first_reads(run.keys)?.into_iter().map(Op::Get).collect();
@@ -110,7 +109,7 @@ impl<'a, K: Kv> Add<'a, K> {
             ask,
             own,
             first_reads,
-            fence: run.keys.fence(run.node).map_err(|e| Error::invalid_config(e.to_string()))?,
+            fence: run.keys.fence(&run.identity.node).map_err(|e| Error::invalid_config(e.to_string()))?,
             must_queue: lease.is_some() && hints.is_crowded(&run.birth),
             lease,
             hints,
@@ -296,7 +295,9 @@ impl<'a, K: Kv> Add<'a, K> {
 
     fn committed(&self, added: Option<Added>, snapshot: &Snapshot, reply: &Reply) -> Attempt {
         let meta = snapshot.record::<Meta>(&self.run.keys.meta()).ok().flatten();
-        self.run.raise_mark(meta.map_or(1, |meta| meta.epoch), reply.revision, self.hints_left());
+        // Where there was none this commit has made it.
+        let Meta { id, epoch, .. } = meta.unwrap_or_else(|| self.ask.first_meta());
+        self.run.raise_mark(id, epoch, reply.revision, self.hints_left());
         added.map_or(Attempt::Again, Attempt::Held)
     }
 
@@ -323,12 +324,12 @@ impl<'a, K: Kv> Add<'a, K> {
         }
     }
 
-    /// Cannot settle in time: whatever the commit left behind is freed later.
+    /// Cannot settle in time: what the commit left behind is freed later, unless another run of the owner has answered
+    /// with it since.
     fn spool_own(&self, failure: &Failure) -> Error {
         let text = format!("it is not known whether the address was reserved: {failure}");
         let error = Error::new(Code::TryAgain, text);
-        let (owner, birth) = (self.ask.owner.clone(), self.run.birth.clone());
-        let spooled = Spooled { owner, birth, unanswered: false };
+        let spooled = self.run.to_spool(&self.ask.owner, &self.ask.labels.pod.uid, true);
         match self.run.spool.keep(&spooled) {
             Ok(()) => error.with_details("a spooled DEL frees it; the request may be repeated"),
             Err(e) => {
@@ -372,18 +373,15 @@ impl<'a, K: Kv> Add<'a, K> {
         about.too_old().map_or(Ok(()), |text| Err(Error::new(Code::Refused, text)))
     }
 
-    /// Whether the store seems to have forgotten something: it is behind what this node has seen of it.
+    /// Whether the store seems to have forgotten something that this node has seen.
     fn went_back(&self, snapshot: &Snapshot) -> bool {
         let Some(mark) = &self.mark else { return false };
-        match snapshot.record::<Meta>(&self.run.keys.meta()) {
-            Err(_) => false,
-            // An epoch only ever grows, too.
-            Ok(Some(meta)) if meta.epoch != mark.epoch => meta.epoch < mark.epoch,
-            Ok(_) => snapshot.revision < mark.revision,
-        }
+        let meta = snapshot.record::<Meta>(&self.run.keys.meta());
+        // What does not decode is refused for what it is.
+        meta.is_ok_and(|meta| mark.contradicts(meta.as_ref(), snapshot.revision))
     }
 
-    /// Marks a store that has gone back. Only an answer to a write is proof of that, such as the one that
+    /// Marks a store that has gone back, was emptied or is another one. Only an answer to a write is proof of that, such as the one that
     /// took the place.
     async fn check_mark(&self, snapshot: &Snapshot) -> Result<(), Error> {
         let Some(mark) = &self.mark else { return Ok(()) };
@@ -392,8 +390,12 @@ impl<'a, K: Kv> Add<'a, K> {
         }
         let meta_key = self.run.keys.meta();
         let Ok(meta) = snapshot.record::<Meta>(&meta_key) else { return Ok(()) };
+        // Nothing is written for programs that are newer than this one: the decision refuses.
+        if meta.as_ref().is_some_and(|meta| meta.min_writer > VERSION) {
+            return Ok(());
+        }
         if meta.as_ref().is_none_or(|meta| meta.suspect.is_none()) {
-            let mut suspect = meta.unwrap_or_else(Meta::first);
+            let mut suspect = meta.unwrap_or_else(|| self.ask.first_meta());
             suspect.epoch = mark.epoch;
             suspect.suspect = Some(mark.epoch);
             let txn = Txn {

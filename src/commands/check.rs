@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::Run;
 use crate::cni::error::{Code, Error};
 use crate::limits;
-use crate::pool::record::{Owner, OwnerRecord, Reservation};
+use crate::pool::record::{Caller, Owner, OwnerRecord, Reservation};
 use crate::pool::{Addr, RangeSet};
 use crate::store::keys::Bytes;
 use crate::store::kv::Kv;
@@ -36,6 +36,13 @@ pub async fn check<K: Kv>(
             "ADD was never answered, or the address was freed since; the pod must be restarted",
         ));
     };
+    let caller = Caller { machine: &run.identity.machine, pod_uid: uid };
+    if !caller.means(&record) {
+        let (theirs, ours) = (&record.machine, caller.machine);
+        let text = format!("machine {theirs} holds addresses as {owner}, and this is machine {ours}");
+        return Err(Error::new(Code::StoredState, text)
+            .with_details("give each machine a node_name of its own in its host file"));
+    }
     check_reservations(run, holder, &record, &mut snapshot).await?;
     let is_held = |ip: &IpAddr| record.addresses.iter().any(|held| held.address == *ip);
     let in_ranges = |ip: &IpAddr| sets.iter().any(|set| set.covers(Addr::from(*ip)).is_some());

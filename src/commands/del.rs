@@ -6,11 +6,11 @@ use std::cell::Cell;
 use super::Run;
 use crate::cni::error::{Code, Error};
 use crate::local::mark::{Mark, NodeLease};
-use crate::local::spool::Spooled;
-use crate::pool::record::Owner;
+use crate::pool::record::{Caller, Owner};
 use crate::store::free::{Free, FreeError, Freed, Hints, Which};
 use crate::store::keys::LeaseId;
 use crate::store::kv::{Failure, Kv};
+use crate::store::snapshot::Snapshot;
 
 /// What a DEL that succeeded came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,17 +21,24 @@ pub enum Done {
     Spooled,
 }
 
-/// Frees what `owner` holds, if a run older than this one reserved it.
+/// Frees what `owner` holds, if a run older than this one reserved it, for the same container: `pod_uid` is the pod's,
+/// empty if it is not known. `former` is the node's name without its host file's `node_name`, where that is another one.
 ///
 /// # Errors
 /// A CNI error if it is neither freed nor spooled.
-pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<Done, Error> {
-    let mark = run.read_mark();
+pub async fn del<K: Kv>(
+    run: &Run<'_, K>,
+    owner: &Owner,
+    pod_uid: &str,
+    former: Option<&str>,
+) -> Result<Done, Error> {
+    let mark = run.mark.read();
     let free = Free {
         kv: run.kv,
         keys: run.keys,
         owner,
         which: Which::OlderThan(&run.birth),
+        caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
         tombstone: Some(&run.birth),
         until: run.deadline,
         hints: Cell::new(hints(run, mark.as_ref())),
@@ -39,8 +46,19 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<Done, Error> 
     match free.run().await {
         Ok(freed) => {
             leave_hints(run, free.hints.get());
-            if freed == Freed::Younger {
-                tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");
+            match freed {
+                Freed::Younger => {
+                    tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");
+                }
+                Freed::Elsewhere(theirs) => tracing::warn!(
+                    %owner, machine = %run.identity.machine, holder = %theirs,
+                    "another machine holds addresses under this node's name: they stay, until it or `metes release` frees them"
+                ),
+                Freed::Nothing => {
+                    tracing::info!(%owner, "nothing was held");
+                    warn_of_former_name(run, owner, former).await;
+                }
+                Freed::Addresses(_) => {}
             }
             // Without a tombstone, one that was spooled before has still to leave it.
             if !free.hints.get().lacks_tombstone {
@@ -48,8 +66,25 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> Result<Done, Error> 
             }
             Ok(Done::Freed)
         }
-        Err(FreeError::Store(failure)) if can_wait(&failure) => spool(run, owner, &failure),
+        Err(FreeError::Store(failure)) if can_wait(&failure) => spool(run, owner, pod_uid, &failure),
         Err(e) => Err(e.into()),
+    }
+}
+
+/// A container that was attached before its node was given a name holds what it has under the derived one.
+async fn warn_of_former_name<K: Kv>(run: &Run<'_, K>, owner: &Owner, former: Option<&str>) {
+    let Some(node) = former else { return };
+    let former = Owner { node: node.to_owned(), ..owner.clone() };
+    let Ok(key) = run.keys.own(&former) else { return };
+    let mut snapshot = Snapshot::default();
+    let read = run.read(std::slice::from_ref(&key), &mut snapshot).await;
+    if read.is_ok() && snapshot.entry(&key).is_some() {
+        tracing::warn!(
+            %owner, %former,
+            "nothing was held under the node's present name, and something is under the one it had without `node_name`: \
+             `metes release --container {} --node {node}` frees it",
+            owner.container_id
+        );
     }
 }
 
@@ -65,14 +100,14 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, found: Hints) {
         return;
     }
     // Read again: other runs may have raised it meanwhile.
-    let Some(Mark { epoch, revision, mut hints, .. }) = run.read_mark() else { return };
+    let Some(Mark { store, epoch, revision, mut hints, .. }) = run.mark.read() else { return };
     if let Some(lease) = found.lease {
         hints.tombstones = Some(NodeLease { id: lease.0, since: run.birth.clone() });
     }
     if found.is_crowded {
         hints.crowded = Some((run.clock)());
     }
-    run.raise_mark(epoch, revision, hints);
+    run.raise_mark(store, epoch, revision, hints);
 }
 
 /// Whether the failure passes by itself, so that the free is only put off.
@@ -98,8 +133,8 @@ fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
     }
 }
 
-fn spool<K: Kv>(run: &Run<'_, K>, owner: &Owner, failure: &Failure) -> Result<Done, Error> {
-    let spooled = Spooled { owner: owner.clone(), birth: run.birth.clone(), unanswered: false };
+fn spool<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: &str, failure: &Failure) -> Result<Done, Error> {
+    let spooled = run.to_spool(owner, pod_uid, false);
     match run.spool.keep(&spooled) {
         Ok(()) => {
             tracing::warn!(container = %owner.container_id, ifname = %owner.ifname, why = %failure, "DEL is spooled");

@@ -61,6 +61,14 @@ impl From<Refused> for Error {
                 format!("a younger sandbox of this pod, {}, holds its addresses", owner.container_id),
             )
             .with_details("the sandbox that asked has been replaced"),
+            Refused::OtherMachine { owner, theirs, ours } => Error::new(
+                Code::InvalidConfig,
+                format!("machine {theirs} holds addresses as {owner}, and this is machine {ours}"),
+            )
+            .with_details(
+                "give each machine a node_name of its own in its host file; if this machine was installed anew, \
+                 free what it held before: metes release --container",
+            ),
             Refused::Unfit(held) => Error::new(
                 Code::InvalidConfig,
                 format!("this container's interface holds {} and the configuration asks for something else", list(&held)),
@@ -87,12 +95,15 @@ impl From<Refused> for Error {
     }
 }
 
-/// The store has gone back in time, or was emptied.
+/// The store has gone back in time, was emptied, or is another one.
 #[must_use]
 pub fn suspect(epoch: u64) -> Error {
     Error::new(
         Code::StoredState,
-        format!("etcd went back in time in epoch {epoch}: it may have forgotten addresses that are in use"),
+        format!(
+            "etcd is not the store that was in use in epoch {epoch}: it went back in time, was emptied, or is another one, \
+             and may have forgotten addresses that are in use"
+        ),
     )
     .with_details(
         "run `metes-reconciler adopt`; outside Kubernetes, when no running container holds an address that \

@@ -7,14 +7,15 @@ use super::Run;
 use crate::cni::previous::Attachment;
 use crate::cni::{Code, Error};
 use crate::limits;
-use crate::pool::record::{Birth, Meta, Owner, OwnerRecord, Record};
+use crate::local::node::Identity;
+use crate::pool::record::{Birth, Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record};
 use crate::store::free::{Free, Which};
 use crate::store::keys::{Key, prefix_end};
 use crate::store::kv::Kv;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Entry, List, Op, Txn};
 
-/// Frees the owners of this node of this cluster whose record names `cni_network`, that are not in `valid`, and
+/// Frees the owners of this node of this cluster, written on this machine, whose record names `cni_network`, that are not in `valid`, and
 /// that are of another boot or more than `grace_s` seconds older than this run.
 ///
 /// What a pod held when the store was last taken into service stays: a store that went back may name an earlier
@@ -32,10 +33,9 @@ pub async fn gc<K: Kv>(
         tracing::warn!("the store is suspect: nothing is freed");
         return Ok(());
     };
-    let prefix = run
-        .keys
-        .owners_of(run.cluster, run.node)
-        .map_err(|e| Error::new(Code::InvalidConfig, e.to_string()))?;
+    let Identity { node, cluster, .. } = run.identity;
+    let prefix =
+        run.keys.owners_of(cluster, node).map_err(|e| Error::new(Code::InvalidConfig, e.to_string()))?;
     let (mut start, end) = (prefix.clone(), prefix_end(&prefix));
     loop {
         let list = List {
@@ -69,9 +69,12 @@ async fn in_service_since<K: Kv>(run: &Run<'_, K>) -> Result<Option<i64>, Error>
     let key = run.keys.meta();
     let mut snapshot = Snapshot::default();
     run.read(std::slice::from_ref(&key), &mut snapshot).await?;
-    Ok(match snapshot.record::<Meta>(&key)? {
-        Some(Meta { suspect: Some(_), .. }) => None,
-        Some(meta) if meta.epoch > Meta::first().epoch => Some(snapshot.mod_revision(&key)),
+    let meta = snapshot.record::<Meta>(&key)?;
+    if run.suspicion(&snapshot).is_some() {
+        return Ok(None);
+    }
+    Ok(match meta {
+        Some(meta) if meta.epoch > FIRST_EPOCH => Some(snapshot.mod_revision(&key)),
         _ => Some(0),
     })
 }
@@ -88,7 +91,10 @@ fn stale<K: Kv>(
     let Ok(Key::Own(owner)) = run.keys.parse(&entry.key) else { return None };
     let record = OwnerRecord::decode(&entry.value).ok()?;
     let named = Attachment { container_id: owner.container_id.clone(), ifname: owner.ifname.clone() };
-    let is_stale = record.labels.cni_network == cni_network
+    // No pod's UID tells whether the container of another machine is the one that is listed here.
+    let is_own = Caller { machine: &run.identity.machine, pod_uid: "" }.means(&record);
+    let is_stale = is_own
+        && record.labels.cni_network == cni_network
         && (!may_be_restored || record.labels.pod.uid.is_empty())
         && !valid.contains(&named)
         && record.birth.is_some_and(|birth| is_past_grace(&birth, &run.birth, grace_s));
@@ -108,6 +114,8 @@ async fn free<K: Kv>(run: &Run<'_, K>, owner: &Owner, mod_revision: i64) -> Resu
         keys: run.keys,
         owner,
         which: Which::AsRead(mod_revision),
+        // That very record was judged.
+        caller: None,
         // The DEL that should have come never did: no ADD of this owner is on its way.
         tombstone: None,
         until: run.deadline,

@@ -14,12 +14,13 @@ use std::path::{Path, PathBuf};
 use tokio::time::Instant;
 
 use crate::cni::error::{Code, Error};
-use crate::config::Settings;
+use crate::config::settings::{Rule, Settings};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, MarkFile};
-use crate::local::node;
+use crate::local::node::{self, Identity};
+use crate::local::setup;
 use crate::local::spool::{Kept, Spool, Spooled};
-use crate::pool::record::{Birth, Owner};
+use crate::pool::record::{Birth, Caller, Meta, Owner};
 use crate::random::random;
 use crate::store::free::{Free, FreeError, Freed, Which};
 use crate::store::keys::{Bytes, Keys, digest_hex};
@@ -32,12 +33,8 @@ pub struct Run<'a, K> {
     pub kv: &'a K,
     /// Its keys.
     pub keys: &'a Keys,
-    /// This node's name.
-    pub node: &'a str,
-    /// The cluster's name; may be empty.
-    pub cluster: &'a str,
-    /// The store's endpoints, which the high-water mark belongs to.
-    pub endpoints: &'a [String],
+    /// Who this node is.
+    pub identity: &'a Identity,
     /// When this run began.
     pub birth: Birth,
     /// What time it is now, in births.
@@ -56,11 +53,12 @@ impl<K: Kv> Run<'_, K> {
     /// The owner that a container's interface is on this node of this cluster.
     #[must_use]
     pub fn owner(&self, container_id: &str, ifname: &str) -> Owner {
+        let Identity { node, cluster, .. } = self.identity;
         Owner {
-            node: self.node.to_owned(),
+            node: node.clone(),
             container_id: container_id.to_owned(),
             ifname: ifname.to_owned(),
-            cluster: self.cluster.to_owned(),
+            cluster: cluster.clone(),
         }
     }
 
@@ -94,22 +92,31 @@ impl<K: Kv> Run<'_, K> {
     }
 
     /// Notes how far the store has come, for answers to acknowledged writes, and what the next run may use.
-    pub fn raise_mark(&self, epoch: u64, revision: i64, hints: Hints) {
+    pub fn raise_mark(&self, store: String, epoch: u64, revision: i64, hints: Hints) {
         #[cfg(feature = "failpoints")]
         crate::failpoints::pass("mark.before");
-        self.mark.raise(&Mark { endpoints: self.sorted_endpoints(), epoch, revision, hints });
+        self.mark.raise(&Mark { store, epoch, revision, hints });
     }
 
-    /// The mark of this store, if there is one.
-    #[must_use]
-    pub fn read_mark(&self) -> Option<Mark> {
-        self.mark.read().filter(|mark| mark.endpoints == self.sorted_endpoints())
+    /// Why a store with the meta that was read gives out no address: it is under suspicion, or will be as soon as an
+    /// ADD of this node has written to it.
+    fn suspicion(&self, snapshot: &Snapshot) -> Option<Error> {
+        // What does not decode has an error of its own.
+        let meta = snapshot.record::<Meta>(&self.keys.meta()).ok()?;
+        let suspect = meta.as_ref().and_then(|meta| meta.suspect);
+        let known = || {
+            self.mark
+                .read()
+                .filter(|mark| mark.contradicts(meta.as_ref(), snapshot.revision))
+                .map(|mark| mark.epoch)
+        };
+        suspect.or_else(known).map(errors::suspect)
     }
 
-    fn sorted_endpoints(&self) -> Vec<String> {
-        let mut endpoints = self.endpoints.to_vec();
-        endpoints.sort();
-        endpoints
+    /// What frees what this run has reserved or was asked to free, for the spool.
+    fn to_spool(&self, owner: &Owner, pod_uid: &str, unanswered: bool) -> Spooled {
+        let (owner, birth, machine) = (owner.clone(), self.birth.clone(), self.identity.machine.clone());
+        Spooled { owner, birth, machine, pod_uid: pod_uid.to_owned(), unanswered }
     }
 
     /// Frees what was spooled for one owner. It stays in the spool as long as etcd has no space for its tombstone.
@@ -129,16 +136,14 @@ impl<K: Kv> Run<'_, K> {
 
     /// Frees what was or would be spooled; and whether it lacks the tombstone that it should have left.
     async fn free_spooled(&self, spooled: &Spooled, until: Instant) -> Result<(Freed, bool), FreeError> {
-        let Spooled { owner, birth, unanswered } = spooled;
+        let Spooled { owner, birth, machine, pod_uid, unanswered } = spooled;
         let boot = &self.birth.boot;
-        let (which, tombstone) = match unanswered {
-            // That commit was acknowledged: nothing of its run is on its way any more.
-            true => (Which::Unanswered(birth), None),
-            // Nor is any ADD of an earlier boot.
-            false => (Which::UpTo { birth, boot }, Some(birth).filter(|birth| birth.boot == *boot)),
-        };
+        let which = if *unanswered { Which::Unanswered(birth) } else { Which::UpTo { birth, boot } };
+        // No ADD of an earlier boot is on its way any more.
+        let tombstone = Some(birth).filter(|birth| birth.boot == *boot);
+        let caller = Some(Caller { machine, pod_uid });
         let (kv, keys, hints) = (self.kv, self.keys, Cell::default());
-        let free = Free { kv, keys, owner, which, tombstone, until, hints };
+        let free = Free { kv, keys, owner, which, caller, tombstone, until, hints };
         let freed = free.run().await?;
         Ok((freed, free.hints.get().lacks_tombstone))
     }
@@ -161,25 +166,16 @@ impl<K: Kv> Run<'_, K> {
     }
 }
 
-/// Who says which store a node uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
-    /// The host file: one store for the whole node, wherever its endpoints move to.
-    HostFile,
-    /// Each network's configuration for itself.
-    Network,
-}
-
 /// The folder for all state of one prefix on this node; without a host file, of one prefix of the
 /// store at these endpoints, because another store knows nothing of what was spooled for this one.
 #[must_use]
-pub fn state_folder(settings: &Settings, rule: Rule, endpoints: &[String]) -> PathBuf {
+pub fn state_folder(settings: &Settings) -> PathBuf {
     let prefix = &settings.prefix;
     let name = prefix.trim_matches('/');
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    let store = match rule {
+    let store = match settings.rule {
         Rule::HostFile => String::new(),
-        Rule::Network => endpoints.join(" "),
+        Rule::Network => setup::urls(settings).join(" "),
     };
     let digest = digest_hex(format!("{prefix} {store}").as_bytes());
     Path::new(&settings.spool_dir).join(format!("{name}-{}", &digest[..8]))

@@ -3,21 +3,27 @@
 use super::Run;
 use crate::cni::error::{Code, Error};
 use crate::store::kv::Kv;
+use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Op, Txn};
 
 /// What etcd says of itself when it refuses writes.
 const REFUSES_WRITES: [&str; 2] = ["NOSPACE", "CORRUPT"];
 
-/// Succeeds if etcd answers, has a leader, takes writes and is new enough.
+/// Succeeds if etcd answers, has a leader, takes writes and is new enough, and if its store is not under suspicion.
 ///
 /// # Errors
 /// Code 50.
 pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
     let not_available = |text: String| Error::new(Code::NotAvailable, text);
-    let read = Txn::read(vec![Op::Get(run.keys.meta())]);
+    let txn = Txn::read(vec![Op::Get(run.keys.meta())]);
     // The read is linearizable: it needs a quorum, which a member's own word does not.
-    let (read, about) = tokio::join!(run.kv.txn(&read, run.deadline), run.kv.about(run.deadline));
-    read.map_err(|failure| not_available(failure.to_string()))?;
+    let (read, about) = tokio::join!(run.kv.txn(&txn, run.deadline), run.kv.about(run.deadline));
+    let read = read.map_err(|failure| not_available(failure.to_string()))?;
+    let mut snapshot = Snapshot::default();
+    snapshot.absorb(&txn.then, &read);
+    if let Some(suspect) = run.suspicion(&snapshot) {
+        return Err(Error { code: Code::NotAvailable, ..suspect });
+    }
     let about = about.map_err(|failure| not_available(failure.to_string()))?;
     if let Some(text) = about.too_old() {
         return Err(not_available(text));

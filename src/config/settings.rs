@@ -45,6 +45,17 @@ pub struct Settings {
     pub allowed: Option<Allowed>,
     /// One line for each key of the host file that has no effect, for the log.
     pub notes: Vec<String>,
+    /// Who says all this.
+    pub rule: Rule,
+}
+
+/// Who says which store a node uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The host file: one store for the whole node, wherever its endpoints move to.
+    HostFile,
+    /// Each network's configuration for itself.
+    Network,
 }
 
 impl Settings {
@@ -64,6 +75,7 @@ impl Settings {
             allow_plaintext: file.allow_plaintext,
             allowed: file.allowed,
             notes: file.notes,
+            rule: Rule::HostFile,
             ..defaults
         };
         settings.check_plaintext()?;
@@ -119,6 +131,7 @@ impl Settings {
             allow_plaintext: false,
             allowed: None,
             notes: Vec::new(),
+            rule: Rule::Network,
         }
     }
 

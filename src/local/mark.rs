@@ -11,8 +11,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::files;
+use super::node::Identity;
 use crate::limits;
-use crate::pool::record::Birth;
+use crate::pool::record::{Birth, Meta};
+use crate::store::keys::digest_hex;
 
 /// The file's length is a multiple of this: more than a mark needs, so that it stays the same.
 const PADDED_BYTES: usize = 2048;
@@ -20,9 +22,9 @@ const PADDED_BYTES: usize = 2048;
 /// What a node has seen of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// The endpoints, sorted: another etcd has other revisions.
-    pub endpoints: Vec<String>,
-    /// The store's epoch: revisions are compared only within one.
+    /// The store's id (see [`Meta::id`]).
+    pub store: String,
+    /// The store's epoch: revisions and ids are compared only within one.
     pub epoch: u64,
     /// The highest revision.
     pub revision: i64,
@@ -31,13 +33,34 @@ pub struct Mark {
     pub hints: Hints,
 }
 
-/// The mark as it is kept. The file is overwritten in place, so that its reader may get half of one mark and half of another,
-/// with a revision out of the digits of both; then the second copy, at its end, is another one.
+impl Mark {
+    /// Whether a store that has this meta at this revision has forgotten something that this node has seen: it
+    /// is another one, has lost its meta or has gone back. An epoch only ever grows, and settles what was before.
+    #[must_use]
+    pub fn contradicts(&self, meta: Option<&Meta>, revision: i64) -> bool {
+        match meta {
+            None => true,
+            Some(meta) if meta.epoch != self.epoch => meta.epoch < self.epoch,
+            Some(meta) => meta.id != self.store || revision < self.revision,
+        }
+    }
+}
+
+/// Whose mark it is. A disk may have been copied from another machine, or from one of another cluster, and another etcd
+/// has other revisions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Whose {
+    machine: String,
+    cluster: String,
+    /// Sorted.
+    endpoints: Vec<String>,
+}
+
+/// The mark as it is kept.
 #[derive(Serialize, Deserialize)]
 struct Kept {
-    #[serde(flatten)]
+    whose: Whose,
     mark: Mark,
-    again: i64,
 }
 
 /// What spares the next run a request. Whatever is wrong about it, etcd tells.
@@ -58,13 +81,13 @@ impl Hints {
     /// The lease for an ADD that begins at `birth`: what is left of it is longer than any run may last.
     #[must_use]
     pub fn lease_for(&self, birth: &Birth) -> Option<NodeLease> {
-        self.lease.clone().filter(|lease| is_within(&lease.since, birth, limits::LEASE_SHARED))
+        self.lease.clone().filter(|lease| lease.serves(birth, limits::LEASE_SHARED))
     }
 
-    /// The lease for the tombstone of a DEL that begins at `birth`.
+    /// The lease for the tombstone of a DEL that begins at `birth`. How long it will live is for etcd to say.
     #[must_use]
     pub fn tombstones_for(&self, birth: &Birth) -> Option<NodeLease> {
-        self.tombstones.clone().filter(|lease| is_within(&lease.since, birth, limits::TOMBSTONE_SHARED))
+        self.tombstones.clone().filter(|lease| lease.serves(birth, limits::TOMBSTONE_SHARED))
     }
 
     /// Whether a run that begins at `birth` must expect others in its queue.
@@ -90,34 +113,54 @@ pub struct NodeLease {
     pub since: Birth,
 }
 
+impl NodeLease {
+    /// Whether a run that begins at `birth` may use it for `most` of its life. No lease has an id below 1: etcd takes 0 for
+    /// no lease at all, and a commit would have no fence.
+    fn serves(&self, birth: &Birth, most: Duration) -> bool {
+        self.id > 0 && is_within(&self.since, birth, most)
+    }
+}
+
 /// The file that keeps the mark; nothing of it is ever trusted to exist.
 #[derive(Debug, Clone)]
 pub struct MarkFile {
     path: PathBuf,
+    whose: Whose,
 }
 
 impl MarkFile {
-    /// The mark in a node's folder.
+    /// The mark in a node's folder, of the store at these endpoints.
     #[must_use]
-    pub fn new(folder: &Path) -> Self {
-        Self { path: folder.join("mark") }
+    pub fn new(folder: &Path, identity: &Identity, endpoints: &[String]) -> Self {
+        let Identity { machine, cluster, .. } = identity.clone();
+        let mut endpoints = endpoints.to_vec();
+        endpoints.sort();
+        Self { path: folder.join("mark"), whose: Whose { machine, cluster, endpoints } }
     }
 
-    /// The mark, if there is one that can be read.
+    /// The mark, if there is one of this machine, cluster and store that can be read.
+    ///
+    /// The file is overwritten in place, so that its reader may get half of one mark and half of another: the
+    /// digest in its first line is of the whole that follows.
     #[must_use]
     pub fn read(&self) -> Option<Mark> {
         let bytes = files::read_trusted(&self.path, 64 << 10, files::Trust::OwnerWrites).ok()?;
-        let Kept { mark, again } = serde_json::from_slice(&bytes).ok()?;
-        (mark.revision == again).then_some(mark)
+        let (digest, content) = std::str::from_utf8(&bytes).ok()?.trim_end_matches(' ').split_once('\n')?;
+        if digest != digest_hex(content.as_bytes()) {
+            return None;
+        }
+        let Kept { whose, mark } = serde_json::from_str(content).ok()?;
+        (whose == self.whose).then_some(mark)
     }
 
     /// Raises the mark to `mark`. Of runs that end at the same time the last one counts: its mark may
     /// be a few revisions lower, and every later run raises it again. A mark that cannot be written is
     /// no reason to fail.
     pub fn raise(&self, mark: &Mark) {
-        let kept = Kept { mark: mark.clone(), again: mark.revision };
-        let Ok(mut content) = serde_json::to_vec(&kept) else { return };
-        // JSON allows blanks at its end, and a file that keeps its length is overwritten in place.
+        let (whose, mark) = (self.whose.clone(), mark.clone());
+        let Ok(kept) = serde_json::to_string(&Kept { whose, mark }) else { return };
+        let mut content = format!("{}\n{kept}", digest_hex(kept.as_bytes())).into_bytes();
+        // A file that keeps its length is overwritten in place.
         content.resize(content.len().next_multiple_of(PADDED_BYTES), b' ');
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let overwrite = || files::overwrite(&self.path, &content);
@@ -132,26 +175,80 @@ impl MarkFile {
 mod tests {
     use super::*;
 
-    fn mark(revision: i64, endpoint: &str) -> Mark {
-        Mark { endpoints: vec![endpoint.to_owned()], epoch: 1, revision, hints: Hints::default() }
+    fn mark(revision: i64) -> Mark {
+        Mark { store: "s".to_owned(), epoch: 1, revision, hints: Hints::default() }
+    }
+
+    fn identity(machine: &str, cluster: &str) -> Identity {
+        Identity { node: "n".into(), cluster: cluster.into(), machine: machine.into() }
+    }
+
+    #[test]
+    fn a_mark_that_was_copied_from_elsewhere_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |machine, cluster, endpoints: &[&str]| {
+            let endpoints: Vec<String> = endpoints.iter().map(|&one| one.to_owned()).collect();
+            MarkFile::new(folder.path(), &identity(machine, cluster), &endpoints)
+        };
+        file("m", "east", &["a", "b"]).raise(&mark(7));
+        assert_eq!(file("m", "east", &["b", "a"]).read(), Some(mark(7)));
+        assert_eq!(file("other", "east", &["a", "b"]).read(), None);
+        assert_eq!(file("m", "west", &["a", "b"]).read(), None);
+        assert_eq!(file("m", "east", &["a"]).read(), None);
+    }
+
+    #[test]
+    fn a_store_that_has_forgotten_something_is_told_from_one_that_has_not() {
+        let known = Mark { epoch: 2, ..mark(100) };
+        let meta = |id: &str, epoch| {
+            let mut meta = Meta::first(id.to_owned());
+            meta.epoch = epoch;
+            meta
+        };
+        for (found, revision, expected) in [
+            (None, 100, true),
+            (None, 1000, true),
+            (Some(meta("s", 2)), 100, false),
+            (Some(meta("s", 2)), 99, true),
+            (Some(meta("other", 2)), 1000, true),
+            (Some(meta("s", 1)), 1000, true),
+            (Some(meta("other", 3)), 1, false),
+        ] {
+            assert_eq!(known.contradicts(found.as_ref(), revision), expected, "{found:?} {revision}");
+        }
+    }
+
+    #[test]
+    fn no_lease_is_used_that_etcd_would_take_for_none() {
+        let birth = Birth { boot: "b".into(), ns: 5 };
+        for (id, serves) in [(7, true), (0, false), (-1, false)] {
+            let lease = Some(NodeLease { id, since: Birth { ns: 4, ..birth.clone() } });
+            let hints = Hints { lease: lease.clone(), tombstones: lease, crowded: None };
+            assert_eq!(hints.lease_for(&birth).is_some(), serves, "{id}");
+            assert_eq!(hints.tombstones_for(&birth).is_some(), serves, "{id}");
+        }
     }
 
     #[test]
     fn half_of_one_mark_and_half_of_another_make_no_third() {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = MarkFile::new(folder.path());
-        let whole = |revision| {
-            file.raise(&mark(revision, "http://127.0.0.1:2379"));
-            std::fs::read(&file.path).expect("it was written")
+        let file = MarkFile::new(folder.path(), &identity("m", "east"), &[]);
+        let lease = |id| Hints {
+            lease: Some(NodeLease { id, since: Birth { boot: "b".into(), ns: 1 } }),
+            ..Hints::default()
         };
-        let revisions = [12_399_999, 12_400_000];
-        let [old, new] = revisions.map(whole);
-        assert_eq!(file.read(), Some(mark(revisions[1], "http://127.0.0.1:2379")));
+        let marks =
+            [12_399_999, 12_400_000].map(|revision| Mark { hints: lease(revision * 7), ..mark(revision) });
+        let [old, new] = marks.each_ref().map(|mark| {
+            file.raise(mark);
+            assert_eq!(file.read().as_ref(), Some(mark));
+            std::fs::read(&file.path).expect("it was written")
+        });
         assert_eq!(old.len(), new.len());
         for cut in 0..old.len() {
             std::fs::write(&file.path, [&new[..cut], &old[cut..]].concat()).expect("written");
-            let read = file.read().map(|mark| mark.revision);
-            assert!(read.is_none_or(|revision| revisions.contains(&revision)), "cut at {cut}: {read:?}");
+            let read = file.read();
+            assert!(read.is_none_or(|read| marks.contains(&read)), "cut at {cut}");
         }
         for garbage in ["", "{}", "                                                "] {
             std::fs::write(&file.path, garbage).expect("written");

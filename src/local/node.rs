@@ -1,18 +1,81 @@
 //! Who and when this run is.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::files;
 use crate::pool::names::is_plain_name;
 use crate::pool::record::Birth;
+use crate::random::random_id;
+use crate::store::keys::digest_hex;
 
 /// The kernel's id of this boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Where the machine's id may be; the first one that has it counts.
 const MACHINE_ID: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
+/// Where an id is kept that stands in for a missing one.
+const MACHINE_FILE: &str = "machine";
+
+/// Who a node is: to other nodes by its names, and to itself by the machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The node's name, unique in its cluster.
+    pub node: String,
+    /// The cluster's name; may be empty.
+    pub cluster: String,
+    /// What tells this machine from another one to which a host file or a disk was copied: 32 hex digits, or
+    /// empty if that cannot be told.
+    pub machine: String,
+}
+
+/// What tells this machine from others: a digest of its machine id, which is not to be told itself, or an id that is
+/// made once in `folder`, which is the node's own. Empty if neither can be had.
+#[must_use]
+pub fn machine(folder: &Path) -> String {
+    if let Some(id) = machine_id() {
+        return digest_hex(format!("metes {id}").as_bytes());
+    }
+    let file = folder.join(MACHINE_FILE);
+    match kept_machine(&file).or_else(|_| make_machine(folder, &file)) {
+        Ok(machine) => machine,
+        Err(e) => {
+            tracing::warn!(file = %file.display(), error = %e, "this machine has no id, and none can be kept");
+            String::new()
+        }
+    }
+}
+
+fn machine_id() -> Option<String> {
+    let is_id = |id: &String| id.len() >= 8 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    let read = |path: &&str| fs::read_to_string(path).ok().map(|id| id.trim().to_owned());
+    MACHINE_ID.iter().filter_map(read).find(is_id)
+}
+
+fn kept_machine(file: &Path) -> io::Result<String> {
+    let bytes = files::read_trusted(file, 64, files::Trust::OwnerWrites)?;
+    let id = String::from_utf8_lossy(&bytes).trim().to_owned();
+    let is_id = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
+    if is_id { Ok(id) } else { Err(io::Error::new(io::ErrorKind::InvalidData, "it holds no id")) }
+}
+
+/// Of runs that make one at the same time the first one counts.
+fn make_machine(folder: &Path, file: &Path) -> io::Result<String> {
+    files::make_folder(folder)?;
+    let id = random_id();
+    let made = folder.join(format!("{MACHINE_FILE}.{}", &id[..16]));
+    files::write_whole(&made, id.as_bytes())?;
+    let linked = fs::hard_link(&made, file);
+    fs::remove_file(&made)?;
+    match linked {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        _ => kept_machine(file),
+    }
+}
 
 /// The birth of this run: read first thing in main.
 ///
@@ -52,10 +115,8 @@ fn boottime_ns() -> u64 {
 pub fn derived_name() -> Result<String, String> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
-    let machine_id = MACHINE_ID
-        .iter()
-        .find_map(|path| fs::read_to_string(path).ok())
-        .filter(|id| id.len() >= 8 && id.as_bytes()[..8].iter().all(u8::is_ascii_hexdigit))
+    let machine_id = machine_id()
+        .filter(|id| id.bytes().take(8).all(|b| b.is_ascii_hexdigit()))
         .ok_or_else(|| format!("neither of {} has a machine id", MACHINE_ID.join(", ")))?;
     let name = format!("{host}-{}", &machine_id[..8]);
     if is_plain_name(&name, 253) { Ok(name) } else { Err(format!("the host name {host:?} cannot be used")) }

@@ -16,7 +16,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::files::{self, Trust};
-use super::node;
+use super::node::{self, Identity};
 use crate::cni::{Code, Error};
 use crate::config::etcd::{Endpoint, Password, StoreKeys, TlsFiles};
 use crate::config::{HostFile, Settings};
@@ -74,6 +74,18 @@ pub fn node_name(settings: &Settings) -> Result<String, Error> {
     node::derived_name().map_err(|e| {
         Error::invalid_config(format!("this node has no name: {e}"))
             .with_details("set node_name in the host file")
+    })
+}
+
+/// Who this node is, by the host file and the machine.
+///
+/// # Errors
+/// Code 7 if it has no name.
+pub fn identity(settings: &Settings) -> Result<Identity, Error> {
+    Ok(Identity {
+        node: node_name(settings)?,
+        cluster: settings.cluster.clone().unwrap_or_default(),
+        machine: node::machine(Path::new(&settings.spool_dir)),
     })
 }
 

@@ -1,5 +1,8 @@
 //! Frees that could not be carried out because the store could not be reached, kept on the node
 //! until a later run carries them out. One file for each owner and birth.
+//!
+//! A disk may have been copied from another machine with its spool: what that one meant to free may be in use there. So
+//! an entry names its machine and cluster, and is carried out there alone.
 
 use std::fs;
 use std::io;
@@ -8,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::files;
+use super::node::Identity;
 use crate::pool::record::{Birth, Owner};
 use crate::store::keys::digest_hex;
 
@@ -18,6 +22,12 @@ pub struct Spooled {
     pub owner: Owner,
     /// The birth of the run that could not finish: only what it or an older run has reserved is meant.
     pub birth: Birth,
+    /// The machine of that run; empty if it has no id.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+    /// The pod's UID; empty if it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub pod_uid: String,
     /// Only what that very run has reserved is meant, and only if no other run has answered with it since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unanswered: bool,
@@ -35,13 +45,16 @@ pub struct Kept {
 #[derive(Debug, Clone)]
 pub struct Spool {
     folder: PathBuf,
+    machine: String,
+    cluster: String,
 }
 
 impl Spool {
     /// The spool in a node's folder.
     #[must_use]
-    pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.join("spool") }
+    pub fn new(folder: &Path, identity: &Identity) -> Self {
+        let Identity { machine, cluster, .. } = identity.clone();
+        Self { folder: folder.join("spool"), machine, cluster }
     }
 
     /// Keeps a free; returns when it is on disk.
@@ -75,7 +88,7 @@ impl Spool {
         let prefix = file_prefix(owner);
         let files = self.files().into_iter().filter(|name| name.starts_with(&prefix));
         files
-            .filter_map(|name| read_one(&self.folder.join(name)))
+            .filter_map(|name| self.read_own(&self.folder.join(name)))
             .filter(|kept| kept.spooled.owner == *owner)
             .collect()
     }
@@ -90,7 +103,21 @@ impl Spool {
         }
         let start = (seed % files.len() as u64) as usize;
         files.rotate_left(start);
-        files.iter().filter_map(|name| read_one(&self.folder.join(name))).take(limit).collect()
+        files.iter().filter_map(|name| self.read_own(&self.folder.join(name))).take(limit).collect()
+    }
+
+    /// An entry of this machine and cluster. What is of another one stays: it may be brought back to where it belongs.
+    fn read_own(&self, path: &Path) -> Option<Kept> {
+        let kept = read_one(path)?;
+        let Spooled { owner, machine, .. } = &kept.spooled;
+        if *machine == self.machine && owner.cluster == self.cluster {
+            return Some(kept);
+        }
+        tracing::warn!(
+            file = %path.display(), %owner, %machine, this_machine = %self.machine,
+            "a spooled DEL of another machine or cluster is not carried out; remove the file if this disk was copied"
+        );
+        None
     }
 
     fn files(&self) -> Vec<String> {
@@ -137,13 +164,34 @@ mod tests {
     fn spooled(container: &str, ns: u64) -> Spooled {
         let (node, container_id, ifname) = ("n".into(), container.into(), "eth0".into());
         let owner = Owner { node, container_id, ifname, cluster: "east".into() };
-        Spooled { owner, birth: Birth { boot: "b".into(), ns }, unanswered: ns == 2 }
+        let (birth, machine) = (Birth { boot: "b".into(), ns }, "m".into());
+        Spooled { owner, birth, machine, pod_uid: "u".into(), unanswered: ns == 2 }
+    }
+
+    fn identity(machine: &str, cluster: &str) -> Identity {
+        Identity { node: "n".into(), cluster: cluster.into(), machine: machine.into() }
+    }
+
+    #[test]
+    fn what_another_machine_or_cluster_has_spooled_is_not_read_and_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = Spool::new(folder.path(), &identity("m", "east"));
+        own.keep(&spooled("a", 1)).expect("kept");
+        own.keep(&Spooled { machine: "copied".into(), ..spooled("b", 1) }).expect("kept");
+        assert_eq!(own.some(9, 0).len(), 1);
+        for (machine, cluster) in [("m", "west"), ("other", "east"), ("", "east")] {
+            let other = Spool::new(folder.path(), &identity(machine, cluster));
+            assert!(other.some(9, 0).is_empty() && other.of(&spooled("a", 1).owner).is_empty(), "{machine}");
+        }
+        let copied = Spool::new(folder.path(), &identity("copied", "east"));
+        assert_eq!(copied.some(9, 0)[0].spooled.owner.container_id, "b");
+        assert_eq!(own.some(9, 0)[0].spooled, spooled("a", 1));
     }
 
     #[test]
     fn keeps_one_file_for_each_owner_and_birth() {
         let folder = tempfile::tempdir().expect("a folder");
-        let spool = Spool::new(folder.path());
+        let spool = Spool::new(folder.path(), &identity("m", "east"));
         for s in [spooled("a", 1), spooled("a", 1), spooled("a", 2), spooled("b", 1)] {
             spool.keep(&s).expect("kept");
         }
@@ -160,7 +208,7 @@ mod tests {
     fn only_root_reads_it_and_garbage_is_left_alone() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a folder");
-        let spool = Spool::new(folder.path());
+        let spool = Spool::new(folder.path(), &identity("m", "east"));
         spool.keep(&spooled("a", 1)).expect("kept");
         let file = spool.path(&spooled("a", 1));
         let mode = fs::metadata(&file).expect("a file").permissions().mode();

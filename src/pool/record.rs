@@ -15,6 +15,9 @@ use super::names::NO_CLUSTER;
 /// The version of the stored records that this program reads and writes.
 pub const VERSION: u32 = 1;
 
+/// The epoch of a store that was never adopted.
+pub const FIRST_EPOCH: u64 = 1;
+
 /// Who holds an address: one interface of one container on one node of one cluster.
 ///
 /// A node's name is unique in its cluster alone: several clusters may share a store.
@@ -133,6 +136,9 @@ pub struct OwnerRecord {
     /// The birth of the run that wrote the record; none in adopted records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub birth: Option<Birth>,
+    /// The machine of that run (see `local::node`); empty in adopted and imported records, and where a machine has no id.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
     /// The queue that the run stood in (see `store::keys::Scope`).
     pub scope: String,
     /// Labels.
@@ -155,7 +161,34 @@ impl OwnerRecord {
     /// A record of this program's version.
     #[must_use]
     pub fn new(addresses: Vec<Held>, birth: Option<Birth>, scope: String, labels: Labels) -> Self {
-        Self { v: VERSION, addresses, birth, scope, labels }
+        Self { v: VERSION, addresses, birth, machine: String::new(), scope, labels }
+    }
+
+    /// The record as a run on this machine writes it.
+    #[must_use]
+    pub fn on_machine(self, machine: &str) -> Self {
+        Self { machine: machine.to_owned(), ..self }
+    }
+}
+
+/// Who asks about a container that has the owner's names. Node names and container ids may be the same on two machines:
+/// a host file was copied, or a container id is derived from a path, as cnitool does.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller<'a> {
+    /// The machine that it is asked on.
+    pub machine: &'a str,
+    /// The pod's UID; empty if it is not known.
+    pub pod_uid: &'a str,
+}
+
+impl Caller<'_> {
+    /// Whether the record is of the very container that is asked about: its machine is this one, or is not known, or
+    /// the container is one of the same pod. A machine may have got another id: it was installed anew, or has a new one at
+    /// each boot.
+    #[must_use]
+    pub fn means(self, record: &OwnerRecord) -> bool {
+        let is_same_pod = !self.pod_uid.is_empty() && self.pod_uid == record.labels.pod.uid;
+        record.machine.is_empty() || record.machine == self.machine || is_same_pod
     }
 }
 
@@ -290,6 +323,8 @@ pub struct Meta {
     v: u32,
     /// The oldest version of a writer that may still write.
     pub min_writer: u32,
+    /// Tells this store from others: 32 hex digits, drawn when the meta is made.
+    pub id: String,
     /// Counts how often the store was adopted after a restore; starts at 1.
     pub epoch: u64,
     /// Set while the store is under suspicion of having gone back in time: the epoch in which it did.
@@ -304,13 +339,14 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// The state of a prefix that nothing was written to yet.
+    /// The state of a prefix that nothing was written to yet; `id` is a new one.
     #[must_use]
-    pub fn first() -> Self {
+    pub fn first(id: String) -> Self {
         Self {
             v: VERSION,
             min_writer: VERSION,
-            epoch: 1,
+            id,
+            epoch: FIRST_EPOCH,
             suspect: None,
             hold: None,
             rest: serde_json::Map::new(),
@@ -425,10 +461,10 @@ mod tests {
             Held { address: "fd00::1".parse().expect("ip"), network: None },
         ];
         let birth = Birth { boot: "b0".into(), ns: 7 };
-        let record = OwnerRecord::new(held, Some(birth.clone()), "-".into(), labels());
+        let record = OwnerRecord::new(held, Some(birth.clone()), "-".into(), labels()).on_machine("0f");
         check(
             &record,
-            r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"},{"ip":"fd00::1"}],"birth":{"boot":"b0","ns":7},"scope":"-","pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet"}"#,
+            r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"},{"ip":"fd00::1"}],"birth":{"boot":"b0","ns":7},"machine":"0f","scope":"-","pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet"}"#,
         );
         check(
             &Reservation::new(owner(), labels(), "2026-01-02T03:04:05Z".into()),
@@ -443,7 +479,7 @@ mod tests {
         check(&Sighting::new("pod-gone".into(), 7), r#"{"v":1,"reason":"pod-gone","revision":7}"#);
         check(&Definitions::new("0f".into()), r#"{"v":1,"digest":"0f"}"#);
         check(&Leader::new("web-0-1f".into()), r#"{"v":1,"holder":"web-0-1f"}"#);
-        check(&Meta::first(), r#"{"v":1,"min_writer":1,"epoch":1}"#);
+        check(&Meta::first("0f".into()), r#"{"v":1,"min_writer":1,"id":"0f","epoch":1}"#);
     }
 
     fn check<R: Record + PartialEq + std::fmt::Debug>(record: &R, golden: &str) {
@@ -460,7 +496,7 @@ mod tests {
 
     #[test]
     fn what_newer_programs_have_agreed_on_is_written_back() {
-        let text = br#"{"v":1,"min_writer":1,"epoch":1,"later":{"a":[1]}}"#;
+        let text = br#"{"v":1,"min_writer":1,"id":"0f","epoch":1,"later":{"a":[1]}}"#;
         let mut meta = Meta::decode(text).expect("decodes");
         meta.hold = Some("import".to_owned());
         let written = Meta::decode(&meta.encode()).expect("decodes");
@@ -477,5 +513,25 @@ mod tests {
         assert!(run.is_after(Some(&Birth { boot: "b1".into(), ns: 9 })));
         assert!(!run.is_after(Some(&run)));
         assert!(!run.is_after(Some(&Birth { boot: "b1".into(), ns: 11 })));
+    }
+
+    #[test]
+    fn a_record_of_another_machine_is_of_another_container_unless_the_pod_is_the_same() {
+        for (machine, uid, of_record, record_uid, expected) in [
+            ("a", "", "a", "", true),
+            ("a", "", "b", "", false),
+            ("a", "u", "b", "u", true),
+            ("a", "u", "b", "v", false),
+            ("a", "", "b", "u", false),
+            ("a", "u", "b", "", false),
+            ("a", "", "", "", true),
+            ("", "", "b", "", false),
+        ] {
+            let mut labels = labels();
+            labels.pod.uid = record_uid.into();
+            let record = OwnerRecord::new(Vec::new(), None, "-".into(), labels).on_machine(of_record);
+            let caller = Caller { machine, pod_uid: uid };
+            assert_eq!(caller.means(&record), expected, "{caller:?} {of_record:?} {record_uid:?}");
+        }
     }
 }

@@ -8,9 +8,10 @@ use super::plan::{self, BitChanges, Builder, Fence, Mode, bad_name};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::Txn;
 use crate::pool::choose::{Order, Refusal, Start, Step, Wish, choose, spread_start};
+use crate::pool::range::Standing;
 use crate::pool::record::{
-    Birth, Held, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, Undecodable,
-    VERSION,
+    Birth, Caller, Held, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone,
+    Undecodable, VERSION,
 };
 use crate::pool::{Addr, Bits, Need, NetworkName, Page, RangeSet, View};
 
@@ -21,6 +22,10 @@ pub struct Ask {
     pub owner: Owner,
     /// When this run began.
     pub birth: Birth,
+    /// The machine that it runs on; empty if that has no id.
+    pub machine: String,
+    /// The id of the store, should this be the first commit into an empty prefix.
+    pub store_id: String,
     /// What is noted on the records.
     pub labels: Labels,
     /// For people, on each reservation.
@@ -69,6 +74,15 @@ pub enum Refused {
     Deleted,
     /// A younger owner of the same interface of the same pod exists.
     Outlived(Owner),
+    /// Another machine holds addresses under the names of this owner.
+    OtherMachine {
+        /// The owner.
+        owner: Owner,
+        /// The machine that holds them.
+        theirs: String,
+        /// The machine of this run.
+        ours: String,
+    },
     /// The owner holds addresses that the configuration does not describe.
     Unfit(Vec<Held>),
     /// A requested address cannot be had.
@@ -98,6 +112,12 @@ impl From<BadRecord> for Halt {
 }
 
 impl Ask {
+    /// The meta of a store that this ADD is the first to write to.
+    #[must_use]
+    pub fn first_meta(&self) -> Meta {
+        Meta::first(self.store_id.clone())
+    }
+
     /// The page where this node starts in the first set, for `spread`.
     #[must_use]
     pub fn start_page(&self, set: &RangeSet) -> Option<Page> {
@@ -177,6 +197,18 @@ impl Ask {
             && from_sets.iter().enumerate().all(|(i, held)| self.fits_set(i, held))
     }
 
+    /// Whether what another sandbox of the pod holds may be given to this one: it fits, and none of it is an address
+    /// that is nobody's in the present configuration. A gateway may have been put there since.
+    fn gives(&self, addresses: &[Held]) -> bool {
+        let is_nobodys = |(set, held): (&RangeSet, &Held)| {
+            let standing = set.standing(Addr::from(held.address));
+            // A gateway may lie outside of start and end.
+            set.ranges().iter().any(|range| range.gateway() == Some(held.address))
+                || matches!(standing, Standing::Gateway | Standing::NetworkAddress | Standing::Broadcast)
+        };
+        self.fits(addresses) && !self.sets.iter().zip(addresses).any(is_nobodys)
+    }
+
     fn fits_set(&self, set: usize, held: &Held) -> bool {
         let address = Addr::from(held.address);
         let in_range = self.sets[set]
@@ -244,7 +276,7 @@ impl Deciding<'_> {
         let older = self.older_owner()?;
         match (mine, older) {
             (Some(record), _) => self.repeat(record),
-            (None, Some(older)) if !deleted && self.ask.fits(&older.record.addresses) => {
+            (None, Some(older)) if !deleted && self.ask.gives(&older.record.addresses) => {
                 self.take_over(&older)
             }
             (None, Some(older)) if !deleted => self.free_first(&older),
@@ -303,6 +335,12 @@ impl Deciding<'_> {
 
     /// The owner holds addresses already: they are the answer, if they fit.
     fn repeat(&self, record: OwnerRecord) -> Result<Decision, Halt> {
+        let Ask { owner, machine, labels, .. } = self.ask;
+        let caller = Caller { machine, pod_uid: &labels.pod.uid };
+        if !caller.means(&record) {
+            let (owner, theirs, ours) = (owner.clone(), record.machine, machine.clone());
+            return Err(Halt::Refuse(Refused::OtherMachine { owner, theirs, ours }));
+        }
         if !self.ask.fits(&record.addresses) {
             return Err(Halt::Refuse(Refused::Unfit(record.addresses)));
         }
@@ -316,6 +354,7 @@ impl Deciding<'_> {
         };
         // Scope and labels stay: reservations and pod index were written with them.
         let record = OwnerRecord::new(record.addresses, Some(birth), record.scope, record.labels);
+        let record = record.on_machine(machine);
         self.put_owner(&mut builder, &record)?;
         Ok(Decision::Commit { txn: finish(builder)?, held: record.addresses, repeats: true })
     }
@@ -563,7 +602,7 @@ impl Deciding<'_> {
     fn commit_builder(&self) -> Builder<'_> {
         let mut builder = Builder::new("commit", self.snapshot);
         builder.behind(self.fence);
-        plan::rely_on_meta(self.keys, &Meta::first(), &mut builder);
+        plan::rely_on_meta(self.keys, &self.ask.first_meta(), &mut builder);
         if let Ok(dead) = self.keys.dead(&self.ask.owner) {
             builder.unchanged(dead);
         }
@@ -573,6 +612,7 @@ impl Deciding<'_> {
     fn new_record(&self, held: Vec<Held>) -> OwnerRecord {
         let scope = self.ask.scope().as_str().to_owned();
         OwnerRecord::new(held, Some(self.ask.birth.clone()), scope, self.ask.labels.clone())
+            .on_machine(&self.ask.machine)
     }
 
     /// Writes the owner's record, and the pod index that goes with it.

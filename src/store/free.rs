@@ -13,7 +13,7 @@ use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Op, Txn};
 use crate::limits;
 use crate::pool::Addr;
-use crate::pool::record::{Birth, Held, Owner, OwnerRecord};
+use crate::pool::record::{Birth, Caller, Held, Owner, OwnerRecord};
 use crate::random::random_pause;
 
 /// Which record of an owner may be freed.
@@ -58,6 +58,8 @@ pub enum Freed {
     Nothing,
     /// The owner's record is not one that may be freed: a younger run wrote it, or answered with it.
     Younger,
+    /// The owner's record is of another machine, the one that is named.
+    Elsewhere(String),
     /// All of this was freed.
     Addresses(Vec<Held>),
 }
@@ -87,7 +89,7 @@ pub async fn release<K: Kv>(kv: &K, keys: &Keys, owner: &Owner, until: Instant) 
         return Ok(Freed::Nothing);
     };
     let which = Which::AsRead(revision);
-    Free { kv, keys, owner, which, tombstone: None, until, hints: Cell::default() }.run().await
+    Free { kv, keys, owner, which, caller: None, tombstone: None, until, hints: Cell::default() }.run().await
 }
 
 /// One freeing of one owner.
@@ -100,6 +102,8 @@ pub struct Free<'a, K> {
     pub owner: &'a Owner,
     /// Which record of it.
     pub which: Which<'a>,
+    /// Who asks; none if the record itself was looked at, whichever machine wrote it (a person's release, the reconciler).
+    pub caller: Option<Caller<'a>>,
     /// The birth for the tombstone; none to leave no tombstone.
     pub tombstone: Option<&'a Birth>,
     /// When it must be over.
@@ -111,7 +115,7 @@ pub struct Free<'a, K> {
 /// What spares a run a request, and is never trusted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// A lease for tombstones that has at least [`limits::TOMBSTONE_TTL`] less [`limits::TOMBSTONE_SHARED`] to live.
+    /// A lease for tombstones, if etcd says that it lives for [`limits::TOMBSTONE_STANDS`] yet.
     pub lease: Option<LeaseId>,
     /// There are others in the queue.
     pub is_crowded: bool,
@@ -185,13 +189,22 @@ impl<K: Kv> Free<'_, K> {
         base: &[Bytes],
         snapshot: &mut Snapshot,
     ) -> Result<Option<LeaseId>, FreeError> {
-        if self.tombstone.is_none() || hinted.is_some() {
+        if self.tombstone.is_none() {
             self.read(base.to_vec(), snapshot).await?;
-            return Ok(hinted);
+            return Ok(None);
         }
-        let lease = new_lease();
         // They travel together, on a connection that is there before.
         self.kv.connect(self.until).await;
+        if let Some(lease) = hinted {
+            let (age, read) =
+                tokio::join!(self.kv.lease_age(lease, self.until), self.read(base.to_vec(), snapshot));
+            read?;
+            // A tombstone that ends too early lets in an ADD from before it. So etcd says how long it will stand, and not
+            // whoever has left the lease.
+            let stands = matches!(age, Ok(Some(age)) if age.left >= limits::TOMBSTONE_STANDS);
+            return Ok(hinted.filter(|_| stands));
+        }
+        let lease = new_lease();
         let (granted, read) = tokio::join!(
             self.kv.grant(lease, limits::TOMBSTONE_TTL, self.until),
             self.read(base.to_vec(), snapshot)
@@ -233,6 +246,9 @@ impl<K: Kv> Free<'_, K> {
         else {
             return Ok(Err(Freed::Nothing));
         };
+        if self.caller.is_some_and(|caller| !caller.means(&record)) {
+            return Ok(Err(Freed::Elsewhere(record.machine)));
+        }
         let is_meant = self.which.admits(&record, entry.create_revision, entry.mod_revision);
         Ok(if is_meant { Ok(record) } else { Err(Freed::Younger) })
     }
@@ -245,8 +261,7 @@ impl<K: Kv> Free<'_, K> {
         snapshot: &mut Snapshot,
     ) -> Result<Try, FreeError> {
         let record = match self.record(snapshot)? {
-            Err(Freed::Nothing) => return self.bury(lease, snapshot).await,
-            Err(other) => return Ok(Try::Done(other)),
+            Err(stays) => return self.bury(lease, snapshot, stays).await,
             Ok(record) => record,
         };
         let Ok(scope) = Scope::stored(&record.scope) else { return Ok(Try::OutOfTime) };
@@ -361,16 +376,24 @@ impl<K: Kv> Free<'_, K> {
         Ok(keys)
     }
 
-    /// Nothing to free: only the tombstone is left to put, if the owner still holds nothing.
-    async fn bury(&self, lease: &mut Option<LeaseId>, snapshot: &mut Snapshot) -> Result<Try, FreeError> {
-        let Some(birth) = self.tombstone else { return Ok(Try::Done(Freed::Nothing)) };
+    /// Nothing that is meant: only the tombstone is left to put, if the owner still holds what was read.
+    async fn bury(
+        &self,
+        lease: &mut Option<LeaseId>,
+        snapshot: &mut Snapshot,
+        stays: Freed,
+    ) -> Result<Try, FreeError> {
+        // Where a younger run of the container holds something, no older one can commit any more. An ADD that undoes
+        // itself knows nothing of other runs: its own commit may be on its way yet.
+        let is_over = stays == Freed::Younger && !matches!(self.which, Which::Unanswered(_));
+        let Some(birth) = self.tombstone.filter(|_| !is_over) else { return Ok(Try::Done(stays)) };
         let lease = self.lease(lease).await?;
         let mut builder = Builder::new("bury", snapshot);
-        builder.absent(self.keys.own(self.owner).map_err(plan::bad_name)?);
+        builder.unchanged(self.keys.own(self.owner).map_err(plan::bad_name)?);
         plan::bury(self.keys, self.owner, birth, lease, &mut builder)?;
         let Ok(txn) = builder.finish() else { return Ok(Try::Again) };
         if self.kv.txn(&txn, self.until).await?.succeeded {
-            return Ok(Try::Done(Freed::Nothing));
+            return Ok(Try::Done(stays));
         }
         Ok(Try::Again)
     }
@@ -398,12 +421,11 @@ impl<K: Kv> Free<'_, K> {
             self.read(self.base_keys()?, snapshot).await?;
             let record = match (self.record(snapshot)?, tombstone) {
                 (Ok(record), _) => record,
-                (Err(Freed::Nothing), Some((_, lease))) => match self.bury(&mut Some(lease), snapshot).await?
-                {
+                (Err(stays), Some((_, lease))) => match self.bury(&mut Some(lease), snapshot, stays).await? {
                     Try::Done(freed) => return Ok(freed),
                     Try::Again | Try::OutOfTime => continue,
                 },
-                (Err(freed), _) => return Ok(freed),
+                (Err(stays), None) => return Ok(stays),
             };
             let planned = plan::free(self.keys, snapshot, self.owner, &record, tombstone, mode)?;
             let txn = match planned {

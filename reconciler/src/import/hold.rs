@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use metes::pool::record::{Definitions, Meta, Record, VERSION};
+use metes::random::random_id;
 use metes::store::keys::{Bytes, Keys, LeaseId, digest_hex};
 use metes::store::kv::{Failure, Kv, LeaseAge, read_keys};
 use metes::store::plan::bad_name;
@@ -69,7 +70,10 @@ impl<K: Kv> Hold<'_, K> {
             let (mut meta, mut compares) = match meta {
                 Some(meta) => (meta, Vec::new()),
                 // Without meta there must be no allocations either.
-                None => (Meta::first(), self.keys.allocations().into_iter().map(Compare::Empty).collect()),
+                None => (
+                    Meta::first(random_id()),
+                    self.keys.allocations().into_iter().map(Compare::Empty).collect(),
+                ),
             };
             compares.push(Compare::Mod(key.clone(), revision));
             meta.hold = Some(self.text());

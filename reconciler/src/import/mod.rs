@@ -385,9 +385,18 @@ impl<K: Kv> Import<'_, K> {
                     let until = self.until.min(Instant::now() + ONE_DEADLINE);
                     let which = Which::AsRead(earlier.revision);
                     let (kv, keys, owner) = (self.kv, self.keys, &earlier.owner);
-                    Free { kv, keys, owner, which, tombstone: None, until, hints: Cell::default() }
-                        .run()
-                        .await?;
+                    Free {
+                        kv,
+                        keys,
+                        owner,
+                        which,
+                        caller: None,
+                        tombstone: None,
+                        until,
+                        hints: Cell::default(),
+                    }
+                    .run()
+                    .await?;
                 }
                 self.report.moved.push(earlier.owner.clone());
             }

@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use metes::pool::record;
+use metes::local::mark::MarkFile;
+use metes::local::node::Identity;
+use metes::pool::record::{self, Owner};
 use metes_reconciler::api::{self, Phase, Which};
 
-use super::World;
+use super::kubelet::IFNAME;
 use super::truth::SandboxId;
 use super::wire::{Answer, Ask};
 use super::works::Boot;
+use super::{CLUSTER, World};
 
 /// The namespace of all pods.
 const NAMESPACE: &str = "ns";
@@ -30,14 +33,26 @@ impl Node {
     pub(crate) fn new(number: usize, folder: &Path) -> Self {
         let node = format!("n{number}");
         let folder: PathBuf = folder.join(&node);
-        let boot = Boot { id: format!("{node}-b0"), node, since: Duration::ZERO, folder };
+        let identity =
+            Identity { node: node.clone(), cluster: CLUSTER.to_owned(), machine: format!("m{number}") };
+        let boot = Boot { id: format!("{node}-b0"), identity, since: Duration::ZERO, folder };
         Self { boot, boots: 0, is_ready: true, lost_until: None, unheard: Vec::new() }
+    }
+
+    /// The owner that a container's interface is on this node.
+    pub(crate) fn owner(&self, container_id: String) -> Owner {
+        let Identity { node, cluster, .. } = self.boot.identity.clone();
+        Owner { node, container_id, ifname: IFNAME.to_owned(), cluster }
+    }
+
+    pub(crate) fn mark(&self) -> MarkFile {
+        MarkFile::new(&self.boot.folder, &self.boot.identity, &[])
     }
 
     /// Comes up anew.
     pub(crate) fn reboot(&mut self, now: Duration) {
         self.boots += 1;
-        self.boot.id = format!("{}-b{}", self.boot.node, self.boots);
+        self.boot.id = format!("{}-b{}", self.boot.identity.node, self.boots);
         self.boot.since = now;
     }
 }
@@ -125,7 +140,7 @@ impl World<'_> {
             }
             Ask::Nodes => {
                 let told = |node: &Node| api::Node {
-                    name: node.boot.node.clone(),
+                    name: node.boot.identity.node.clone(),
                     ready: node.is_ready,
                     boot: node.boot.id.clone(),
                 };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use metes::local::mark::{Hints, Mark, MarkFile};
+use metes::local::mark::{Hints, Mark};
 use metes::pool::record::{Birth, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone, VERSION};
 use metes::pool::{Addr, Bits, NetworkName, Page};
 use metes::store::keys::{LeaseId, PodInterface};
@@ -139,12 +139,13 @@ impl<'w> World<'w> {
     fn forge_mark(&mut self) -> Result<(), String> {
         self.count("forged mark");
         let node = self.chance.index(self.nodes.len());
-        let file = MarkFile::new(&self.nodes[node].boot.folder);
-        let epoch = self.tree.meta.as_ref().map_or(1, |meta| meta.epoch);
+        let file = self.nodes[node].mark();
+        let (store, epoch) =
+            self.tree.meta.as_ref().map_or((String::new(), 1), |meta| (meta.id.clone(), meta.epoch));
         let hints = file.read().map_or_else(Hints::default, |mark| mark.hints);
         let revision = self.model.revision() + 1000;
         self.note(|| format!("node {node} has seen revision {revision} of epoch {epoch}"));
-        file.raise(&Mark { endpoints: Vec::new(), epoch, revision, hints });
+        file.raise(&Mark { store, epoch, revision, hints });
         Ok(())
     }
 
@@ -397,7 +398,11 @@ impl<'w> World<'w> {
             self.put_page(&network, page, &bits)?;
         }
         if self.tree.meta.is_none() {
-            return self.by_hand(vec![Op::Put(self.shared.keys.meta(), Meta::first().encode(), None)]);
+            return self.by_hand(vec![Op::Put(
+                self.shared.keys.meta(),
+                Meta::first("s".into()).encode(),
+                None,
+            )]);
         }
         Ok(())
     }

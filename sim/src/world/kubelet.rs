@@ -9,6 +9,7 @@ use metes::cni::error::Code;
 use metes::cni::previous::Attachment;
 use metes::commands::del::Done;
 use metes::pool::record::{Labels, Owner};
+use metes::random::random_id;
 use metes::store::allot::Ask;
 use metes::store::claim::{Claim, Under};
 use metes_reconciler::pass::Stop;
@@ -20,7 +21,7 @@ use super::truth::{Asks, Live, SandboxId};
 use super::works::{self, Begun, Future_};
 use super::{CLUSTER, World};
 
-const IFNAME: &str = "net1";
+pub(crate) const IFNAME: &str = "net1";
 
 impl World<'_> {
     /// Begins an operation if it is time for one; whether it did.
@@ -172,12 +173,7 @@ impl World<'_> {
         for id in older {
             self.truth.end(id);
         }
-        let owner = Owner {
-            node: self.nodes[node].boot.node.clone(),
-            container_id,
-            ifname: IFNAME.to_owned(),
-            cluster: CLUSTER.to_owned(),
-        };
+        let owner = self.nodes[node].owner(container_id);
         let request =
             (self.chance.below(100) < self.plan.requests).then(|| self.some_address(config)).flatten();
         let with_fixed = self.plan.configs[config].fixed.is_some() && self.chance.one_in(4);
@@ -199,12 +195,7 @@ impl World<'_> {
         self.create_pod(pod);
         self.pods[pod].config = config;
         let node = self.pods[pod].node;
-        let owner = Owner {
-            node: self.nodes[node].boot.node.clone(),
-            container_id: format!("one-more-{config}"),
-            ifname: IFNAME.to_owned(),
-            cluster: CLUSTER.to_owned(),
-        };
+        let owner = self.nodes[node].owner(format!("one-more-{config}"));
         let uid = self.pods[pod].uid.clone();
         let id =
             self.truth.new_sandbox(owner, pod, uid, node, Asks { config, request: None, with_fixed: false });
@@ -355,6 +346,8 @@ impl World<'_> {
         Ask {
             owner: sandbox.owner.clone(),
             birth: begun.birth.clone(),
+            machine: begun.boot.identity.machine.clone(),
+            store_id: random_id(),
             labels: self.labels(sandbox.config, pod),
             created_at: String::new(),
             sets: config.sets.clone(),
@@ -371,7 +364,8 @@ impl World<'_> {
 
     pub(crate) fn begin_del(&mut self, id: SandboxId) {
         let owner = self.truth.sandboxes[id].owner.clone();
-        self.begin_run(id, |birth| Work::Del { sandbox: id, birth }, |_, begun| begun.del(owner));
+        let uid = self.pods[self.truth.sandboxes[id].pod].labels().uid;
+        self.begin_run(id, |birth| Work::Del { sandbox: id, birth }, |_, begun| begun.del(owner, uid));
         let birth = match &self.processes.last().map(|process| process.work.clone()) {
             Some(Work::Del { birth, .. }) => birth.clone(),
             _ => return,

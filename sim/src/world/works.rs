@@ -14,6 +14,7 @@ use metes::cni::previous::Attachment;
 use metes::commands::{Run, add, check, del, gc};
 use metes::limits;
 use metes::local::mark::MarkFile;
+use metes::local::node::Identity;
 use metes::local::spool::Spool;
 use metes::pool::RangeSet;
 use metes::pool::record::{Birth, Owner};
@@ -62,7 +63,7 @@ impl Shared {
 /// A node's boot, as its processes know it.
 #[derive(Debug, Clone)]
 pub(crate) struct Boot {
-    pub(crate) node: String,
+    pub(crate) identity: Identity,
     pub(crate) id: String,
     pub(crate) since: Duration,
     pub(crate) folder: PathBuf,
@@ -102,15 +103,13 @@ impl Begun {
             let run = Run {
                 kv: &line,
                 keys: &shared.keys,
-                node: &boot.node,
-                cluster: &shared.cluster,
-                endpoints: &[],
+                identity: &boot.identity,
                 birth,
                 clock: &clock,
                 deadline,
                 awaited: &awaited,
-                spool: Spool::new(&boot.folder),
-                mark: MarkFile::new(&boot.folder),
+                spool: Spool::new(&boot.folder, &boot.identity),
+                mark: MarkFile::new(&boot.folder, &boot.identity, &[]),
             };
             if verb(&run, &shared.wire).await {
                 run.drain_spool().await;
@@ -128,7 +127,7 @@ impl Begun {
             wire.report(process, Outcome::Added(added));
             if !failed && !is_heard && gives_back {
                 if is_new {
-                    add::undo(run, &ask.owner).await;
+                    add::undo(run, &ask).await;
                 }
                 return false;
             }
@@ -136,10 +135,10 @@ impl Begun {
         })
     }
 
-    pub(crate) fn del(self, owner: Owner) -> Future_ {
+    pub(crate) fn del(self, owner: Owner, uid: String) -> Future_ {
         let process = self.process;
         self.run(limits::DEL_DEADLINE, async move |run, wire| {
-            let deleted = del::del(run, &owner).await;
+            let deleted = del::del(run, &owner, &uid, None).await;
             let goes_on = matches!(deleted, Ok(del::Done::Freed));
             wire.report(process, Outcome::Deleted(deleted));
             goes_on

@@ -23,7 +23,7 @@ impl World {
             keys,
             store: Memory::default(),
         };
-        world.store.put(world.keys.meta(), Meta::first().encode());
+        world.store.put(world.keys.meta(), Meta::first("s".into()).encode());
         world.stand();
         world
     }
@@ -127,6 +127,8 @@ fn ask(id: &str, ns: u64, uid: &str) -> Ask {
     let pod = Pod { namespace: "ns".into(), name: "p".into(), uid: uid.into() };
     Ask {
         owner: owner(id),
+        machine: "m".into(),
+        store_id: "s".into(),
         birth: birth(ns),
         labels: Labels { pod, cni_network: "net".into() },
         created_at: "2026-01-01T00:00:00Z".into(),
@@ -301,7 +303,7 @@ fn records_that_do_not_decode_end_the_run() {
 #[test]
 fn meta_holds_runs_back() {
     let meta = |change: fn(&mut Meta)| {
-        let mut meta = Meta::first();
+        let mut meta = Meta::first("s".into());
         change(&mut meta);
         meta
     };

@@ -85,7 +85,7 @@ impl World {
 }
 
 fn meta(suspect: Option<u64>, hold: Option<&str>) -> Meta {
-    let mut meta = Meta::first();
+    let mut meta = Meta::first("s".into());
     meta.suspect = suspect;
     meta.hold = hold.map(str::to_owned);
     meta
@@ -215,7 +215,7 @@ fn whatever_changes_before_the_commit_fails_it() {
     let record = OwnerRecord::new(Vec::new(), None, "-".into(), Labels::default()).encode();
     let reservation = Reservation::new(owner.clone(), Labels::default(), String::new()).encode();
     for (key, value) in [
-        (keys.meta(), Meta::first().encode()),
+        (keys.meta(), Meta::first("s".into()).encode()),
         (keys.own(&owner).expect("a key"), record),
         (keys.dead(&owner).expect("a key"), Tombstone::new(birth).encode()),
         (keys.ip(&network, address), reservation),
@@ -297,8 +297,8 @@ fn claims_are_made_only_while_add_waits() {
     let hold = meta(None, Some("import"));
     let both = meta(Some(1), Some("import"));
     for (meta, under, works) in [
-        (Meta::first(), Under::Suspect, false),
-        (Meta::first(), Under::Hold, false),
+        (Meta::first("s".into()), Under::Suspect, false),
+        (Meta::first("s".into()), Under::Hold, false),
         (suspect.clone(), Under::Suspect, true),
         (suspect, Under::Hold, false),
         (hold.clone(), Under::Hold, true),
