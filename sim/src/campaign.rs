@@ -80,8 +80,10 @@ impl Sum {
 pub fn theme_of(seed: u64) -> Theme {
     match seed % 16 {
         1 => Theme::Narrow,
+        2 => Theme::Twins,
         3 => Theme::Crowd,
         5 => Theme::Full,
+        6 => Theme::Emptied,
         7 => Theme::Hand,
         9 => Theme::Meta,
         11 => Theme::First,
@@ -194,6 +196,8 @@ pub fn hunt(guards: &BTreeSet<Guard>, seeds: u64, operations: u64, threads: usiz
 fn suits(guard: Guard) -> &'static [Theme] {
     match (guard.step, guard.kind, guard.class) {
         ("identity", ..) => &[Theme::Rogue],
+        (_, Kind::Identity, "store") => &[Theme::Emptied],
+        (_, Kind::Identity, _) => &[Theme::Twins],
         (_, Kind::Empty, _) => &[Theme::First],
         ("free-first", Kind::Lease, _) => &[Theme::Hand, Theme::Mixed, Theme::Full],
         (_, Kind::Revoke | Kind::Lease, _) => &[Theme::Narrow, Theme::Mixed],

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use metes_sim::campaign::{Campaign, Noticed, Sum, hunt};
+use metes_sim::mutant::Guard;
 use metes_sim::world::Theme;
 
 /// How much of what happened is shown for a violation.
@@ -100,7 +101,8 @@ fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
 fn mutants(campaign: &Campaign, seeds: u64, out: &mut impl Write) -> io::Result<bool> {
     let start = Instant::now();
     let collecting = Campaign { collects: true, enough: usize::MAX, ..campaign.clone() };
-    let guards = collecting.run().guards;
+    let mut guards = collecting.run().guards;
+    guards.extend(Guard::IDENTITIES);
     writeln!(out, "{} guards", guards.len())?;
     let mut all_noticed = true;
     for (guard, caught) in hunt(&guards, seeds, campaign.operations, campaign.threads) {

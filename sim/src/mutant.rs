@@ -26,6 +26,8 @@ pub enum Kind {
     Delete,
     /// A lease is ended that others rely on.
     Revoke,
+    /// Something says whose it is.
+    Identity,
 }
 
 /// One guard of one step of the protocol: all compares of one kind on one class of keys.
@@ -77,6 +79,20 @@ impl Guard {
 
     /// What a run relies on that has settled what became of its commit.
     pub(crate) const REVOKE: Self = Self { step: "settle", kind: Kind::Revoke, class: "lease" };
+
+    /// What tells one machine, cluster or store from another: no compare of a transaction, but what decides which are made.
+    pub const IDENTITIES: [Self; 5] =
+        [Self::OWNER_MACHINE, Self::OWNER_CLUSTER, Self::SPOOL_MACHINE, Self::MARK_MACHINE, Self::MARK_STORE];
+    /// The machine in owner records.
+    pub(crate) const OWNER_MACHINE: Self = Self { step: "owner", kind: Kind::Identity, class: "machine" };
+    /// The cluster in owners' keys.
+    pub(crate) const OWNER_CLUSTER: Self = Self { step: "owner", kind: Kind::Identity, class: "cluster" };
+    /// The machine in spooled frees.
+    pub(crate) const SPOOL_MACHINE: Self = Self { step: "spool", kind: Kind::Identity, class: "machine" };
+    /// The machine in a node's mark.
+    pub(crate) const MARK_MACHINE: Self = Self { step: "mark", kind: Kind::Identity, class: "machine" };
+    /// The store's id in a node's mark.
+    pub(crate) const MARK_STORE: Self = Self { step: "mark", kind: Kind::Identity, class: "store" };
 
     /// Every guard of a transaction.
     pub(crate) fn all_of<'t>(txn: &'t Txn, keys: &'t Keys) -> impl Iterator<Item = Self> + 't {

@@ -13,8 +13,8 @@ const HUNT: [&str; 6] = ["--seeds", "200", "--ops", "30000", "--mutants", "40"];
 
 /// What transactions rely on, by step, kind and key: none may go missing, and who adds one adds it here.
 const GUARDS: [&str; 61] = [
-    "bury/Absent/own",
     "bury/Mod/dead",
+    "bury/Mod/own",
     "bury/Put/dead",
     "commit/Absent/ip",
     "commit/Create/place",

@@ -252,7 +252,11 @@ impl<'a, K: Kv> Add<'a, K> {
             self.run.must_go_on()?;
             match self.run.kv.txn(&txn, self.run.deadline).await {
                 Ok(reply) if reply.succeeded => return Ok(self.committed(added, snapshot, &reply)),
-                Ok(reply) => snapshot.absorb(&txn.otherwise, &reply),
+                Ok(reply) => {
+                    snapshot.absorb(&txn.otherwise, &reply);
+                    // The store may have been emptied or exchanged since it was looked at.
+                    self.check_mark(snapshot).await?;
+                }
                 Err(failure) if failure.is_open() => {
                     let repeats = added.is_some_and(|added| added.repeats);
                     return self.settle(fence, repeats, failure).await;
@@ -381,8 +385,8 @@ impl<'a, K: Kv> Add<'a, K> {
         meta.is_ok_and(|meta| mark.contradicts(meta.as_ref(), snapshot.revision))
     }
 
-    /// Marks a store that has gone back, was emptied or is another one. Only an answer to a write is proof of that, such as the one that
-    /// took the place.
+    /// Marks a store that has gone back, was emptied or is another one. Only an answer to a write is proof of that, such
+    /// as the one that took the place, or a commit's that was refused.
     async fn check_mark(&self, snapshot: &Snapshot) -> Result<(), Error> {
         let Some(mark) = &self.mark else { return Ok(()) };
         if !self.went_back(snapshot) {

@@ -9,6 +9,7 @@ use metes::pool::record::{self, Owner};
 use metes_reconciler::api::{self, Phase, Which};
 
 use super::kubelet::IFNAME;
+use super::plan::Twins;
 use super::truth::SandboxId;
 use super::wire::{Answer, Ask};
 use super::works::Boot;
@@ -21,6 +22,7 @@ const NAMESPACE: &str = "ns";
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) boot: Boot,
+    number: usize,
     boots: u64,
     /// Its kubelet is heard.
     pub(crate) is_ready: bool,
@@ -30,13 +32,17 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(number: usize, folder: &Path) -> Self {
-        let node = format!("n{number}");
-        let folder: PathBuf = folder.join(&node);
-        let identity =
-            Identity { node: node.clone(), cluster: CLUSTER.to_owned(), machine: format!("m{number}") };
-        let boot = Boot { id: format!("{node}-b0"), identity, since: Duration::ZERO, folder };
-        Self { boot, boots: 0, is_ready: true, lost_until: None, unheard: Vec::new() }
+    pub(crate) fn new(number: usize, twins: Twins, folder: &Path) -> Self {
+        let machine = format!("m{number}");
+        let folder: PathBuf = folder.join(&machine);
+        let (name, cluster) = match twins {
+            Twins::None => (number, CLUSTER),
+            Twins::OfOneCluster => (number / 2, CLUSTER),
+            Twins::OfTwoClusters => (number / 2, [CLUSTER, "west"][number % 2]),
+        };
+        let identity = Identity { node: format!("n{name}"), cluster: cluster.to_owned(), machine };
+        let boot = Boot { id: format!("{}-b0", identity.machine), identity, since: Duration::ZERO, folder };
+        Self { boot, number, boots: 0, is_ready: true, lost_until: None, unheard: Vec::new() }
     }
 
     /// The owner that a container's interface is on this node.
@@ -52,7 +58,7 @@ impl Node {
     /// Comes up anew.
     pub(crate) fn reboot(&mut self, now: Duration) {
         self.boots += 1;
-        self.boot.id = format!("{}-b{}", self.boot.identity.node, self.boots);
+        self.boot.id = format!("m{}-b{}", self.number, self.boots);
         self.boot.since = now;
     }
 }
@@ -91,6 +97,8 @@ pub(crate) struct PodSlot {
     /// Its containers are to end.
     pub(crate) is_doomed: bool,
     pub(crate) sandboxes: u64,
+    /// How many pods have had the name.
+    pub(crate) generation: u64,
     pub(crate) current: Option<SandboxId>,
     /// Earlier sandboxes that DEL was not heard of to have succeeded.
     pub(crate) old: Vec<SandboxId>,
@@ -144,7 +152,8 @@ impl World<'_> {
                     ready: node.is_ready,
                     boot: node.boot.id.clone(),
                 };
-                Answer::Nodes(Ok(self.nodes.iter().map(told).collect()))
+                let nodes = self.nodes.iter().filter(|node| node.boot.identity.cluster == CLUSTER);
+                Answer::Nodes(Ok(nodes.map(told).collect()))
             }
             Ask::Pod(name) => {
                 let pod = self.pods.iter().find(|pod| pod.name == *name);

@@ -3,16 +3,19 @@
 
 use std::time::Duration;
 
-use metes::local::mark::{Hints, Mark};
+use metes::local::mark::{Hints, Mark, MarkFile};
+use metes::local::spool::Spool;
 use metes::pool::record::{Birth, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone, VERSION};
 use metes::pool::{Addr, Bits, NetworkName, Page};
 use metes::store::keys::{LeaseId, PodInterface};
 use metes::store::txn::{Compare, Op, Txn};
 
 use super::World;
-use super::plan::Theme;
+use super::plan::{Theme, Twins};
 use super::requests::Step;
 use super::tree::Place;
+use super::works::Boot;
+use crate::mutant::Guard;
 
 /// Something that happens beside all else.
 type Event<'w> = fn(&mut World<'w>) -> Result<(), String>;
@@ -21,7 +24,7 @@ impl<'w> World<'w> {
     /// Lets something go wrong, at times.
     pub(crate) fn happen(&mut self) -> Result<(), String> {
         let events = self.plan.events;
-        let all: [(u32, Event<'w>); 10] = [
+        let all: [(u32, Event<'w>); 13] = [
             (events.new_leader, Self::new_leader),
             (events.compaction, Self::compact),
             (events.space, Self::lose_space),
@@ -32,6 +35,9 @@ impl<'w> World<'w> {
             (events.mark, Self::forge_mark),
             (events.newer, Self::raise_min_writer),
             (events.hand, Self::lend_a_hand),
+            (events.copy, Self::copy_files),
+            (events.image, Self::begin_from_image),
+            (events.emptied, Self::empty),
         ];
         let sum: u32 = all.iter().map(|(parts, _)| parts).sum();
         if !self.chance.happens(sum) {
@@ -94,7 +100,71 @@ impl<'w> World<'w> {
                 self.truth.end(id);
             }
         }
+        if self.plan.twins != Twins::None {
+            self.come_back(node);
+        }
         Ok(())
+    }
+
+    /// A machine is made from the disk of its twin.
+    fn copy_files(&mut self) -> Result<(), String> {
+        self.count("copied files");
+        let (from, to) = self.some_twins();
+        self.note(|| format!("node {to} gets what node {from} has spooled"));
+        let [source, target] =
+            [from, to].map(|node| Spool::new(&self.nodes[node].boot.folder, &self.nodes[node].boot.identity));
+        let machine = self.nodes[to].boot.identity.machine.clone();
+        for kept in source.some(usize::MAX, 0) {
+            let mut spooled = kept.spooled;
+            if self.is_left_out(Guard::SPOOL_MACHINE) {
+                spooled.machine.clone_from(&machine);
+                spooled.owner.cluster.clone_from(&self.nodes[to].boot.identity.cluster);
+            }
+            target.keep(&spooled).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn some_twins(&self) -> (usize, usize) {
+        let from = self.chance.index(self.nodes.len());
+        (from, from ^ 1)
+    }
+
+    /// A node's mark is that of a machine whose disk it was made from, in another cluster.
+    fn begin_from_image(&mut self) -> Result<(), String> {
+        self.count("mark of an image");
+        let (_, node) = self.some_twins();
+        let Boot { identity, folder, .. } = &self.nodes[node].boot;
+        let mut of_image = identity.clone();
+        if !self.is_left_out(Guard::MARK_MACHINE) {
+            of_image.machine = "image".to_owned();
+        }
+        let mark = Mark { store: "image".to_owned(), epoch: 1, revision: 1, hints: Hints::default() };
+        MarkFile::new(folder, &of_image, &[]).raise(&mark);
+        self.note(|| format!("node {node} has a mark of another machine"));
+        Ok(())
+    }
+
+    /// All that the store holds is deleted. Nobody answers for what was in use.
+    fn empty(&mut self) -> Result<(), String> {
+        self.count("emptied");
+        self.note(|| "all keys are deleted".to_owned());
+        for id in 0..self.truth.sandboxes.len() {
+            self.truth.end(id);
+            // Tombstones go, too.
+            self.truth.sandboxes[id].freed = 0;
+        }
+        let owners: Vec<Owner> = self.tree.owners.keys().cloned().collect();
+        owners.iter().for_each(|owner| self.tree.spoil(owner));
+        let keys: Vec<Vec<u8>> = self.model.entries().map(|(key, _)| key.to_vec()).collect();
+        self.by_hand(keys.into_iter().map(Op::Delete).collect())?;
+        self.emptied = Some(self.model.revision());
+        Ok(())
+    }
+
+    /// Whether what tells machines, clusters or stores apart is left out.
+    pub(crate) fn is_left_out(&self, guard: Guard) -> bool {
+        self.setup.mutant.is_some_and(|mutant| mutant.0 == guard)
     }
 
     /// All hosts are suspended, and etcd is not: deadlines stand still, leases do not.

@@ -34,7 +34,7 @@ impl World<'_> {
         self.finish().await?;
         self.pass(LONG).await?;
         self.finish().await?;
-        if matches!(self.plan.theme, Theme::First | Theme::Rogue) {
+        if matches!(self.plan.theme, Theme::First | Theme::Rogue | Theme::Twins | Theme::Emptied) {
             return Ok(());
         }
         if self.tree.meta.as_ref().is_some_and(|meta| meta.suspect.is_some()) {

@@ -8,18 +8,20 @@ use std::time::Duration;
 use metes::cni::error::Code;
 use metes::cni::previous::Attachment;
 use metes::commands::del::Done;
-use metes::pool::record::{Labels, Owner};
+use metes::pool::record::{Labels, Owner, OwnerRecord};
 use metes::random::random_id;
 use metes::store::allot::Ask;
 use metes::store::claim::{Claim, Under};
 use metes_reconciler::pass::Stop;
 
 use super::cluster::{Labelling, Life};
+use super::plan::{Theme, Twins};
 use super::process::{Outcome, Process, ProcessId, Work};
 use super::tree::words;
-use super::truth::{Asks, Live, SandboxId};
+use super::truth::{Asks, Live, Sandbox, SandboxId};
 use super::works::{self, Begun, Future_};
 use super::{CLUSTER, World};
+use crate::mutant::Guard;
 
 pub(crate) const IFNAME: &str = "net1";
 
@@ -54,6 +56,10 @@ impl World<'_> {
     }
 
     fn begin_persons_work(&mut self) {
+        // Nobody says that what an emptied store holds is all that is in use.
+        if self.plan.theme == Theme::Emptied {
+            return self.begin_repair();
+        }
         let is_suspect = self.tree.meta.as_ref().is_some_and(|meta| meta.suspect.is_some());
         match self.chance.below(4) {
             0 | 1 if is_suspect => self.begin_accept(),
@@ -131,13 +137,20 @@ impl World<'_> {
 
     fn create_pod(&mut self, pod: usize) {
         self.pods_made += 1;
-        let node = self.chance.index(self.nodes.len());
+        let has_twins = self.plan.twins != Twins::None;
+        let node = match has_twins {
+            // Of two slots that may have one container id, each has a machine of its own.
+            true => 2 * self.chance.index(self.nodes.len() / 2) + pod % 2,
+            false => self.chance.index(self.nodes.len()),
+        };
         let labelling = match self.chance.below(12) {
             0 => Labelling::Named,
             1 => Labelling::None,
+            2..7 if has_twins => Labelling::None,
             _ => Labelling::Whole,
         };
         let slot = &mut self.pods[pod];
+        slot.generation += 1;
         slot.uid = format!("u-{}", self.pods_made);
         slot.name = format!("p{pod}");
         slot.node = node;
@@ -155,7 +168,11 @@ impl World<'_> {
     fn new_sandbox(&mut self, pod: usize) {
         let slot = &mut self.pods[pod];
         slot.sandboxes += 1;
-        let container_id = format!("{}-{}", slot.uid, slot.sandboxes);
+        // Without a pod it is derived from a path, as cnitool does.
+        let container_id = match self.plan.twins != Twins::None && slot.labelling == Labelling::None {
+            true => format!("path-{}-{}-{}", pod / 2, slot.generation, slot.sandboxes),
+            false => format!("{}-{}", slot.uid, slot.sandboxes),
+        };
         let node = slot.node;
         let config = match self.chance.one_in(8) {
             true => self.chance.index(self.plan.configs.len()),
@@ -336,6 +353,31 @@ impl World<'_> {
         );
         let process = self.processes_made;
         self.truth.sandboxes[id].adds.push(process);
+        if self.plan.theme == Theme::Emptied
+            && let Some(mark) = self.nodes[self.truth.sandboxes[id].node].mark().read()
+        {
+            self.known.insert(process, mark.revision);
+        }
+    }
+
+    /// A machine has come up anew, and its container gets what it had, under its old id: that is derived from a path.
+    pub(crate) fn come_back(&mut self, node: usize) {
+        for pod in 0..self.pods.len() {
+            let slot = &self.pods[pod];
+            let Some(current) = slot.current else { continue };
+            if slot.node != node
+                || slot.labelling != Labelling::None
+                || slot.life != Life::Active
+                || slot.is_doomed
+            {
+                continue;
+            }
+            let Sandbox { owner, uid, config, request, with_fixed, .. } = &self.truth.sandboxes[current];
+            let asks = Asks { config: *config, request: *request, with_fixed: *with_fixed };
+            let (owner, uid) = (owner.clone(), uid.clone());
+            let id = self.truth.new_sandbox(owner, pod, uid, node, asks);
+            self.pods[pod].current = Some(id);
+        }
     }
 
     fn ask(&self, id: SandboxId, pod: usize, begun: &Begun) -> Ask {
@@ -347,7 +389,7 @@ impl World<'_> {
             owner: sandbox.owner.clone(),
             birth: begun.birth.clone(),
             machine: begun.boot.identity.machine.clone(),
-            store_id: random_id(),
+            store_id: if self.is_left_out(Guard::MARK_STORE) { "one".to_owned() } else { random_id() },
             labels: self.labels(sandbox.config, pod),
             created_at: String::new(),
             sets: config.sets.clone(),
@@ -484,7 +526,7 @@ impl World<'_> {
     fn birth(&mut self, node: usize) -> metes::pool::record::Birth {
         let birth = self.nodes[node].boot.birth(&self.shared);
         let now = self.now();
-        self.truth.note_birth(&birth, now);
+        self.truth.note_birth(&birth, node, now);
         birth
     }
 
@@ -570,14 +612,6 @@ impl World<'_> {
                     return Err(format!("#{id}: an ADD failed though nothing was in its way: {error:?}"));
                 }
                 let is_spooled = error.details.starts_with("a spooled DEL");
-                if is_spooled {
-                    // It frees what an earlier run of the owner was given, too: a runtime that runs two at once and hears that
-                    // one has failed has to DEL.
-                    let order = self.truth.order(Some(birth));
-                    let sandbox = &mut self.truth.sandboxes[*sandbox];
-                    sandbox.deleted = sandbox.deleted.max(order);
-                    sandbox.live.take_if(|live| live.order < order);
-                }
                 let owner = self.truth.sandboxes[*sandbox].owner.clone();
                 let holds = self
                     .tree
@@ -649,6 +683,11 @@ impl World<'_> {
             return Ok(());
         }
         let owned = self.tree.owners.get(&sandbox.owner);
+        if let Some(writer) = owned.and_then(|owned| self.truth.writer(&owned.record))
+            && writer != sandbox.node
+        {
+            return Err(format!("#{id}: ADD of {name} answered with what another machine holds: {owned:?}"));
+        }
         if owned.is_none_or(|owned| owned.record.addresses != held) {
             return Err(format!("#{id}: ADD of {name} answered {held:?}, and the store holds {owned:?}"));
         }
@@ -681,7 +720,9 @@ impl World<'_> {
             sandbox.spooled = sandbox.spooled.max(order);
             return Ok(());
         }
+        let is_own = |record: &OwnerRecord| self.truth.writer(record).is_none_or(|node| node == sandbox.node);
         if let Some(held) = held
+            && is_own(&held.record)
             && self.truth.order(held.record.birth.as_ref()) < order
             && !self.tree.spoilt_owners.contains(&sandbox.owner)
             && !self.lacked_space(id)

@@ -10,6 +10,7 @@ use metes::pool::{Addr, Bits, NetworkName, Page, RangeSet};
 use metes::store::keys::{Key, Scope};
 use metes::store::txn::{Op, Reply, Txn};
 
+use super::plan::Theme;
 use super::process::{ProcessId, Work};
 use super::{Seen, World};
 
@@ -152,6 +153,7 @@ impl World<'_> {
         &self,
         txn: &Txn,
         reply: &Reply,
+        process: ProcessId,
         work: Option<&Work>,
         facts: &Facts,
     ) -> Result<(), String> {
@@ -171,6 +173,11 @@ impl World<'_> {
                     return Err(format!("an ADD took effect in a store with {:?}", facts.meta));
                 }
                 let meta = self.shared.keys.meta();
+                if let (Some(seen), Some(emptied)) = (self.known.get(&process), self.emptied)
+                    && *seen <= emptied
+                {
+                    return Err("an ADD took effect in a store that its node has known otherwise".to_owned());
+                }
                 if facts.had_allocations
                     && txn.then.iter().any(|op| matches!(op, Op::Put(key, ..) if *key == meta))
                 {
@@ -185,6 +192,9 @@ impl World<'_> {
                     && !facts.meta.as_ref().is_none_or(is_kept_by) =>
             {
                 return Err(format!("a repair took effect in a store with {:?}", facts.meta));
+            }
+            "suspect" if self.plan.theme == Theme::Twins => {
+                return Err("a store was put under suspicion that has forgotten nothing".to_owned());
             }
             "evict" if facts.moving_queue => return Err("a queue that moves was cut".to_owned()),
             "place" => self.names_last(txn)?,

@@ -49,6 +49,8 @@ use works::Shared;
 
 /// The name of the cluster whose reconciler is at work.
 const CLUSTER: &str = "east";
+/// More turns than any world takes before it heals.
+const TURNS: u64 = 1_000_000;
 /// How many lines of what happened are kept.
 const TRACE_LINES: usize = 4000;
 
@@ -152,6 +154,10 @@ struct World<'a> {
     spool_left: usize,
     /// What each process has seen of each key last, where that is judged.
     seen: Option<Seen>,
+    /// How far each ADD's node had seen the store before it was emptied, where that is judged.
+    known: HashMap<ProcessId, i64>,
+    /// When the store was emptied last.
+    emptied: Option<i64>,
     /// Processes that were told that there is no space.
     without_space: HashSet<ProcessId>,
     result: Played,
@@ -170,7 +176,20 @@ impl<'a> World<'a> {
             suspended: Cell::default(),
             ticks: Cell::default(),
         };
-        let nodes = (0..plan.nodes).map(|number| Node::new(number, setup.folder)).collect();
+        let trusts = |guard| setup.mutant.is_some_and(|mutant| mutant.0 == guard);
+        let nodes = (0..plan.nodes)
+            .map(|number| {
+                let mut node = Node::new(number, plan.twins, setup.folder);
+                let identity = &mut node.boot.identity;
+                if trusts(Guard::OWNER_MACHINE) || trusts(Guard::OWNER_CLUSTER) {
+                    identity.machine.clear();
+                }
+                if trusts(Guard::OWNER_CLUSTER) {
+                    CLUSTER.clone_into(&mut identity.cluster);
+                }
+                node
+            })
+            .collect();
         let pods = (0..plan.pods).map(|_| PodSlot::default()).collect();
         Self {
             setup,
@@ -202,6 +221,8 @@ impl<'a> World<'a> {
             is_by_hand: false,
             spool_left: 0,
             seen: None,
+            known: HashMap::new(),
+            emptied: None,
             without_space: HashSet::new(),
             result: Played::default(),
         }
@@ -217,7 +238,13 @@ impl<'a> World<'a> {
         if self.plan.full_pages {
             self.fill_pages()?;
         }
+        let mut turns_left = TURNS;
         while self.result.operations < self.plan.operations || !self.is_quiet() {
+            turns_left -= 1;
+            if turns_left == 0 {
+                let left: Vec<_> = self.processes.iter().map(|process| process.work.name()).collect();
+                return Err(format!("nothing goes on any more: {left:?}"));
+            }
             self.turn().await?;
         }
         self.heal().await

@@ -29,11 +29,15 @@ pub enum Theme {
     First,
     /// Two clusters under one name.
     Rogue,
+    /// Two machines under one node name, of one cluster or of two, and disks that are copied.
+    Twins,
+    /// All that the store holds is deleted while pods run.
+    Emptied,
 }
 
 impl Theme {
     /// Every kind.
-    pub const ALL: [Theme; 8] = [
+    pub const ALL: [Theme; 10] = [
         Theme::Mixed,
         Theme::Narrow,
         Theme::Crowd,
@@ -42,6 +46,8 @@ impl Theme {
         Theme::Meta,
         Theme::First,
         Theme::Rogue,
+        Theme::Twins,
+        Theme::Emptied,
     ];
 
     /// Its name.
@@ -56,6 +62,8 @@ impl Theme {
             Theme::Meta => "meta",
             Theme::First => "first",
             Theme::Rogue => "rogue",
+            Theme::Twins => "twins",
+            Theme::Emptied => "emptied",
         }
     }
 
@@ -119,6 +127,12 @@ pub(crate) struct Events {
     pub(crate) hand: Parts,
     /// A long time passes at once.
     pub(crate) long_time: Parts,
+    /// A node's files are copied to its twin.
+    pub(crate) copy: Parts,
+    /// A node's mark is of another machine, and of another store.
+    pub(crate) image: Parts,
+    /// All keys are deleted.
+    pub(crate) emptied: Parts,
 }
 
 /// One network configuration.
@@ -158,6 +172,19 @@ pub(crate) struct Plan {
     pub(crate) full_pages: bool,
     /// The second reconciler is of another cluster.
     pub(crate) rogue: bool,
+    /// How nodes share names, two at a time.
+    pub(crate) twins: Twins,
+}
+
+/// How nodes share names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Twins {
+    /// Not at all.
+    None,
+    /// A host file was copied.
+    OfOneCluster,
+    /// Their clusters share a store.
+    OfTwoClusters,
 }
 
 impl Plan {
@@ -181,6 +208,7 @@ impl Plan {
             requests: *chance.pick(&[0, 5, 30]),
             full_pages: chance.one_in(8),
             rogue: false,
+            twins: Twins::None,
         };
         plan.suit(theme, chance);
         plan.configs = configs(&plan, chance);
@@ -247,6 +275,27 @@ impl Plan {
                 self.operations = self.operations.min(60);
                 self.passes = 30;
             }
+            Theme::Twins => {
+                self.twins = *chance.pick(&[Twins::OfOneCluster, Twins::OfTwoClusters]);
+                self.nodes = *chance.pick(&[2, 4]);
+                self.pods = chance.between(2, 8) as usize;
+                self.faults = Faults { unreachable: *chance.pick(&[0, 600]), ..faults(1, chance) };
+                self.collections = 12;
+                self.grace_s = 0;
+                self.passes = 2;
+                self.events.mark = 0;
+                self.events.reboot = 60;
+                self.events.copy = 200;
+                self.events.image = 30;
+            }
+            Theme::Emptied => {
+                self.faults = faults(1, chance);
+                self.events.mark = 0;
+                self.events.reboot = 0;
+                self.events.hold = 0;
+                self.events.emptied = 12;
+                self.full_pages = false;
+            }
         }
     }
 }
@@ -280,6 +329,9 @@ fn events(rough: u32, chance: &Chance) -> Events {
         newer: 0,
         hand: 0,
         long_time: often(10, 2),
+        copy: 0,
+        image: 0,
+        emptied: 0,
     }
 }
 

@@ -87,6 +87,7 @@ impl World<'_> {
         self.note(|| format!("#{} asks {}", sent.process, shown(&sent.ask)));
         let faults = if self.is_healing { Default::default() } else { self.plan.faults };
         let (chance, is_api, writes) = (&self.chance, sent.ask.is_of_api(), sent.ask.writes());
+        let is_settling = matches!(&sent.ask, Ask::Txn(txn) if txn.step == "settle");
         let give_up = match writes {
             true => sent.until.min(Instant::now() + limits::REQUEST_ATTEMPT),
             false => sent.until,
@@ -124,6 +125,8 @@ impl World<'_> {
             && !writes
             // A CHECK promises nothing but what it was told.
             && !matches!(work, Some(Work::Check { .. }))
+            // What settles an outcome relies on etcd's linearizable reads: no compare follows it.
+            && !is_settling
             && chance.happens(faults.stale)
         {
             Fate::Stale
@@ -221,7 +224,7 @@ impl World<'_> {
                         self.without_space.insert(process);
                     }
                     if let Ok(reply) = &reply {
-                        self.obeys(txn, reply, work.as_ref(), &facts)
+                        self.obeys(txn, reply, process, work.as_ref(), &facts)
                             .map_err(|why| format!("#{process} {}: {why}", txn.step))?;
                         if reply.succeeded && *is_settled {
                             return Err(format!(

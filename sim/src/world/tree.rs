@@ -240,6 +240,10 @@ impl Tree {
                 changes.meta = Some((before, after));
             }
             Key::Cluster(name) => {
+                if value.is_none() && self.is_by_hand {
+                    self.identities.remove(&name);
+                    return Ok(());
+                }
                 let value = value.ok_or_else(|| bad(&"a cluster's identity was deleted"))?.to_vec();
                 if let Some(before) = self.identities.insert(name, value.clone())
                     && before != value

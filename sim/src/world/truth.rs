@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use metes::pool::record::{Birth, Held, Owner};
+use metes::pool::record::{Birth, Held, Owner, OwnerRecord};
 
 use super::process::ProcessId;
-use super::tree::{OwnerChange, words};
+use super::tree::{Owned, OwnerChange, words};
 
 /// A sandbox of a pod, with its one interface: an owner.
 pub(crate) type SandboxId = usize;
@@ -65,7 +65,13 @@ pub(crate) struct Sandbox {
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
     pub(crate) sandboxes: Vec<Sandbox>,
-    by_owner: HashMap<Owner, SandboxId>,
+    /// By owner and node: two machines may go by one name.
+    by_owner: HashMap<(Owner, usize), SandboxId>,
+    youngest: HashMap<Owner, SandboxId>,
+    /// Which node each boot is of.
+    boots: HashMap<String, usize>,
+    /// Owners that sandboxes of two machines have had.
+    shared: HashSet<Owner>,
     /// The place of each birth in the order of all, and the world's time then.
     births: HashMap<Birth, (u64, Duration)>,
     /// ADDs whose answer may be outdated when it comes.
@@ -84,7 +90,11 @@ impl Truth {
         asks: Asks,
     ) -> SandboxId {
         let id = self.sandboxes.len();
-        self.by_owner.insert(owner.clone(), id);
+        if self.sandbox_of(&owner).is_some_and(|other| self.sandboxes[other].node != node) {
+            self.shared.insert(owner.clone());
+        }
+        self.by_owner.insert((owner.clone(), node), id);
+        self.youngest.insert(owner.clone(), id);
         self.sandboxes.push(Sandbox {
             owner,
             pod,
@@ -107,7 +117,8 @@ impl Truth {
         id
     }
 
-    pub(crate) fn note_birth(&mut self, birth: &Birth, now: Duration) {
+    pub(crate) fn note_birth(&mut self, birth: &Birth, node: usize, now: Duration) {
+        self.boots.entry(birth.boot.clone()).or_insert(node);
         let order = self.births.len() as u64 + 1;
         self.births.insert(birth.clone(), (order, now));
     }
@@ -126,8 +137,17 @@ impl Truth {
 
     /// Judges how an owner's record has changed.
     pub(crate) fn follow(&mut self, change: &OwnerChange, now: Duration) -> Result<(), String> {
-        let Some(&id) = self.by_owner.get(&change.owner) else { return Ok(()) };
         let name = || words(&change.owner);
+        let of = |owned: Option<&Owned>| self.sandbox_in(&change.owner, owned);
+        let (before, after) = (of(change.before.as_ref()), of(change.after.as_ref()));
+        if let Some(id) = before
+            && before != after
+            && change.after.is_some()
+            && self.sandboxes[id].live.is_some()
+        {
+            return Err(format!("{} is alive, and its record was taken by another machine", name()));
+        }
+        let Some(id) = after.or(before) else { return Ok(()) };
         let sandbox = &self.sandboxes[id];
         if let Some(live) = &sandbox.live {
             match &change.after {
@@ -147,7 +167,8 @@ impl Truth {
         }
         let birth = after.record.birth.clone();
         let order = self.order(birth.as_ref());
-        if order < sandbox.freed {
+        // A tombstone of another machine's replaces one's own.
+        if order < sandbox.freed && !self.shared.contains(&change.owner) {
             return Err(format!("{} holds something again, of a run that was before its DEL", name()));
         }
         if let Some(birth) = &birth {
@@ -184,7 +205,21 @@ impl Truth {
         Ok(())
     }
 
+    /// The node whose run has written a record; none if nobody knows.
+    pub(crate) fn writer(&self, record: &OwnerRecord) -> Option<usize> {
+        self.boots.get(&record.birth.as_ref()?.boot).copied()
+    }
+
+    /// The sandbox that holds a record.
+    fn sandbox_in(&self, owner: &Owner, owned: Option<&Owned>) -> Option<SandboxId> {
+        let record = &owned?.record;
+        match self.writer(record) {
+            Some(node) => self.by_owner.get(&(owner.clone(), node)).copied(),
+            None => self.sandbox_of(owner),
+        }
+    }
+
     pub(crate) fn sandbox_of(&self, owner: &Owner) -> Option<SandboxId> {
-        self.by_owner.get(owner).copied()
+        self.youngest.get(owner).copied()
     }
 }
