@@ -348,7 +348,7 @@ impl<'a, K: Kv> Add<'a, K> {
     }
 
     /// A prefix without meta is a new one, or one that has lost it; only a new one is written to.
-    async fn prepare_first(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+    async fn prepare_first(&mut self, snapshot: &mut Snapshot) -> Result<(), Error> {
         let meta = self.run.keys.meta();
         if self.is_first || !snapshot.knows(&meta) || snapshot.entry(&meta).is_some() {
             return Ok(());
@@ -356,7 +356,10 @@ impl<'a, K: Kv> Add<'a, K> {
         let one = |prefix: Bytes| Op::List(List { keys_only: true, ..List::prefix(&prefix, 1) });
         let mut ops = vec![Op::Get(meta)];
         ops.extend(self.run.keys.allocations().into_iter().map(one));
-        let reply = self.run.kv.txn(&Txn::read(ops), self.run.deadline).await?;
+        let read = Txn::read(ops);
+        let reply = self.run.kv.txn(&read, self.run.deadline).await?;
+        // Another run may have been the first meanwhile.
+        snapshot.absorb(&read.then, &reply);
         let has_meta = reply.found[0].one().is_some();
         if !has_meta && reply.found[1..].iter().any(|found| found.count > 0) {
             let text = format!(

@@ -61,9 +61,9 @@ impl From<Refused> for Error {
                 format!("a younger sandbox of this pod, {}, holds its addresses", owner.container_id),
             )
             .with_details("the sandbox that asked has been replaced"),
-            Refused::OtherMachine { owner, theirs, ours } => Error::new(
+            Refused::OtherMachine(other) => Error::new(
                 Code::InvalidConfig,
-                format!("machine {theirs} holds addresses as {owner}, and this is machine {ours}"),
+                format!("machine {} holds addresses as {}, and this is machine {}", other.theirs, other.owner, other.ours),
             )
             .with_details(
                 "give each machine a node_name of its own in its host file; if this machine was installed anew, \

@@ -75,14 +75,7 @@ pub enum Refused {
     /// A younger owner of the same interface of the same pod exists.
     Outlived(Owner),
     /// Another machine holds addresses under the names of this owner.
-    OtherMachine {
-        /// The owner.
-        owner: Owner,
-        /// The machine that holds them.
-        theirs: String,
-        /// The machine of this run.
-        ours: String,
-    },
+    OtherMachine(Box<OtherMachine>),
     /// The owner holds addresses that the configuration does not describe.
     Unfit(Vec<Held>),
     /// A requested address cannot be had.
@@ -97,6 +90,17 @@ pub enum Refused {
     Bad(BadRecord),
     /// Records contradict each other.
     Contradiction(String),
+}
+
+/// A machine that holds addresses under an owner's names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherMachine {
+    /// The owner.
+    pub owner: Owner,
+    /// The machine that holds them.
+    pub theirs: String,
+    /// The machine of this run.
+    pub ours: String,
 }
 
 /// What keeps [`decide`] from going on: something to read, or the end.
@@ -339,7 +343,8 @@ impl Deciding<'_> {
         let caller = Caller { machine, pod_uid: &labels.pod.uid };
         if !caller.means(&record) {
             let (owner, theirs, ours) = (owner.clone(), record.machine, machine.clone());
-            return Err(Halt::Refuse(Refused::OtherMachine { owner, theirs, ours }));
+            let other = OtherMachine { owner, theirs, ours };
+            return Err(Halt::Refuse(Refused::OtherMachine(Box::new(other))));
         }
         if !self.ask.fits(&record.addresses) {
             return Err(Halt::Refuse(Refused::Unfit(record.addresses)));

@@ -9,11 +9,12 @@ use metes::pool::record::{self, Owner};
 use metes_reconciler::api::{self, Phase, Which};
 
 use super::kubelet::IFNAME;
-use super::plan::Twins;
+use super::plan::{Plan, Twins};
 use super::truth::SandboxId;
 use super::wire::{Answer, Ask};
 use super::works::Boot;
-use super::{CLUSTER, World};
+use super::{CLUSTER, Setup, World};
+use crate::mutant::Guard;
 
 /// The namespace of all pods.
 const NAMESPACE: &str = "ns";
@@ -41,7 +42,13 @@ impl Node {
             Twins::OfTwoClusters => (number / 2, [CLUSTER, "west"][number % 2]),
         };
         let identity = Identity { node: format!("n{name}"), cluster: cluster.to_owned(), machine };
-        let boot = Boot { id: format!("{}-b0", identity.machine), identity, since: Duration::ZERO, folder };
+        let boot = Boot {
+            id: format!("{}-b0", identity.machine),
+            identity,
+            confused_with: None,
+            since: Duration::ZERO,
+            folder,
+        };
         Self { boot, number, boots: 0, is_ready: true, lost_until: None, unheard: Vec::new() }
     }
 
@@ -61,6 +68,28 @@ impl Node {
         self.boot.id = format!("m{}-b{}", self.number, self.boots);
         self.boot.since = now;
     }
+}
+
+/// The nodes of a world, told of themselves what the world's mutant leaves of it.
+pub(crate) fn nodes(setup: &Setup<'_>, plan: &Plan) -> Vec<Node> {
+    let is_left_out = |guard| setup.mutant.is_some_and(|mutant| mutant.0 == guard);
+    let mut nodes: Vec<Node> =
+        (0..plan.nodes).map(|number| Node::new(number, plan.twins, setup.folder)).collect();
+    for node in &mut nodes {
+        let Identity { machine, cluster, .. } = &mut node.boot.identity;
+        if is_left_out(Guard::OWNER_MACHINE) || is_left_out(Guard::OWNER_CLUSTER) {
+            machine.clear();
+        }
+        if is_left_out(Guard::OWNER_CLUSTER) {
+            CLUSTER.clone_into(cluster);
+        }
+    }
+    if is_left_out(Guard::SPOOL_MACHINE) && plan.twins != Twins::None {
+        for number in 0..nodes.len() {
+            nodes[number].boot.confused_with = Some(nodes[number ^ 1].boot.identity.clone());
+        }
+    }
+    nodes
 }
 
 /// How a pod's records are labelled.

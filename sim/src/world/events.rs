@@ -113,14 +113,8 @@ impl<'w> World<'w> {
         self.note(|| format!("node {to} gets what node {from} has spooled"));
         let [source, target] =
             [from, to].map(|node| Spool::new(&self.nodes[node].boot.folder, &self.nodes[node].boot.identity));
-        let machine = self.nodes[to].boot.identity.machine.clone();
         for kept in source.some(usize::MAX, 0) {
-            let mut spooled = kept.spooled;
-            if self.is_left_out(Guard::SPOOL_MACHINE) {
-                spooled.machine.clone_from(&machine);
-                spooled.owner.cluster.clone_from(&self.nodes[to].boot.identity.cluster);
-            }
-            target.keep(&spooled).map_err(|e| e.to_string())?;
+            target.keep(&kept.spooled).map_err(|e| e.to_string())?;
         }
         Ok(())
     }

@@ -723,6 +723,7 @@ impl World<'_> {
         let is_own = |record: &OwnerRecord| self.truth.writer(record).is_none_or(|node| node == sandbox.node);
         if let Some(held) = held
             && is_own(&held.record)
+            && self.emptied.is_none()
             && self.truth.order(held.record.birth.as_ref()) < order
             && !self.tree.spoilt_owners.contains(&sandbox.owner)
             && !self.lacked_space(id)
@@ -731,6 +732,10 @@ impl World<'_> {
                 "#{id}: DEL of {} has answered, and it holds {held:?}",
                 words(&sandbox.owner)
             ));
+        }
+        // With the other keys tombstones were deleted.
+        if self.emptied.is_some() {
+            return Ok(());
         }
         // Without space it leaves no tombstone, and none where a younger run holds something.
         if !self.lacked_space(id) && held.is_none() {

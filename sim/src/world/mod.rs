@@ -176,20 +176,7 @@ impl<'a> World<'a> {
             suspended: Cell::default(),
             ticks: Cell::default(),
         };
-        let trusts = |guard| setup.mutant.is_some_and(|mutant| mutant.0 == guard);
-        let nodes = (0..plan.nodes)
-            .map(|number| {
-                let mut node = Node::new(number, plan.twins, setup.folder);
-                let identity = &mut node.boot.identity;
-                if trusts(Guard::OWNER_MACHINE) || trusts(Guard::OWNER_CLUSTER) {
-                    identity.machine.clear();
-                }
-                if trusts(Guard::OWNER_CLUSTER) {
-                    CLUSTER.clone_into(&mut identity.cluster);
-                }
-                node
-            })
-            .collect();
+        let nodes = cluster::nodes(&setup, &plan);
         let pods = (0..plan.pods).map(|_| PodSlot::default()).collect();
         Self {
             setup,

@@ -64,6 +64,8 @@ impl Shared {
 #[derive(Debug, Clone)]
 pub(crate) struct Boot {
     pub(crate) identity: Identity,
+    /// Whose spooled frees are carried out here, too, though they are another machine's: where that check is left out.
+    pub(crate) confused_with: Option<Identity>,
     pub(crate) id: String,
     pub(crate) since: Duration,
     pub(crate) folder: PathBuf,
@@ -100,7 +102,7 @@ impl Begun {
             let line = shared.line(process);
             let clock = || boot.birth(&shared);
             let awaited = || is_awaited.get();
-            let run = Run {
+            let mut run = Run {
                 kv: &line,
                 keys: &shared.keys,
                 identity: &boot.identity,
@@ -113,6 +115,10 @@ impl Begun {
             };
             if verb(&run, &shared.wire).await {
                 run.drain_spool().await;
+                if let Some(other) = &boot.confused_with {
+                    run.spool = Spool::new(&boot.folder, other);
+                    run.drain_spool().await;
+                }
             }
         })
     }
