@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use metes::cni::{Code, Environment, Error, Verb};
 use metes::commands;
 use metes::limits;
-use metes::local::core;
-use metes::local::files::read_bounded;
+use metes::local::{core, stdin};
 use metes::plugin::{self, Failed, Input};
 use tokio::time::Instant;
 
@@ -39,7 +38,12 @@ fn main() -> ExitCode {
         std::process::exit(1);
     }));
     let run = || {
-        let stdin = read_bounded(io::stdin().lock(), limits::INPUT_BYTES);
+        let until = start + plugin::deadline(verb);
+        let stdin = match verb {
+            // It needs nothing from there, and other plugins do not read it either.
+            Some(Verb::Version) => Ok(Vec::new()),
+            _ => stdin::read(limits::INPUT_BYTES, until.into_std()),
+        };
         let host_file = std::env::var("METES_CONF").ok();
         let input = Input { birth, start, parent, environment, host_file, stdin, answered: &ANSWERED };
         let runtime = runtime()?;

@@ -90,15 +90,24 @@ struct Begun {
     answered: &'static AtomicBool,
 }
 
-/// How long a verb may take, and how long it tries to reach an etcd that nobody answers for.
-fn limits_of(verb: Verb) -> (Duration, Duration) {
+/// How long a verb may take, from the start of the process on; none: an unknown one.
+#[must_use]
+pub fn deadline(verb: Option<Verb>) -> Duration {
     match verb {
-        Verb::Add => (limits::ADD_DEADLINE, limits::UNREACHABLE),
-        Verb::Del => (limits::DEL_DEADLINE, limits::UNREACHABLE_DEL),
-        Verb::Check => (limits::CHECK_DEADLINE, limits::UNREACHABLE),
-        Verb::Status => (limits::STATUS_DEADLINE, limits::STATUS_DEADLINE),
-        Verb::Gc => (limits::GC_DEADLINE, limits::UNREACHABLE),
-        Verb::Version => (limits::STATUS_DEADLINE, limits::STATUS_DEADLINE),
+        Some(Verb::Add) => limits::ADD_DEADLINE,
+        Some(Verb::Del) => limits::DEL_DEADLINE,
+        Some(Verb::Check) => limits::CHECK_DEADLINE,
+        Some(Verb::Gc) => limits::GC_DEADLINE,
+        Some(Verb::Status | Verb::Version) | None => limits::STATUS_DEADLINE,
+    }
+}
+
+/// How long a verb tries to reach an etcd that nobody answers for.
+fn give_up(verb: Verb) -> Duration {
+    match verb {
+        Verb::Del => limits::UNREACHABLE_DEL,
+        Verb::Status | Verb::Version => limits::STATUS_DEADLINE,
+        Verb::Add | Verb::Check | Verb::Gc => limits::UNREACHABLE,
     }
 }
 
@@ -119,9 +128,8 @@ async fn carry_out(
         settings.check_allowed(config)?;
         settings.notes.iter().chain(&config.notes).for_each(|note| tracing::warn!("{note}"));
     }
-    let (deadline, give_up) = limits_of(request.verb);
     let identity = setup::identity(&settings)?;
-    let kv = store::open(setup::access(&settings, Trust::OwnerReads, give_up)?);
+    let kv = store::open(setup::access(&settings, Trust::OwnerReads, give_up(request.verb))?);
     let keys = Keys::new(&settings.prefix);
     let folder = state_folder(&settings);
     let run = Run {
@@ -130,7 +138,7 @@ async fn carry_out(
         identity: &identity,
         clock: &|| node::later(&begun.birth),
         birth: begun.birth.clone(),
-        deadline: begun.start + deadline,
+        deadline: begun.start + deadline(Some(request.verb)),
         awaited: &|| parent_id() == begun.parent,
         spool: Spool::new(&folder, &identity),
         mark: MarkFile::new(&folder, &identity, &setup::urls(&settings)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use golden::{VERSIONS, assert_refused, every, held};
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Node, Outcome, Run, metes, network, network_as};
+use support::{Cluster, Etcd, Node, Outcome, Run, in_parallel, metes, network, network_as, report};
 
 /// Nothing listens there.
 const CLOSED: &str = "http://127.0.0.1:1";
@@ -323,6 +323,33 @@ fn keys_match_in_any_case_and_the_last_one_wins() {
         assert_eq!(outcome.ok(), expected, "{outcome}");
         cluster.assert_clean();
     });
+}
+
+/// A caller that never closes stdin hears so by the verb's deadline, and a VERSION needs nothing from there.
+#[test]
+fn a_stdin_that_stays_open_is_not_awaited_for_ever() {
+    let rows = [("ADD", 20), ("DEL", 3), ("CHECK", 5), ("STATUS", 1), ("GC", 20), ("NOPE", 1)];
+    let rows = rows.map(|(verb, seconds)| (verb.to_owned(), (verb, Duration::from_secs(seconds))));
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let config = network_as("1.1.0", "mynet", subnet());
+    let failures = in_parallel(rows.len(), rows, |(verb, (command, deadline))| {
+        let outcome = run(&node, command).config(&config).keeps_stdin_open().run();
+        let text = outcome.stdout.to_ascii_lowercase();
+        let fits = outcome.error_code() == Some(5)
+            && text.contains("error reading from stdin")
+            && !text.contains("not found")
+            && !text.contains("no such file")
+            && outcome.elapsed >= deadline
+            && outcome.elapsed < deadline + Duration::from_secs(5);
+        (!fits).then(|| format!("{verb}: {outcome}"))
+    });
+    report(failures);
+    let version = run(&node, "VERSION").keeps_stdin_open().run();
+    assert_eq!(version.ok()["supportedVersions"], json!(VERSIONS));
+    assert!(version.elapsed < Duration::from_secs(5), "{version}");
+    assert_eq!(cluster.store().keys(""), Vec::<String>::new());
+    cluster.assert_clean();
 }
 
 /// Even a talkative log stays away from stdout.

@@ -7,3 +7,4 @@ pub mod mark;
 pub mod node;
 pub mod setup;
 pub mod spool;
+pub mod stdin;

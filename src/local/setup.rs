@@ -246,6 +246,11 @@ fn log_level(word: Option<&str>) -> (LevelFilter, bool) {
 /// A failure to read stdin, or more on it than a configuration can be.
 #[must_use]
 pub fn stdin_error(e: &std::io::Error) -> Error {
-    let code = if e.kind() == ErrorKind::FileTooLarge { Code::Decode } else { Code::Io };
-    Error::new(code, format!("error reading from stdin: {}", plain(e)))
+    let error = |code, why: &str| Error::new(code, format!("error reading from stdin: {why}"));
+    match e.kind() {
+        ErrorKind::FileTooLarge => error(Code::Decode, &plain(e)),
+        ErrorKind::TimedOut => error(Code::Io, "its end has not come in the time that this command may take")
+            .with_details("the caller must close stdin after the network configuration"),
+        _ => error(Code::Io, &plain(e)),
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -28,13 +29,20 @@ pub(crate) struct Run {
     arguments: Vec<String>,
     env: BTreeMap<String, OsString>,
     stdin: Vec<u8>,
+    keeps_stdin_open: bool,
 }
 
 impl Run {
     pub(crate) fn new(program: impl Into<PathBuf>) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let env = BTreeMap::from([("PATH".to_owned(), path)]);
-        Self { program: program.into(), arguments: Vec::new(), env, stdin: Vec::new() }
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+            env,
+            stdin: Vec::new(),
+            keeps_stdin_open: false,
+        }
     }
 
     /// Another build of it.
@@ -95,6 +103,11 @@ impl Run {
         self
     }
 
+    /// stdin is not closed as long as it runs.
+    pub(crate) fn keeps_stdin_open(self) -> Self {
+        Self { keeps_stdin_open: true, ..self }
+    }
+
     #[track_caller]
     pub(crate) fn run(self) -> Outcome {
         self.spawn().wait()
@@ -113,10 +126,12 @@ impl Run {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.program.display()));
-        feed(child.stdin.take().expect("stdin is piped"), self.stdin);
+        let stdin = child.stdin.take().expect("stdin is piped");
+        let open = if self.keeps_stdin_open { stdin.as_fd().try_clone_to_owned().ok() } else { None };
+        feed(stdin, self.stdin);
         let stdout = read_all(child.stdout.take().expect("stdout is piped"));
         let stderr = read_all(child.stderr.take().expect("stderr is piped"));
-        Running { child, what, start, stdout, stderr }
+        Running { child, what, start, stdout, stderr, _open: open }
     }
 
     fn describe(&self) -> String {
@@ -158,6 +173,8 @@ pub(crate) struct Running {
     start: Instant,
     stdout: Receiver<Vec<u8>>,
     stderr: Receiver<Vec<u8>>,
+    /// What the process could still be sent.
+    _open: Option<OwnedFd>,
 }
 
 impl Running {
