@@ -232,9 +232,12 @@ fn ranges() {
                 "dns": {},
             }))),
         case("T37 two of a family", json!({"ranges": [[subnet("10.1.2.0/24")], [subnet("10.1.3.0/24")]]}))
-            .then(add("ID").version("0.2.0").fails(INVALID))
-            .then(add("ID").version(None).fails(INVALID))
-            .then(add("ID").version("0.3.0").gives(["10.1.2.2/24", "10.1.3.2/24"])),
+            .then(add("ID").version("0.2.0").gives(["10.1.2.2/24"]))
+            .then(add("ID").version(None).gives(["10.1.2.2/24"]))
+            .then(add("ID").version("0.3.0").gives(["10.1.2.2/24", "10.1.3.2/24"]))
+            .then(add("other").version("0.3.0").gives(["10.1.2.3/24", "10.1.3.3/24"]))
+            .then(del("ID").version("0.2.0"))
+            .then(add("next").version("0.3.0").args("IP=10.1.2.2,10.1.3.2").gives(["10.1.2.2/24", "10.1.3.2/24"])),
         case("keys in any case", json!({"SUBNET": "10.1.2.0/24", "RangeSTART": "10.1.2.20"}))
             .gives("ID", ["10.1.2.20/24"]),
         refused("T29 leading zeros", json!({"subnet": "10.1.2.0/24", "gateway": "10.1.2.01"})),

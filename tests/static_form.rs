@@ -64,7 +64,7 @@ fn what_is_given() {
             "routes": two_defaults["routes"],
         }))),
         case("S04 CNI_ARGS alone", json!({}))
-            .then(add("old").version("0.2.0").args(from_environment).fails(INVALID))
+            .then(add("old").version("0.2.0").args(from_environment).gives(["10.10.0.1/24"]))
             .then(add("ID").args(from_environment).answers(ips(json!([
                 {"address": "10.10.0.1/24", "gateway": "10.10.0.254"},
                 {"address": "11.11.0.1/24"},

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use metes::cni::{Error, Request, Verb, Version};
+use metes::cni::{Error, Request, Verb};
 use metes::config::network::ADDRESSES_MAX;
 use metes::config::{Config, Settings};
 use metes::pool::record::Owner;
@@ -51,7 +51,6 @@ pub(super) fn check_config(request: &Request, config: &Config) {
     check_gateways(config);
     check_statics(config);
     check_requests(config);
-    check_families(request.version, config);
     check_keys(config);
     if request.verb == Verb::Add {
         assert!(!config.sets.is_empty() || !config.statics.is_empty(), "an ADD without any address");
@@ -127,13 +126,6 @@ fn check_requests(config: &Config) {
         let address = Addr::from(fixed.address.ip());
         assert!(seen.insert((network.clone(), address)), "{address} is asked for twice");
     }
-}
-
-fn check_families(version: Version, config: &Config) {
-    let of_sets = config.sets.iter().filter(|set| set.family() == Family::V4).count();
-    let v4 = of_sets + config.statics.iter().filter(|fixed| fixed.address.is_ipv4()).count();
-    let v6 = config.sets.len() + config.statics.len() - v4;
-    assert!(version >= Version::V0_3_0 || v4 <= 1 && v6 <= 1, "{v4} and {v6} in {version}");
 }
 
 fn check_keys(config: &Config) {

@@ -12,8 +12,8 @@ use super::{hostlocal, keys, requests, results, statics, whereabouts};
 use crate::cni::address::Zeros;
 use crate::cni::result::{Dns, Route};
 use crate::cni::section::Shows;
-use crate::cni::{Error, Json, Request, Section, Verb, Version};
-use crate::pool::range::{Family, RangeSet};
+use crate::cni::{Error, Json, Request, Section, Verb};
+use crate::pool::range::RangeSet;
 use crate::pool::{Addr, NetworkName, Order};
 
 /// The most addresses that one interface may have, from range sets and static ones together.
@@ -185,7 +185,7 @@ impl Config {
         let named = input.ipam.has("network_name");
         config.statics = given.into_iter().map(|given| config.placed(given, named)).collect();
         config.notes.extend(without_effect(&input, form, &config));
-        config.check(request.version, input.is_add(), form)?;
+        config.check(input.is_add(), form)?;
         Ok(config)
     }
 
@@ -239,7 +239,7 @@ impl Config {
     }
 
     /// What can only be judged of the whole.
-    fn check(&self, version: Version, is_add: bool, form: Form) -> Result<(), Error> {
+    fn check(&self, is_add: bool, form: Form) -> Result<(), Error> {
         if self.sets.len() + self.statics.len() > ADDRESSES_MAX {
             return Err(Error::invalid_config(format!(
                 "`ipam` has {} ranges or range sets and {} static addresses, more than {ADDRESSES_MAX} together",
@@ -252,20 +252,7 @@ impl Config {
                 "give `range`, `subnet`, `ranges` or `addresses`, or request addresses with a prefix length",
             ));
         }
-        self.one_address_a_family(version)?;
         self.no_address_twice()
-    }
-
-    fn one_address_a_family(&self, version: Version) -> Result<(), Error> {
-        let v4 = self.sets.iter().filter(|set| set.family() == Family::V4).count()
-            + self.statics.iter().filter(|given| given.address.is_ipv4()).count();
-        let v6 = self.sets.len() + self.statics.len() - v4;
-        if version >= Version::V0_3_0 || (v4 <= 1 && v6 <= 1) {
-            return Ok(());
-        }
-        Err(Error::invalid_config(format!(
-            "cniVersion {version} does not support more than 1 address per family, found {v4} IPv4 and {v6} IPv6"
-        )))
     }
 
     /// No address may be reserved twice by one ADD.

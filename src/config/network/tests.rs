@@ -378,23 +378,6 @@ fn the_capability_ip_ranges_comes_first() {
     assert_eq!((config.sets.len(), config.order), (1, Order::Next));
 }
 
-#[test]
-fn old_versions_have_one_address_a_family() {
-    let config = |ipam: &str| format!(r#"{{"cniVersion":"0.2.0","name":"n","ipam":{ipam}}}"#);
-    let table = [
-        (r#"{"ranges":[[{"subnet":"10.0.0.0/24"}],[{"subnet":"10.0.1.0/24"}]]}"#, false),
-        (r#"{"ranges":[[{"subnet":"10.0.0.0/24"}],[{"subnet":"fd00::/64"}]]}"#, true),
-        (r#"{"range":"10.0.0.0/24","addresses":[{"address":"10.9.0.1/24"}]}"#, false),
-        (r#"{"addresses":[{"address":"10.9.0.1/24"},{"address":"fd00::1/64"}]}"#, true),
-        (r#"{"addresses":[{"address":"10.9.0.1/24"},{"address":"10.9.1.1/24"}]}"#, false),
-    ];
-    for (ipam, accepted) in table {
-        let found = Config::parse(&request("", &config(ipam)));
-        assert_eq!(found.is_ok(), accepted, "{ipam}");
-        assert!(found.err().is_none_or(|e| e.code.number() == 7 && e.msg.contains("0.2.0")));
-    }
-}
-
 /// The requests of a configuration, as text; or the code and message.
 fn requested(ipam: &str, args: &str, rest: &str) -> Result<String, (u16, String)> {
     let config = Config::parse(&request(args, &whole(ipam, rest))).map_err(|e| (e.code.number(), e.msg))?;
