@@ -123,15 +123,29 @@ async fn carry_out(
         Verb::Add => Some(Config::parse(request)?),
         _ => None,
     };
-    let settings = settings(request, host_file)?;
+    let mut notes = config.as_ref().map(|config| config.notes.clone()).unwrap_or_default();
+    let settings = settings(request, host_file, &mut notes).map_err(|e| e.with_notes(&notes))?;
+    let done = act(request, config, begun, &settings, &notes, out).await;
+    done.map_err(|e| e.with_notes(&notes))
+}
+
+/// Does what is asked; `notes` are for the log.
+async fn act(
+    request: &Request,
+    config: Option<Config>,
+    begun: Begun,
+    settings: &Settings,
+    notes: &[String],
+    out: &mut impl Write,
+) -> Result<(), Error> {
     if let Some(config) = &config {
         settings.check_allowed(config)?;
-        settings.notes.iter().chain(&config.notes).for_each(|note| tracing::warn!("{note}"));
+        settings.notes.iter().chain(notes).for_each(|note| tracing::warn!("{note}"));
     }
-    let identity = setup::identity(&settings)?;
-    let kv = store::open(setup::access(&settings, Trust::OwnerReads, give_up(request.verb))?);
+    let identity = setup::identity(settings)?;
+    let kv = store::open(setup::access(settings, Trust::OwnerReads, give_up(request.verb))?);
     let keys = Keys::new(&settings.prefix);
-    let folder = state_folder(&settings);
+    let folder = state_folder(settings);
     let run = Run {
         kv: &kv,
         keys: &keys,
@@ -141,7 +155,7 @@ async fn carry_out(
         deadline: begun.start + deadline(Some(request.verb)),
         awaited: &|| parent_id() == begun.parent,
         spool: Spool::new(&folder, &identity),
-        mark: MarkFile::new(&folder, &identity, &setup::urls(&settings)),
+        mark: MarkFile::new(&folder, &identity, &setup::urls(settings)),
     };
     let owner = run.owner(&request.container_id, &request.ifname);
     let former = settings.node_name.is_some().then(node::derived_name).and_then(Result::ok);
@@ -167,7 +181,7 @@ async fn carry_out(
 }
 
 /// The host file decides; without one, what the network's configuration says of the store.
-fn settings(request: &Request, named: Option<&str>) -> Result<Settings, Error> {
+fn settings(request: &Request, named: Option<&str>, notes: &mut Vec<String>) -> Result<Settings, Error> {
     let access = config::Access::of(request);
     let Some(host) = setup::host_file(named, access.configuration_path.as_deref())? else {
         let settings = Settings::from_network(&access.store)?;
@@ -181,7 +195,7 @@ fn settings(request: &Request, named: Option<&str>) -> Result<Settings, Error> {
     setup::start_log(settings.log_file.as_deref(), settings.log_level.as_deref());
     for (key, given) in [("log_file", access.log_file), ("configuration_path", access.configuration_path)] {
         if given.is_some() && request.verb == Verb::Add {
-            tracing::warn!("`ipam.{key}` has no effect: the host file decides");
+            notes.push(format!("`ipam.{key}` has no effect: the host file decides"));
         }
     }
     Ok(settings)

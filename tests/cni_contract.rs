@@ -304,7 +304,7 @@ fn results_have_the_shape_of_their_version() {
 }
 
 #[test]
-fn keys_match_in_any_case_and_the_last_one_wins() {
+fn keys_match_in_any_case() {
     let rows = [
         (
             "any case",
@@ -315,11 +315,6 @@ fn keys_match_in_any_case_and_the_last_one_wins() {
             "the last version and name",
             r#"{"cniVersion":"9.9.9","name":"a/b","name":"n","cniversion":"1.0.0",
                 "ipam":{"type":"metes","subnet":"10.1.2.0/24","rangeStart":"10.1.2.9"}}"#,
-        ),
-        (
-            "the last key of ipam",
-            r#"{"cniVersion":"1.0.0","name":"n",
-                "ipam":{"type":"metes","subnet":"10.9.9.0/24","rangeStart":"x","RangeStart":"10.1.2.9","Subnet":"10.1.2.0/24"}}"#,
         ),
         (
             "unknown keys",
@@ -339,6 +334,150 @@ fn keys_match_in_any_case_and_the_last_one_wins() {
         assert_eq!(outcome.ok(), expected, "{outcome}");
         cluster.assert_clean();
     });
+}
+
+/// Served, it would give addresses that were not meant. A DEL frees what is held whatever the keys are.
+#[test]
+fn a_configuration_that_would_give_others_than_are_meant_is_refused() {
+    let ipam = |keys: &str| format!(r#""ipam":{{"type":"metes",{keys}}}"#);
+    let range = || ipam(r#""range":"10.1.2.0/24""#);
+    let rows: [(&str, String, &[&str]); 14] = [
+        (
+            "a slip",
+            ipam(r#""range":"10.1.2.0/24","excludes":["10.1.2.0/25"]"#),
+            &["`ipam.excludes`", "`exclude`"],
+        ),
+        (
+            "a slip in any case",
+            ipam(r#""range":"10.1.2.0/24","Exlude":["10.1.2.0/25"]"#),
+            &["Exlude", "`exclude`"],
+        ),
+        (
+            "a slip beside a known key",
+            ipam(r#""subnet":"10.1.2.0/24","range_strat":"10.1.2.9""#),
+            &["`ipam.range_strat`", "`range_start`"],
+        ),
+        (
+            "a slip of a gateway",
+            ipam(r#""range":"10.1.2.0/24","gatway":"10.1.2.1""#),
+            &["gatway", "`gateway`"],
+        ),
+        ("a slip of a network", ipam(r#""range":"10.1.2.0/24","networkName":"red""#), &["`network_name`"]),
+        (
+            "a slip in an entry",
+            ipam(r#""ipRanges":[{"range":"10.1.2.0/24","range_strt":"10.1.2.9"}]"#),
+            &["`ipam.ipRanges[0].range_strt`", "`range_start`"],
+        ),
+        (
+            "a slip in a set",
+            ipam(r#""ranges":[[{"subnet":"10.1.2.0/24","rangeEnds":"10.1.2.9"}]]"#),
+            &["`ipam.ranges[0][0].rangeEnds`", "`rangeEnd`"],
+        ),
+        (
+            "a slip of a request",
+            format!(r#"{},"runtimeConfig":{{"ip":["10.1.2.9"]}}"#, range()),
+            &["`runtimeConfig.ip`", "`ips`"],
+        ),
+        (
+            "a key twice",
+            ipam(r#""range":"10.1.2.0/24","Range":"10.1.2.0/25""#),
+            &["`ipam.range`", "`ipam.Range`"],
+        ),
+        ("a key twice alike", ipam(r#""range":"10.1.2.0/24","range":"10.1.2.0/24""#), &["`ipam.range`"]),
+        ("ipam twice", format!("{},{}", range(), range().replace("ipam", "IPAM")), &["`ipam`", "`IPAM`"]),
+        (
+            "a request twice",
+            format!(r#"{},"args":{{"cni":{{"ips":["10.1.2.9"],"IPs":[]}}}}"#, range()),
+            &["`args.cni.ips`", "`args.cni.IPs`"],
+        ),
+        (
+            "nothing left",
+            ipam(r#""range":"10.1.2.0/30","exclude":["10.1.2.1","10.1.2.2/32"]"#),
+            &["`ipam.range`", "no address is left"],
+        ),
+        (
+            "nothing left of one range",
+            ipam(r#""range":"10.1.2.0/24","ipRanges":[{"range":"fd00::/64","exclude":["fd00::/48"]}]"#),
+            &["`ipam.ipRanges[0].range`", "no address is left"],
+        ),
+    ];
+    every(rows.map(|(name, ipam, words)| (name.to_owned(), (ipam, words))), |(ipam, words)| {
+        let cluster = Cluster::new();
+        let node = cluster.node("n1");
+        let config = format!(r#"{{"cniVersion":"1.0.0","name":"n",{ipam}}}"#);
+        node.add("ID").config(&network(subnet())).run().ok();
+        let before = held(&cluster);
+        for run in [node.add("ID"), node.add("other"), node.check("ID")] {
+            let outcome = run.stdin(config.as_str()).run();
+            let error = outcome.error(7);
+            for word in words {
+                assert!(error["msg"].as_str().is_some_and(|msg| msg.contains(word)), "{word}: {outcome}");
+            }
+        }
+        assert_eq!(held(&cluster), before);
+        node.del("ID").stdin(config).run().silent();
+        cluster.assert_nothing_held();
+        cluster.assert_clean();
+    });
+}
+
+/// A request that is not heard gives another address than the one asked for.
+#[test]
+fn a_misspelt_ip_in_cni_args_is_refused() {
+    let rows = ["ip=10.1.2.9", "Ip=10.1.2.9", "IP =10.1.2.9", " IP=10.1.2.9", "iP\t="]
+        .map(|pair| (pair.to_owned(), pair));
+    every(rows, |pair| {
+        let cluster = Cluster::new();
+        let node = cluster.node("n1");
+        let config = network(subnet());
+        for args in [pair.to_owned(), format!("IgnoreUnknown=1;{pair}"), format!("{pair};IgnoreUnknown=1")] {
+            let outcome = node.add("ID").args(&args).config(&config).run();
+            let msg = outcome.error(4)["msg"].to_string();
+            assert!(msg.contains("CNI_ARGS") && msg.contains(r#"did you mean \"IP\"?"#), "{outcome}");
+            cluster.assert_nothing_held();
+            node.add("ID").config(&config).run().ok();
+            node.check("ID").args(&args).config(&config).run().silent();
+            node.del("ID").args(&args).config(&config).run().silent();
+            cluster.assert_nothing_held();
+        }
+        cluster.assert_clean();
+    });
+}
+
+/// A runtime passes on why an ADD failed; the log stays on the node.
+#[test]
+fn the_error_of_an_add_says_what_else_is_odd() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let ipam = |keys: Value| {
+        let mut ipam = json!({
+            "subnet": "10.1.2.0/30", "gateway": "10.1.2.2", "rangeStart": "10.1.2.2", "dataDir": "/x", "flavour": 1,
+            "log_file": "/x", "routes": [{"dst": "10.9.0.0/16", "via": "10.1.2.2"}],
+        });
+        ipam.as_object_mut().expect("an object").extend(keys.as_object().expect("an object").clone());
+        network(ipam)
+    };
+    let cut_off = cluster.node_with("n2", json!({"etcd": {"endpoints": [CLOSED]}}));
+    let notes =
+        ["`ipam.dataDir` is ignored", "unknown key `ipam.flavour`", "unknown key `ipam.routes[0].via`"];
+    let rows = [
+        ("full", &node, ipam(json!({})), "", 100),
+        ("not available", &node, ipam(json!({})), "IP=10.1.2.2", 101),
+        ("invalid", &node, ipam(json!({"subnet": "10.1.2.0/33"})), "", 7),
+        ("a slip", &node, ipam(json!({"Gatway": "10.1.2.1"})), "", 7),
+        ("no etcd", &cut_off, ipam(json!({})), "", 11),
+    ];
+    for (name, node, config, args, code) in rows {
+        let outcome = node.add("ID").args(args).config(&config).run();
+        let error = outcome.error(code);
+        let details = error["details"].as_str().unwrap_or_default();
+        for note in notes {
+            assert_eq!(details.matches(note).count(), 1, "{name}, {note}: {outcome}");
+        }
+        let is_log_named = details.contains("`ipam.log_file` has no effect");
+        assert_eq!(is_log_named, code != 7, "known once the host file was read: {name}: {outcome}");
+    }
+    cluster.assert_clean();
 }
 
 /// A caller that never closes stdin hears so by the verb's deadline, and a VERSION needs nothing from there.

@@ -127,6 +127,36 @@ fn invalid_host_files() {
     cluster.assert_clean();
 }
 
+/// A key that decides which addresses may be given, and is not understood: no address is given, and none is kept for it.
+#[test]
+fn an_add_does_not_go_by_an_unclear_host_file() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let good = fs::read_to_string(node.host_file()).expect("it is there");
+    let with = |keys: &str| format!("{},{keys}}}", good.strip_suffix('}').expect("it is an object"));
+    let rows = [
+        ("a slip", with(r#""alowed":{"default":["10.9.0.0/16"]}"#), "7 alowed allowed"),
+        (
+            "a key twice",
+            with(r#""allowed":{"default":["10.9.0.0/16"]},"Allowed":{"default":["10.0.0.0/8"]}"#),
+            "7 allowed Allowed",
+        ),
+        ("a slip in etcd", good.replace(r#""prefix""#, r#""prefixs""#), "7 prefixs `prefix`"),
+    ];
+    report(rows.into_iter().flat_map(|(row, text, expected)| {
+        node.write_host_file(&good);
+        let before = judge(row, "ok", &node.add("held").config(&range()).run());
+        node.write_host_file(text);
+        let add = judge(row, expected, &node.add("a").config(&range()).run());
+        let del = judge(row, "ok", &node.del("held").config(&range()).run());
+        [before, add, del]
+    }));
+    node.write_host_file(&good);
+    node.del("held").config(&range()).run().silent();
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
 #[test]
 fn trust_in_the_host_file() {
     let cluster = Cluster::new();
@@ -413,7 +443,7 @@ fn gc_grace_s() {
 #[test]
 fn log_file_and_level() {
     let cluster = Cluster::new();
-    let unknown = network(json!({"range": "10.0.0.0/24", "exlude": []}));
+    let unknown = network(json!({"range": "10.0.0.0/24", "flavour": []}));
     let logged = |level: Value, i: usize| {
         let log = cluster.folder().join(format!("log-{i}"));
         let node = cluster.node_with("a", json!({"log_file": log, "log_level": level}));
@@ -436,14 +466,14 @@ fn log_file_and_level() {
     ];
     report(rows.into_iter().enumerate().map(|(i, (level, expected))| {
         let (text, mode) = logged(level.clone(), i);
-        let right = text.contains("exlude") == expected && mode.is_ok_and(|mode| mode == 0o600);
+        let right = text.contains("flavour") == expected && mode.is_ok_and(|mode| mode == 0o600);
         (!right).then(|| format!("log_level {level}: {text:?}"))
     }));
     let node = cluster.node_with("a", json!({"log_file": cluster.folder().join("no/such/folder")}));
     let outcome = node.add("a").config(&unknown).run();
     report([
         judge("a log that cannot be opened", "ok", &outcome),
-        (!outcome.stderr.contains("exlude")).then(|| format!("it goes to stderr then: {outcome}")),
+        (!outcome.stderr.contains("flavour")).then(|| format!("it goes to stderr then: {outcome}")),
     ]);
     cluster.assert_clean();
 }
@@ -456,7 +486,7 @@ fn the_log_is_not_written_through_a_link() {
     let link = cluster.folder().join("link");
     symlink(&target, &link).expect("a link can be made");
     let node = cluster.node_with("a", json!({"log_file": link, "log_level": "debug"}));
-    let unknown = network(json!({"range": "10.0.0.0/24", "exlude": []}));
+    let unknown = network(json!({"range": "10.0.0.0/24", "flavour": []}));
     assert_eq!(node.add("a").config(&unknown).run().address(), "10.0.0.1");
     assert_eq!(fs::read_to_string(&target).expect("it is there"), "precious");
     cluster.assert_clean();
@@ -495,7 +525,7 @@ fn networks_do_not_say_which_etcd() {
         "dataDir": "/nowhere",
         "log_file": elsewhere,
         "log_level": "debug",
-        "exlude": [],
+        "flavour": [],
     }));
     report([judge("ignored keys", "ok", &node.add("a").config(&config).run())]);
     assert!(!elsewhere.exists(), "a network cannot name a log file beside a host file");
@@ -632,14 +662,14 @@ fn unknown_keys() {
     let cluster = Cluster::new();
     let log = cluster.folder().join("log");
     let keys = json!({
-        "log_file": log, "nodename": SECRET, "enable_overlapping_ranges": true, "etcd": {"endpoint": SECRET},
+        "log_file": log, "nodename": SECRET, "enable_overlapping_ranges": true, "etcd": {"user_name": SECRET},
     });
     let node = cluster.node_with("a", keys);
     report([judge("unknown keys", "ok", &node.add("a").config(&range()).run())]);
     let log = fs::read_to_string(log).expect("there is a log");
     let missing = |words: [&str; 2]| !log.lines().any(|line| words.iter().all(|word| line.contains(word)));
     let rows =
-        [["nodename", "node_name"], ["endpoint`", "endpoints"], ["enable_overlapping_ranges", "unknown"]];
+        [["nodename", "node_name"], ["user_name`", "username"], ["enable_overlapping_ranges", "unknown"]];
     report(
         rows.into_iter().map(|words| missing(words).then(|| format!("{words:?} is not in the log:\n{log}"))),
     );

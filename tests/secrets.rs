@@ -175,7 +175,9 @@ fn nothing_says_a_secret() {
     for (row, ipam) in [
         ("a password in a NAD", json!({"range": "10.0.0.0/24", "etcd_password": SECRET})),
         ("a token in a NAD", json!({"range": "10.0.0.0/24", "kubernetes": {"token": SECRET}})),
-        ("an unknown key of a NAD", json!({"range": "10.0.0.0/24", "exlude": [SECRET]})),
+        ("an unknown key of a NAD", json!({"range": "10.0.0.0/24", "flavour": [SECRET]})),
+        ("a slip of a key of a NAD", json!({"range": "10.0.0.0/24", "exlude": [SECRET]})),
+        ("a key of a NAD twice", json!({"range": SECRET, "Range": SECRET})),
         ("a key as resolvConf", json!({"subnet": "10.0.0.0/24", "resolvConf": tls.client_key()})),
         ("a secret as resolvConf", json!({"subnet": "10.0.0.0/24", "resolvConf": password})),
     ] {

@@ -896,9 +896,11 @@ fn keys_without_effect_are_named_in_the_log() {
     let log = cluster.folder().join("log");
     let node = cluster.node_with("a", json!({"log_file": log}));
     let ipam = json!({
-        "ipRanges": [{"range": "10.0.0.0/24", "exlude": ["10.0.0.1"]}],
-        "gatway": "10.0.0.254",
-        "networkname": "x",
+        "ipRanges": [{"range": "10.0.0.0/24", "enable_l3": true}],
+        "exclude_gateway": true,
+        "log_flie": "x",
+        "routes": [{"dst": "10.9.0.0/16", "via": "10.0.0.1"}],
+        "dns": {"nameserver": ["10.0.0.1"]},
         "kubernetes": {"kubeconfig": "/x"},
         "leader_lease_duration": 1500,
         "node_slice_size": "/24",
@@ -908,14 +910,16 @@ fn keys_without_effect_are_named_in_the_log() {
     assert_eq!(node.add("a").config(&network(ipam)).run().addresses(), ["10.0.0.1/24"]);
     let log = fs::read_to_string(log).expect("there is a log");
     let rows = [
-        ("exlude", "exclude"),
-        ("gatway", "gateway"),
-        ("networkname", "network_name"),
+        ("ipRanges[0].enable_l3", "unknown"),
+        ("exclude_gateway", "unknown"),
+        ("log_flie", "`log_file`?"),
+        ("routes[0].via", "unknown"),
+        ("dns.nameserver", "nameservers"),
         ("kubernetes", "kubernetes"),
         ("leader_lease_duration", "leader_lease_duration"),
         ("node_slice_size", "node_slice_size"),
         ("configuration_path", "configuration_path"),
-        ("log_file", "log_file"),
+        ("ipam.log_file", "no effect"),
     ];
     let named = |key: &str, nearest: &str| {
         let lines: Vec<&str> = log.lines().filter(|line| line.contains(key)).collect();

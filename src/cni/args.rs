@@ -27,8 +27,8 @@ impl Args {
     /// Reads CNI_ARGS for an ADD.
     ///
     /// # Errors
-    /// Code 4 if a pair is malformed, a key is unknown and `IgnoreUnknown` is not set, or a
-    /// label of the pod cannot be one.
+    /// Code 4 if a pair is malformed, a key is unknown and `IgnoreUnknown` is not set, `IP` is written in another way,
+    /// or a label of the pod cannot be one.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut args = Args::default();
         let mut unknown = Vec::new();
@@ -40,6 +40,7 @@ impl Args {
                 ignore_unknown =
                     textual_bool(value).ok_or_else(|| invalid(key, value, "1, true, 0 or false"))?;
             } else if !args.take(key, value)? {
+                refuse_misspelt_ip(key)?;
                 unknown.push(format!("{key}={value}"));
             }
         }
@@ -82,6 +83,15 @@ fn pairs(text: &str) -> impl Iterator<Item = Pair<'_>> {
         Some((key, value)) if !value.contains('=') => Ok((key, value)),
         _ => Err(pair),
     })
+}
+
+/// Ignored, it would leave the pod with another address than the one that was asked for.
+fn refuse_misspelt_ip(key: &str) -> Result<(), Error> {
+    if key.trim().eq_ignore_ascii_case("IP") {
+        return Err(Error::environment(format!("CNI_ARGS: unknown key {key:?}; did you mean \"IP\"?"))
+            .with_details("keys of CNI_ARGS are read as they are written, in capitals and without blanks"));
+    }
+    Ok(())
 }
 
 fn comma_list(value: &str) -> Vec<String> {
@@ -129,7 +139,11 @@ mod tests {
             ("FOO=BAR", "unknown args [\"FOO=BAR\"]"),
             ("FOO=BAR;IgnoreUnknown=0", "unknown args"),
             ("IgnoreUnknown=true;FOO=BAR;IgnoreUnknown=false", "unknown args"),
-            ("ip=10.1.2.10", "unknown args [\"ip=10.1.2.10\"]"),
+            ("ip=10.1.2.10", "unknown key \"ip\"; did you mean \"IP\"?"),
+            ("Ip=10.1.2.10;IgnoreUnknown=1", "unknown key \"Ip\"; did you mean \"IP\"?"),
+            ("IgnoreUnknown=1;IP =10.1.2.10", "unknown key \"IP \"; did you mean \"IP\"?"),
+            ("IgnoreUnknown=1; IP=10.1.2.10", "unknown key \" IP\"; did you mean \"IP\"?"),
+            ("IgnoreUnknown=1;iP\t=", "unknown key \"iP\\t\"; did you mean \"IP\"?"),
             ("FOO=BAR;IgnoreUnknown=yes", "IgnoreUnknown must be"),
             ("IgnoreUnknown=", "IgnoreUnknown must be"),
             ("K8S_POD_UID=a/b", "K8S_POD_UID must be"),

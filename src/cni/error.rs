@@ -79,6 +79,14 @@ impl Error {
         Self { details: details.into(), ..self }
     }
 
+    /// Says besides what else was odd: runtimes pass on an error, but seldom a log.
+    #[must_use]
+    pub fn with_notes(self, notes: &[String]) -> Self {
+        let parts = (!self.details.is_empty()).then_some(&self.details).into_iter().chain(notes);
+        let details = parts.map(String::as_str).collect::<Vec<_>>().join("; ");
+        Self { details, ..self }
+    }
+
     /// Code 1.
     #[must_use]
     pub fn incompatible_version(msg: impl Into<String>) -> Self {
@@ -190,6 +198,10 @@ mod tests {
             r#"{"cniVersion":"1.1.0","code":7,"msg":"a \"bad\" key","details":"mend it"}"#
         );
         assert_eq!(full.to_string(), "a \"bad\" key; mend it");
+        let notes = ["one".to_owned(), "two".to_owned()];
+        assert_eq!(full.clone().with_notes(&notes).details, "mend it; one; two");
+        assert_eq!(Error::io("x").with_notes(&notes).details, "one; two");
+        assert_eq!(full.clone().with_notes(&[]), full);
     }
 
     #[test]

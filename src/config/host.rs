@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ipnetwork::IpNetwork;
 
 use super::etcd::Etcd;
-use super::keys;
+use super::keys::{self, Findings, Level};
 use crate::cni::address::{Zeros, parse_prefix};
 use crate::cni::section::Shows;
 use crate::cni::{Error, Json, Section};
@@ -45,8 +45,11 @@ const KEYS: [&str; 15] = [
 ];
 
 /// All keys of its section `etcd`.
-const ETCD_KEYS: [&str; 8] =
+pub(super) const ETCD_KEYS: [&str; 8] =
     ["endpoints", "prefix", "ca_file", "cert_file", "key_file", "server_name", "username", "password_file"];
+
+/// Without one of these that was meant, others than the addresses that are meant may be given.
+const LEVEL: Level<'_> = Level { known: &KEYS, deciding: &["etcd", "etcd_host", "allowed"] };
 
 /// Which prefixes each network may use.
 pub type Allowed = BTreeMap<NetworkName, Vec<IpNetwork>>;
@@ -72,6 +75,8 @@ pub struct HostFile {
     pub allow_plaintext: bool,
     /// Which prefixes each network may use; none: all.
     pub allowed: Option<Allowed>,
+    /// Why an ADD must not go by it, if a key makes it unclear what is meant.
+    pub unclear: Option<Error>,
     /// One line for each unknown key, for the log.
     pub notes: Vec<String>,
 }
@@ -96,6 +101,7 @@ impl HostFile {
     }
 
     fn read(file: &Section<'_>) -> Result<HostFile, Error> {
+        let Findings { refused, notes, .. } = keys_found(file)?;
         Ok(HostFile {
             etcd: Etcd::read(file)?,
             node_name: node_name(file)?,
@@ -107,7 +113,11 @@ impl HostFile {
             log_level: file.text("log_level")?.map(str::to_owned),
             allow_plaintext: file.flag("allow_plaintext")?.unwrap_or(false),
             allowed: file.section("allowed")?.map(|allowed| read_allowed(&allowed)).transpose()?,
-            notes: notes(file)?,
+            unclear: refused.map(|why| {
+                Error::invalid_config(format!("host file: {why}"))
+                    .with_details("what is meant is not guessed: correct the key or remove it")
+            }),
+            notes,
         })
     }
 }
@@ -150,10 +160,11 @@ fn read_allowed(section: &Section<'_>) -> Result<Allowed, Error> {
     Ok(allowed)
 }
 
-fn notes(file: &Section<'_>) -> Result<Vec<String>, Error> {
-    let mut notes = keys::unknown(file, &KEYS, |_| false);
+fn keys_found(file: &Section<'_>) -> Result<Findings, Error> {
+    let mut found = Findings::default();
+    found.own(file, &LEVEL);
     if let Some(etcd) = file.section("etcd")? {
-        notes.extend(keys::unknown(&etcd, &ETCD_KEYS, |_| false));
+        found.own(&etcd, &keys::ETCD);
     }
-    Ok(notes)
+    Ok(found)
 }

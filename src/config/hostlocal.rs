@@ -38,10 +38,10 @@ pub(super) fn sets(
 ) -> Result<Vec<RangeSet>, Error> {
     let mut sets = Vec::new();
     if let Some(runtime) = &input.runtime {
-        sets.extend(checked_sets(runtime, "ipRanges", notes)?);
+        sets.extend(checked_sets(runtime, "ipRanges")?);
     }
     sets.extend(old_style(&input.ipam, notes)?);
-    sets.extend(checked_sets(&input.ipam, "ranges", notes)?);
+    sets.extend(checked_sets(&input.ipam, "ranges")?);
     if sets.iter().map(Vec::len).sum::<usize>() > RANGES_MAX {
         return Err(Error::invalid_config(format!("`ipam` has more than {RANGES_MAX} ranges")));
     }
@@ -70,11 +70,7 @@ fn old_style(ipam: &Section<'_>, notes: &mut Vec<String>) -> Result<Option<Vec<C
 }
 
 /// A list of sets, each a list of ranges.
-fn checked_sets(
-    section: &Section<'_>,
-    key: &str,
-    notes: &mut Vec<String>,
-) -> Result<Vec<Vec<Checked>>, Error> {
+fn checked_sets(section: &Section<'_>, key: &str) -> Result<Vec<Vec<Checked>>, Error> {
     let mut sets = Vec::new();
     for (i, item) in section.list(key)?.iter().enumerate() {
         let key = format!("{key}[{i}]");
@@ -84,7 +80,6 @@ fn checked_sets(
         let mut set = Vec::new();
         for range in section.sections_in(&key, ranges)? {
             refuse_other_form(&range)?;
-            notes.extend(keys::unknown(&range, &keys::HOST_LOCAL_ENTRY, |_| false));
             set.push(checked(&range)?);
         }
         sets.push(set);

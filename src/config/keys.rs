@@ -1,5 +1,10 @@
-//! The keys of `ipam`: which are known, to which form they belong, and what to say of others.
+//! The keys of a configuration: which are known and to which form they belong, which make it unclear what is
+//! meant, and what to say of others.
 
+use std::collections::HashMap;
+
+use super::host::ETCD_KEYS;
+use super::network::Input;
 use crate::cni::{Error, Section};
 
 /// Keys that only whereabouts' form has.
@@ -29,6 +34,9 @@ const COMMON: [&str; 10] = [
     "log_level",
 ];
 
+/// Those of them that decide which addresses may be given.
+const DECIDING_COMMON: [&str; 5] = ["gateway", "routes", "addresses", "network_name", "order"];
+
 /// Keys of other programs that mean nothing here.
 const IGNORED: [&str; 10] = [
     "kubernetes",
@@ -50,11 +58,36 @@ const STORE: [&str; 6] = ["etcd", "ca_file", "cert_file", "key_file", "server_na
 /// The prefix of whereabouts' names for the same.
 const STORE_PREFIX: &str = "etcd_";
 
-/// How many unknown keys are named before the rest is left out.
-const UNKNOWN_NAMED_MAX: usize = 16;
+/// The keys of one kind of object.
+pub(super) struct Level<'a> {
+    /// Those that are read.
+    pub(super) known: &'a [&'a str],
+    /// Those of them that decide which addresses may be given: without one that was meant, others would be.
+    pub(super) deciding: &'a [&'a str],
+}
+
+const WHEREABOUTS_RANGE: Level<'_> = Level { known: &WHEREABOUTS_ENTRY, deciding: &WHEREABOUTS_ENTRY };
+const HOST_LOCAL_RANGE: Level<'_> = Level { known: &HOST_LOCAL_ENTRY, deciding: &HOST_LOCAL_ENTRY };
+const ADDRESS: Level<'_> = Level { known: &["address", "gateway"], deciding: &["address", "gateway"] };
+const ROUTE: Level<'_> =
+    Level { known: &["dst", "gw", "mtu", "advmss", "priority", "table", "scope"], deciding: &["gw"] };
+const DNS: Level<'_> = Level { known: &["nameservers", "domain", "search", "options"], deciding: &[] };
+/// The section `etcd`, of the host file too.
+pub(super) const ETCD: Level<'_> = Level { known: &ETCD_KEYS, deciding: &["endpoints", "prefix"] };
+const DOCUMENT: Level<'_> = Level { known: &["ipam", "args", "runtimeConfig"], deciding: &[] };
+const RUNTIME: Level<'_> = Level { known: &["ips", "ipRanges"], deciding: &["ips", "ipRanges"] };
+// Whoever starts a pod writes there for all plugins of a network.
+const ARGS: Level<'_> = Level { known: &["cni"], deciding: &[] };
+const ARGS_CNI: Level<'_> = Level { known: &["ips"], deciding: &[] };
+
+/// How many keys that are unknown or given twice are named before the rest is left out.
+const NAMED_MAX: usize = 16;
 
 /// The longest key for which a similar known one is looked for, in bytes.
 const SIMILAR_MAX: usize = 64;
+
+/// How many edits away an unknown key is taken for a slip of one that decides.
+const SLIP_EDITS: usize = 2;
 
 /// Whether a key of `ipam` says something about the store.
 pub(super) fn is_store_key(key: &str) -> bool {
@@ -69,34 +102,138 @@ pub(super) fn two_forms(key: &str, form: &str, other: &str, other_form: &str) ->
     .with_details("write all of `ipam` in one form")
 }
 
-/// One line for each key of `ipam` that has no effect.
-pub(super) fn notes(ipam: &Section<'_>) -> Vec<String> {
-    let mut notes = Vec::new();
-    for key in IGNORED.into_iter().filter(|key| ipam.get(key).is_some()) {
-        notes.push(format!("key `{}` is ignored: it has no meaning for metes", ipam.at(key)));
+/// The keys of a network configuration, at every level that is read.
+pub(super) fn judge(input: &Input<'_>) -> Findings {
+    let mut found = Findings::default();
+    found.shared(&input.document, &DOCUMENT);
+    found.ipam(&input.ipam);
+    if let Some(runtime) = &input.runtime {
+        found.shared(runtime, &RUNTIME);
+        found.ranges(runtime, "ipRanges");
     }
-    for key in STORE[1..].iter().filter(|key| ipam.get(key).is_some()) {
-        notes.push(format!("key `{}` is ignored: it belongs into `{}`", ipam.at(key), ipam.at("etcd")));
+    if let Some(args) = &input.args {
+        found.shared(args, &ARGS);
     }
-    let known = [&WHEREABOUTS[..], &HOST_LOCAL, &COMMON, &STORE[..1]].concat();
-    notes.extend(unknown(ipam, &known, |key| is_one_of(&IGNORED, key) || is_store_key(key)));
-    notes
+    if let Some(args) = &input.args_cni {
+        found.shared(args, &ARGS_CNI);
+    }
+    found
 }
 
-/// One line for each key of a section that is not in `known`, with the nearest that is.
-pub(super) fn unknown(section: &Section<'_>, known: &[&str], accepted: impl Fn(&str) -> bool) -> Vec<String> {
-    let keys = section.pairs().iter().map(|(key, _)| key.as_str());
-    let mut unknown: Vec<_> = keys.filter(|key| !is_one_of(known, key) && !accepted(key)).collect();
-    unknown.dedup();
-    unknown.into_iter().take(UNKNOWN_NAMED_MAX).map(|key| note_unknown(section, key, known)).collect()
+/// What is to be said of keys.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// Why it is unclear which addresses are meant: the first reason.
+    pub(super) refused: Option<String>,
+    /// One line for each key that has no effect, and for each further reason.
+    pub(super) notes: Vec<String>,
+    /// How many keys were named that are unknown or given twice.
+    named: usize,
 }
 
-fn note_unknown(section: &Section<'_>, key: &str, known: &[&str]) -> String {
+impl Findings {
+    fn ipam(&mut self, ipam: &Section<'_>) {
+        for key in IGNORED.into_iter().filter(|key| ipam.get(key).is_some()) {
+            self.notes.push(format!("key `{}` is ignored: it has no meaning for metes", ipam.at(key)));
+        }
+        for key in STORE[1..].iter().filter(|key| ipam.get(key).is_some()) {
+            self.notes.push(format!(
+                "key `{}` is ignored: it belongs into `{}`",
+                ipam.at(key),
+                ipam.at("etcd")
+            ));
+        }
+        let mut known = [&WHEREABOUTS[..], &HOST_LOCAL, &COMMON, &IGNORED, &STORE].concat();
+        known.extend(ipam.pairs().iter().map(|(key, _)| key.as_str()).filter(|key| has_store_prefix(key)));
+        let deciding = [&WHEREABOUTS[..], &HOST_LOCAL[..4], &DECIDING_COMMON].concat();
+        self.own(ipam, &Level { known: &known, deciding: &deciding });
+        let entries = |key| ipam.sections(key).unwrap_or_default();
+        entries("ipRanges").iter().for_each(|range| self.own(range, &WHEREABOUTS_RANGE));
+        self.ranges(ipam, "ranges");
+        entries("addresses").iter().for_each(|address| self.own(address, &ADDRESS));
+        entries("routes").iter().for_each(|route| self.own(route, &ROUTE));
+        for (key, level) in [("dns", DNS), ("etcd", ETCD)] {
+            if let Ok(Some(section)) = ipam.section(key) {
+                self.own(&section, &level);
+            }
+        }
+    }
+
+    /// host-local's ranges, in their sets.
+    fn ranges(&mut self, section: &Section<'_>, key: &str) {
+        for (i, set) in section.list(key).unwrap_or_default().iter().enumerate() {
+            let ranges = section.sections_in(&format!("{key}[{i}]"), set.items().unwrap_or_default());
+            ranges.unwrap_or_default().iter().for_each(|range| self.own(range, &HOST_LOCAL_RANGE));
+        }
+    }
+
+    /// An object of metes' own: what is unknown in it has no effect.
+    pub(super) fn own(&mut self, section: &Section<'_>, level: &Level<'_>) {
+        self.given_once(section, |key| is_one_of(level.known, key) || is_known(key));
+        for key in unknown(section, level) {
+            match slip_of(key, level) {
+                Some(meant) => self.refuse(unknown_key(section, key, Some(meant))),
+                None => self.note(|| unknown_key(section, key, nearest(key, level.known, SIMILAR_MAX))),
+            }
+        }
+    }
+
+    /// An object in which others have keys of theirs.
+    fn shared(&mut self, section: &Section<'_>, level: &Level<'_>) {
+        self.given_once(section, |key| is_one_of(level.known, key));
+        for key in unknown(section, level) {
+            if let Some(meant) = slip_of(key, level) {
+                self.refuse(unknown_key(section, key, Some(meant)));
+            }
+        }
+    }
+
+    /// Of two keys that differ in case alone the last one would count, wherever a sorting of keys has put it.
+    fn given_once(&mut self, section: &Section<'_>, is_known: impl Fn(&str) -> bool) {
+        let mut seen = HashMap::new();
+        for (key, _) in section.pairs().iter().filter(|(key, _)| is_known(key)) {
+            if let Some(first) = seen.insert(key.to_ascii_lowercase(), key) {
+                let (first, again) = (section.at(first), section.at(key));
+                self.refuse(format!("`{first}` and `{again}` are one key, which is given twice"));
+            }
+        }
+    }
+
+    fn refuse(&mut self, why: String) {
+        match self.refused {
+            None => self.refused = Some(why),
+            Some(_) => self.note(|| why),
+        }
+    }
+
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        if self.named < NAMED_MAX {
+            self.named += 1;
+            self.notes.push(text());
+        }
+    }
+}
+
+fn unknown<'a>(section: &Section<'a>, level: &Level<'_>) -> impl Iterator<Item = &'a str> {
+    section.pairs().iter().map(|(key, _)| key.as_str()).filter(|key| !is_one_of(level.known, key))
+}
+
+fn unknown_key(section: &Section<'_>, key: &str, near: Option<&str>) -> String {
     let shown: String = key.chars().take(SIMILAR_MAX).collect();
-    match nearest(key, known) {
-        Some(near) => format!("unknown key `{}` (nearest known key `{near}`)", section.at(&shown)),
+    match near {
+        Some(near) => format!("unknown key `{}`; did you mean `{near}`?", section.at(&shown)),
         None => format!("unknown key `{}`", section.at(&shown)),
     }
+}
+
+/// The deciding key that was most likely meant. What some form or program knows is meant as it is written.
+fn slip_of<'a>(key: &str, level: &Level<'a>) -> Option<&'a str> {
+    nearest(key, level.deciding, SLIP_EDITS).filter(|_| !is_known(key))
+}
+
+/// Whether a key has a meaning at some level of `ipam`, or for another program.
+fn is_known(key: &str) -> bool {
+    [&WHEREABOUTS[..], &HOST_LOCAL, &COMMON, &IGNORED, &STORE].iter().any(|keys| is_one_of(keys, key))
 }
 
 fn is_one_of(keys: &[&str], key: &str) -> bool {
@@ -107,15 +244,28 @@ fn has_store_prefix(key: &str) -> bool {
     key.get(..STORE_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(STORE_PREFIX))
 }
 
-/// The known key that takes the fewest edits, unless it has nothing to do with what was written.
-fn nearest<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
-    let plain = |key: &str| key.to_ascii_lowercase().replace('_', "");
-    let written = plain(key);
-    if written.len() > SIMILAR_MAX {
+/// The known key that takes the fewest edits, at most `most`, unless it has nothing to do with what was written.
+/// Case and `_` count only between two that are as near.
+fn nearest<'a>(key: &str, known: &[&'a str], most: usize) -> Option<&'a str> {
+    if key.len() > SIMILAR_MAX {
         return None;
     }
-    let (edits, near) = known.iter().map(|k| (edits(&written, &plain(k)), *k)).min_by_key(|(n, _)| *n)?;
-    (edits * 2 <= near.len()).then_some(near)
+    let lower = key.to_ascii_lowercase();
+    let plain = lower.replace('_', "");
+    let distance = |near: &'a str| {
+        let near_lower = near.to_ascii_lowercase();
+        let near_plain = near_lower.replace('_', "");
+        let most = most.min(near.len() / 2);
+        let can_be = plain.len().abs_diff(near_plain.len()) <= most;
+        let found = if can_be { edits(&plain, &near_plain) } else { usize::MAX };
+        (found <= most).then(|| (found, edits(&lower, &near_lower), near))
+    };
+    known
+        .iter()
+        .copied()
+        .filter_map(distance)
+        .min_by_key(|(plain, lower, _)| (*plain, *lower))
+        .map(|(.., near)| near)
 }
 
 /// The Levenshtein distance in bytes.
@@ -139,23 +289,127 @@ mod tests {
     use crate::cni::Json;
     use crate::cni::section::Shows;
 
-    fn notes_of(text: &str) -> Vec<String> {
+    fn found_in(text: &str) -> Findings {
         let json = Json::parse(text.as_bytes()).expect("valid JSON");
-        notes(&Section::new("ipam", json.pairs().expect("an object"), Shows::Values))
+        let mut found = Findings::default();
+        found.ipam(&Section::new("ipam", json.pairs().expect("an object"), Shows::Values));
+        found
+    }
+
+    fn notes_of(text: &str) -> Vec<String> {
+        let found = found_in(text);
+        assert_eq!(found.refused, None, "{text}");
+        found.notes
     }
 
     #[test]
     fn unknown_keys_are_named_with_the_nearest_known_one() {
         let table = [
-            ("gatway", "unknown key `ipam.gatway` (nearest known key `gateway`)"),
-            ("excludes", "unknown key `ipam.excludes` (nearest known key `exclude`)"),
-            ("networkName", "unknown key `ipam.networkName` (nearest known key `network_name`)"),
-            ("zzzzzzzzzzzz", "unknown key `ipam.zzzzzzzzzzzz`"),
-            ("key_file", "key `ipam.key_file` is ignored: it belongs into `ipam.etcd`"),
+            (r#"{"log_flie":1}"#, "unknown key `ipam.log_flie`; did you mean `log_file`?"),
+            (r#"{"conf_path":1}"#, "unknown key `ipam.conf_path`; did you mean `configuration_path`?"),
+            (r#"{"zzzzzzzzzzzz":1}"#, "unknown key `ipam.zzzzzzzzzzzz`"),
+            (r#"{"network":1}"#, "unknown key `ipam.network`; did you mean `network_name`?"),
+            (r#"{"exclude_gateway":1}"#, "unknown key `ipam.exclude_gateway`"),
+            (r#"{"key_file":1}"#, "key `ipam.key_file` is ignored: it belongs into `ipam.etcd`"),
+            (r#"{"routes":[{"via":1}]}"#, "unknown key `ipam.routes[0].via`"),
+            (r#"{"dns":{"nameserver":1}}"#, "unknown key `ipam.dns.nameserver`; did you mean `nameservers`?"),
+            (
+                r#"{"etcd":{"username_file":1}}"#,
+                "unknown key `ipam.etcd.username_file`; did you mean `username`?",
+            ),
+            (r#"{"addresses":[{"netmask":1}]}"#, "unknown key `ipam.addresses[0].netmask`"),
         ];
-        for (key, expected) in table {
-            assert_eq!(notes_of(&format!(r#"{{"{key}":1}}"#)), [expected]);
+        for (ipam, expected) in table {
+            assert_eq!(notes_of(ipam), [expected], "{ipam}");
         }
+    }
+
+    #[test]
+    fn a_slip_of_a_key_that_decides_is_refused() {
+        let table = [
+            (r#"{"excludes":1}"#, "`ipam.excludes`; did you mean `exclude`?"),
+            (r#"{"Excldue":1}"#, "`ipam.Excldue`; did you mean `exclude`?"),
+            (r#"{"rnage":1}"#, "`ipam.rnage`; did you mean `range`?"),
+            (r#"{"range ":1}"#, "`ipam.range `; did you mean `range`?"),
+            (r#"{"range_strat":1}"#, "`ipam.range_strat`; did you mean `range_start`?"),
+            (r#"{"rangeStrat":1}"#, "`ipam.rangeStrat`; did you mean `rangeStart`?"),
+            (r#"{"range-end":1}"#, "`ipam.range-end`; did you mean `range_end`?"),
+            (r#"{"ip_range":1}"#, "`ipam.ip_range`; did you mean `ipRanges`?"),
+            (r#"{"networkName":1}"#, "`ipam.networkName`; did you mean `network_name`?"),
+            (r#"{"gatway":1}"#, "`ipam.gatway`; did you mean `gateway`?"),
+            (r#"{"subnets":1}"#, "`ipam.subnets`; did you mean `subnet`?"),
+            (r#"{"route":1}"#, "`ipam.route`; did you mean `routes`?"),
+            (r#"{"ordr":1}"#, "`ipam.ordr`; did you mean `order`?"),
+            (
+                r#"{"overlapping_ranges":1,"enable_overlapping_range":1}"#,
+                "did you mean `enable_overlapping_ranges`?",
+            ),
+            (r#"{"ipRanges":[{},{"exlude":1}]}"#, "`ipam.ipRanges[1].exlude`; did you mean `exclude`?"),
+            (
+                r#"{"ranges":[[{}],[{},{"rangestat":1}]]}"#,
+                "`ipam.ranges[1][1].rangestat`; did you mean `rangeStart`?",
+            ),
+            (r#"{"addresses":[{"gateways":1}]}"#, "`ipam.addresses[0].gateways`; did you mean `gateway`?"),
+            (r#"{"routes":[{"gws":1}]}"#, "`ipam.routes[0].gws`; did you mean `gw`?"),
+            (r#"{"etcd":{"prefx":1}}"#, "`ipam.etcd.prefx`; did you mean `prefix`?"),
+        ];
+        for (ipam, expected) in table {
+            let refused = found_in(ipam).refused.unwrap_or_else(|| panic!("accepted: {ipam}"));
+            assert!(refused.starts_with("unknown key ") && refused.ends_with(expected), "{ipam}: {refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_known_somewhere_is_no_slip() {
+        let known = [&WHEREABOUTS[..], &HOST_LOCAL, &COMMON, &IGNORED, &STORE, &WHEREABOUTS_ENTRY].concat();
+        for key in
+            known.iter().chain(&["etcd_host", "omit_ranges", "l3", "pool", "name", "mtu", "via", "tags"])
+        {
+            for key in [(*key).to_owned(), key.to_ascii_uppercase()] {
+                let nested = [
+                    format!(r#"{{"{key}":null}}"#),
+                    format!(r#"{{"ipRanges":[{{"{key}":1}}]}}"#),
+                    format!(r#"{{"ranges":[[{{"{key}":1}}]]}}"#),
+                    format!(r#"{{"routes":[{{"{key}":1}}]}}"#),
+                    format!(r#"{{"addresses":[{{"{key}":1}}]}}"#),
+                    format!(r#"{{"dns":{{"{key}":1}}}}"#),
+                    format!(r#"{{"etcd":{{"{key}":1}}}}"#),
+                ];
+                for ipam in nested {
+                    assert_eq!(found_in(&ipam).refused, None, "{ipam}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_is_given_once() {
+        let table = [
+            (r#"{"range":1,"Range":2}"#, "`ipam.range` and `ipam.Range` are one key, which is given twice"),
+            (
+                r#"{"exclude":null,"exclude":[]}"#,
+                "`ipam.exclude` and `ipam.exclude` are one key, which is given twice",
+            ),
+            (
+                r#"{"ETCD_host":1,"etcd_host":1}"#,
+                "`ipam.ETCD_host` and `ipam.etcd_host` are one key, which is given twice",
+            ),
+            (
+                r#"{"ranges":[[{"subnet":1,"SUBNET":1}]]}"#,
+                "`ipam.ranges[0][0].subnet` and `ipam.ranges[0][0].SUBNET` are one key, which is given twice",
+            ),
+        ];
+        for (ipam, expected) in table {
+            assert_eq!(found_in(ipam).refused.as_deref(), Some(expected));
+        }
+        assert_eq!(notes_of(r#"{"x":1,"X":2}"#).len(), 2, "what means nothing may stand twice");
+    }
+
+    #[test]
+    fn further_reasons_are_noted() {
+        let found = found_in(r#"{"excludes":1,"rnage":1,"zz":1}"#);
+        assert!(found.refused.is_some_and(|why| why.contains("excludes")));
+        assert_eq!(found.notes, ["unknown key `ipam.rnage`; did you mean `range`?", "unknown key `ipam.zz`"]);
     }
 
     #[test]
@@ -171,7 +425,9 @@ mod tests {
     #[test]
     fn the_number_of_notes_is_bounded() {
         let keys: Vec<_> = (0..500).map(|i| format!("\"{}{i}\":1", "k".repeat(200))).collect();
-        assert_eq!(notes_of(&format!("{{{}}}", keys.join(","))).len(), UNKNOWN_NAMED_MAX);
+        assert_eq!(notes_of(&format!("{{{}}}", keys.join(","))).len(), NAMED_MAX);
+        let ranges: Vec<_> = (0..500).map(|_| r#"{"zz":1}"#).collect();
+        assert_eq!(notes_of(&format!(r#"{{"ipRanges":[{}]}}"#, ranges.join(","))).len(), NAMED_MAX);
     }
 
     #[test]

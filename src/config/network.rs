@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::etcd::StoreKeys;
-use super::keys::two_forms;
+use super::keys::{Findings, two_forms};
 use super::statics::Given;
 use super::{hostlocal, keys, requests, results, statics, whereabouts};
 use crate::cni::address::Zeros;
@@ -52,7 +52,7 @@ pub struct Config {
     pub log_file: Option<String>,
     /// The log level, as written.
     pub log_level: Option<String>,
-    /// One line for each key that has no effect, for the log.
+    /// One line for each key that has no effect, for the log and the details of an error.
     pub notes: Vec<String>,
 }
 
@@ -81,9 +81,13 @@ impl Order {
 /// Where a configuration can say something.
 pub(super) struct Input<'a> {
     pub(super) request: &'a Request,
+    /// All of the network configuration.
+    pub(super) document: Section<'a>,
     pub(super) ipam: Section<'a>,
     /// runtimeConfig.
     pub(super) runtime: Option<Section<'a>>,
+    /// args.
+    pub(super) args: Option<Section<'a>>,
     /// args.cni.
     pub(super) args_cni: Option<Section<'a>>,
     /// Whether the main plugin takes network + 1 for itself where no gateway is configured: bridge
@@ -101,10 +105,12 @@ impl<'a> Input<'a> {
             ipam: ipam
                 .ok_or_else(|| Error::invalid_config("the network configuration has no `ipam` section"))?,
             runtime: document.section("runtimeConfig")?,
-            args_cni: args.map(|args| args.section("cni")).transpose()?.flatten(),
+            args_cni: args.as_ref().map(|args| args.section("cni")).transpose()?.flatten(),
+            args,
             first_is_gateway: ["isGateway", "isDefaultGateway"]
                 .iter()
                 .any(|key| matches!(document.get(key), Some(Json::Bool(true)))),
+            document,
         })
     }
 
@@ -166,25 +172,42 @@ fn capability(input: &Input<'_>) -> Result<Option<String>, Error> {
 }
 
 impl Config {
-    /// Checks the configuration of a request. What an ADD asks for is only judged for an ADD.
+    /// Checks the configuration of a request. What an ADD asks for is only judged for an ADD; a DEL takes keys that
+    /// make it unclear which addresses are meant.
     ///
     /// # Errors
     /// Code 7 for whatever is invalid, naming the key and what was found; code 4 for addresses
-    /// in CNI_ARGS that are none.
+    /// in CNI_ARGS that are none. The details say what else is odd about the configuration.
     pub fn parse(request: &Request) -> Result<Config, Error> {
         let input = Input::of(request)?;
-        let form = Form::of(&input)?;
-        let mut config = Config::without_addresses(&input, form)?;
+        let Findings { refused, mut notes, .. } = keys::judge(&input);
+        let read = match refused {
+            Some(why) if request.verb != Verb::Del => Err(Error::invalid_config(why)
+                .with_details("what is meant is not guessed: correct the key or remove it")),
+            refused => {
+                notes.extend(refused);
+                Config::read(&input, &mut notes)
+            }
+        };
+        match read {
+            Ok(config) => Ok(Config { notes, ..config }),
+            Err(e) => Err(e.with_notes(&notes)),
+        }
+    }
+
+    fn read(input: &Input<'_>, notes: &mut Vec<String>) -> Result<Config, Error> {
+        let form = Form::of(input)?;
+        let mut config = Config::without_addresses(input, form)?;
         let given = statics::configured(&input.ipam, form.zeros())?;
-        config.sets = config.take_sets(&input, form, &given)?;
+        config.sets = config.take_sets(input, form, &given, notes)?;
         config.requests = vec![None; config.sets.len()];
-        let given = if config.sets.is_empty() { statics::without_ranges(&input, given)? } else { given };
+        let given = if config.sets.is_empty() { statics::without_ranges(input, given)? } else { given };
         if input.is_add() && !config.sets.is_empty() {
-            config.requests = requests::of_sets(&input, form.zeros(), &config.sets)?;
+            config.requests = requests::of_sets(input, form.zeros(), &config.sets)?;
         }
         let named = input.ipam.has("network_name");
         config.statics = given.into_iter().map(|given| config.placed(given, named)).collect();
-        config.notes.extend(without_effect(&input, form, &config));
+        notes.extend(without_effect(input, form, &config));
         config.check(input.is_add(), form)?;
         Ok(config)
     }
@@ -211,17 +234,23 @@ impl Config {
             configuration_path: owned("configuration_path")?,
             log_file: owned("log_file")?,
             log_level: owned("log_level")?,
-            notes: keys::notes(ipam),
+            notes: Vec::new(),
         })
     }
 
     /// The range sets, none of which ever gives away a gateway that the configuration names.
-    fn take_sets(&mut self, input: &Input<'_>, form: Form, given: &[Given]) -> Result<Vec<RangeSet>, Error> {
+    fn take_sets(
+        &self,
+        input: &Input<'_>,
+        form: Form,
+        given: &[Given],
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<RangeSet>, Error> {
         let routes = self.routes.iter().filter_map(|route| route.gw);
         let gateways: Vec<IpAddr> = routes.chain(given.iter().filter_map(|given| given.gateway)).collect();
         match form {
-            Form::Whereabouts => whereabouts::sets(input, &self.network, &gateways, &mut self.notes),
-            Form::HostLocal => hostlocal::sets(input, &self.network, &gateways, &mut self.notes),
+            Form::Whereabouts => whereabouts::sets(input, &self.network, &gateways, notes),
+            Form::HostLocal => hostlocal::sets(input, &self.network, &gateways, notes),
             Form::Static => Ok(Vec::new()),
         }
     }

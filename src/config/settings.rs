@@ -43,6 +43,8 @@ pub struct Settings {
     pub allow_plaintext: bool,
     /// Which prefixes each network may use; none: all.
     pub allowed: Option<Allowed>,
+    /// Why an ADD must not go by the host file, if one of its keys makes it unclear what is meant.
+    pub unclear: Option<Error>,
     /// One line for each key of the host file that has no effect, for the log.
     pub notes: Vec<String>,
     /// Who says all this.
@@ -74,6 +76,7 @@ impl Settings {
             log_level: file.log_level,
             allow_plaintext: file.allow_plaintext,
             allowed: file.allowed,
+            unclear: file.unclear,
             notes: file.notes,
             rule: Rule::HostFile,
             ..defaults
@@ -95,8 +98,11 @@ impl Settings {
     /// With a host file, `allowed` says which networks may use which prefixes.
     ///
     /// # Errors
-    /// Code 7 if a range, a request or a static address is not allowed.
+    /// Code 7 if a range, a request or a static address is not allowed, or if that is unclear.
     pub fn check_allowed(&self, config: &Config) -> Result<(), Error> {
+        if let Some(unclear) = &self.unclear {
+            return Err(unclear.clone());
+        }
         let Some(allowed) = &self.allowed else {
             return Ok(());
         };
@@ -130,6 +136,7 @@ impl Settings {
             log_level: None,
             allow_plaintext: false,
             allowed: None,
+            unclear: None,
             notes: Vec::new(),
             rule: Rule::Network,
         }

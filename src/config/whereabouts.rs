@@ -8,7 +8,7 @@ use super::keys::two_forms;
 use super::network::Input;
 use super::{keys, results};
 use crate::cni::address::{Zeros, masked, next, parse_cidr, parse_ip, parse_prefix, previous};
-use crate::cni::{Error, Section};
+use crate::cni::{Error, Section, Verb};
 use crate::pool::range::{Range, RangeSet, RangeSpec};
 use crate::pool::{Addr, NetworkName};
 
@@ -17,6 +17,7 @@ pub(super) const ZEROS: Zeros = Zeros::Decimal;
 
 /// What all ranges of a configuration have in common.
 struct Shared<'a> {
+    verb: Verb,
     network: &'a NetworkName,
     domains: Domains,
     gateway: Option<IpAddr>,
@@ -49,7 +50,8 @@ pub(super) fn sets(
     };
     let never = gateways.iter().copied().chain(gateway).collect();
     let first_is_gateway = gateway.is_none() && input.first_is_gateway;
-    let shared = Shared { network, domains, gateway, never, first_is_gateway };
+    let verb = input.request.verb;
+    let shared = Shared { verb, network, domains, gateway, never, first_is_gateway };
     let mut sets = Vec::new();
     if ipam.has("range") {
         sets.push(set(ipam, &shared, notes)?);
@@ -60,7 +62,6 @@ pub(super) fn sets(
         if let Some(key) = keys::HOST_LOCAL_ENTRY[..3].iter().find(|key| entry.has(key)) {
             return Err(two_forms(&entry.at(key), "host-local", &ipam.at("ipRanges"), "whereabouts"));
         }
-        notes.extend(keys::unknown(&entry, &keys::WHEREABOUTS_ENTRY, |_| false));
         sets.push(set(&entry, &shared, notes)?);
     }
     Ok(sets)
@@ -84,10 +85,18 @@ fn has_content(section: &Section<'_>, key: &str) -> bool {
 }
 
 fn set(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> Result<RangeSet, Error> {
-    let refused =
-        |e: &dyn std::fmt::Display| Error::invalid_config(format!("`{}`: {e}", section.at("range")));
-    let range = Range::new(spec(section, shared, notes)?).map_err(|e| refused(&e))?;
-    RangeSet::new(vec![range]).map_err(|e| refused(&e))
+    let at = section.at("range");
+    let refused = |e: &dyn std::fmt::Display| Error::invalid_config(format!("`{at}`: {e}"));
+    let spec = spec(section, shared, notes)?;
+    let excludes = !spec.excludes.is_empty();
+    let range = Range::new(spec).map_err(|e| refused(&e))?;
+    let set = RangeSet::new(vec![range]).map_err(|e| refused(&e))?;
+    // For a DEL no address needs to be left.
+    if excludes && set.size() == 0 && shared.verb != Verb::Del {
+        return Err(refused(&"no address is left: all are excluded or gateways")
+            .with_details("exclude less of it, or remove the range"));
+    }
+    Ok(set)
 }
 
 /// The address that the main plugin takes for itself, if it does.

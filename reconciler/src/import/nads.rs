@@ -164,11 +164,12 @@ fn empty_request() -> Result<Request, String> {
     Request::parse(&Environment { command, ..Environment::default() }, b"").map_err(|e| e.msg)
 }
 
-/// The plugin's configuration with metes in the place of the other one; the last pair of a name counts.
+/// The plugin's configuration with metes in the place of the other one.
 fn as_metes(plugin: &Json) -> Json {
     let change = |(key, value): &(String, Json)| match value {
         Json::Object(pairs) if key.eq_ignore_ascii_case("ipam") => {
             let mut pairs = pairs.clone();
+            pairs.retain(|(key, _)| !key.eq_ignore_ascii_case("type"));
             pairs.push(("type".to_owned(), Json::from("metes")));
             (key.clone(), Json::Object(pairs))
         }

@@ -98,7 +98,7 @@ fn whereabouts_ranges() {
             r#""range":"00192.00168.1.0/24","range_start":"00192.00168.1.44","range_end":"00192.00168.01.209""#,
             "192.168.1.44..192.168.1.209 of 192.168.1.0/24",
         ),
-        (r#""RANGE":"1.2.3.0/24","Range":"10.0.0.0/30""#, "10.0.0.1..10.0.0.2 of 10.0.0.0/30"),
+        (r#""RANGE":"10.0.0.0/30""#, "10.0.0.1..10.0.0.2 of 10.0.0.0/30"),
         (
             r#""range":"10.0.0.0/30","range_start":"","range_end":null,"gateway":"""#,
             "10.0.0.1..10.0.0.2 of 10.0.0.0/30",
@@ -401,7 +401,7 @@ fn requests_are_matched_to_sets() {
         (one, "", runtime(r#"["10.1.2.44/24"]"#), "10.1.2.44"),
         (one, "IP=10.1.2.11/24", String::new(), "10.1.2.11"),
         (one, "IP=", String::new(), "-"),
-        (one, "ip=10.1.2.10;IgnoreUnknown=1", String::new(), "-"),
+        (one, "ips=10.1.2.10;IgnoreUnknown=1", String::new(), "-"),
         (
             one,
             "IP=10.1.2.3",
@@ -567,7 +567,9 @@ fn what_has_no_effect_is_noted() {
     let notes = |ipam| valid(ipam).notes;
     let table = [
         (r#"{"range":"10.0.0.0/24","kubernetes":{}}"#, "ipam.kubernetes"),
-        (r#"{"range":"10.0.0.0/24","gatway":"x"}"#, "nearest known key `gateway`"),
+        (r#"{"range":"10.0.0.0/24","log_flie":"x"}"#, "did you mean `log_file`?"),
+        (r#"{"range":"10.0.0.0/24","routes":[{"dst":"10.9.0.0/16","via":"x"}]}"#, "ipam.routes[0].via"),
+        (r#"{"range":"10.0.0.0/24","dns":{"nameserver":"x"}}"#, "did you mean `nameservers`?"),
         (r#"{"ipRanges":[{"range":"10.0.0.0/24","gateway":"x"}]}"#, "ipam.ipRanges[0].gateway"),
         (r#"{"ranges":[[{"subnet":"10.0.0.0/24","x":1}]]}"#, "ipam.ranges[0][0].x"),
         (r#"{"ranges":[[{"subnet":"10.0.0.0/24"}]],"gateway":"10.0.0.1"}"#, "ipam.gateway"),
@@ -584,6 +586,67 @@ fn what_has_no_effect_is_noted() {
     let config = valid(known);
     assert!(config.notes.is_empty() && !config.store.is_empty());
     assert_eq!((config.log_file.as_deref(), config.configuration_path.as_deref()), (Some("/l"), Some("/c")));
+}
+
+#[test]
+fn an_error_says_what_else_is_odd() {
+    let details = |ipam: &str| parse(ipam).expect_err(ipam).details;
+    let found = details(r#"{"range":"10.0.0.0/33","kubernetes":{},"zz":1}"#);
+    assert_eq!(found, "key `ipam.kubernetes` is ignored: it has no meaning for metes; unknown key `ipam.zz`");
+    let found = details(r#"{"range":"10.0.0.0/24","excludes":["10.0.0.0/25"],"rnage":"x","zz":1}"#);
+    assert!(
+        found.ends_with("; unknown key `ipam.rnage`; did you mean `range`?; unknown key `ipam.zz`"),
+        "{found}"
+    );
+}
+
+/// What would be given is not what was meant; who gives back, or looks for what was given, needs none of it.
+#[test]
+fn keys_that_make_it_unclear_are_refused_but_for_a_del() {
+    let good = r#"{"range":"10.0.0.0/24"}"#;
+    let table = [
+        (
+            r#"{"range":"10.0.0.0/24","excludes":["10.0.0.1"]}"#,
+            "",
+            "`ipam.excludes`; did you mean `exclude`?",
+        ),
+        (r#"{"range":"10.0.0.0/24","Range":"10.0.1.0/24"}"#, "", "`ipam.range` and `ipam.Range` are one key"),
+        (r#"{"range":"10.0.0.0/24","type":"metes","TYPE":"metes"}"#, "", "`ipam.type` and `ipam.TYPE`"),
+        (good, r#","IPAM":{"range":"10.0.1.0/24"}"#, "`ipam` and `IPAM` are one key"),
+        (good, r#","runtimeConfig":{},"RuntimeConfig":{}"#, "`runtimeConfig` and `RuntimeConfig`"),
+        (good, r#","runtimeConfig":{"ips":[],"IPs":[]}"#, "`runtimeConfig.ips` and `runtimeConfig.IPs`"),
+        (good, r#","runtimeConfig":{"ip":["10.0.0.9"]}"#, "`runtimeConfig.ip`; did you mean `ips`?"),
+        (good, r#","args":{"cni":{"ips":[]},"CNI":{}}"#, "`args.cni` and `args.CNI`"),
+        (good, r#","args":{"cni":{"ips":[],"IPS":[]}}"#, "`args.cni.ips` and `args.cni.IPS`"),
+        (
+            r#"{}"#,
+            r#","runtimeConfig":{"ipRanges":[[{"subnet":"10.0.0.0/24","rangeEnds":"10.0.0.9"}]]}"#,
+            "`runtimeConfig.ipRanges[0][0].rangeEnds`; did you mean `rangeEnd`?",
+        ),
+        (r#"{"range":"10.0.0.0/30","exclude":["10.0.0.0/24"]}"#, "", "`ipam.range`: no address is left"),
+    ];
+    for (ipam, rest, expected) in table {
+        let config = whole(ipam, rest);
+        for (verb, refuses) in [("ADD", true), ("CHECK", true), ("DEL", false)] {
+            let found = Config::parse(&request_for(verb, "", &config));
+            assert_eq!(found.is_err(), refuses, "{verb} {config}");
+            if let Err(e) = found {
+                assert!(e.code.number() == 7 && e.msg.contains(expected), "{verb} {config}: {e}");
+            }
+        }
+    }
+}
+
+/// Keys of runtimes, of other plugins and of whoever starts a pod are theirs.
+#[test]
+fn keys_of_others_stand_beside() {
+    let config = whole(
+        r#"{"range":"10.0.0.0/24"}"#,
+        r#","ipMasq":true,"IPMASQ":false,"subnet":"x","runtimeConfig":{"mac":"x","dns":{},"bandwidth":{},"Mac":"y"},
+            "args":{"labels":[],"cni":{"ip":"10.9.9.9","x":1,"X":2}}"#,
+    );
+    let config = Config::parse(&request("", &config)).expect("valid");
+    assert!(config.notes.is_empty(), "{:?}", config.notes);
 }
 
 #[test]

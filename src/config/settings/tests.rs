@@ -138,9 +138,29 @@ fn bad_host_files_are_refused_without_repeating_them() {
 
 #[test]
 fn unknown_keys_are_noted() {
-    let notes = valid(r#"{"kubernetes":{},"spooldir":"/x","etcd":{"endpoint":[]},"":5}"#).notes;
+    let settings = valid(r#"{"kubernetes":{},"spooldir":"/x","etcd":{"user_name":""},"":5}"#);
+    let notes = &settings.notes;
     assert_eq!(notes.len(), 4, "{notes:?}");
-    assert!(notes[1].contains("`spool_dir`") && notes[3].contains("`endpoints`"), "{notes:?}");
+    assert!(notes[1].contains("`spool_dir`") && notes[3].contains("`username`"), "{notes:?}");
+    assert!(settings.unclear.is_none());
+}
+
+#[test]
+fn an_add_does_not_go_by_a_host_file_that_is_unclear() {
+    let config = network(r#"{"range":"10.0.0.0/24"}"#);
+    let table = [
+        (r#"{"alowed":{"default":["10.9.0.0/16"]}}"#, "`alowed`; did you mean `allowed`?"),
+        (r#"{"allowed":{"default":["10.0.0.0/8"]},"Allowed":null}"#, "`allowed` and `Allowed` are one key"),
+        (r#"{"etcd_hosts":"10.0.0.1:2379"}"#, "`etcd_hosts`; did you mean `etcd_host`?"),
+        (r#"{"etcd":{"prefx":"/other/"}}"#, "`etcd.prefx`; did you mean `prefix`?"),
+        (r#"{"etcd":{"endpoint":["http://127.0.0.1:1"]}}"#, "`etcd.endpoint`; did you mean `endpoints`?"),
+    ];
+    for (file, expected) in table {
+        // All other verbs go by what can be read.
+        let error = valid(file).check_allowed(&config).expect_err(file);
+        assert_eq!(error.code.number(), 7, "{file}");
+        assert!(error.msg.starts_with("host file: ") && error.msg.contains(expected), "{file}: {error}");
+    }
 }
 
 #[test]
