@@ -583,6 +583,7 @@ fn size_depth_and_odd_bytes_are_bounded() {
             bytes(&with_ipam("a", &format!("1{}", r#","b":1"#.repeat(150_000)))),
         ),
         ("as many routes as fit", 0, bytes(&with_ipam("routes", &listed(r#"{"dst":"0.0.0.0/0"}"#, 40_000)))),
+        ("as many excludes as fit, for as many addresses as may be picked", 0, bytes(&picked())),
         (
             "as many ranges as fit",
             7,
@@ -601,6 +602,12 @@ fn size_depth_and_odd_bytes_are_bounded() {
     });
     report(failures);
     cluster.assert_clean();
+}
+
+fn picked() -> String {
+    let picked: Vec<String> = (0..256).map(|i| format!("10.{}.0.9", i % 256)).collect();
+    let excluded: Vec<String> = (0..50_000).map(|i| format!("10.250.{}.{}", i / 250, i % 250)).collect();
+    network(json!({"range": "10.0.0.0/8", "pick_addresses": picked, "exclude": excluded})).to_string()
 }
 
 fn wrong(name: &str, code: u64, outcome: Outcome) -> Option<String> {

@@ -931,6 +931,67 @@ fn keys_without_effect_are_named_in_the_log() {
     cluster.assert_clean();
 }
 
+/// An ordered list of single addresses inside of a range: others are never given, by no order.
+#[test]
+fn picked_addresses() {
+    let picked =
+        |list: Value| json!({"range": "10.0.0.0/24", "exclude": ["10.0.0.8"], "pick_addresses": list});
+    let three = || picked(json!(["10.0.0.9", "10.0.0.8", "10.0.0.5", "10.0.0.7"]));
+    let mut next = three();
+    next["order"] = json!("next");
+    play([
+        case(
+            "in their order, without what is excluded",
+            three(),
+            [
+                add("a", "10.0.0.9/24"),
+                add("b", "10.0.0.5/24"),
+                add("c", "10.0.0.7/24"),
+                add("d", "error 100 size 3, held 3"),
+                del("b"),
+                ask("10.0.0.6", "error 101 10.0.0.6"),
+                ask("10.0.0.8", "error 101 10.0.0.8"),
+                add("d", "10.0.0.5/24"),
+                del("a"),
+                ask("10.0.0.9", "10.0.0.9/24"),
+            ],
+        ),
+        case(
+            "after the last one",
+            next,
+            [
+                add("a", "10.0.0.9/24"),
+                del("a"),
+                add("b", "10.0.0.5/24"),
+                del("b"),
+                add("c", "10.0.0.7/24"),
+                del("c"),
+                add("d", "10.0.0.9/24"),
+            ],
+        ),
+        cases_of(
+            "once in a network, whoever lists it",
+            [json!({"range": "10.0.0.0/24"}), picked(json!(["10.0.0.1", "10.0.0.2"]))],
+            [add("a", "10.0.0.1/24"), add("b", "10.0.0.2/24").with(1), add("c", "10.0.0.3/24")],
+        ),
+        case(
+            "of each range its own",
+            json!({
+                "range": "10.0.0.0/24", "pick_addresses": ["10.0.0.7"],
+                "ipRanges": [{"range": "fd00::/64", "pick_addresses": ["fd00::9", "fd00::3"]}],
+            }),
+            [add("a", "10.0.0.7/24 fd00::9/64"), add("b", "error 100")],
+        ),
+        case(
+            "outside of the range",
+            picked(json!(["10.0.1.5"])),
+            [add("a", "error 7 pick_addresses 10.0.1.5")],
+        ),
+        case("none", picked(json!([])), [add("a", "error 7 pick_addresses")]),
+        case("all excluded", picked(json!(["10.0.0.8"])), [add("a", "error 7 left")]),
+    ]);
+}
+
 #[test]
 fn static_addresses() {
     let fixed = |address: &str| json!({"addresses": [{"address": address}]});

@@ -431,12 +431,19 @@ impl<'a, K: Kv> Add<'a, K> {
     }
 }
 
+/// How many ranges of a set are named when it is full.
+const RANGES_NAMED: usize = 8;
+
 fn full(ask: &Ask, set: usize) -> Error {
     let ranges = ask.sets[set].ranges();
-    let names: Vec<String> = ranges
+    let mut names: Vec<String> = ranges
         .iter()
+        .take(RANGES_NAMED)
         .map(|range| format!("{} ({} to {})", range.subnet(), range.first(), range.last()))
         .collect();
+    if ranges.len() > RANGES_NAMED {
+        names.push(format!("and {} more", ranges.len() - RANGES_NAMED));
+    }
     let size = ask.sets[set].size();
     let network = ranges[0].network();
     Error::new(

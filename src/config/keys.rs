@@ -8,14 +8,22 @@ use super::network::Input;
 use crate::cni::{Error, Section};
 
 /// Keys that only whereabouts' form has.
-pub(super) const WHEREABOUTS: [&str; 6] =
-    ["range", "range_start", "range_end", "exclude", "ipRanges", "enable_overlapping_ranges"];
+pub(super) const WHEREABOUTS: [&str; 7] = [
+    "range",
+    "range_start",
+    "range_end",
+    "exclude",
+    "pick_addresses",
+    "ipRanges",
+    "enable_overlapping_ranges",
+];
 
 /// Keys that only host-local's form has.
 pub(super) const HOST_LOCAL: [&str; 5] = ["subnet", "rangeStart", "rangeEnd", "ranges", "resolvConf"];
 
 /// Keys of one of whereabouts' `ipRanges`.
-pub(super) const WHEREABOUTS_ENTRY: [&str; 4] = ["range", "range_start", "range_end", "exclude"];
+pub(super) const WHEREABOUTS_ENTRY: [&str; 5] =
+    ["range", "range_start", "range_end", "exclude", "pick_addresses"];
 
 /// Keys of one of host-local's ranges.
 pub(super) const HOST_LOCAL_ENTRY: [&str; 4] = ["subnet", "rangeStart", "rangeEnd", "gateway"];
@@ -340,6 +348,7 @@ mod tests {
             (r#"{"subnets":1}"#, "`ipam.subnets`; did you mean `subnet`?"),
             (r#"{"route":1}"#, "`ipam.route`; did you mean `routes`?"),
             (r#"{"ordr":1}"#, "`ipam.ordr`; did you mean `order`?"),
+            (r#"{"pick_adresses":1}"#, "`ipam.pick_adresses`; did you mean `pick_addresses`?"),
             (
                 r#"{"overlapping_ranges":1,"enable_overlapping_range":1}"#,
                 "did you mean `enable_overlapping_ranges`?",

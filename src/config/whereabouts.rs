@@ -1,5 +1,6 @@
 //! Ranges as whereabouts writes them: `range`, and `ipRanges` with one address from each.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -14,6 +15,9 @@ use crate::pool::{Addr, NetworkName};
 
 /// In this form, leading zeros are decimal.
 pub(super) const ZEROS: Zeros = Zeros::Decimal;
+
+/// The most addresses that one `pick_addresses` may list.
+const PICKED_MAX: usize = 256;
 
 /// What all ranges of a configuration have in common.
 struct Shared<'a> {
@@ -69,7 +73,8 @@ pub(super) fn sets(
 
 /// Limits at the top level belong to `range`; without it they would limit nothing.
 fn needs_range(ipam: &Section<'_>) -> Result<(), Error> {
-    match ["range_start", "range_end", "exclude"].iter().find(|key| has_content(ipam, key)) {
+    match ["range_start", "range_end", "exclude", "pick_addresses"].iter().find(|key| has_content(ipam, key))
+    {
         None => Ok(()),
         Some(key) => Err(Error::invalid_config(format!(
             "`{}` needs `{}`, which is missing",
@@ -88,15 +93,42 @@ fn set(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> R
     let at = section.at("range");
     let refused = |e: &dyn std::fmt::Display| Error::invalid_config(format!("`{at}`: {e}"));
     let spec = spec(section, shared, notes)?;
-    let excludes = !spec.excludes.is_empty();
-    let range = Range::new(spec).map_err(|e| refused(&e))?;
-    let set = RangeSet::new(vec![range]).map_err(|e| refused(&e))?;
+    let is_restricted = !spec.excludes.is_empty() || section.has("pick_addresses");
+    let ranges = ranges(section, spec)?.into_iter().map(Range::new).collect::<Result<Vec<_>, _>>();
+    let set = RangeSet::new(ranges.map_err(|e| refused(&e))?).map_err(|e| refused(&e))?;
     // For a DEL no address needs to be left.
-    if excludes && set.size() == 0 && shared.verb != Verb::Del {
+    if is_restricted && set.size() == 0 && shared.verb != Verb::Del {
         return Err(refused(&"no address is left: all are excluded or gateways")
             .with_details("exclude less of it, or remove the range"));
     }
     Ok(set)
+}
+
+/// The range, or one of a single address for each of `pick_addresses`, in their order.
+fn ranges(section: &Section<'_>, spec: RangeSpec) -> Result<Vec<RangeSpec>, Error> {
+    if section.get("pick_addresses").is_none() {
+        return Ok(vec![spec]);
+    }
+    let expected =
+        format!("an array of 1 to {PICKED_MAX} single addresses from {} to {}", spec.first, spec.last);
+    let inside = |ip: &IpAddr| ip.is_ipv4() == spec.subnet.is_ipv4() && spec.first <= *ip && *ip <= spec.last;
+    let picked =
+        section.parsed_list("pick_addresses", &expected, |text| parse_ip(text, ZEROS).filter(inside))?;
+    if !(1..=PICKED_MAX).contains(&picked.len()) {
+        return Err(section.invalid("pick_addresses", &expected));
+    }
+    // Each takes along only what concerns it: there may be very many excludes and gateways.
+    let alone = |ip: IpAddr| RangeSpec {
+        network: spec.network.clone(),
+        subnet: spec.subnet,
+        first: ip,
+        last: ip,
+        excludes: spec.excludes.iter().filter(|exclude| exclude.contains(ip)).copied().collect(),
+        never: spec.never.iter().filter(|never| **never == ip).copied().collect(),
+        gateway: spec.gateway,
+    };
+    let mut once = HashSet::new();
+    Ok(picked.into_iter().filter(|ip| once.insert(*ip)).map(alone).collect())
 }
 
 /// The address that the main plugin takes for itself, if it does.

@@ -650,6 +650,51 @@ fn keys_of_others_stand_beside() {
 }
 
 #[test]
+fn picked_addresses_are_an_ordered_list() {
+    let config = valid(
+        r#"{"range":"10.0.0.0/24","gateway":"10.0.0.1","exclude":["10.0.0.8"],
+            "pick_addresses":["10.0.0.9","10.0.0.5","10.0.0.1","10.0.0.8","10.0.0.9"],
+            "ipRanges":[{"range":"fd00::5-fd00::9/64","pick_addresses":["fd00::7"]}]}"#,
+    );
+    let one = |ip: &str| format!("{ip}..{ip} of 10.0.0.0/24");
+    let v4 = ["10.0.0.9", "10.0.0.5", "10.0.0.1", "10.0.0.8"].map(one).join(" + ");
+    assert_eq!(shown(&config), [v4.as_str(), "fd00::7..fd00::7 of fd00::/64"]);
+    assert_eq!(config.sets.iter().map(RangeSet::size).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(
+        config.sets[0].standing(Addr::from("10.0.0.6".parse::<IpAddr>().expect("an address"))),
+        Standing::OutsideBounds
+    );
+    let many = |n: usize| {
+        let list: Vec<_> = (0..n).map(|i| format!("\"10.0.{}.{}\"", i / 250, 1 + i % 250)).collect();
+        format!(r#"{{"range":"10.0.0.0/16","pick_addresses":[{}]}}"#, list.join(","))
+    };
+    assert_eq!(valid(&many(256)).sets[0].ranges().len(), 256);
+    check_refused(&many(257), &["ipam.pick_addresses", "256"]);
+    let table = [
+        (r#""range":"10.0.0.0/24","pick_addresses":[]"#, "ipam.pick_addresses"),
+        (r#""range":"10.0.0.0/24","pick_addresses":"10.0.0.5""#, "ipam.pick_addresses"),
+        (r#""range":"10.0.0.0/24","pick_addresses":["10.0.1.5"]"#, "10.0.1.5"),
+        (r#""range":"10.0.0.0/24","pick_addresses":["10.0.0.0"]"#, "10.0.0.1 to 10.0.0.254"),
+        (
+            r#""range":"10.0.0.0/24","range_end":"10.0.0.9","pick_addresses":["10.0.0.10"]"#,
+            "10.0.0.1 to 10.0.0.9",
+        ),
+        (r#""range":"10.0.0.0/24","pick_addresses":["10.0.0.5/31"]"#, "10.0.0.5/31"),
+        (r#""range":"10.0.0.0/24","pick_addresses":["fd00::5"]"#, "fd00::5"),
+        (
+            r#""range":"10.0.0.0/24","pick_addresses":["10.0.0.5"],"exclude":["10.0.0.5"]"#,
+            "no address is left",
+        ),
+        (r#""range":"10.0.0.0/24","pick_addresses":["10.0.0.5"],"gateway":"10.0.0.5""#, "no address is left"),
+        (r#""ipRanges":[{"range":"10.0.0.0/24"}],"pick_addresses":["10.0.0.5"]"#, "needs `ipam.range`"),
+        (r#""subnet":"10.0.0.0/24","pick_addresses":["10.0.0.5"]"#, "do not go together"),
+    ];
+    for (keys, word) in table {
+        check_refused(&format!("{{{keys}}}"), &[word]);
+    }
+}
+
+#[test]
 fn a_del_reads_what_it_can() {
     for ipam in ["null", "5", "[]", "{}", r#"{"log_file":5,"range":7}"#] {
         let access = Access::of(&request_for("DEL", "", &whole(ipam, "")));
