@@ -21,6 +21,7 @@ const CLUSTER: &str = "v1/cluster/test";
 const SIGHTING: &str = "v1/orphan/test/a/c1/eth0";
 const LEAD: &str = "v1/lead/test";
 const IMPORT: &str = "v1/import/test";
+const SEEN: &str = "v1/seen/test/a";
 const SCOPE: &str = "default,00000000000000000000ffff0a000000-24";
 /// What is held in every row before anybody meddles.
 const HELD: &str = "10.0.0.1";
@@ -405,7 +406,7 @@ fn unknown_fields_stay() {
 #[test]
 fn notes_that_are_none() {
     let scene = Scene::new();
-    let rows = [(SIGHTING, "reason"), (LEAD, "holder"), (IMPORT, "digest")];
+    let rows = [(SIGHTING, "reason"), (LEAD, "holder"), (IMPORT, "digest"), (SEEN, "v")];
     report(rows.into_iter().flat_map(|(key, field)| {
         let mut failures = Vec::new();
         for value in no_records(&scene, key, field) {

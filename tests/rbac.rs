@@ -19,6 +19,7 @@ const NAMESPACE: &str = "metes";
 /// How long a change of a role may take to count.
 const COUNTS_MAX: Duration = Duration::from_secs(10);
 const PASS_MAX: Duration = Duration::from_secs(30);
+const CLAIM: &str = "00000000-0000-0000-0000-00000000c1a1";
 
 /// An account, and what it is there for.
 struct Account {
@@ -427,6 +428,14 @@ impl<'a> World<'a> {
         self.add("orphan", "00000000-0000-0000-0000-000000000000")
     }
 
+    /// What a DRA driver gets for a ResourceClaim that does not exist.
+    #[track_caller]
+    fn orphan_of_claim(&self) {
+        let config = network_as("1.0.0", "net", json!({"range": "10.70.0.0/24"}));
+        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME=living", self.namespace);
+        self.node.add(CLAIM).ifname("net1").config(&config).args(&args).run().address();
+    }
+
     /// Which container holds each address.
     fn held(&self) -> BTreeSet<(String, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -491,7 +500,8 @@ fn make_a_pass_and_events(lab: &Lab) -> Result<(), String> {
     if told { Ok(()) } else { Err(outcome.stderr) }
 }
 
-/// A pass that succeeded, and the events that there are after it.
+/// A pass that succeeded, and the events that there are after it. It is worth something without knowing any
+/// ResourceClaims: then it says why, and keeps what they have.
 fn pass(lab: &Lab) -> Result<(Outcome, Value), String> {
     let mut world = World::new(lab);
     let pod = world.pod("living");
@@ -499,7 +509,13 @@ fn pass(lab: &Lab) -> Result<(Outcome, Value), String> {
     world.orphan();
     let outcome = world.reconciler("metes-reconciler", at_once)?;
     world.assert_held(&address, "living");
+    world.orphan_of_claim();
+    let of_claims = world.reconciler("metes-reconciler", at_once)?;
     world.cluster.assert_clean();
+    if world.held().iter().any(|(_, container)| container == CLAIM) {
+        return Err(of_claims.stderr);
+    }
+    world.assert_held(&address, "living");
     let events = lab.api.get(&format!("/api/v1/namespaces/{}/events", world.namespace));
     Ok((outcome, events["items"].clone()))
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{Etcd, KubeApi, Node, Pass, Pod, Run, World, in_parallel, network, wait_for};
+use support::{Etcd, KubeApi, Node, Pass, Pod, Rule, Run, World, in_parallel, network, wait_for};
 
 /// No grace at all.
 const AT_ONCE: [&str; 4] = ["--grace", "0s", "--finished-grace", "0s"];
@@ -256,6 +256,201 @@ fn a_node_that_is_not_ready_keeps_what_its_pods_had() {
     world.cluster.assert_clean();
 }
 
+/// The pod of a StatefulSet asks for the address that it had, on another node.
+#[test]
+fn a_node_that_is_out_of_service_gives_back_what_its_pods_had() {
+    let world = World::new();
+    let name = world.node_name("dead");
+    let object = world.api.node(&name);
+    object.boot_id(&this_boot()).unreachable_for(Duration::from_secs(3600));
+    let dead = world.cluster.node(&name);
+    let pod = world.api.pod(&world.namespace, "web-0").node(&name).phase("Running").create();
+    let attach = |node: &Node, pod: &Pod, container: &str| {
+        let add = node.add(container).config(&World::config());
+        let names =
+            format!("K8S_POD_NAMESPACE={};K8S_POD_NAME=web-0;K8S_POD_UID={}", world.namespace, pod.uid());
+        add.args(&format!("IgnoreUnknown=1;IP=10.70.0.77;{names}"))
+    };
+    assert_eq!(attach(&dead, &pod, "first").run().address(), "10.70.0.77");
+    pod.delete();
+    let heir = world.api.pod(&world.namespace, "web-0").create();
+    attach(&world.node, &heir, "second").run().error(101);
+    world.pass(AT_ONCE).ok().kept(json!({"node-not-ready": 1})).freed(json!({}));
+
+    object.out_of_service(true);
+    world.pass(["--grace", "1h"]).ok().kept(json!({"within-grace": 1}));
+    world.pass(AT_ONCE).ok().freed(json!({"pod-gone": 1}));
+    assert_eq!(attach(&world.node, &heir, "second").run().address(), "10.70.0.77");
+    world.pass(AT_ONCE).ok().kept(json!({"pod-exists": 1})).freed(json!({}));
+    object.delete();
+    world.cluster.assert_clean();
+}
+
+/// A pod that was deleted by force may run on until its runtime calls DEL.
+#[test]
+fn a_node_at_work_has_more_time_for_its_dels() {
+    let world = World::new();
+    let orphan = |name: &str, boot: &str| {
+        let node = world.node_name(name);
+        world.api.node(&node).ready(true).boot_id(boot);
+        let uid = format!("gone-{name}-{}", world.namespace);
+        let add = world.cluster.node(&node).add(name).config(&World::config());
+        add.pod(&world.namespace, name, &uid).run().address();
+    };
+    orphan("at-work", &this_boot());
+    orphan("rebooted", "another");
+    let flags = ["--grace", "0s", "--ready-grace", "2s"];
+    world.pass(flags).ok().kept(json!({"within-grace": 1})).freed(json!({"pod-gone": 1}));
+    assert_eq!(world.held(), ["at-work"]);
+    assert_eq!(due(&world, &["--grace", "0s", "--ready-grace", "1h"]), 0);
+    wait_for("the grace to end", GRACE_MAX, || match due(&world, &flags) {
+        1 => Ok(()),
+        other => Err(format!("{other} are due")),
+    });
+    // The longer of the two counts.
+    assert_eq!(due(&world, &["--grace", "1h", "--ready-grace", "2s"]), 0);
+    // A node that went down does not finish what it was to do, whatever it was at work on.
+    world.api.node(&world.node_name("at-work")).ready(false);
+    world.pass(flags).ok().kept(json!({"node-not-ready": 1}));
+    world.api.node(&world.node_name("at-work")).out_of_service(true);
+    world.pass(["--grace", "0s", "--ready-grace", "1h"]).ok().freed(json!({"pod-gone": 1}));
+    ["at-work", "rebooted"].iter().for_each(|name| world.api.node(&world.node_name(name)).delete());
+    world.cluster.assert_nothing_held();
+    world.cluster.assert_clean();
+}
+
+/// The keys that say which nodes of this world Kubernetes has had.
+fn seen_nodes(world: &World) -> Vec<String> {
+    let mut keys = world.cluster.store().keys("v1/seen/test/");
+    keys.retain(|key| key.contains(&world.namespace));
+    keys
+}
+
+/// Another cluster by the same name has pods that this API knows nothing of.
+#[test]
+fn what_is_of_a_node_that_kubernetes_never_had_is_not_judged_by_its_pods() {
+    let world = World::new();
+    world.orphan("strange");
+    let flags = ["--grace", "0s", "--finished-grace", "0s", "--unknown-node-grace", "1d"];
+    for _ in 0..2 {
+        let pass = world.pass(flags).ok().kept(json!({"node-unknown": 1})).freed(json!({}));
+        let told = &pass.outcome.stderr;
+        assert!(told.contains("never had") && told.contains(world.node.name()), "{told}");
+    }
+    assert_eq!(world.held(), ["strange"]);
+    // Many of them stop no pass: nobody judges them yet.
+    in_parallel(4, 0..60, |index| world.orphan(&format!("strange{index}")));
+    world.pass(flags).ok().kept(json!({"node-unknown": 61})).freed(json!({}));
+    let short = ["--grace", "0s", "--unknown-node-grace", "2s"];
+    // When their time has come, they do.
+    wait_for("their grace to end", GRACE_MAX, || {
+        let pass = world.pass(short);
+        if pass.code == Some(3) { Ok(()) } else { Err(pass.outcome.to_string()) }
+    });
+    let left = world.held().len();
+    world.pass(flags.iter().chain(&["--force"])).ok().freed(json!({"pod-gone": left}));
+
+    world.orphan("late");
+    wait_for("its grace to end", GRACE_MAX, || {
+        match world.pass(short).ok().report["freed"]["pod-gone"].as_u64() {
+            Some(1) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    world.cluster.assert_nothing_held();
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn a_node_that_was_deleted_is_remembered_as_long_as_it_has_records() {
+    let world = World::new();
+    let flags = ["--grace", "0s", "--unknown-node-grace", "1d"];
+    let object = world.api.node(world.node.name());
+    object.ready(true).boot_id(&this_boot());
+    let key = format!("v1/seen/test/{}", world.node.name());
+    world.pass([&flags[..], &["--dry-run"]].concat()).ok();
+    assert!(seen_nodes(&world).is_empty());
+    // Also before it holds anything.
+    world.pass(flags).ok();
+    assert_eq!(seen_nodes(&world), [key.as_str()]);
+    world.orphan("scaled-down");
+    world.living("elsewhere");
+    object.delete();
+    world.pass(flags).ok().freed(json!({"pod-gone": 1})).kept(json!({"pod-exists": 1}));
+    world.pass(flags).ok();
+    assert_eq!(seen_nodes(&world), [key.as_str()]);
+    // Out of its name alone nobody can be told from another cluster's.
+    world.node.del("elsewhere").config(&World::config()).run().silent();
+    world.pass(flags).ok();
+    assert!(seen_nodes(&world).is_empty());
+    world.orphan("strange");
+    world.pass(flags).ok().kept(json!({"node-unknown": 1}));
+    // What does not decode says nothing, and stays as it is.
+    world.cluster.store().put(&key, "?");
+    world.pass(flags).ok().kept(json!({"node-unknown": 1}));
+    world.api.node(world.node.name()).ready(true);
+    world.pass(flags).ok().freed(json!({"pod-gone": 1}));
+    assert_eq!(world.cluster.store().get(&key).as_deref(), Some(&b"?"[..]));
+    let check = world.cluster.check();
+    assert!(check.stdout.contains("undecodable-note") && check.stdout.contains(&key), "{check}");
+    world.api.node(world.node.name()).delete();
+}
+
+/// As a DRA driver for networks does: the claim's UID as container id, the name of a pod, and no UID.
+#[test]
+fn what_a_resource_claim_has_lives_as_long_as_the_claim() {
+    let world = World::new();
+    let claims = format!("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims", world.namespace);
+    let claim = |name: &str| {
+        let object = json!({"metadata": {"name": name}, "spec": {"devices": {}}});
+        let uid = world.api.create(&claims, &object)["metadata"]["uid"].clone();
+        let uid = uid.as_str().expect("a claim has a UID").to_owned();
+        world.hold(&uid, &format!("K8S_POD_NAMESPACE={};K8S_POD_NAME={name}", world.namespace));
+        uid
+    };
+    let (kept, gone) = (claim("kept"), claim("gone"));
+    // A pod's name says nothing: the one has a pod that has finished, the other one that runs.
+    world.api.pod(&world.namespace, "kept").phase("Succeeded").create();
+    world.api.pod(&world.namespace, "gone").phase("Running").create();
+    world.pass(AT_ONCE).ok().kept(json!({"claim-exists": 2})).freed(json!({}));
+
+    world.api.delete(&format!("{claims}/gone"));
+    let group = "/apis/resource.k8s.io";
+    for (rule, words) in [
+        (Rule::get(group).status(404), "404"),
+        (Rule::get(group).status(403), "403"),
+        (Rule::get(&format!("{group}/v1/resourceclaims")).status(403), "403"),
+    ] {
+        let proxy = world.proxy();
+        proxy.rule(rule);
+        let pass = world.reconciler(&proxy).args(AT_ONCE).pass().ok();
+        let pass = pass.kept(json!({"claim-unknown": 2})).freed(json!({}));
+        assert!(pass.outcome.stderr.contains(words), "{}", pass.outcome);
+    }
+    // An API that fails is another thing than one that has no claims.
+    for path in [group.to_owned(), format!("{group}/v1/resourceclaims")] {
+        let proxy = world.proxy();
+        proxy.rule(Rule::get(&path).status(500));
+        world.reconciler(&proxy).args(AT_ONCE).pass().refused(1, "list resourceclaims");
+    }
+    // Nothing relies on one listing alone.
+    let proxy = world.proxy();
+    proxy.rule(Rule::get(&format!("{group}/v1/resourceclaims")).edit(|list| list["items"] = json!([])));
+    let pass = world.reconciler(&proxy).args(AT_ONCE).pass().ok();
+    pass.kept(json!({"changed": 1})).freed(json!({"claim-gone": 1}));
+    assert_eq!(world.held(), [kept.as_str()]);
+
+    // Without such records nobody asks for claims.
+    world.api.delete(&format!("{claims}/kept"));
+    world.pass(["--grace", "1h"]).ok().kept(json!({"within-grace": 1}));
+    world.pass(AT_ONCE).ok().freed(json!({"claim-gone": 1}));
+    let proxy = world.proxy();
+    world.reconciler(&proxy).args(AT_ONCE).pass().ok();
+    assert!(proxy.asked_for("GET", "/apis").is_empty(), "{gone}");
+    world.cluster.assert_nothing_held();
+    world.cluster.assert_clean();
+}
+
 #[test]
 fn a_node_that_calls_itself_otherwise_than_kubernetes_does_is_named() {
     let world = World::new();
@@ -333,6 +528,17 @@ fn after_a_reboot_a_sandbox_is_freed_only_if_a_newer_one_has_all() {
     lost.boots("another");
     world.api.node(lost.first.name()).ready(false);
     lost.second(&one);
+    // Both, and nothing says that the newer one is: the index is lost.
+    let unindexed = Sandboxes::new(&world, "unindexed", &one);
+    unindexed.boots("another");
+    unindexed.second(&one);
+    world.cluster.store().delete_prefix(&format!("v1/pod/test/{}/", unindexed.pod.uid()));
+    // Both, with addresses that no network has, for which there is no index.
+    let fixed = json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge",
+        "ipam": {"type": "metes", "addresses": [{"address": "192.0.2.7/24"}]}});
+    let unlisted = Sandboxes::new(&world, "unlisted", &fixed);
+    unlisted.boots("another");
+    unlisted.second(&fixed);
     // An older program's record, without a birth.
     let unborn = Sandboxes::new(&world, "unborn", &one);
     let own = format!("v1/own/test/{}/unborn-1/eth0", unborn.first.name());
@@ -342,7 +548,7 @@ fn after_a_reboot_a_sandbox_is_freed_only_if_a_newer_one_has_all() {
 
     let mut expected = world.held();
     expected.retain(|container| container != "replaced-1");
-    let pass = world.pass(AT_ONCE).ok().kept(json!({"pod-exists": 11, "node-not-ready": 1}));
+    let pass = world.pass(AT_ONCE).ok().kept(json!({"pod-exists": 15, "node-not-ready": 1}));
     let pass = pass.freed(json!({"sandbox-replaced": 1}));
     assert_eq!(pass.report["addresses_freed"], 2, "{}", pass.outcome);
     assert_eq!(world.held(), expected);
@@ -357,7 +563,9 @@ fn after_a_reboot_a_sandbox_is_freed_only_if_a_newer_one_has_all() {
         sandboxes.pod.delete();
     }
     world.pass(AT_ONCE).ok().freed(json!({"pod-gone": 4}));
-    for name in ["rebooted", "running", "silent", "partly", "replaced", "lost", "unborn"] {
+    for name in
+        ["rebooted", "running", "silent", "partly", "replaced", "lost", "unborn", "unindexed", "unlisted"]
+    {
         world.api.node(&world.node_name(name)).delete();
     }
     world.cluster.assert_clean();
@@ -895,6 +1103,7 @@ fn the_environment_says_what_flags_say_and_proxies_are_ignored() {
         .env("KUBECONFIG", &kubeconfig)
         .env("METES_RECONCILER_OUTPUT", "json")
         .env("METES_RECONCILER_GRACE", "0s")
+        .env("METES_RECONCILER_UNKNOWN_NODE_GRACE", "0s")
         .env("HTTPS_PROXY", "http://127.0.0.1:1")
         .env("HTTP_PROXY", "http://127.0.0.1:1")
         .env("ALL_PROXY", "http://127.0.0.1:1");

@@ -21,7 +21,7 @@ use metes::store::keys::{Bytes, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge, read_keys};
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Reply, Txn};
-use metes_reconciler::api::{Api, ApiError, Node, Phase, Pod, Which};
+use metes_reconciler::api::{Api, ApiError, Claims, Node, Phase, Pod, Which};
 use metes_reconciler::kubernetes::Kubernetes;
 use metes_reconciler::pass::{self, Options, Pass, Stop};
 use metes_reconciler::report::Report;
@@ -252,8 +252,7 @@ impl World {
     }
 
     async fn pass(&self, kv: Stepped<'_>) {
-        let at_once = Duration::ZERO;
-        let graces = Graces { gone: at_once, finished: at_once, unlabelled: None };
+        let graces = Graces::NONE;
         let report = RefCell::new(Report::new("test", false));
         let pass = Pass {
             kv: &kv,
@@ -455,6 +454,10 @@ impl Api for Stepped<'_> {
 
     async fn nodes(&self, see: &mut dyn FnMut(Node)) -> Result<(), ApiError> {
         self.between(self.world.kubernetes.nodes(see)).await
+    }
+
+    async fn claims(&self, namespace: Option<&str>, see: &mut dyn FnMut(&str)) -> Result<Claims, ApiError> {
+        self.between(self.world.kubernetes.claims(namespace, see)).await
     }
 
     async fn pod(&self, namespace: &str, name: &str) -> Result<Option<(Pod, Phase)>, ApiError> {

@@ -225,9 +225,8 @@ fn check_all_are_kept(listed: &[Pod]) {
         listed.iter().flat_map(|pod| [holder(pod, &pod.uid), holder(pod, "")]).collect();
     let mut pods = Pods::for_holders(&holders);
     listed.iter().for_each(|pod| pods.see(pod, Phase::Active));
-    let graces = Graces { gone: Default::default(), finished: Default::default(), unlabelled: None };
     for holder in &holders {
-        let verdict = orphaned(holder, &pods, &Nodes::default(), &graces);
+        let verdict = orphaned(holder, &pods, &Nodes::default(), &Graces::NONE);
         let is_unlabelled = holder.record.as_ref().is_some_and(|record| record.pod.is_unknown());
         let is_nameless =
             holder.record.as_ref().is_some_and(|one| one.pod.uid.is_empty() && one.pod.name.is_empty());

@@ -1,8 +1,8 @@
 //! What stands in etcd: the bytes as a key, and as the value of every kind of key. Anybody may have written them.
 
 use metes::pool::record::{
-    ClusterId, Definitions, Leader, Meta, OwnerRecord, PodIndex, Record, Reservation, Sighting, Tombstone,
-    VERSION,
+    ClusterId, Definitions, Leader, Meta, OwnerRecord, PodIndex, Record, Reservation, SeenNode, Sighting,
+    Tombstone, VERSION,
 };
 use metes::pool::{Bits, NetworkName};
 use metes::store::keys::{Key, Keys, PodInterface, Scope};
@@ -17,6 +17,7 @@ pub(super) fn stored(data: &[u8]) {
     check_record::<Tombstone>(data);
     check_record::<ClusterId>(data);
     check_record::<Sighting>(data);
+    check_record::<SeenNode>(data);
     check_record::<Definitions>(data);
     check_record::<Leader>(data);
     check_record::<Meta>(data);
@@ -49,6 +50,7 @@ fn check_key(bytes: &[u8]) {
         Key::Fence(node) => keys.fence(node),
         Key::Cluster(name) => keys.cluster(name),
         Key::Orphan(owner) => keys.orphan(owner),
+        Key::Seen(cluster, node) => keys.seen_node(cluster, node),
         Key::Lead(name) => keys.lead(name),
         Key::Import(name) => keys.import(name),
     };

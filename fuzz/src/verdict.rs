@@ -14,6 +14,8 @@ use super::dice::Dice;
 const UIDS: [&str; 6] = ["", "u1", "u2", "u3", "s1", "s2"];
 const NAMES: [&str; 8] = ["", "a", "b", "c-0", "A", "../x", "a/b", "."];
 const BOOTS: [&str; 3] = ["", "b1", "b2"];
+/// UIDs in the form that Kubernetes gives them.
+const CLAIMS: [&str; 2] = ["0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0", "ffffffff-ffff-ffff-ffff-ffffffffffff"];
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 pub(super) fn verdict(data: &[u8]) {
@@ -21,6 +23,8 @@ pub(super) fn verdict(data: &[u8]) {
     let truth = truth(&mut dice);
     let graces = Graces {
         gone: Duration::from_secs(dice.byte().into()),
+        ready: Duration::from_secs(dice.byte().into()),
+        unknown_node: Duration::from_secs(dice.byte().into()),
         finished: Duration::from_secs(dice.byte().into()),
         unlabelled: dice.flag().then(|| Duration::from_secs(dice.byte().into())),
     };
@@ -29,9 +33,10 @@ pub(super) fn verdict(data: &[u8]) {
     assert_eq!(pods.len(), truth.pods.len());
     let mut nodes = Nodes::default();
     truth.nodes.iter().cloned().for_each(|node| nodes.see(node));
+    truth.remembered.iter().for_each(|node| nodes.remember((*node).to_owned()));
     for holder in &holders {
         let seen_for = Duration::from_secs(dice.byte().into());
-        let verdict = judge(orphaned(holder, &pods, &nodes, &graces), seen_for, &graces);
+        let verdict = judge(orphaned(holder, &pods, &nodes, &graces), seen_for);
         assert_eq!(verdict, truth.expected(holder, seen_for, &graces), "{holder:?} in {truth:#?}");
     }
 }
@@ -42,6 +47,10 @@ struct Truth {
     /// Each with a name and a UID that no other has.
     pods: Vec<(Pod, Phase)>,
     nodes: Vec<Node>,
+    /// Names of nodes that there were once.
+    remembered: Vec<&'static str>,
+    /// The claims that there are; none if nobody says.
+    claims: Option<Vec<&'static str>>,
 }
 
 fn truth(dice: &mut Dice<'_>) -> Truth {
@@ -60,11 +69,14 @@ fn truth(dice: &mut Dice<'_>) -> Truth {
             nodes.push(Node {
                 name: name.to_owned(),
                 ready: !dice.once_in(4),
+                out_of_service: dice.once_in(4),
                 boot: dice.pick(&BOOTS).to_owned(),
             });
         }
     }
-    Truth { pods, nodes }
+    let remembered = NODES.into_iter().filter(|_| dice.flag()).collect();
+    let claims = dice.flag().then(|| CLAIMS.into_iter().filter(|_| dice.flag()).collect());
+    Truth { pods, nodes, remembered, claims }
 }
 
 fn pod(dice: &mut Dice<'_>) -> (Pod, Phase) {
@@ -81,7 +93,7 @@ fn pod(dice: &mut Dice<'_>) -> (Pod, Phase) {
 fn holder(dice: &mut Dice<'_>) -> Holder {
     let owner = Owner {
         node: dice.pick(&NODES).to_owned(),
-        container_id: "c1".to_owned(),
+        container_id: dice.pick(&["c1", CLAIMS[0], CLAIMS[1]]).to_owned(),
         ifname: "net1".to_owned(),
         cluster: "east".to_owned(),
     };
@@ -106,6 +118,10 @@ impl Truth {
         self.pods.iter().for_each(|(pod, _)| pods.see(pod, Phase::Active));
         let finished = self.pods.iter().filter(|(_, phase)| *phase == Phase::Finished);
         finished.for_each(|(pod, phase)| pods.see(pod, *phase));
+        if let Some(claims) = &self.claims {
+            claims.iter().for_each(|uid| pods.see_claim(uid));
+            pods.no_more_claims();
+        }
         pods
     }
 
@@ -124,44 +140,68 @@ impl Truth {
     }
 
     fn expected(&self, holder: &Holder, seen_for: Duration, graces: &Graces) -> Verdict {
-        match self.reason(holder, graces) {
-            Err(keep) => Verdict::Keep(keep),
-            Ok((_, grace)) if seen_for < grace => Verdict::Keep(Keep::WithinGrace),
-            Ok((reason, _)) => Verdict::Free(reason),
-        }
+        let (reason, grace, meanwhile) = match self.reason(holder, graces) {
+            Err(keep) => return Verdict::Keep(keep),
+            Ok(orphan) => orphan,
+        };
+        if seen_for < grace { Verdict::Keep(meanwhile) } else { Verdict::Free(reason) }
     }
 
-    fn reason(&self, holder: &Holder, graces: &Graces) -> Result<(Free, Duration), Keep> {
+    fn reason(&self, holder: &Holder, graces: &Graces) -> Result<(Free, Duration, Keep), Keep> {
         let Some(record) = &holder.record else { return Err(Keep::Undecodable) };
         match record.stamp {
             Stamp::Other => return Err(Keep::OtherCluster),
             Stamp::None => return Err(Keep::NoCluster),
             Stamp::Ours => {}
         }
-        let node = self.nodes.iter().find(|node| node.name == holder.owner.node);
+        let name = holder.owner.node.as_str();
+        let node = self.nodes.iter().find(|node| node.name == name);
+        let is_strange = node.is_none() && !self.remembered.contains(&name);
+        let is_off = node.is_some_and(|node| !node.ready && node.out_of_service);
+        let is_another_boot = match (node, &record.boot) {
+            (Some(node), Some(boot)) => !node.boot.is_empty() && *node.boot != **boot,
+            _ => false,
+        };
+        let is_at_work = node.is_some_and(|node| node.ready) && !is_another_boot;
+        let gone = if is_at_work { graces.ready.max(graces.gone) } else { graces.gone };
+        // Pods that are not there, or only by a name, say nothing of a strange node.
+        let doubted = |grace| match is_strange && graces.unknown_node > grace {
+            true => (graces.unknown_node, Keep::NodeUnknown),
+            false => (grace, Keep::WithinGrace),
+        };
         let pod = &record.pod;
+        let can_be_asked_for = is_name(&pod.namespace) && is_name(&pod.name);
         let meant = self.meant(pod);
-        let reason = if pod.namespace.is_empty() && pod.name.is_empty() && pod.uid.is_empty() {
+        let claim = CLAIMS.iter().find(|uid| **uid == holder.owner.container_id && pod.uid.is_empty());
+        let (reason, (grace, meanwhile)) = if pod.is_unknown() {
             let Some(grace) = graces.unlabelled else { return Err(Keep::Unlabelled) };
-            (Free::Unlabelled, grace)
+            (Free::Unlabelled, (grace, Keep::WithinGrace))
+        } else if let Some(uid) = claim {
+            match &self.claims {
+                None => return Err(Keep::ClaimUnknown),
+                Some(claims) if claims.contains(uid) => return Err(Keep::ClaimExists),
+                Some(_) if !can_be_asked_for => return Err(Keep::PodUnnamed),
+                Some(_) => (Free::ClaimGone, doubted(gone)),
+            }
         } else if meant.contains(&Phase::Active) {
-            let has_rebooted = match (node, &record.boot) {
-                (Some(node), Some(boot)) => !node.boot.is_empty() && *node.boot != **boot,
-                _ => false,
-            };
-            if !(record.replaced && has_rebooted) {
+            if !(record.replaced && (is_off || is_another_boot)) {
                 return Err(Keep::PodExists);
             }
-            (Free::SandboxReplaced, graces.gone)
-        } else if !is_name(&pod.namespace) || !is_name(&pod.name) {
+            (Free::SandboxReplaced, doubted(gone))
+        } else if !can_be_asked_for {
             return Err(Keep::PodUnnamed);
         } else if meant.is_empty() {
-            (Free::PodGone, graces.gone)
+            (Free::PodGone, doubted(gone))
+        } else if pod.uid.is_empty() {
+            (Free::PodFinished, doubted(graces.finished))
         } else {
-            (Free::PodFinished, graces.finished)
+            (Free::PodFinished, (graces.finished, Keep::WithinGrace))
         };
         // Nobody knows what runs on a node that does not answer.
-        if node.is_some_and(|node| !node.ready) { Err(Keep::NodeNotReady) } else { Ok(reason) }
+        if node.is_some_and(|node| !node.ready && !node.out_of_service) {
+            return Err(Keep::NodeNotReady);
+        }
+        Ok((reason, grace, meanwhile))
     }
 }
 

@@ -365,12 +365,11 @@ impl<K: Kv> Adoption<'_, K> {
 
     /// Why a holder keeps what it has; none if its pod is gone, by what was listed and by a second look.
     async fn stays(&self, holder: &Holder, world: &World) -> Result<Option<String>, Stop> {
-        let graces = Graces { gone: Duration::ZERO, finished: Duration::ZERO, unlabelled: None };
-        if let Err(keep) = orphaned(holder, &world.pods, &world.nodes, &graces) {
+        if let Err(keep) = orphaned(holder, &world.pods, &world.nodes, &Graces::NONE) {
             return Ok(Some(keep.to_string()));
         }
         let pods = pods_now(self.api, holder).await?;
-        Ok(orphaned(holder, &pods, &world.nodes, &graces).err().map(|keep| keep.to_string()))
+        Ok(orphaned(holder, &pods, &world.nodes, &Graces::NONE).err().map(|keep| keep.to_string()))
     }
 }
 

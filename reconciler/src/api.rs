@@ -16,6 +16,14 @@ pub trait Api {
     /// Shows every node to `see`, all as of one moment that lies after the call.
     fn nodes(&self, see: &mut dyn FnMut(Node)) -> impl Future<Output = Result<(), ApiError>>;
 
+    /// Shows the UID of each ResourceClaim to `see`, in all namespaces or in one, all as of one moment that lies after
+    /// the call.
+    fn claims(
+        &self,
+        namespace: Option<&str>,
+        see: &mut dyn FnMut(&str),
+    ) -> impl Future<Output = Result<Claims, ApiError>>;
+
     /// The pod of this name as it is now, and its phase; none if there is none.
     fn pod(
         &self,
@@ -31,6 +39,15 @@ pub enum Which {
     All,
     /// Those that will never run again.
     Finished,
+}
+
+/// Whether ResourceClaims can be spoken of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claims {
+    /// All of them were shown.
+    Shown,
+    /// The API has none, or does not let this program see them.
+    Withheld,
 }
 
 /// Whether a pod may have containers that run.
@@ -70,6 +87,8 @@ pub struct Node {
     pub name: String,
     /// Whether its kubelet says that it works.
     pub ready: bool,
+    /// Whether an administrator says that its machine is off, by the taint node.kubernetes.io/out-of-service.
+    pub out_of_service: bool,
     /// The id of its present boot; empty if it never told.
     pub boot: String,
 }

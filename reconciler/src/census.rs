@@ -62,8 +62,8 @@ impl Census {
         id
     }
 
-    /// Finds out which of the owners that are of an earlier boot of their node have been replaced by
-    /// a newer sandbox of their pod.
+    /// Finds out which of the owners whose node has lost their boot have been replaced by a newer sandbox of
+    /// their pod.
     ///
     /// # Errors
     /// [`Failure`]
@@ -78,7 +78,7 @@ impl Census {
             let node = &holder.owner.node;
             holder.record.as_ref().is_some_and(|record| {
                 let is_ours = record.stamp == Stamp::Ours && !record.pod.uid.is_empty();
-                is_ours && nodes.has_rebooted_since(node, record.boot.as_deref())
+                is_ours && nodes.has_lost(node, record.boot.as_deref())
             })
         };
         let mut candidates: Vec<&mut Holder> = self.holders.iter_mut().filter(may_be).collect();

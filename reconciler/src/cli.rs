@@ -81,7 +81,17 @@ pub struct PassArgs {
     #[arg(long, env = "METES_RECONCILER_GRACE", value_name = "DURATION", default_value = "5m",
           value_parser = humantime::parse_duration)]
     pub grace: Duration,
-    /// The same for an owner whose pod has succeeded or failed.
+    /// The same where the node is Ready and has not been started anew since, if that is longer: there the runtime may
+    /// still end the container and call DEL.
+    #[arg(long, env = "METES_RECONCILER_READY_GRACE", value_name = "DURATION", default_value = "1h",
+          value_parser = humantime::parse_duration)]
+    pub ready_grace: Duration,
+    /// The same where Kubernetes has never had the node, if that is longer: it may be of another cluster by this
+    /// cluster's name. With --force it is --grace.
+    #[arg(long, env = "METES_RECONCILER_UNKNOWN_NODE_GRACE", value_name = "DURATION", default_value = "1d",
+          value_parser = humantime::parse_duration)]
+    pub unknown_node_grace: Duration,
+    /// The same for an owner whose pod has succeeded or failed, wherever its node.
     #[arg(long, env = "METES_RECONCILER_FINISHED_GRACE", value_name = "DURATION", default_value = "1h",
           value_parser = humantime::parse_duration)]
     pub finished_grace: Duration,
@@ -223,6 +233,8 @@ impl Cli {
         Options {
             graces: Graces {
                 gone: self.pass.grace,
+                ready: self.pass.ready_grace,
+                unknown_node: if self.pass.force { self.pass.grace } else { self.pass.unknown_node_grace },
                 finished: self.pass.finished_grace,
                 unlabelled: self.pass.unlabelled_after,
             },

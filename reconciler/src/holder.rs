@@ -15,6 +15,24 @@ pub struct Holder {
     pub record: Option<Summary>,
 }
 
+impl Holder {
+    /// Whether it is a ResourceClaim's: a DRA driver for networks calls the plugin with the claim's UID as container id
+    /// and the name of one pod that the claim is reserved for. A runtime's own container ids are no UUIDs.
+    #[must_use]
+    pub fn is_of_claim(&self) -> bool {
+        let names_a_pod = |record: &Summary| record.pod.uid.is_empty() && !record.pod.is_unknown();
+        self.record.as_ref().is_some_and(names_a_pod) && is_uuid(&self.owner.container_id)
+    }
+}
+
+fn is_uuid(text: &str) -> bool {
+    let is_hyphen_where_due = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    text.len() == 36 && text.bytes().enumerate().all(is_hyphen_where_due)
+}
+
 /// What counts of an owner record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {

@@ -11,10 +11,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::params::{GetParams, ListParams};
 use kube::core::response::Status;
 use kube::{Client, Config};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
-use crate::api::{Api, ApiError, Node, Phase, Pod, Which};
+use crate::api::{Api, ApiError, Claims, Node, Phase, Pod, Which};
 use crate::object::{Metadata, PodStatus};
 
 /// How long one connection may take to come about.
@@ -22,6 +22,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long one answer may take to come.
 const ANSWER: Duration = Duration::from_secs(30);
 /// What a field selector must say to get the pods that will never run again.
+/// The API of ResourceClaims, in whichever version.
+const RESOURCES: &str = "/apis/resource.k8s.io";
+/// By this an administrator says that a node's machine is certainly off.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 const FINISHED: &str = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown";
 
 /// A real cluster.
@@ -99,6 +103,26 @@ impl Kubernetes {
         }
     }
 
+    /// As [`Kubernetes::ask`] where the API need not have an answer; none if it has no such page (404), or does not show
+    /// it to this program (403).
+    async fn ask_if_shown<T: DeserializeOwned>(
+        &self,
+        asked: &str,
+        request: Request<Vec<u8>>,
+    ) -> Result<Option<T>, ApiError> {
+        match self.client.request(request).await {
+            Ok(found) => Ok(Some(found)),
+            Err(e) => match &e {
+                kube::Error::Api(status) if matches!(status.code, 403 | 404) => {
+                    let why = self.error(asked, &e);
+                    tracing::warn!(%why, "records of ResourceClaims are kept: nobody can say whether their claims exist");
+                    Ok(None)
+                }
+                _ => Err(self.error(asked, &e)),
+            },
+        }
+    }
+
     /// Shows every object below `path` to `see`, page by page, all as of one moment.
     ///
     /// # Errors
@@ -168,6 +192,25 @@ impl Api for Kubernetes {
     async fn nodes(&self, see: &mut dyn FnMut(Node)) -> Result<(), ApiError> {
         let mut see = |node: NodeObject| see(node.into_node());
         self.list("list nodes", "/api/v1/nodes", Detail::Whole, None, &mut see).await
+    }
+
+    async fn claims(&self, namespace: Option<&str>, see: &mut dyn FnMut(&str)) -> Result<Claims, ApiError> {
+        let asked = "list resourceclaims";
+        let request = |path: &str| Request::get(path).body(Vec::new());
+        let unsaid = |e: http::Error| self.error(asked, &kube::Error::HttpError(e));
+        let group = request(RESOURCES).map_err(unsaid)?;
+        let Some(Group { preferred }) = self.ask_if_shown(asked, group).await? else {
+            return Ok(Claims::Withheld);
+        };
+        let within = namespace.map(|name| format!("/namespaces/{name}")).unwrap_or_default();
+        let path = format!("{RESOURCES}/{}{within}/resourceclaims", preferred.version);
+        let first = request(&format!("{path}?limit=1")).map_err(unsaid)?;
+        if self.ask_if_shown::<IgnoredAny>(asked, first).await?.is_none() {
+            return Ok(Claims::Withheld);
+        }
+        let mut see = |claim: Object| see(&claim.metadata.uid);
+        self.list(asked, &path, Detail::Metadata, None, &mut see).await?;
+        Ok(Claims::Shown)
     }
 
     async fn pod(&self, namespace: &str, name: &str) -> Result<Option<(Pod, Phase)>, ApiError> {
@@ -261,6 +304,18 @@ struct Object {
     metadata: Metadata,
 }
 
+/// The versions of a group that the API has.
+#[derive(Deserialize)]
+struct Group {
+    #[serde(rename = "preferredVersion")]
+    preferred: GroupVersion,
+}
+
+#[derive(Deserialize)]
+struct GroupVersion {
+    version: String,
+}
+
 #[derive(Deserialize)]
 struct PodObject {
     metadata: Metadata,
@@ -272,7 +327,20 @@ struct PodObject {
 struct NodeObject {
     metadata: Metadata,
     #[serde(default)]
+    spec: NodeSpec,
+    #[serde(default)]
     status: NodeStatus,
+}
+
+#[derive(Default, Deserialize)]
+struct NodeSpec {
+    #[serde(default)]
+    taints: Vec<Taint>,
+}
+
+#[derive(Deserialize)]
+struct Taint {
+    key: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -302,6 +370,7 @@ impl NodeObject {
         Node {
             name: self.metadata.name,
             ready: self.status.conditions.iter().any(says_ready),
+            out_of_service: self.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE),
             boot: self.status.info.boot,
         }
     }

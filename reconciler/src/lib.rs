@@ -4,6 +4,7 @@
 //!
 //! - [`census`]: who holds addresses ([`holder`]), from etcd at one revision.
 //! - [`api`]: what Kubernetes is asked; [`kubernetes`] asks a real cluster, [`world`] keeps the answers.
+//! - [`seen`]: which nodes Kubernetes has had, so that one that is gone is told from one that never was.
 //! - [`verdict`]: whether an owner is an orphan, and why; pure.
 //! - [`sightings`]: for how long it has been seen as one; [`second_look`] asks for its pod once more.
 //! - [`pass`]: all of it together; [`report`] is what came of it.
@@ -35,6 +36,7 @@ pub mod pass;
 pub mod report;
 pub mod running;
 pub mod second_look;
+pub mod seen;
 pub mod serve;
 pub mod sightings;
 pub mod verdict;

@@ -23,9 +23,9 @@ use crate::census::Census;
 use crate::holder::{Holder, Stamp};
 use crate::identity::{First, NameError, claim_name};
 use crate::report::Report;
-use crate::second_look::pods_now;
+use crate::second_look::{pods_now, see_claims};
 use crate::sightings::Memory;
-use crate::verdict::{Free, Graces, Keep, Verdict, judge, orphaned};
+use crate::verdict::{Free, Graces, Keep, Orphan, Verdict, judge, orphaned};
 use crate::world::{Nodes, Pods};
 
 /// How many owners are freed at the same time: each takes a few round trips, and a place in a queue.
@@ -140,13 +140,13 @@ pub struct Pass<'a, K, A> {
 }
 
 /// An orphan that is to be freed.
-type Due = (Holder, Free);
+type Due = (Holder, Orphan);
 
 /// What came of looking at everybody.
 struct Looked {
     due: Vec<Due>,
     nodes: Nodes,
-    /// Whether the orphans that are new could be remembered.
+    /// Whether the nodes and orphans that are new could be remembered.
     remembered: Result<(), Failure>,
 }
 
@@ -195,13 +195,13 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Err(self.meta_missing());
         }
         let pods = self.pods(&census).await?;
-        let nodes = self.nodes().await?;
+        let (nodes, nodes_remembered) = self.nodes(&census).await?;
         self.report.borrow_mut().scanned.pods = pods.len();
         self.report.borrow_mut().scanned.nodes = nodes.len();
         self.warn_of_misnamed_nodes(&census, &pods, &nodes);
         census.find_replaced(self.kv, self.keys, &nodes, self.until).await?;
         let (due, remembered) = self.judge(&census, &pods, &nodes).await?;
-        Ok(Looked { due, nodes, remembered })
+        Ok(Looked { due, nodes, remembered: remembered.and(nodes_remembered) })
     }
 
     fn meta_missing(&self) -> Stop {
@@ -213,13 +213,22 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         self.api.pods(api::Which::All, &mut |pod| pods.see(&pod, api::Phase::Active)).await?;
         // Listed second: a pod that has finished never runs again, whenever the first listing was.
         self.api.pods(api::Which::Finished, &mut |pod| pods.see(&pod, api::Phase::Finished)).await?;
+        see_claims(self.api, &mut pods, None).await?;
         Ok(pods)
     }
 
-    async fn nodes(&self) -> Result<Nodes, Stop> {
+    /// The nodes that there are, with the names of those that there were; and whether new ones could be remembered.
+    async fn nodes(&self, census: &Census) -> Result<(Nodes, Result<(), Failure>), Stop> {
         let mut nodes = Nodes::default();
         self.api.nodes(&mut |node| nodes.see(node)).await?;
-        Ok(nodes)
+        let memory = self.memory();
+        let seen = memory.recall_nodes().await?;
+        seen.names().for_each(|node| nodes.remember(node.clone()));
+        let remembered = match self.options.dry_run {
+            true => Ok(()),
+            false => memory.update_nodes(&seen, &nodes, &census.holders).await,
+        };
+        Ok((nodes, unless_full(remembered)?))
     }
 
     /// Says so where pods run on nodes that Kubernetes calls otherwise: that they are not Ready, or were
@@ -240,6 +249,18 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         );
     }
 
+    /// Says so where it is not even certain whose an orphan is.
+    fn warn_of_strange_nodes(&self, orphans: &[(&Holder, Orphan)]) {
+        let mut strange = orphans.iter().filter(|(_, orphan)| orphan.meanwhile == Keep::NodeUnknown);
+        let Some((Holder { owner: first, .. }, _)) = strange.next() else { return };
+        let owners = 1 + strange.count();
+        tracing::warn!(
+            owners,
+            node = %first.node,
+            "owners without a pod are of nodes that Kubernetes has never had: another cluster may go by this cluster's name"
+        );
+    }
+
     /// Judges everybody, applies the brake, and remembers who is an orphan.
     async fn judge(
         &self,
@@ -255,14 +276,16 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let mut suspicious = 0;
         for holder in &census.holders {
             let orphaned = orphaned(holder, pods, nodes, graces);
-            let seen_for = orphaned.map_or(Duration::ZERO, |reason| sightings.seen_for(holder, reason));
-            if let Ok(reason) = orphaned {
-                orphans.push((holder, reason));
-                // What belongs to no pod is there from its first day on, and says nothing of the API.
-                let is_usual = reason == Free::Unlabelled && seen_for < graces.of(reason);
-                suspicious += usize::from(!is_usual);
+            let seen_for =
+                orphaned.map_or(Duration::ZERO, |orphan| sightings.seen_for(holder, orphan.reason));
+            if let Ok(orphan) = orphaned {
+                orphans.push((holder, orphan));
+                // What belongs to no pod is there from its first day on, and what is of a strange node is not judged yet:
+                // neither says anything of the API.
+                let is_foreign = orphan.reason == Free::Unlabelled || orphan.meanwhile == Keep::NodeUnknown;
+                suspicious += usize::from(!is_foreign || seen_for >= orphan.grace);
             }
-            match judge(orphaned, seen_for, graces) {
+            match judge(orphaned, seen_for) {
                 Verdict::Keep(why) => {
                     if why == Keep::Undecodable {
                         let Owner { node, container_id, ifname, .. } = &holder.owner;
@@ -270,10 +293,11 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                     }
                     self.report.borrow_mut().keep(why);
                 }
-                Verdict::Free(why) => due.push((holder.clone(), why)),
+                Verdict::Free(_) => due.extend(orphaned.map(|orphan| (holder.clone(), orphan))),
             }
         }
         self.report.borrow_mut().orphans = orphans.len();
+        self.warn_of_strange_nodes(&orphans);
         let is_ours = |holder: &&Holder| holder.record.as_ref().is_some_and(|r| r.stamp == Stamp::Ours);
         let records = census.holders.iter().filter(is_ours).count();
         let limit = BRAKE_AT_LEAST.max(records / BRAKE_ONE_IN);
@@ -281,11 +305,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             true => Ok(()),
             false => memory.update(&sightings, &orphans, graces).await,
         };
-        match &remembered {
-            // Only what is new is lost. Those that are due were seen before, and to free them takes no space.
-            Ok(()) | Err(Failure::NoSpace(_)) => {}
-            Err(failure) => return Err(failure.clone().into()),
-        }
+        let remembered = unless_full(remembered)?;
         if suspicious > limit && !self.options.force {
             return Err(Stop::Brake { orphans: suspicious, records, limit });
         }
@@ -305,14 +325,14 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let mut refused = Vec::new();
         let mut gone = Vec::new();
         let failed = &failed;
-        let free = |(holder, reason): Due| async move {
+        let free = |(holder, orphan): Due| async move {
             if failed.get() {
                 return None;
             }
-            let freed = self.free_one(&holder, reason, nodes).await;
+            let freed = self.free_one(&holder, orphan, nodes).await;
             let is_its_own = matches!(freed, Ok(_) | Err(Stop::Store(Failure::Refused(_))));
             failed.set(failed.get() || !is_its_own);
-            Some((holder, reason, freed))
+            Some((holder, orphan.reason, freed))
         };
         let mut frees = stream::iter(due).map(free).buffer_unordered(AT_ONCE);
         while let Some(freed) = frees.next().await {
@@ -345,10 +365,10 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     async fn free_one(
         &self,
         holder: &Holder,
-        reason: Free,
+        orphan: Orphan,
         nodes: &Nodes,
     ) -> Result<Result<Vec<Held>, Keep>, Stop> {
-        if self.meta().await?.is_some() || !self.is_still_orphaned(holder, reason, nodes).await? {
+        if self.meta().await?.is_some() || !self.is_still_orphaned(holder, orphan, nodes).await? {
             return Ok(Err(Keep::Changed));
         }
         if self.options.dry_run {
@@ -378,10 +398,10 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         }
     }
 
-    /// Asks the API for the orphan's pod as it is now.
-    async fn is_still_orphaned(&self, holder: &Holder, reason: Free, nodes: &Nodes) -> Result<bool, Stop> {
+    /// Asks the API for the orphan's pod or claim as it is now.
+    async fn is_still_orphaned(&self, holder: &Holder, orphan: Orphan, nodes: &Nodes) -> Result<bool, Stop> {
         let pods = pods_now(self.api, holder).await?;
-        Ok(orphaned(holder, &pods, nodes, &self.options.graces) == Ok(reason))
+        Ok(orphaned(holder, &pods, nodes, &self.options.graces) == Ok(orphan))
     }
 
     /// Mends what costs addresses or time, and says what a person should look at.
@@ -397,6 +417,15 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             self.report.borrow_mut().mended = mended;
         }
         Ok(())
+    }
+}
+
+/// What could not be remembered because etcd is out of space ends no pass: only what is new is lost. Those that are due
+/// were seen before, and to free them takes no space.
+fn unless_full(remembered: Result<(), Failure>) -> Result<Result<(), Failure>, Stop> {
+    match remembered {
+        Ok(()) | Err(Failure::NoSpace(_)) => Ok(remembered),
+        Err(failure) => Err(failure.into()),
     }
 }
 

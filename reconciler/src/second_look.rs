@@ -1,18 +1,31 @@
-//! What Kubernetes says of one owner's pod right before something irrevocable is done to the owner.
+//! What Kubernetes says of one owner's pod or claim right before something irrevocable is done to the owner.
 
-use crate::api::{Api, ApiError};
+use crate::api::{Api, ApiError, Claims};
 use crate::holder::Holder;
 use crate::verdict::is_named;
 use crate::world::Pods;
 
-/// The owner's pod as it is now, as far as the API can be asked for it: a world of one pod, or of none.
+/// Takes the claims that there are, if any record is one's and the API shows them.
+///
+/// # Errors
+/// [`ApiError`]
+pub async fn see_claims<A: Api>(api: &A, pods: &mut Pods, namespace: Option<&str>) -> Result<(), ApiError> {
+    if pods.wants_claims() && api.claims(namespace, &mut |uid| pods.see_claim(uid)).await? == Claims::Shown {
+        pods.no_more_claims();
+    }
+    Ok(())
+}
+
+/// The owner's pod or claim as it is now, as far as the API can be asked for it: a world of one pod, or of none.
 ///
 /// # Errors
 /// [`ApiError`]
 pub async fn pods_now<A: Api>(api: &A, holder: &Holder) -> Result<Pods, ApiError> {
     let mut pods = Pods::for_holders(std::slice::from_ref(holder));
     let named = holder.record.as_ref().map(|record| &record.pod).filter(|pod| is_named(pod));
-    if let Some(pod) = named
+    if let Some(pod) = named.filter(|_| pods.wants_claims()) {
+        see_claims(api, &mut pods, Some(&pod.namespace)).await?;
+    } else if let Some(pod) = named
         && let Some((pod, phase)) = api.pod(&pod.namespace, &pod.name).await?
     {
         pods.see(&pod, phase);

@@ -18,7 +18,7 @@ use metes::store::txn::{Entry, Op, Txn};
 use tokio::time::Instant;
 
 use crate::holder::Holder;
-use crate::verdict::{Free, Graces};
+use crate::verdict::{Free, Graces, Orphan};
 
 /// The lease of a sighting lives at least so long, however short the grace: passes may be rare.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -108,14 +108,14 @@ impl<K: Kv> Memory<'_, K> {
     pub async fn update(
         &self,
         known: &Sightings,
-        orphans: &[(&Holder, Free)],
+        orphans: &[(&Holder, Orphan)],
         graces: &Graces,
     ) -> Result<(), Failure> {
         let still: HashSet<&Owner> = orphans.iter().map(|(holder, _)| &holder.owner).collect();
         let over = known.0.iter().filter(|(owner, _)| !still.contains(owner));
-        self.write(over.map(|(_, seen)| Op::Delete(seen.key.clone())).collect()).await?;
-        let is_new = |(holder, reason): &&(&Holder, Free)| {
-            !graces.of(*reason).is_zero() && known.of(holder, *reason).is_none()
+        self.write("sightings", over.map(|(_, seen)| Op::Delete(seen.key.clone())).collect()).await?;
+        let is_new = |(holder, orphan): &&(&Holder, Orphan)| {
+            !orphan.grace.is_zero() && known.of(holder, orphan.reason).is_none()
         };
         let news: Vec<_> = orphans.iter().filter(is_new).collect();
         if news.is_empty() {
@@ -124,13 +124,13 @@ impl<K: Kv> Memory<'_, K> {
         let lease = new_lease();
         let ttl = REMEMBERED.max(graces.longest().saturating_mul(GRACES)).min(LONGEST);
         self.kv.grant(lease, ttl, self.until).await?;
-        let put = |(holder, reason): &(&Holder, Free)| {
+        let put = |(holder, orphan): &(&Holder, Orphan)| {
             // An owner that was read from a key can stand in one.
             let key = self.keys.orphan(&holder.owner).ok()?;
-            let sighting = Sighting::new(reason.name().to_owned(), holder.revision);
+            let sighting = Sighting::new(orphan.reason.name().to_owned(), holder.revision);
             Some(Op::Put(key, sighting.encode(), Some(lease)))
         };
-        self.write(news.into_iter().filter_map(put).collect()).await
+        self.write("sightings", news.into_iter().filter_map(put).collect()).await
     }
 
     /// Forgets owners that were freed.
@@ -139,13 +139,13 @@ impl<K: Kv> Memory<'_, K> {
     /// [`Failure`]; what was not forgotten goes with its lease.
     pub async fn forget<'o>(&self, owners: impl Iterator<Item = &'o Owner>) -> Result<(), Failure> {
         let key = |owner| self.keys.orphan(owner).ok();
-        self.write(owners.filter_map(key).map(Op::Delete).collect()).await
+        self.write("sightings", owners.filter_map(key).map(Op::Delete).collect()).await
     }
 
     /// Each of these writes may be lost or done twice without harm.
-    async fn write(&self, ops: Vec<Op>) -> Result<(), Failure> {
+    pub(crate) async fn write(&self, step: &'static str, ops: Vec<Op>) -> Result<(), Failure> {
         for ops in ops.chunks(limits::TXN_OPS) {
-            let txn = Txn { step: "sightings", then: ops.to_vec(), ..Txn::default() };
+            let txn = Txn { step, then: ops.to_vec(), ..Txn::default() };
             self.kv.txn(&txn, self.until).await?;
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::time::Duration;
 use metes::pool::record;
 
 use crate::api::Phase;
-use crate::holder::{Holder, Stamp};
+use crate::holder::{Holder, Stamp, Summary};
 use crate::world::{Nodes, Pods};
 
 /// The longest name that Kubernetes gives a pod or a namespace.
@@ -30,8 +30,15 @@ pub enum Verdict {
 pub enum Keep {
     /// Its pod exists and has not finished.
     PodExists,
+    /// Its ResourceClaim exists.
+    ClaimExists,
+    /// It is a ResourceClaim's, and nobody can say whether that exists.
+    ClaimUnknown,
     /// Its node exists and is not Ready: containers may run there that nobody knows of.
     NodeNotReady,
+    /// It would be freed, but Kubernetes has never had its node: it may be of another cluster by the same name, and has
+    /// not been seen as an orphan for long enough to tell.
+    NodeUnknown,
     /// It would be freed, but has not been seen as an orphan for long enough.
     WithinGrace,
     /// It belongs to no pod that is known (cnitool, podman).
@@ -55,6 +62,8 @@ pub enum Free {
     PodGone,
     /// Its pod has succeeded or failed.
     PodFinished,
+    /// Its ResourceClaim does not exist.
+    ClaimGone,
     /// Its node was started anew since, and a newer sandbox of its pod holds addresses of its own.
     SandboxReplaced,
     /// It belongs to no pod that is known, and such are to be freed after a time.
@@ -63,9 +72,12 @@ pub enum Free {
 
 impl Keep {
     /// Every reason.
-    pub const ALL: [Keep; 9] = [
+    pub const ALL: [Keep; 12] = [
         Keep::PodExists,
+        Keep::ClaimExists,
+        Keep::ClaimUnknown,
         Keep::NodeNotReady,
+        Keep::NodeUnknown,
         Keep::WithinGrace,
         Keep::Unlabelled,
         Keep::PodUnnamed,
@@ -80,7 +92,10 @@ impl Keep {
     pub fn name(self) -> &'static str {
         match self {
             Keep::PodExists => "pod-exists",
+            Keep::ClaimExists => "claim-exists",
+            Keep::ClaimUnknown => "claim-unknown",
             Keep::NodeNotReady => "node-not-ready",
+            Keep::NodeUnknown => "node-unknown",
             Keep::WithinGrace => "within-grace",
             Keep::Unlabelled => "unlabelled",
             Keep::PodUnnamed => "pod-unnamed",
@@ -94,7 +109,8 @@ impl Keep {
 
 impl Free {
     /// Every reason.
-    pub const ALL: [Free; 4] = [Free::PodGone, Free::PodFinished, Free::SandboxReplaced, Free::Unlabelled];
+    pub const ALL: [Free; 5] =
+        [Free::PodGone, Free::PodFinished, Free::ClaimGone, Free::SandboxReplaced, Free::Unlabelled];
 
     /// The reason, in words joined by hyphens.
     #[must_use]
@@ -102,6 +118,7 @@ impl Free {
         match self {
             Free::PodGone => "pod-gone",
             Free::PodFinished => "pod-finished",
+            Free::ClaimGone => "claim-gone",
             Free::SandboxReplaced => "sandbox-replaced",
             Free::Unlabelled => "unlabelled",
         }
@@ -123,8 +140,13 @@ impl fmt::Display for Free {
 /// For how long each kind of orphan must have been seen as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Graces {
-    /// One whose pod is gone or has a newer sandbox.
+    /// One whose pod or claim is gone, or whose pod has a newer sandbox.
     pub gone: Duration,
+    /// The same where the node is at work and its runtime still has to call DEL; never less than `gone`.
+    pub ready: Duration,
+    /// One that is an orphan because its pod or claim is not there, and of a node that Kubernetes has never had; never
+    /// less than it would be otherwise.
+    pub unknown_node: Duration,
     /// One whose pod has finished.
     pub finished: Duration,
     /// One of no known pod; none: such are never freed.
@@ -132,30 +154,41 @@ pub struct Graces {
 }
 
 impl Graces {
-    /// The grace of an orphan.
-    #[must_use]
-    pub fn of(&self, reason: Free) -> Duration {
-        match reason {
-            Free::PodGone | Free::SandboxReplaced => self.gone,
-            Free::PodFinished => self.finished,
-            Free::Unlabelled => self.unlabelled.unwrap_or(Duration::MAX),
-        }
-    }
+    /// None at all, and what belongs to no pod is never freed.
+    pub const NONE: Graces = Graces {
+        gone: Duration::ZERO,
+        ready: Duration::ZERO,
+        unknown_node: Duration::ZERO,
+        finished: Duration::ZERO,
+        unlabelled: None,
+    };
 
     /// The longest of them.
     #[must_use]
     pub fn longest(&self) -> Duration {
-        self.gone.max(self.finished).max(self.unlabelled.unwrap_or_default())
+        let Graces { gone, ready, unknown_node, finished, unlabelled } = *self;
+        gone.max(ready).max(unknown_node).max(finished).max(unlabelled.unwrap_or_default())
     }
 }
 
-/// Judges an owner by what [`orphaned`] said of it; `seen_for` is how long it has been seen as that very orphan.
+/// An owner that nobody can be using.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Orphan {
+    /// Why it is one.
+    pub reason: Free,
+    /// For how long it must have been seen as one.
+    pub grace: Duration,
+    /// Why it keeps what it has until then.
+    pub meanwhile: Keep,
+}
+
+/// Judges an owner by what [`orphaned`] said of it; `seen_for` is how long it has been seen as an orphan for that reason.
 #[must_use]
-pub fn judge(orphaned: Result<Free, Keep>, seen_for: Duration, graces: &Graces) -> Verdict {
+pub fn judge(orphaned: Result<Orphan, Keep>, seen_for: Duration) -> Verdict {
     match orphaned {
         Err(keep) => Verdict::Keep(keep),
-        Ok(reason) if seen_for < graces.of(reason) => Verdict::Keep(Keep::WithinGrace),
-        Ok(reason) => Verdict::Free(reason),
+        Ok(orphan) if seen_for < orphan.grace => Verdict::Keep(orphan.meanwhile),
+        Ok(orphan) => Verdict::Free(orphan.reason),
     }
 }
 
@@ -163,7 +196,7 @@ pub fn judge(orphaned: Result<Free, Keep>, seen_for: Duration, graces: &Graces) 
 ///
 /// # Errors
 /// Why somebody may.
-pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) -> Result<Free, Keep> {
+pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) -> Result<Orphan, Keep> {
     let record = holder.record.as_ref().ok_or(Keep::Undecodable)?;
     match record.stamp {
         Stamp::Ours => {}
@@ -172,21 +205,50 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
     }
     let node = &holder.owner.node;
     let reason = if record.pod.is_unknown() {
-        graces.unlabelled.map(|_| Free::Unlabelled).ok_or(Keep::Unlabelled)?
+        Free::Unlabelled
+    } else if holder.is_of_claim() {
+        claim_reason(holder, record, pods)?
     } else {
-        match pods.phase(&record.pod) {
-            Some(Phase::Active)
-                if record.replaced && nodes.has_rebooted_since(node, record.boot.as_deref()) =>
-            {
-                Free::SandboxReplaced
-            }
-            Some(Phase::Active) => return Err(Keep::PodExists),
-            _ if !is_named(&record.pod) => return Err(Keep::PodUnnamed),
-            Some(Phase::Finished) => Free::PodFinished,
-            None => Free::PodGone,
-        }
+        pod_reason(record, pods, nodes.has_lost(node, record.boot.as_deref()))?
     };
-    if nodes.is_cut_off(node) { Err(Keep::NodeNotReady) } else { Ok(reason) }
+    let usual = match reason {
+        Free::Unlabelled => graces.unlabelled.ok_or(Keep::Unlabelled)?,
+        Free::PodFinished => graces.finished,
+        _ if nodes.owes_del(node, record.boot.as_deref()) => graces.ready.max(graces.gone),
+        _ => graces.gone,
+    };
+    let is_this_clusters = match reason {
+        Free::Unlabelled => true,
+        // A pod of this very UID is, wherever it ran.
+        Free::PodFinished if !record.pod.uid.is_empty() => true,
+        _ => nodes.has_known(node),
+    };
+    let (grace, meanwhile) = if !is_this_clusters && graces.unknown_node > usual {
+        (graces.unknown_node, Keep::NodeUnknown)
+    } else {
+        (usual, Keep::WithinGrace)
+    };
+    if nodes.is_cut_off(node) { Err(Keep::NodeNotReady) } else { Ok(Orphan { reason, grace, meanwhile }) }
+}
+
+/// The name of a pod says nothing here: a claim outlives the pod that was named first, and others may use it.
+fn claim_reason(holder: &Holder, record: &Summary, pods: &Pods) -> Result<Free, Keep> {
+    match pods.has_claim(&holder.owner.container_id) {
+        None => Err(Keep::ClaimUnknown),
+        Some(true) => Err(Keep::ClaimExists),
+        Some(false) if !is_named(&record.pod) => Err(Keep::PodUnnamed),
+        Some(false) => Ok(Free::ClaimGone),
+    }
+}
+
+fn pod_reason(record: &Summary, pods: &Pods, has_lost_its_boot: bool) -> Result<Free, Keep> {
+    match pods.phase(&record.pod) {
+        Some(Phase::Active) if record.replaced && has_lost_its_boot => Ok(Free::SandboxReplaced),
+        Some(Phase::Active) => Err(Keep::PodExists),
+        _ if !is_named(&record.pod) => Err(Keep::PodUnnamed),
+        Some(Phase::Finished) => Ok(Free::PodFinished),
+        None => Ok(Free::PodGone),
+    }
 }
 
 /// Whether the API can be asked for a record's pod: both names are there, and such as Kubernetes gives.

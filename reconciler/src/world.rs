@@ -1,4 +1,4 @@
-//! What Kubernetes said of pods and nodes, as the verdict looks it up.
+//! What Kubernetes said of pods, ResourceClaims and nodes, as the verdict looks it up.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use metes::pool::record;
 use crate::api::{Node, Phase, Pod};
 use crate::holder::Holder;
 
-/// The pods of a cluster, by what records may call them.
+/// The pods of a cluster, and the ResourceClaims that some records are of, by what records may call them.
 #[derive(Debug, Default)]
 pub struct Pods {
     by_uid: HashMap<Box<str>, Phase>,
@@ -17,18 +17,53 @@ pub struct Pods {
     by_name: HashMap<Box<str>, Phase>,
     /// The only names that are kept.
     wanted: HashSet<Box<str>>,
+    claims: HashSet<Box<str>>,
+    /// Whether there are no other claims than those that were seen.
+    knows_all_claims: bool,
+    /// The only claims that are kept.
+    wanted_claims: HashSet<Box<str>>,
     seen: usize,
 }
 
 impl Pods {
-    /// No pods yet; of names only those are kept that a record without a UID needs.
+    /// No pods yet; of names only those are kept that a record without a UID needs, of claims those that have a record.
     #[must_use]
     pub fn for_holders(holders: &[Holder]) -> Self {
         let needs_name = |holder: &Holder| {
             let pod = &holder.record.as_ref()?.pod;
-            (pod.uid.is_empty() && !pod.name.is_empty()).then(|| name_key(&pod.namespace, &pod.name))
+            let goes_by_name = pod.uid.is_empty() && !pod.name.is_empty() && !holder.is_of_claim();
+            goes_by_name.then(|| name_key(&pod.namespace, &pod.name))
         };
-        Self { wanted: holders.iter().filter_map(needs_name).collect(), ..Self::default() }
+        let of_claims = holders.iter().filter(|holder| holder.is_of_claim());
+        Self {
+            wanted: holders.iter().filter_map(needs_name).collect(),
+            wanted_claims: of_claims.map(|holder| holder.owner.container_id.as_str().into()).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether any record is a claim's.
+    #[must_use]
+    pub fn wants_claims(&self) -> bool {
+        !self.wanted_claims.is_empty()
+    }
+
+    /// Takes the UID of a claim.
+    pub fn see_claim(&mut self, uid: &str) {
+        if self.wanted_claims.contains(uid) {
+            self.claims.insert(uid.into());
+        }
+    }
+
+    /// All claims that there are were taken.
+    pub fn no_more_claims(&mut self) {
+        self.knows_all_claims = true;
+    }
+
+    /// Whether the claim of this UID exists; none if nobody can say.
+    #[must_use]
+    pub fn has_claim(&self, uid: &str) -> Option<bool> {
+        self.knows_all_claims.then(|| self.claims.contains(uid))
     }
 
     /// Takes a pod; one that is seen twice has the phase that was seen last.
@@ -84,43 +119,76 @@ fn name_key(namespace: &str, name: &str) -> Box<str> {
 
 /// The nodes of a cluster.
 #[derive(Debug, Default)]
-pub struct Nodes(HashMap<String, Node>);
+pub struct Nodes {
+    present: HashMap<String, Node>,
+    /// The names of those that an earlier pass saw, and of these.
+    remembered: HashSet<String>,
+}
 
 impl Nodes {
     /// Takes a node.
     pub fn see(&mut self, node: Node) {
-        self.0.insert(node.name.clone(), node);
+        self.present.insert(node.name.clone(), node);
+    }
+
+    /// Takes the name of a node that exists or existed.
+    pub fn remember(&mut self, node: String) {
+        self.remembered.insert(node);
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.present.len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.present.is_empty()
+    }
+
+    /// The names of those that there are.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.present.keys().map(String::as_str)
     }
 
     /// Whether a node of this name exists.
     #[must_use]
     pub fn knows(&self, node: &str) -> bool {
-        self.0.contains_key(node)
+        self.present.contains_key(node)
     }
 
-    /// Whether a node exists and is not Ready. One that does not exist says nothing about its
-    /// containers: there the pods alone count.
+    /// Whether a node of this name exists or is known to have existed. Another one may be a node of another
+    /// cluster.
+    #[must_use]
+    pub fn has_known(&self, node: &str) -> bool {
+        self.knows(node) || self.remembered.contains(node)
+    }
+
+    /// Whether a node exists, is not Ready, and may run all the same. One that does not exist says nothing about
+    /// its containers: there the pods alone count.
     #[must_use]
     pub fn is_cut_off(&self, node: &str) -> bool {
-        self.0.get(node).is_some_and(|node| !node.ready)
+        self.present.get(node).is_some_and(|node| !node.ready && !is_off(node))
     }
 
-    /// Whether a node is known to run another boot than `boot`.
+    /// Whether nothing of this boot can run on a node any more: the node is known to run another one, or is off.
     #[must_use]
-    pub fn has_rebooted_since(&self, node: &str, boot: Option<&str>) -> bool {
-        let present = self.0.get(node).map(|node| node.boot.as_str()).filter(|boot| !boot.is_empty());
-        matches!((present, boot), (Some(present), Some(boot)) if present != boot)
+    pub fn has_lost(&self, node: &str, boot: Option<&str>) -> bool {
+        let Some(node) = self.present.get(node) else { return false };
+        let runs_another = boot.is_some_and(|boot| !node.boot.is_empty() && node.boot != boot);
+        is_off(node) || runs_another
     }
+
+    /// Whether a node is at work and may have a container of this boot: then its runtime still has to call DEL.
+    #[must_use]
+    pub fn owes_del(&self, node: &str, boot: Option<&str>) -> bool {
+        self.present.get(node).is_some_and(|node| node.ready) && !self.has_lost(node, boot)
+    }
+}
+
+/// A node whose kubelet says that it works is not off, whoever forgot to take the taint away.
+fn is_off(node: &Node) -> bool {
+    node.out_of_service && !node.ready
 }

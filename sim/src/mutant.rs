@@ -141,6 +141,7 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
         Ok(Key::Fence(_)) => "fence",
         Ok(Key::Cluster(_)) => "cluster",
         Ok(Key::Orphan(_)) => "orphan",
+        Ok(Key::Seen(..)) => "seen",
         Ok(Key::Lead(_)) => "lead",
         Ok(Key::Import(_)) => "import",
         Err(_) if key == keys.nets() => "nets",

@@ -8,8 +8,8 @@ use super::finding::{Finding, Kind};
 use super::{Counts, MetaState, Report, judge};
 use crate::pool::bitmap::Bits;
 use crate::pool::record::{
-    ClusterId, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Sighting,
-    Tombstone, Undecodable, VERSION,
+    ClusterId, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, SeenNode,
+    Sighting, Tombstone, Undecodable, VERSION,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
 use crate::store::keys::{Key, Keys, PodInterface};
@@ -102,6 +102,7 @@ impl Audit {
             Ok(Key::Tail(_) | Key::Fence(_)) => self.goes_with_lease(entry),
             Ok(Key::Cluster(_)) => self.see_cluster(entry),
             Ok(Key::Orphan(_)) => self.see_note::<Sighting>(entry),
+            Ok(Key::Seen(..)) => self.see_seen_node(entry),
             Ok(Key::Lead(_)) => self.see_note::<Leader>(entry),
             Ok(Key::Import(_)) => self.see_note::<Definitions>(entry),
         }
@@ -247,6 +248,11 @@ impl Audit {
     fn see_cluster(&mut self, entry: &Entry) {
         self.lives_without_lease(entry);
         self.decode::<ClusterId>(Kind::UndecodableCluster, entry);
+    }
+
+    fn see_seen_node(&mut self, entry: &Entry) {
+        self.lives_without_lease(entry);
+        self.decode::<SeenNode>(Kind::UndecodableNote, entry);
     }
 
     /// No address depends on it, but a pass may wait for it to end.

@@ -283,6 +283,27 @@ impl Sighting {
     }
 }
 
+/// `v1/seen/<cluster>/<node>`: Kubernetes had a node of this name when the cluster's reconciler looked. That the key
+/// exists is all that it says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenNode {
+    v: u32,
+}
+
+impl SeenNode {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { v: VERSION }
+    }
+}
+
+impl Default for SeenNode {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// `v1/import/<cluster>`: what an import from whereabouts saw last of the NetworkAttachmentDefinitions. The age of the lease
 /// that it hangs on tells for how long they have been so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -429,6 +450,9 @@ impl Record for ClusterId {
 impl Record for Sighting {
     const KIND: &'static str = "sighting";
 }
+impl Record for SeenNode {
+    const KIND: &'static str = "seen node";
+}
 impl Record for Definitions {
     const KIND: &'static str = "definitions";
 }
@@ -477,6 +501,7 @@ mod tests {
         check(&Tombstone::new(birth), r#"{"v":1,"birth":{"boot":"b0","ns":7}}"#);
         check(&ClusterId::new("u-0".into()), r#"{"v":1,"uid":"u-0"}"#);
         check(&Sighting::new("pod-gone".into(), 7), r#"{"v":1,"reason":"pod-gone","revision":7}"#);
+        check(&SeenNode::new(), r#"{"v":1}"#);
         check(&Definitions::new("0f".into()), r#"{"v":1,"digest":"0f"}"#);
         check(&Leader::new("web-0-1f".into()), r#"{"v":1,"holder":"web-0-1f"}"#);
         check(&Meta::first("0f".into()), r#"{"v":1,"min_writer":1,"id":"0f","epoch":1}"#);

@@ -108,6 +108,8 @@ pub enum Key {
     Cluster(String),
     /// `v1/orphan/<cluster>/<node>/<container>/<ifname>`
     Orphan(Owner),
+    /// `v1/seen/<cluster>/<node>`
+    Seen(String, String),
     /// `v1/lead/<cluster>`
     Lead(String),
     /// `v1/import/<cluster>`
@@ -287,6 +289,25 @@ impl Keys {
         Ok(self.join(&format!("orphan/{}", owner_path(owner)?)))
     }
 
+    /// The prefix of the names of all nodes that a cluster's reconciler has seen.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the name cannot stand in a key.
+    pub fn seen_nodes(&self, cluster: &str) -> Result<Bytes, InvalidName> {
+        check_cluster(cluster)?;
+        Ok(self.join(&format!("seen/{cluster}/")))
+    }
+
+    /// That a cluster's reconciler has seen a node of this name.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if one of the names cannot stand in a key.
+    pub fn seen_node(&self, cluster: &str, node: &str) -> Result<Bytes, InvalidName> {
+        check_cluster(cluster)?;
+        check_node(node)?;
+        Ok(self.join(&format!("seen/{cluster}/{node}")))
+    }
+
     /// The index entry of one interface of a pod in one network; the cluster's name may be empty.
     ///
     /// # Errors
@@ -361,6 +382,10 @@ fn parse_path(path: &str) -> Option<Key> {
         ["own", ref owner @ ..] => parse_owner(owner).map(Key::Own),
         ["dead", ref owner @ ..] => parse_owner(owner).map(Key::Dead),
         ["orphan", ref owner @ ..] => parse_owner(owner).map(Key::Orphan),
+        ["seen", cluster, node] => {
+            check_cluster(cluster).and_then(|()| check_node(node)).ok()?;
+            Some(Key::Seen(cluster.to_owned(), node.to_owned()))
+        }
         ["pod", cluster, uid, ifname, network] => {
             check_uid(uid).and_then(|()| check_ifname(ifname)).ok()?;
             Some(Key::Pod(PodInterface {
@@ -581,6 +606,11 @@ mod tests {
                 "/metes/v1/orphan/east/n-1.example/c_1/net1",
                 Key::Orphan(owner()),
             ),
+            (
+                keys().seen_node("east", "n-1.example").expect("seen"),
+                "/metes/v1/seen/east/n-1.example",
+                Key::Seen("east".into(), "n-1.example".into()),
+            ),
             (keys().cluster("east").expect("cluster"), "/metes/v1/cluster/east", Key::Cluster("east".into())),
             (keys().lead("east").expect("lead"), "/metes/v1/lead/east", Key::Lead("east".into())),
             (keys().import("east").expect("import"), "/metes/v1/import/east", Key::Import("east".into())),
@@ -613,6 +643,8 @@ mod tests {
             assert!(keys().own(&Owner { container_id: bad.into(), ..owner() }).is_err(), "{bad:?}");
             assert!(keys().fence(bad).is_err(), "{bad:?}");
             assert!(keys().pod("east", bad, "net1", &NetworkName::default()).is_err(), "{bad:?}");
+            assert!(keys().seen_node("east", bad).is_err(), "{bad:?}");
+            assert!(keys().seen_node(bad, "n1").is_err(), "{bad:?}");
         }
         // What stands for no cluster in a key is no cluster's name.
         for bad in ["..", "a/b", "a b", "\u{0}", "-"] {

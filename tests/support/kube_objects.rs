@@ -262,6 +262,15 @@ impl KubeNode {
         }]}))
     }
 
+    /// As an administrator says that its machine is off.
+    #[track_caller]
+    pub(crate) fn out_of_service(&self, off: bool) -> &Self {
+        let taint = json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
+        let taints = if off { json!([taint]) } else { json!([]) };
+        self.api.patch(&self.path, &json!({"spec": {"taints": taints}}));
+        self
+    }
+
     #[track_caller]
     pub(crate) fn boot_id(&self, id: &str) -> &Self {
         self.status(json!({"nodeInfo": {"bootID": id}}))

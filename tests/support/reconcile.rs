@@ -19,10 +19,13 @@ pub(crate) struct Reconciler {
 }
 
 impl Cluster {
-    /// With the host file of a node "reconciler" and as the administrator of `api`, a server or a proxy before one.
+    /// With the host file of a node "reconciler" and as the administrator of `api`, a server or a proxy before one. No
+    /// grace is longer than --grace unless a flag says so: Kubernetes knows few of the nodes in tests.
     pub(crate) fn reconciler(&self, api: &impl Reachable) -> Reconciler {
         Reconciler {
-            run: Run::new(reconciler()),
+            run: Run::new(reconciler())
+                .env("METES_RECONCILER_READY_GRACE", "0s")
+                .env("METES_RECONCILER_UNKNOWN_NODE_GRACE", "0s"),
             config: self.node("reconciler").host_file(),
             kubeconfig: api.access().kubeconfig(&self.folder().join("kubeconfigs")),
             args: Vec::new(),

@@ -7,8 +7,13 @@ use super::*;
 use crate::api::{Node, Pod};
 use crate::holder::Summary;
 
-const GRACES: Graces =
-    Graces { gone: Duration::from_secs(300), finished: Duration::from_secs(3600), unlabelled: None };
+const GRACES: Graces = Graces {
+    gone: Duration::from_secs(300),
+    ready: Duration::from_secs(1800),
+    unknown_node: Duration::from_secs(86_400),
+    finished: Duration::from_secs(3600),
+    unlabelled: None,
+};
 /// Longer than any grace.
 const LONG: Duration = Duration::from_secs(1 << 20);
 
@@ -27,6 +32,13 @@ fn with(change: impl FnOnce(&mut Summary)) -> Holder {
     holder
 }
 
+/// Of ns/web as well, as a DRA driver makes it.
+fn of_claim() -> Holder {
+    let mut holder = without_uid();
+    holder.owner.container_id = CLAIM.into();
+    holder
+}
+
 fn without_uid() -> Holder {
     with(|record| record.pod.uid.clear())
 }
@@ -36,7 +48,11 @@ fn pod(name: &str, uid: &str) -> Pod {
 }
 
 fn node(ready: bool, boot: &str) -> Node {
-    Node { name: "n1".into(), ready, boot: boot.into() }
+    Node { name: "n1".into(), ready, out_of_service: false, boot: boot.into() }
+}
+
+fn out_of_service(ready: bool) -> Node {
+    Node { out_of_service: true, ..node(ready, "b1") }
 }
 
 /// What becomes of a holder that has been an orphan for long.
@@ -55,9 +71,18 @@ fn verdict_after(
     pods.iter().for_each(|(pod, phase)| world.see(pod, *phase));
     let mut known = Nodes::default();
     nodes.iter().for_each(|node| known.see(node.clone()));
-    judge(orphaned(holder, &world, &known, &graces), seen_for, &graces)
+    judge(orphaned(holder, &world, &known, &graces), seen_for)
 }
 
+/// Both sides of a grace: one second before its end it keeps what it has for this reason, and then it is freed.
+#[track_caller]
+fn assert_grace(seconds: u64, meanwhile: Keep, judged: impl Fn(Duration) -> Verdict, reason: Free) {
+    assert_eq!(judged(Duration::from_secs(seconds - 1)), Verdict::Keep(meanwhile), "{seconds} s");
+    assert_eq!(judged(Duration::from_secs(seconds)), Verdict::Free(reason), "{seconds} s");
+}
+
+/// A UID as Kubernetes gives them.
+const CLAIM: &str = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0";
 const GONE: Verdict = Verdict::Free(Free::PodGone);
 const EXISTS: Verdict = Verdict::Keep(Keep::PodExists);
 
@@ -184,23 +209,141 @@ fn another_boot_alone_frees_nothing() {
 #[test]
 fn graces_must_have_passed() {
     let finished = [(pod("web", "u1"), Phase::Finished)];
-    for (pods, seconds, expected) in [
-        (&[][..], 299, Verdict::Keep(Keep::WithinGrace)),
-        (&[][..], 300, GONE),
-        (&finished[..], 3599, Verdict::Keep(Keep::WithinGrace)),
-        (&finished[..], 3600, Verdict::Free(Free::PodFinished)),
-    ] {
-        let verdict = verdict_after(Duration::from_secs(seconds), GRACES, &holder(), pods, &[]);
-        assert_eq!(verdict, expected, "{seconds} s");
+    let rebooted = [node(true, "b2")];
+    for (pods, grace, reason) in [(&[][..], 300, Free::PodGone), (&finished[..], 3600, Free::PodFinished)] {
+        let judged = |seen_for| verdict_after(seen_for, GRACES, &holder(), pods, &rebooted);
+        assert_grace(grace, Keep::WithinGrace, judged, reason);
     }
     let at_once = Graces { gone: Duration::ZERO, ..GRACES };
-    assert_eq!(verdict_after(Duration::ZERO, at_once, &holder(), &[], &[]), GONE);
+    assert_eq!(verdict_after(Duration::ZERO, at_once, &holder(), &[], &rebooted), GONE);
     // A memory of orphans lasts for the longest of them.
-    let seconds = |gone, finished, unlabelled: Option<u64>| {
-        let [gone, finished] = [gone, finished].map(Duration::from_secs);
-        Graces { gone, finished, unlabelled: unlabelled.map(Duration::from_secs) }.longest().as_secs()
+    for longest in 0..5 {
+        let grace = |index| Duration::from_secs(if index == longest { 9 } else { index });
+        let graces = Graces {
+            gone: grace(0),
+            ready: grace(1),
+            unknown_node: grace(2),
+            finished: grace(3),
+            unlabelled: Some(grace(4)),
+        };
+        assert_eq!(graces.longest().as_secs(), 9, "{graces:?}");
+    }
+}
+
+#[test]
+fn where_a_del_is_still_due_an_orphan_has_more_time() {
+    let replaced = with(|record| record.replaced = true);
+    let of_no_boot = with(|record| record.boot = None);
+    for (holder, node, grace) in [
+        (holder(), node(true, "b1"), 1800),
+        (of_no_boot.clone(), node(true, "b1"), 1800),
+        (holder(), node(true, ""), 1800),
+        (holder(), node(true, "b2"), 300),
+        (replaced, node(true, "b2"), 300),
+        (holder(), out_of_service(false), 300),
+        (of_no_boot, out_of_service(false), 300),
+        (holder(), out_of_service(true), 1800),
+    ] {
+        let judged = |seen_for| verdict_after(seen_for, GRACES, &holder, &[], std::slice::from_ref(&node));
+        assert_grace(grace, Keep::WithinGrace, judged, Free::PodGone);
+    }
+    // A longer --grace holds there too.
+    let patient = Graces { gone: Duration::from_secs(7200), ..GRACES };
+    let judged = |seen_for| verdict_after(seen_for, patient, &holder(), &[], &[node(true, "b1")]);
+    assert_grace(7200, Keep::WithinGrace, judged, Free::PodGone);
+    // The kubelet says that a pod has finished when nothing of it runs any more.
+    let finished = [(pod("web", "u1"), Phase::Finished)];
+    let judged = |seen_for| verdict_after(seen_for, GRACES, &holder(), &finished, &[node(true, "b1")]);
+    assert_grace(3600, Keep::WithinGrace, judged, Free::PodFinished);
+}
+
+#[test]
+fn a_node_that_is_out_of_service_has_lost_its_boot() {
+    let runs = [(pod("web", "u1"), Phase::Active)];
+    let replaced = with(|record| record.replaced = true);
+    for (holder, pods, node, expected) in [
+        (holder(), &[][..], out_of_service(false), GONE),
+        (holder(), &runs[..], out_of_service(false), EXISTS),
+        (replaced.clone(), &runs[..], out_of_service(false), Verdict::Free(Free::SandboxReplaced)),
+        // Its kubelet says that it works, whatever the taint says.
+        (replaced, &runs[..], out_of_service(true), EXISTS),
+        (holder(), &[][..], node(false, "b1"), Verdict::Keep(Keep::NodeNotReady)),
+    ] {
+        assert_eq!(verdict(&holder, pods, std::slice::from_ref(&node)), expected, "{holder:?} {node:?}");
+    }
+}
+
+#[test]
+fn a_node_that_kubernetes_never_had_may_be_another_clusters() {
+    let judged = |holder: Holder, pods: Vec<(Pod, Phase)>, remembered: &[&str]| {
+        let mut world = Pods::for_holders(std::slice::from_ref(&holder));
+        pods.iter().for_each(|(pod, phase)| world.see(pod, *phase));
+        let mut nodes = Nodes::default();
+        remembered.iter().for_each(|name| nodes.remember((*name).to_owned()));
+        move |seen_for| judge(orphaned(&holder, &world, &nodes, &GRACES), seen_for)
     };
-    assert_eq!([seconds(3, 2, Some(1)), seconds(1, 3, None), seconds(1, 2, Some(3))], [3, 3, 3]);
+    let finished = || vec![(pod("web", "u1"), Phase::Finished)];
+    for (holder, pods, reason) in
+        [(holder(), vec![], Free::PodGone), (without_uid(), finished(), Free::PodFinished)]
+    {
+        assert_grace(86_400, Keep::NodeUnknown, judged(holder.clone(), pods.clone(), &[]), reason);
+        assert_grace(86_400, Keep::NodeUnknown, judged(holder, pods, &["n2"]), reason);
+    }
+    // One that is gone took its pods along.
+    assert_grace(300, Keep::WithinGrace, judged(holder(), vec![], &["n1"]), Free::PodGone);
+    // The pod says whose it is.
+    assert_grace(3600, Keep::WithinGrace, judged(holder(), finished(), &[]), Free::PodFinished);
+    let runs = vec![(pod("web", "u1"), Phase::Active)];
+    assert_eq!(judged(holder(), runs, &[])(LONG), EXISTS);
+}
+
+#[test]
+fn a_claims_record_goes_by_its_claim_alone() {
+    let judged = |holder: &Holder, claims: Option<&[&str]>, pods: &[(Pod, Phase)]| {
+        let mut world = Pods::for_holders(std::slice::from_ref(holder));
+        pods.iter().for_each(|(pod, phase)| world.see(pod, *phase));
+        if let Some(claims) = claims {
+            claims.iter().for_each(|uid| world.see_claim(uid));
+            world.no_more_claims();
+        }
+        judge(orphaned(holder, &world, &Nodes::default(), &GRACES), LONG)
+    };
+    let other = "11111111-4f50-6172-8394-a5b6c7d8e9f0";
+    for pods in [vec![], vec![(pod("web", "u9"), Phase::Active)], vec![(pod("web", "u9"), Phase::Finished)]] {
+        for (claims, expected) in [
+            (None, Verdict::Keep(Keep::ClaimUnknown)),
+            (Some(&[CLAIM, other][..]), Verdict::Keep(Keep::ClaimExists)),
+            (Some(&[other][..]), Verdict::Free(Free::ClaimGone)),
+            (Some(&[][..]), Verdict::Free(Free::ClaimGone)),
+        ] {
+            assert_eq!(judged(&of_claim(), claims, &pods), expected, "{claims:?} {pods:?}");
+        }
+    }
+    let mut unnamed = of_claim();
+    unnamed.record.as_mut().expect("it has one").pod.namespace = "../x".into();
+    assert_eq!(judged(&unnamed, Some(&[]), &[]), Verdict::Keep(Keep::PodUnnamed));
+    // What a runtime makes is no claim's: it has a pod's UID, or an id of another form.
+    let mut with_uid = of_claim();
+    with_uid.record.as_mut().expect("it has one").pod.uid = "u1".into();
+    assert_eq!(judged(&with_uid, None, &[]), GONE);
+    for id in ["c1", &CLAIM.replace('-', "0"), &CLAIM[1..], &format!("{CLAIM}0"), &CLAIM.replace('b', "g")] {
+        let mut sandbox = of_claim();
+        sandbox.owner.container_id = id.to_owned();
+        assert!(!sandbox.is_of_claim(), "{id}");
+        assert_eq!(judged(&sandbox, Some(&[]), &[]), GONE, "{id}");
+    }
+    assert_grace(
+        1800,
+        Keep::WithinGrace,
+        |seen_for| {
+            let mut world = Pods::for_holders(&[of_claim()]);
+            world.no_more_claims();
+            let mut nodes = Nodes::default();
+            nodes.see(node(true, "b1"));
+            judge(orphaned(&of_claim(), &world, &nodes, &GRACES), seen_for)
+        },
+        Free::ClaimGone,
+    );
 }
 
 #[test]
@@ -255,11 +398,15 @@ proptest! {
     fn nothing_of_a_live_pod_is_ever_freed(
         holder in some_holder(),
         pods in prop::collection::vec(some_pod(), 0..4),
-        nodes in prop::collection::vec((any::<bool>(), prop::sample::select(vec!["", "b1", "b2"])), 0..2),
-        seen_for in 0_u64..10_000,
+        nodes in prop::collection::vec(
+            (any::<bool>(), prop::bool::weighted(0.2), prop::sample::select(vec!["", "b1", "b2"])), 0..2),
+        seen_for in 0_u64..200_000,
         unlabelled in prop::option::of(0_u64..10_000),
     ) {
-        let nodes: Vec<Node> = nodes.into_iter().map(|(ready, boot)| node(ready, boot)).collect();
+        let nodes: Vec<Node> = nodes
+            .into_iter()
+            .map(|(ready, out_of_service, boot)| Node { out_of_service, ..node(ready, boot) })
+            .collect();
         let graces = Graces { unlabelled: unlabelled.map(Duration::from_secs), ..GRACES };
         // A pod that is listed twice, with two phases, cannot be: the last one counts.
         let mut listed: Vec<(Pod, Phase)> = Vec::new();
@@ -272,17 +419,24 @@ proptest! {
         let Verdict::Free(reason) = verdict else { return Ok(()) };
         let record = holder.record.as_ref().expect("what does not decode is never freed");
         prop_assert_eq!(record.stamp, Stamp::Ours);
-        prop_assert!(nodes.last().is_none_or(|node| node.ready), "its node is cut off");
-        prop_assert!(Duration::from_secs(seen_for) >= graces.of(reason));
+        let node = nodes.last();
+        prop_assert!(node.is_none_or(|node| node.ready || node.out_of_service), "its node is cut off");
+        let is_of = |boot: &str| record.boot.as_deref().is_none_or(|of| boot.is_empty() || boot == of);
+        let grace = match (reason, node) {
+            (Free::Unlabelled, _) => graces.unlabelled.expect("else such are never freed"),
+            (Free::PodFinished, node) if node.is_some() || !record.pod.uid.is_empty() => graces.finished,
+            (_, None) => graces.unknown_node,
+            (_, Some(node)) if node.ready && is_of(&node.boot) => graces.ready,
+            _ => graces.gone,
+        };
+        prop_assert!(Duration::from_secs(seen_for) >= grace, "{seen_for} s are too few");
         let is_its_pod = |pod: &Pod| match record.pod.uid.as_str() {
             "" => pod.name == record.pod.name,
             uid => pod.uid == uid || pod.static_uids.iter().any(|known| known == uid),
         };
         let runs = listed.iter().any(|(pod, phase)| is_its_pod(pod) && *phase == Phase::Active);
-        let died_with_its_boot = record.replaced
-            && record.boot.as_ref().is_some_and(|boot| {
-                nodes.last().is_some_and(|node| !node.boot.is_empty() && *node.boot != **boot)
-            });
+        let is_over = |node: &Node| (node.out_of_service && !node.ready) || !is_of(&node.boot);
+        let died_with_its_boot = record.replaced && node.is_some_and(is_over);
         prop_assert!(!runs || died_with_its_boot, "its pod runs");
         if record.pod.is_unknown() {
             prop_assert_eq!(reason, Free::Unlabelled);

@@ -179,6 +179,7 @@ impl World<'_> {
                 let told = |node: &Node| api::Node {
                     name: node.boot.identity.node.clone(),
                     ready: node.is_ready,
+                    out_of_service: false,
                     boot: node.boot.id.clone(),
                 };
                 let nodes = self.nodes.iter().filter(|node| node.boot.identity.cluster == CLUSTER);

@@ -108,7 +108,9 @@ impl World<'_> {
     fn unseen(&self, op: &Op, process: ProcessId, seen: &Seen) -> Option<String> {
         let (Op::Put(key, ..) | Op::Delete(key)) = op else { return None };
         match self.shared.keys.parse(key) {
-            Ok(Key::Lock(..) | Key::Tail(_) | Key::Fence(_) | Key::Orphan(_)) | Err(_) => return None,
+            Ok(Key::Lock(..) | Key::Tail(_) | Key::Fence(_) | Key::Orphan(_) | Key::Seen(..)) | Err(_) => {
+                return None;
+            }
             // That nobody holds it now is all that counts; and that no tombstone stands now, though one did meanwhile.
             Ok(Key::Ip(..) | Key::Dead(_)) if self.model.entry(key).is_none() => return None,
             Ok(_) => {}

@@ -266,6 +266,7 @@ impl Tree {
             | Key::Tail(_)
             | Key::Fence(_)
             | Key::Orphan(_)
+            | Key::Seen(..)
             | Key::Lead(_)
             | Key::Import(_) => {}
         }

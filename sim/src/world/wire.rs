@@ -13,7 +13,7 @@ use std::time::Duration;
 use metes::store::keys::{Bytes, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge, Watch};
 use metes::store::txn::{Reply, Txn};
-use metes_reconciler::api::{Api, ApiError, Node, Phase, Pod, Which};
+use metes_reconciler::api::{Api, ApiError, Claims, Node, Phase, Pod, Which};
 use tokio::time::Instant;
 
 use super::process::{Outcome, ProcessId};
@@ -341,6 +341,10 @@ impl Api for Line {
     async fn nodes(&self, see: &mut dyn FnMut(Node)) -> Result<(), ApiError> {
         heard!(self.ask_api(Ask::Nodes).await, Answer::Nodes)?.into_iter().for_each(see);
         Ok(())
+    }
+
+    async fn claims(&self, _namespace: Option<&str>, _see: &mut dyn FnMut(&str)) -> Result<Claims, ApiError> {
+        Ok(Claims::Withheld)
     }
 
     async fn pod(&self, _namespace: &str, name: &str) -> Result<Option<(Pod, Phase)>, ApiError> {

@@ -194,7 +194,7 @@ pub(crate) fn pass(shared: Rc<Shared>, process: ProcessId, grace: Duration) -> F
     Box::pin(async move {
         let line = shared.line(process);
         let report = RefCell::new(Report::new(&shared.cluster, false));
-        let graces = Graces { gone: grace, finished: grace, unlabelled: None };
+        let graces = Graces { gone: grace, finished: grace, ..Graces::NONE };
         let pass = Pass {
             kv: &line,
             keys: &shared.keys,
