@@ -5,13 +5,16 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{
-    Cluster, KubeApi, Kubectl, Manifests, Node, Outcome, Pod, Reconciler, Run, metes, network_as, wait_for,
+    Cluster, KubeApi, Kubectl, Manifests, Node, Outcome, Pod, Reconciler, Run, free_ports, metes, network_as,
+    wait_for,
 };
 use tempfile::TempDir;
 
@@ -59,16 +62,34 @@ fn the_reconciler_that_stays() {
     let pod = world.pod("living");
     let living = BTreeSet::from([(world.add("living", pod.uid()), "living".to_owned())]);
     world.orphan();
-    let change =
-        |arg: String| if arg.starts_with("--listen=") { "--listen=127.0.0.1:0".into() } else { at_once(arg) };
+    let [port] = free_ports();
+    let change = |arg: String| match arg.starts_with("--listen=") {
+        true => format!("--listen=127.0.0.1:{port}"),
+        false => at_once(arg),
+    };
     let mut running = world.prepared("Deployment", "metes-reconciler", change).spawn();
     wait_for("a pass", PASS_MAX, || {
         assert!(running.is_running(), "it ended by itself");
         let held = world.held();
         if held == living { Ok(()) } else { Err(format!("{held:?}")) }
     });
+    let container = &lab.one("Deployment", "metes-reconciler")["spec"]["template"]["spec"]["containers"][0];
+    for (probe, page) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+        let asked = &container[probe]["httpGet"];
+        assert_eq!((&asked["path"], &asked["port"]), (&json!(page), &json!("metrics")), "{probe}");
+        assert_eq!(status_of(port, page), "200", "{probe}");
+    }
     drop(running);
     world.cluster.assert_clean();
+}
+
+/// What the server on this port of the loopback answers, without the body.
+fn status_of(port: u16, page: &str) -> String {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+    write!(stream, "GET {page} HTTP/1.0\r\n\r\n").expect("it is taken");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer.split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
 #[test]

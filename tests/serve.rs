@@ -11,7 +11,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{Etcd, Outcome, Reachable, Rule, Running, World, free_ports, in_parallel, wait_for};
+use support::{
+    Etcd, Outcome, Reachable, Reconciler, Rule, Running, World, free_ports, in_parallel, wait_for,
+};
 
 /// How long a test waits for what should take a second or two.
 const SOON: Duration = Duration::from_secs(30);
@@ -26,11 +28,14 @@ fn serve(world: &World, every: &str) -> Server {
 }
 
 fn serve_through(world: &World, api: &impl Reachable, every: &str, args: &[&str]) -> Server {
+    start(world.cluster.reconciler(api).args(args), every)
+}
+
+fn start(reconciler: Reconciler, every: &str) -> Server {
     let [port] = free_ports();
     let listen = format!("127.0.0.1:{port}");
-    let reconciler =
-        world.cluster.reconciler(api).args(NO_GRACE).args(["--listen", &listen, "--every", every]);
-    let server = Server { running: reconciler.args(args).spawn(), port };
+    let reconciler = reconciler.args(NO_GRACE).args(["--listen", &listen, "--every", every]);
+    let server = Server { running: reconciler.spawn(), port };
     wait_for("the server to answer", SOON, || server.get("/healthz").map_err(|e| e.to_string()));
     server
 }
@@ -109,11 +114,17 @@ impl Server {
     }
 
     #[track_caller]
-    fn wait_for_health(&self, status: u16) -> String {
-        wait_for(&format!("/healthz to say {status}"), SOON, || match self.get("/healthz") {
+    fn wait_for_page(&self, path: &str, status: u16) -> String {
+        wait_for(&format!("{path} to say {status}"), SOON, || match self.get(path) {
             Ok((found, body)) if found == status => Ok(body),
             other => Err(format!("{other:?}")),
         })
+    }
+
+    /// A restart of it would be of no use.
+    #[track_caller]
+    fn assert_healthy(&self) {
+        assert_eq!(self.get("/healthz").expect("it answers"), (200, "ok\n".to_owned()));
     }
 
     #[track_caller]
@@ -331,7 +342,7 @@ fn a_server_answers_few_things_and_does_not_wait_for_anybody() {
     let mut silent: Vec<_> = (0..40).map(|_| server.connect().expect("it is accepted")).collect();
     silent.iter_mut().for_each(|stream| stream.write_all(b"GET /metrics HT").expect("it is taken"));
     let last = silent.pop().expect("there are some");
-    server.wait_for_health(200);
+    server.wait_for_page("/healthz", 200);
     let mut end = Vec::new();
     (&last).read_to_end(&mut end).expect("it is closed in time");
     server.end();
@@ -352,7 +363,7 @@ fn one_server_leads_and_another_takes_over_when_it_dies() {
     assert!(first.is_leader() && !second.is_leader());
     assert_eq!(second.passes("success"), 0.0);
     assert_eq!(second.passes("failure"), 0.0);
-    assert_eq!(second.get("/healthz").expect("it answers").0, 200);
+    assert_eq!(second.get("/readyz").expect("it answers").0, 200);
 
     first.running.kill();
     let died = Instant::now();
@@ -418,7 +429,7 @@ fn a_server_ends_though_the_api_hangs() {
 }
 
 #[test]
-fn health_goes_with_etcd_and_comes_back() {
+fn readiness_goes_with_etcd_and_comes_back() {
     let etcd = Etcd::start();
     let world = World::on(&etcd);
     let leader = serve_through(&world, &world.api, "1s", &["--timeout", "2s"]);
@@ -426,16 +437,17 @@ fn health_goes_with_etcd_and_comes_back() {
     let follower = serve_through(&world, &world.api, "1s", &["--timeout", "2s"]);
     etcd.stop();
     for server in [&leader, &follower] {
-        wait_for("/healthz to tell of etcd", SOON, || match server.get("/healthz") {
+        wait_for("/readyz to tell of etcd", SOON, || match server.get("/readyz") {
             Ok((503, why)) if why.contains("no pass has come to its end") && why.contains("etcd") => Ok(()),
             other => Err(format!("{other:?}")),
         });
+        server.assert_healthy();
     }
     leader.metrics().assert(&[("last_pass_success", 0.0)]);
     assert!(leader.passes("failure") >= 1.0);
     etcd.resume();
-    leader.wait_for_health(200);
-    follower.wait_for_health(200);
+    leader.wait_for_page("/readyz", 200);
+    follower.wait_for_page("/readyz", 200);
     wait_for("one leader", SOON, || {
         let leaders = [&leader, &follower].map(Server::is_leader);
         if leaders[0] != leaders[1] { Ok(()) } else { Err(format!("{leaders:?}")) }
@@ -446,7 +458,7 @@ fn health_goes_with_etcd_and_comes_back() {
 }
 
 #[test]
-fn health_goes_with_the_api_and_comes_back() {
+fn readiness_goes_with_the_api_and_comes_back() {
     let world = World::new();
     let proxy = world.proxy();
     let server = serve_through(&world, &proxy, "1s", &["--timeout", "2s"]);
@@ -454,18 +466,112 @@ fn health_goes_with_the_api_and_comes_back() {
     let follower = serve_through(&world, &world.api, "1s", &["--timeout", "2s"]);
     proxy.rule(Rule::get("/api/v1/pods").status(500));
     world.orphan("gone");
-    let why = server.wait_for_health(503);
+    let why = server.wait_for_page("/readyz", 503);
     assert!(why.contains("failed to list pods"), "{why}");
+    server.assert_healthy();
     server.metrics().assert(&[("last_pass_success", 0.0), ("leader", 1.0)]);
-    assert_eq!(follower.get("/healthz").expect("it answers").0, 200);
+    assert_eq!(follower.get("/readyz").expect("it answers").0, 200);
     assert_eq!(world.held(), ["gone"]);
     proxy.clear();
-    server.wait_for_health(200);
+    server.wait_for_page("/readyz", 200);
     wait_until_freed(&world);
     follower.end();
     let outcome = server.end();
     assert!(outcome.stderr.contains("pass failed"), "{outcome}");
     world.cluster.assert_clean();
+}
+
+/// It looked at everything, and a person must decide: neither a restart nor another replica would change that.
+#[test]
+fn a_server_that_is_braked_is_well() {
+    let world = World::new();
+    in_parallel(8, 0..SUSPICIOUS, |n| world.orphan(&format!("gone-{n}")));
+    let begun = Instant::now();
+    let server = serve_through(&world, &world.api, "1s", &["--timeout", "2s"]);
+    // Longer than without a pass that counts: three times --every, and one time --timeout.
+    wait_for("passes that are braked", SOON, || match server.passes("brake") {
+        count if count >= 3.0 && begun.elapsed() > Duration::from_secs(7) => Ok(()),
+        count => Err(format!("{count}")),
+    });
+    for page in ["/healthz", "/readyz"] {
+        assert_eq!(server.get(page).expect("it answers"), (200, "ok\n".to_owned()), "{page}");
+    }
+    server.metrics().assert(&[("brake", 1.0), ("last_pass_success", 0.0)]);
+    assert_eq!(server.passes("success") + server.passes("failure"), 0.0);
+    server.end();
+    assert_eq!(world.held().len(), SUSPICIOUS);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn metrics_of_passes_are_the_leaders_alone() {
+    let world = World::new();
+    world.living("alive");
+    let server = serve(&world, "1s");
+    wait_for("a pass", SOON, || if server.passes("success") > 0.0 { Ok(()) } else { Err("none".into()) });
+    server.metrics().assert(&[("owners", 1.0), ("leader", 1.0)]);
+    // Another one was faster when the claim had ended.
+    world.cluster.store().put_leased("v1/lead/test", r#"{"v":1,"holder":"another"}"#, 3600);
+    wait_for("the other one's lead", SOON, || match server.get("/metrics") {
+        Ok((200, body)) if body.contains("metes_reconciler_leader 0") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    let (_, body) = server.get("/metrics").expect("it answers");
+    assert!(!body.contains("_last_pass_") && !body.contains("metes_reconciler_owners"), "{body}");
+    assert!(server.passes("success") > 0.0, "what was counted stays: {body}");
+    server.end();
+    // What is another's is left to it.
+    assert_eq!(leads(&world), ["v1/lead/test"]);
+    world.cluster.store().delete("v1/lead/test");
+    world.cluster.assert_clean();
+}
+
+/// Endpoints and the paths of certificates change while it runs.
+#[test]
+fn a_server_reads_its_host_file_for_each_pass() {
+    let world = World::new();
+    let file = world.cluster.node("moving").host_file();
+    let good = fs::read(&file).expect("a host file can be read");
+    let reconciler = world.cluster.reconciler(&world.api).config(&file).args(["--timeout", "4s"]);
+    let server = start(reconciler, "1s");
+    let passes = |at_least: f64| {
+        wait_for("passes", SOON, || match server.passes("success") {
+            count if count >= at_least => Ok(()),
+            count => Err(format!("{count}")),
+        });
+    };
+    passes(1.0);
+    let mut elsewhere: Value = serde_json::from_slice(&good).expect("a host file is JSON");
+    elsewhere["etcd"]["endpoints"] = json!(["http://127.0.0.1:1"]);
+    replace(&file, elsewhere.to_string().as_bytes());
+    wait_for("/readyz to tell of the endpoint", SOON, || match server.get("/readyz") {
+        Ok((503, why)) if why.contains("127.0.0.1:1") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    server.assert_healthy();
+    replace(&file, &good);
+    server.wait_for_page("/readyz", 200);
+    passes(server.passes("success") + 1.0);
+
+    // With files that cannot be used a pass cannot even begin; those that are mounted may be others after a restart.
+    replace(&file, b"{]");
+    let why = server.wait_for_page("/healthz", 503);
+    assert!(why.contains("no pass can begin") && why.contains("host file"), "{why}");
+    replace(&file, &good);
+    server.wait_for_page("/healthz", 200);
+    world.orphan("gone");
+    wait_until_freed(&world);
+    server.end();
+    assert!(leads(&world).is_empty());
+    world.cluster.assert_clean();
+}
+
+/// At once, as a kubelet does with what it mounts.
+fn replace(file: &Path, content: &[u8]) {
+    let new = file.with_extension("new");
+    fs::write(&new, content).expect("a file can be written");
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).expect("its mode can be set");
+    fs::rename(&new, file).expect("a file can be renamed");
 }
 
 #[test]

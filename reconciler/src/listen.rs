@@ -86,7 +86,7 @@ async fn answer(stream: TcpStream, pages: impl Pages) {
 
 fn respond(request: &Request<Incoming>, pages: &impl Pages) -> Response<Full<Bytes>> {
     let page = match pages.page(request.uri().path()) {
-        None => Page::text(StatusCode::NOT_FOUND, "there are /metrics and /healthz"),
+        None => Page::text(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz"),
         Some(_) if request.method() != Method::GET => {
             Page::text(StatusCode::METHOD_NOT_ALLOWED, "this can only be read")
         }

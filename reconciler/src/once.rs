@@ -25,7 +25,7 @@ use crate::report::Report;
 /// What a pass that found suspiciously many orphans exits with.
 const BRAKE: u8 = 3;
 
-/// Where all passes of this process are at work.
+/// Where passes are at work.
 pub struct Place {
     /// What the host file says.
     pub settings: Settings,
@@ -44,6 +44,18 @@ impl Place {
         let settings = setup::own_settings(cli.common.config.as_deref()).map_err(|e| e.to_string())?;
         setup::start_log(None, settings.log_level.as_deref().or(Some("info")));
         settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
+        Self::of(settings)
+    }
+
+    /// Reads the host file as it is now: it may have been replaced since the log was started.
+    ///
+    /// # Errors
+    /// As [`Place::find`].
+    pub fn find_again(cli: &Cli) -> Result<Self, String> {
+        setup::own_settings(cli.common.config.as_deref()).map_err(|e| e.to_string()).and_then(Self::of)
+    }
+
+    fn of(settings: Settings) -> Result<Self, String> {
         let cluster = cluster_name(&settings)?;
         Ok(Self { cluster, keys: Keys::new(&settings.prefix), settings })
     }
@@ -69,7 +81,7 @@ fn cluster_name(settings: &Settings) -> Result<String, String> {
 /// Why a pass did not do all that it should.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
-    /// It did not even begin.
+    /// It did not even begin: something on this machine cannot be used.
     #[error("{0}")]
     Setup(String),
     /// It ended early.
@@ -122,9 +134,13 @@ pub struct Ended {
 impl Ended {
     /// One that could not begin.
     #[must_use]
-    pub fn before_it_began(why: String) -> Self {
-        let trouble = Some(Trouble::Setup(why));
-        Self { report: Report::default(), trouble, took: Duration::ZERO, at: SystemTime::now() }
+    pub fn before_it_began(trouble: Trouble) -> Self {
+        Self {
+            report: Report::default(),
+            trouble: Some(trouble),
+            took: Duration::ZERO,
+            at: SystemTime::now(),
+        }
     }
 
     /// How it ended.
@@ -174,7 +190,7 @@ async fn try_pass(place: &Place, cli: &Cli, report: &RefCell<Report>) -> Result<
 pub async fn run(cli: &Cli) -> io::Result<ExitCode> {
     let ended = match Place::find(cli) {
         Ok(place) => pass(&place, cli).await,
-        Err(why) => Ended::before_it_began(why),
+        Err(why) => Ended::before_it_began(Trouble::Setup(why)),
     };
     if let Some(path) = &cli.pass.metrics_file {
         Metrics::of_one_pass(&ended).write(path);

@@ -20,7 +20,8 @@ use crate::cli::{Cli, Listen};
 use crate::lead::{Candidate, Standing};
 use crate::listen::{self, Page, Pages};
 use crate::metrics::{self, Metrics};
-use crate::once::{self, Ended, Outcome, Place};
+use crate::once::{self, Ended, Outcome, Place, Trouble};
+use crate::pass::Stop;
 use crate::report::Scanned;
 
 /// A claim holds for so many times --every: it is made anew at least once in each.
@@ -31,8 +32,10 @@ const CLAIM_MIN: Duration = Duration::from_secs(2);
 const CLAIM_DEADLINE: Duration = limits::UNREACHABLE;
 /// The shortest pause of one who stands by, however often the key changes.
 const STAND_BY_MIN: Duration = Duration::from_millis(200);
-/// Without a pass for so many times --every, and one pass's time, something is wrong.
+/// Without a good pass for so many times --every, and one pass's time, something is wrong.
 const PATIENCE_EVERIES: u32 = 3;
+/// So much longer a turn may take than its pause and its pass: it looks who leads, and tells of freed pods.
+const TURN_MORE: Duration = Duration::from_secs(30);
 /// How long a pass may go on after a signal to end.
 const LAST_PASS: Duration = Duration::from_secs(3);
 /// How long giving up the lead may take.
@@ -43,21 +46,14 @@ const RESIGN_DEADLINE: Duration = Duration::from_secs(2);
 /// # Errors
 /// Why it cannot begin, in words.
 pub async fn run(cli: &Cli, listen: &Listen) -> Result<(), String> {
-    let place = Place::find(cli)?;
+    let Place { cluster, .. } = Place::find(cli)?;
     let signals = Signals::new().map_err(|e| e.to_string())?;
     let every = cli.serve.every;
-    let key = place.keys.lead(&place.cluster).map_err(|e| e.to_string())?;
-    let ttl = (every * CLAIM_EVERIES).max(CLAIM_MIN);
     let patience = (every * PATIENCE_EVERIES).saturating_add(cli.common.timeout);
-    let loops = Loop {
-        cli,
-        place: &place,
-        candidate: Candidate { key, name: own_name(), ttl },
-        told: Told(Arc::new(Mutex::new(State::new(patience)))),
-    };
+    let loops = Loop { cli, name: own_name(), told: Told(Arc::new(Mutex::new(State::new(patience)))) };
     let listener = listen::bind(listen).await.map_err(|e| format!("cannot listen: {e}"))?;
     if let Ok(address) = listener.local_addr() {
-        tracing::info!(%address, cluster = place.cluster, name = loops.candidate.name, "serving");
+        tracing::info!(%address, cluster, name = loops.name, "serving");
     }
     let server = tokio::spawn(listen::serve(listener, loops.told.clone()));
     loops.run(signals).await;
@@ -96,8 +92,8 @@ impl Signals {
 /// The passes and what they need.
 struct Loop<'a> {
     cli: &'a Cli,
-    place: &'a Place,
-    candidate: Candidate,
+    /// What it is called as a candidate.
+    name: String,
     told: Told,
 }
 
@@ -160,37 +156,49 @@ impl Loop<'_> {
     /// Looks whose turn it is, and makes a pass if it is this one's.
     async fn turn(&self) -> Rest {
         let until = Instant::now() + self.cli.serve.every;
-        let watching = match self.stand().await {
-            Ok(Turn::StandBy(watching)) => Some(watching),
-            Ok(Turn::Lead(kv)) => {
-                let ended = tokio::select! {
-                    ended = once::pass(self.place, self.cli) => ended,
-                    never = self.keep_lead(kv) => match never {},
-                };
-                self.ended(&ended);
-                None
-            }
-            Err(why) => {
-                self.ended(&Ended::before_it_began(why));
-                None
-            }
-        };
+        let watching = self.try_turn().await.unwrap_or_else(|trouble| {
+            self.ended(&Ended::before_it_began(trouble));
+            None
+        });
         Rest { until, watching }
     }
 
+    /// Endpoints, certificates and all else that the host file says may have changed since the last one.
+    async fn try_turn(&self) -> Result<Option<Box<Watching>>, Trouble> {
+        let place = Place::find_again(self.cli).map_err(Trouble::Setup)?;
+        let candidate = self.candidate(&place)?;
+        match self.stand(&place, &candidate).await? {
+            Turn::StandBy(watching) => Ok(Some(watching)),
+            Turn::Lead(kv) => {
+                let ended = tokio::select! {
+                    ended = once::pass(&place, self.cli) => ended,
+                    never = self.keep_lead(&candidate, kv) => match never {},
+                };
+                self.ended(&ended);
+                Ok(None)
+            }
+        }
+    }
+
+    fn candidate(&self, place: &Place) -> Result<Candidate, Trouble> {
+        let key = place.keys.lead(&place.cluster).map_err(|e| Trouble::Setup(e.to_string()))?;
+        let ttl = (self.cli.serve.every * CLAIM_EVERIES).max(CLAIM_MIN);
+        Ok(Candidate { key, name: self.name.clone(), ttl })
+    }
+
     /// Finds out whose turn it is.
-    async fn stand(&self) -> Result<Turn, String> {
+    async fn stand(&self, place: &Place, candidate: &Candidate) -> Result<Turn, Trouble> {
         if self.cli.common.dry_run {
-            self.told.state().leads(&self.candidate.name);
+            self.told.state().leads(&self.name);
             return Ok(Turn::Lead(None));
         }
-        let kv = self.place.etcd()?;
+        let kv = place.etcd().map_err(Trouble::Setup)?;
         let until = Instant::now() + CLAIM_DEADLINE;
         // Opened first: what happens after the look is not missed.
-        let watch = kv.watch(&self.candidate.key, until).await.map_err(|e| e.to_string())?;
-        match self.candidate.claim(&kv, until).await.map_err(|e| e.to_string())? {
+        let watch = kv.watch(&candidate.key, until).await.map_err(Stop::from)?;
+        match candidate.claim(&kv, until).await.map_err(Stop::from)? {
             Standing::Leader => {
-                self.told.state().leads(&self.candidate.name);
+                self.told.state().leads(&self.name);
                 Ok(Turn::Lead(Some(Box::new(kv))))
             }
             Standing::Follower(name) => {
@@ -202,11 +210,11 @@ impl Loop<'_> {
 
     /// Claims the lead again and again while a pass is under way. Should another have taken it, the pass
     /// goes on: two at once are safe.
-    async fn keep_lead(&self, kv: Option<Box<Store>>) -> Infallible {
+    async fn keep_lead(&self, candidate: &Candidate, kv: Option<Box<Store>>) -> Infallible {
         let Some(kv) = kv else { return pending().await };
         loop {
             sleep(self.cli.serve.every).await;
-            let claim = self.candidate.claim(&*kv, Instant::now() + CLAIM_DEADLINE).await;
+            let claim = candidate.claim(&*kv, Instant::now() + CLAIM_DEADLINE).await;
             tracing::debug!(?claim, "claimed during a pass");
         }
     }
@@ -216,11 +224,17 @@ impl Loop<'_> {
         if !self.told.state().is_leader() || self.cli.common.dry_run {
             return;
         }
-        let Ok(kv) = self.place.etcd() else { return };
-        let until = Instant::now() + RESIGN_DEADLINE;
-        if !matches!(timeout(RESIGN_DEADLINE, self.candidate.resign(&kv, until)).await, Ok(Ok(()))) {
+        if self.try_to_resign().await.is_none() {
             tracing::warn!("the lead could not be given up: it ends with its lease");
         }
+    }
+
+    async fn try_to_resign(&self) -> Option<()> {
+        let place = Place::find_again(self.cli).ok()?;
+        let candidate = self.candidate(&place).ok()?;
+        let kv = place.etcd().ok()?;
+        let until = Instant::now() + RESIGN_DEADLINE;
+        timeout(RESIGN_DEADLINE, candidate.resign(&kv, until)).await.ok()?.ok()
     }
 
     /// Tells what came of a pass.
@@ -263,7 +277,11 @@ struct State {
     is_leader: bool,
     /// When something went as it should: a pass, or finding another one in the lead.
     good: Instant,
-    /// For how long nothing may.
+    /// When a turn came to its end, whatever it came to.
+    turned: Instant,
+    /// Since when no pass can even begin.
+    unable: Option<Instant>,
+    /// For how long nothing may go as it should.
     patience: Duration,
     /// What went wrong last.
     trouble: String,
@@ -277,6 +295,8 @@ impl State {
             leader: None,
             is_leader: false,
             good: Instant::now(),
+            turned: Instant::now(),
+            unable: None,
             patience,
             trouble: "there was none yet".to_owned(),
         }
@@ -302,32 +322,69 @@ impl State {
         self.is_leader = false;
         self.metrics.leads(false);
         self.good = Instant::now();
+        self.turned = self.good;
+        self.unable = None;
     }
 
     fn ended(&mut self, ended: &Ended) {
         self.metrics.ended(ended);
-        // One that was braked looked at everything: to start this process anew would change nothing.
+        self.turned = Instant::now();
+        self.unable = match &ended.trouble {
+            Some(Trouble::Setup(_)) => self.unable.or(Some(self.turned)),
+            _ => None,
+        };
+        // One that was braked looked at everything.
         if ended.outcome() != Outcome::Failure {
-            self.good = Instant::now();
+            self.good = self.turned;
         }
         if let Some(why) = &ended.trouble {
             self.trouble = why.to_string();
         }
     }
 
-    fn health(&self) -> Page {
-        let ago = self.good.elapsed();
-        if ago <= self.patience {
-            return Page::text(StatusCode::OK, "ok");
+    /// Whether passes go as they should.
+    fn readiness(&self) -> Page {
+        match self.good.elapsed() {
+            ago if ago <= self.patience => good(),
+            ago => bad(&format!(
+                "no pass has come to its end for {}; the last trouble: {}",
+                whole(ago),
+                self.trouble
+            )),
         }
-        let ago = humantime::format_duration(Duration::from_secs(ago.as_secs()));
-        let text = format!("no pass has come to its end for {ago}; the last trouble: {}", self.trouble);
-        Page::text(StatusCode::SERVICE_UNAVAILABLE, &text)
+    }
+
+    /// Whether it is of no use to start this process anew. Where etcd or the API fails, or what they say stops a pass, it
+    /// is: the next pass asks both anew. Files can be others after a restart, and a turn that does not end is over then.
+    fn health(&self) -> Page {
+        let unable = self.unable.map(|since| since.elapsed()).unwrap_or_default();
+        match self.turned.elapsed() {
+            ago if ago > self.patience + TURN_MORE => {
+                bad(&format!("nothing has come to its end for {}, neither well nor badly", whole(ago)))
+            }
+            _ if unable > self.patience => {
+                bad(&format!("no pass can begin for {}: {}", whole(unable), self.trouble))
+            }
+            _ => good(),
+        }
     }
 
     fn metrics(&self) -> Page {
         Page { status: StatusCode::OK, kind: metrics::CONTENT_TYPE, body: self.metrics.text() }
     }
+}
+
+fn good() -> Page {
+    Page::text(StatusCode::OK, "ok")
+}
+
+fn bad(why: &str) -> Page {
+    Page::text(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
+/// Without parts of a second, for people.
+fn whole(time: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_secs(time.as_secs()))
 }
 
 /// The state, which the server and the passes share.
@@ -345,7 +402,78 @@ impl Pages for Told {
         match path {
             "/metrics" => Some(self.state().metrics()),
             "/healthz" => Some(self.state().health()),
+            "/readyz" => Some(self.state().readiness()),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ApiError;
+    use crate::report::Report;
+
+    const PATIENCE: Duration = Duration::from_secs(100);
+    const STEP: Duration = Duration::from_secs(90);
+
+    fn passed(trouble: Option<Trouble>) -> Ended {
+        let took = Duration::ZERO;
+        Ended { report: Report::default(), trouble, took, at: std::time::SystemTime::UNIX_EPOCH }
+    }
+
+    fn api_is_down() -> Option<Trouble> {
+        let down = ApiError { asked: "list pods".to_owned(), why: "refused".to_owned() };
+        Some(Trouble::Stop(Stop::Api(down)))
+    }
+
+    fn files_are_bad() -> Option<Trouble> {
+        Some(Trouble::Setup("no such file".to_owned()))
+    }
+
+    /// The statuses of /healthz and /readyz.
+    fn pages(state: &State) -> [u16; 2] {
+        [state.health(), state.readiness()].map(|page| page.status.as_u16())
+    }
+
+    /// What both say after passes that each end like this, one in each step.
+    async fn after(troubles: impl IntoIterator<Item = Option<Trouble>>) -> [u16; 2] {
+        let mut state = State::new(PATIENCE);
+        for trouble in troubles {
+            tokio::time::advance(STEP).await;
+            state.ended(&passed(trouble));
+        }
+        pages(&state)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn health_fails_only_where_a_restart_may_help() {
+        let brake = || Some(Trouble::Stop(Stop::Brake { orphans: 60, records: 60, limit: 50 }));
+        assert_eq!(after([]).await, [200, 200]);
+        assert_eq!(after([None, None, None]).await, [200, 200]);
+        assert_eq!(after([brake(), brake(), brake()]).await, [200, 200]);
+        assert_eq!(after([None, api_is_down(), api_is_down()]).await, [200, 503]);
+        assert_eq!(after([None, files_are_bad(), files_are_bad()]).await, [200, 503]);
+        assert_eq!(after([None, files_are_bad(), files_are_bad(), files_are_bad()]).await, [503, 503]);
+        let files_then_api = [files_are_bad(), files_are_bad(), api_is_down(), files_are_bad()];
+        assert_eq!(after(files_then_api).await, [200, 503]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn health_fails_when_nothing_comes_to_its_end() {
+        let mut state = State::new(PATIENCE);
+        let why = |state: &State| state.health().body;
+        tokio::time::advance(PATIENCE + TURN_MORE).await;
+        assert_eq!(pages(&state), [200, 503]);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(pages(&state), [503, 503]);
+        assert!(why(&state).contains("nothing has come to its end for 2m 11s"), "{}", why(&state));
+        // One that stands by looks who leads.
+        state.stands_by("another");
+        assert_eq!(pages(&state), [200, 200]);
+        tokio::time::advance(PATIENCE + TURN_MORE + Duration::from_secs(1)).await;
+        assert_eq!(pages(&state), [503, 503]);
+        state.ended(&passed(api_is_down()));
+        assert_eq!(pages(&state), [200, 503]);
     }
 }
