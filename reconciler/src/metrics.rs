@@ -192,3 +192,27 @@ fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(FILE_MODE))?;
     file.write_all(content)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::report::Report;
+
+    /// The last pass of a cluster is its leader's to tell; what this process did stays its own.
+    #[test]
+    fn whoever_leads_no_more_tells_of_no_last_pass() {
+        let mut metrics = Metrics::of_many_passes();
+        metrics.leads(true);
+        let (took, at) = (Duration::ZERO, SystemTime::UNIX_EPOCH);
+        metrics.ended(&Ended { report: Report::new("east", false), trouble: None, took, at });
+        let led = metrics.text();
+        assert!(led.contains("last_pass_success 1") && led.contains("_leader 1"), "{led}");
+        metrics.leads(false);
+        let follows = metrics.text();
+        assert!(!follows.contains("last_pass") && !follows.contains("_kept"), "{follows}");
+        assert!(follows.contains("_leader 0"), "{follows}");
+        assert!(follows.contains("passes_total{outcome=\"success\"} 1"), "{follows}");
+    }
+}
