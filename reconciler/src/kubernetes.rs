@@ -4,8 +4,10 @@
 //! anew. A listing is never asked for with a resource version, so that etcd and no cache answers it.
 
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::io::AsyncReadExt;
 use http::Request;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::params::{GetParams, ListParams};
@@ -123,6 +125,19 @@ impl Kubernetes {
         }
     }
 
+    /// Reads a whole answer into `body`. A page of a listing takes megabytes, and kube would have three copies of it at
+    /// once, anew for each page.
+    async fn read(&self, asked: &str, request: Request<Vec<u8>>, body: &mut Vec<u8>) -> Result<(), ApiError> {
+        let answer = self.client.request_stream(request).await.map_err(|e| self.error(asked, &e))?;
+        body.clear();
+        let unreadable = |why: &dyn std::error::Error| ApiError {
+            asked: asked.to_owned(),
+            why: format!("{}: {}", self.server, causes(why)),
+        };
+        pin!(answer).read_to_end(body).await.map_err(|e| unreadable(&e))?;
+        str::from_utf8(body).map(|_| ()).map_err(|e| unreadable(&e))
+    }
+
     /// Shows every object below `path` to `see`, page by page, all as of one moment.
     ///
     /// # Errors
@@ -141,13 +156,17 @@ impl Kubernetes {
             field_selector: fields.map(str::to_owned),
             ..ListParams::default()
         };
+        let mut body = Vec::new();
         loop {
             let request = kube::core::Request::new(path);
             let request = match detail {
                 Detail::Whole => request.list(&params),
                 Detail::Metadata => request.list_metadata(&params),
             };
-            let page: Page<T> = self.ask(asked, request).await?;
+            let request = request.map_err(|e| self.error(asked, &kube::Error::BuildRequest(e)))?;
+            self.read(asked, request, &mut body).await?;
+            let page: Page<T> =
+                serde_json::from_slice(&body).map_err(|e| self.error(asked, &kube::Error::SerdeError(e)))?;
             if !page.kind.ends_with("List") {
                 let why = format!("it answered with a {}", page.kind);
                 return Err(ApiError { asked: asked.to_owned(), why });

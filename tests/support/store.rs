@@ -18,6 +18,9 @@ use super::tls::Tls;
 /// How long one of several members may take to show that it answers, and all of them together.
 const MEMBER_MAX: Duration = Duration::from_secs(1);
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Of one transaction: below what etcd takes.
+const TXN_OPS: usize = 100;
+const TXN_BYTES: usize = 1 << 20;
 
 /// Access to a server, connected anew for each request, so that a restarted server is no surprise. Of several members
 /// it takes one that answers.
@@ -143,12 +146,16 @@ impl Store {
 
     /// Very many keys, a hundred in one transaction.
     pub(crate) fn put_all(&self, entries: impl IntoIterator<Item = (String, Vec<u8>)>) {
-        let mut ops =
-            entries.into_iter().map(|(key, value)| TxnOp::put(self.key(&key), value, None)).peekable();
+        let mut entries = entries.into_iter().peekable();
         self.run(async |client| {
-            while ops.peek().is_some() {
-                let some: Vec<TxnOp> = ops.by_ref().take(100).collect();
-                client.txn(Txn::new().and_then(some)).await?;
+            while entries.peek().is_some() {
+                let (mut ops, mut bytes) = (Vec::new(), 0);
+                while ops.len() < TXN_OPS && bytes < TXN_BYTES {
+                    let Some((key, value)) = entries.next() else { break };
+                    bytes += value.len();
+                    ops.push(TxnOp::put(self.key(&key), value, None));
+                }
+                client.txn(Txn::new().and_then(ops)).await?;
             }
             Ok(())
         });
