@@ -3,8 +3,11 @@
 //!
 //! For what is already in use and only not written down: after a restore, and when a cluster comes
 //! from another plugin. Both keep ADD from handing anything out meanwhile, and a claim relies on that.
+//!
+//! Owners whose addresses went round among them are claimed for together, in one transaction ([`claim_all`]): each gives
+//! up what it held, and no moment shows one of them without what it uses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
@@ -37,7 +40,7 @@ pub struct Claim {
     /// What keeps ADD from handing out anything.
     pub under: Under,
     /// Owners that were judged to be gone, as their records stood then: where one of them holds a
-    /// claimed address, all of it is freed.
+    /// claimed address, all of it is freed. One of the claim's own pod, too.
     pub gone: Vec<Gone>,
 }
 
@@ -71,9 +74,29 @@ pub enum Claimed {
     Conflict(Box<Conflict>),
 }
 
-impl Claimed {
-    fn conflict(held: &Held, why: Why) -> Self {
-        Claimed::Conflict(Box::new(Conflict { held: held.clone(), why }))
+/// What became of several claims that were made together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Together {
+    /// Everything that has a network was reserved before. Nothing was written.
+    Present,
+    /// All of it is reserved now: what each claim has written, in their order.
+    Made(Vec<Made>),
+    /// Somebody else may be using an address of the claim of this index. Nothing was written.
+    Conflict(usize, Box<Conflict>),
+}
+
+impl Together {
+    fn conflict(claim: usize, held: &Held, why: Why) -> Self {
+        Together::Conflict(claim, Box::new(Conflict { held: held.clone(), why }))
+    }
+
+    /// What became of the only claim.
+    fn alone(self) -> Claimed {
+        match self {
+            Together::Present => Claimed::Present,
+            Together::Made(made) => Claimed::Made(made.into_iter().next().unwrap_or_default()),
+            Together::Conflict(_, conflict) => Claimed::Conflict(conflict),
+        }
     }
 }
 
@@ -144,8 +167,7 @@ pub enum ClaimError {
 /// # Errors
 /// [`ClaimError`]
 pub async fn claim<K: Kv>(kv: &K, keys: &Keys, claim: &Claim, until: Instant) -> Result<Claimed, ClaimError> {
-    let reads = claim.first_reads(keys)?;
-    Claiming { kv, keys, claim, reads, until }.run().await
+    Ok(claim_all(kv, keys, std::slice::from_ref(claim), until).await?.alone())
 }
 
 /// What would become of a claim, read without a place and without a regard to [`Under`]; nothing is written.
@@ -158,31 +180,67 @@ pub async fn foresee<K: Kv>(
     claim: &Claim,
     until: Instant,
 ) -> Result<Claimed, ClaimError> {
-    let reads = claim.first_reads(keys)?;
+    Ok(foresee_all(kv, keys, std::slice::from_ref(claim), until).await?.alone())
+}
+
+/// Carries out claims of different owners in one transaction, from a place in the queue of the first one. Whoever is
+/// gone for one of them is gone for all.
+///
+/// # Errors
+/// [`ClaimError`]
+///
+/// # Panics
+/// Without a claim.
+pub async fn claim_all<K: Kv>(
+    kv: &K,
+    keys: &Keys,
+    claims: &[Claim],
+    until: Instant,
+) -> Result<Together, ClaimError> {
+    let claims = Claims::new(claims);
+    let reads = claims.first_reads(keys)?;
+    Claiming { kv, keys, claims, reads, until }.run().await
+}
+
+/// As [`foresee`], for [`claim_all`].
+///
+/// # Errors
+/// [`ClaimError`]
+///
+/// # Panics
+/// Without a claim.
+pub async fn foresee_all<K: Kv>(
+    kv: &K,
+    keys: &Keys,
+    claims: &[Claim],
+    until: Instant,
+) -> Result<Together, ClaimError> {
+    let claims = Claims::new(claims);
+    let reads = claims.first_reads(keys)?;
     let mut snapshot = Snapshot::default();
-    Ok(match (Claiming { kv, keys, claim, reads, until }).look(&mut snapshot).await? {
-        Looked::End(claimed) => claimed,
-        Looked::Make(making) => Claimed::Made(making.into()),
+    Ok(match (Claiming { kv, keys, claims, reads, until }).look(&mut snapshot).await? {
+        Looked::End(ended) => ended,
+        Looked::Make(making) => Together::Made(making.into_iter().map(Made::from).collect()),
     })
 }
 
 struct Claiming<'a, K> {
     kv: &'a K,
     keys: &'a Keys,
-    claim: &'a Claim,
+    claims: Claims<'a>,
     reads: Vec<Op>,
     until: Instant,
 }
 
 /// What a look without a place shows.
 enum Looked {
-    End(Claimed),
-    Make(Box<Making>),
+    End(Together),
+    Make(Vec<Making>),
 }
 
 /// How a try from a place ended.
 enum Try {
-    Done(Claimed),
+    Done(Together),
     /// From a new place, waiting or not.
     Again(Next),
 }
@@ -195,17 +253,17 @@ enum Next {
 }
 
 impl<K: Kv> Claiming<'_, K> {
-    async fn run(&self) -> Result<Claimed, ClaimError> {
+    async fn run(&self) -> Result<Together, ClaimError> {
         let mut snapshot = Snapshot::default();
         // Most claims find everything there: that takes one look, and no place.
-        if let Looked::End(claimed) = self.look(&mut snapshot).await? {
-            self.claim.judge_meta(self.keys, &snapshot)?;
-            return Ok(claimed);
+        if let Looked::End(ended) = self.look(&mut snapshot).await? {
+            self.claims.judge_meta(self.keys, &snapshot)?;
+            return Ok(ended);
         }
         let mut next = Next::Waits;
         loop {
             match self.attempt(next, &mut snapshot).await? {
-                Try::Done(claimed) => return Ok(claimed),
+                Try::Done(ended) => return Ok(ended),
                 Try::Again(_) if Instant::now() >= self.until => {
                     return Err(Failure::Unreachable("the time for this claim is over".to_owned()).into());
                 }
@@ -217,9 +275,9 @@ impl<K: Kv> Claiming<'_, K> {
 
     async fn look(&self, snapshot: &mut Snapshot) -> Result<Looked, ClaimError> {
         loop {
-            match self.claim.judge(self.keys, snapshot)? {
+            match self.claims.judge(self.keys, snapshot)? {
                 Judged::Read(keys) => read_keys(self.kv, &keys, snapshot, self.until).await?,
-                Judged::End(claimed) => return Ok(Looked::End(claimed)),
+                Judged::End(ended) => return Ok(Looked::End(ended)),
                 Judged::Make(making) => return Ok(Looked::Make(making)),
             }
         }
@@ -227,12 +285,13 @@ impl<K: Kv> Claiming<'_, K> {
 
     /// One try: takes a place, waits for its turn, and commits. Every way out removes the place.
     async fn attempt(&self, next: Next, snapshot: &mut Snapshot) -> Result<Try, ClaimError> {
-        let queue = Queue::new(self.kv, self.keys, &self.claim.scope);
+        let first = self.claims.first();
+        let queue = Queue::new(self.kv, self.keys, &first.scope);
         let lease = new_lease();
         self.kv.grant(lease, limits::LEASE_TTL, self.until).await?;
-        let taken = queue.take(lease, &self.claim.owner, &self.reads, snapshot, self.until).await?;
+        let taken = queue.take(lease, &first.owner, &self.reads, snapshot, self.until).await?;
         let tried = self.in_queue(&queue, &taken, next, snapshot).await;
-        if !matches!(tried, Ok(Try::Done(Claimed::Made(_)))) {
+        if !matches!(tried, Ok(Try::Done(Together::Made(_)))) {
             queue.leave(&taken.place).await;
         }
         tried
@@ -259,16 +318,16 @@ impl<K: Kv> Claiming<'_, K> {
     async fn at_head(&self, taken: &Taken, snapshot: &mut Snapshot) -> Result<Try, ClaimError> {
         let leave_at = Instant::now() + limits::HEAD_WORK;
         while Instant::now() < leave_at {
-            let (txn, made) = match self.claim.plan(self.keys, snapshot, &taken.place)? {
+            let (txn, made) = match self.claims.plan(self.keys, snapshot, &taken.place)? {
                 Step::Read(keys) => {
                     read_keys(self.kv, &keys, snapshot, self.until).await?;
                     continue;
                 }
-                Step::End(claimed) => return Ok(Try::Done(claimed)),
+                Step::End(ended) => return Ok(Try::Done(ended)),
                 Step::Commit { txn, made } => (txn, made),
             };
             match self.kv.txn(&txn, self.until).await {
-                Ok(reply) if reply.succeeded => return Ok(Try::Done(Claimed::Made(made))),
+                Ok(reply) if reply.succeeded => return Ok(Try::Done(Together::Made(made))),
                 Ok(reply) => snapshot.absorb(&txn.otherwise, &reply),
                 Err(failure) if failure.is_open() => {
                     return self.settle(&taken.place, &txn, made, failure).await;
@@ -282,13 +341,22 @@ impl<K: Kv> Claiming<'_, K> {
         Ok(Try::Again(Next::Waits))
     }
 
-    /// Nobody knows whether the commit was applied: find out, so that no late copy can be.
-    async fn settle(&self, place: &Place, txn: &Txn, made: Made, why: Failure) -> Result<Try, ClaimError> {
-        let own = self.keys.own(&self.claim.owner).map_err(bad_name)?;
+    /// Nobody knows whether the commit was applied: find out, so that no late copy can be. It writes the record of each
+    /// owner that it makes anything for, so one of them tells.
+    async fn settle(
+        &self,
+        place: &Place,
+        txn: &Txn,
+        made: Vec<Made>,
+        why: Failure,
+    ) -> Result<Try, ClaimError> {
+        let changed = self.claims.0.iter().zip(&made).find(|(_, made)| !made.held.is_empty());
+        let claim = changed.map_or(self.claims.first(), |(claim, _)| claim);
+        let own = self.keys.own(&claim.owner).map_err(bad_name)?;
         let found = settle(self.kv, &Fence::Place(place.clone()), &own, self.until).await?;
         let wrote = |op: &Op| matches!((op, &found), (Op::Put(key, value, _), Some(entry)) if *key == own && *value == entry.value);
         if txn.then.iter().any(wrote) {
-            return Ok(Try::Done(Claimed::Made(made)));
+            return Ok(Try::Done(Together::Made(made)));
         }
         if matches!(why, Failure::NoSpace(_)) {
             return Err(why.into());
@@ -297,15 +365,15 @@ impl<K: Kv> Claiming<'_, K> {
     }
 }
 
-/// What is to be done about a claim.
+/// What is to be done about claims.
 #[derive(Debug)]
 enum Judged {
     /// Read these keys, then judge again.
     Read(Vec<Bytes>),
     /// Nothing.
-    End(Claimed),
-    /// These are to be reserved.
-    Make(Box<Making>),
+    End(Together),
+    /// These are to be reserved: for each claim in turn.
+    Make(Vec<Making>),
 }
 
 #[derive(Debug, Default)]
@@ -316,8 +384,8 @@ struct Making {
     replaced: Vec<(Owner, OwnerRecord)>,
 }
 
-impl From<Box<Making>> for Made {
-    fn from(making: Box<Making>) -> Self {
+impl From<Making> for Made {
+    fn from(making: Making) -> Self {
         let replaced = making.replaced.into_iter().map(|(owner, _)| owner).collect();
         Made { held: making.made, replaced }
     }
@@ -327,8 +395,8 @@ impl From<Box<Making>> for Made {
 #[derive(Debug)]
 enum Step {
     Read(Vec<Bytes>),
-    End(Claimed),
-    Commit { txn: Txn, made: Made },
+    End(Together),
+    Commit { txn: Txn, made: Vec<Made> },
 }
 
 /// Whom one address belongs to.
@@ -353,16 +421,9 @@ impl From<BadRecord> for Halt {
 }
 
 impl Claim {
-    /// Everything that the first look needs, as far as it fits beside a place's own operations.
-    fn first_reads(&self, keys: &Keys) -> Result<Vec<Op>, BadRecord> {
-        let mut reads: Vec<Op> = self.base_keys(keys)?.into_iter().map(Op::Get).collect();
-        reads.truncate(limits::TXN_OPS - PLACE_OPS);
-        Ok(reads)
-    }
-
     fn base_keys(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
         let own = keys.own(&self.owner).map_err(bad_name)?;
-        let mut base = vec![keys.meta(), own, keys.dead(&self.owner).map_err(bad_name)?];
+        let mut base = vec![own, keys.dead(&self.owner).map_err(bad_name)?];
         let mut of_addresses = BTreeSet::new();
         for (network, address) in self.reserved() {
             of_addresses.insert(keys.ip(network, address));
@@ -388,16 +449,23 @@ impl Claim {
         }
     }
 
-    /// Whom the claimed addresses belong to, and what follows from that.
-    fn judge(&self, keys: &Keys, snapshot: &Snapshot) -> Result<Judged, ClaimError> {
-        let missing: Vec<Bytes> =
-            self.base_keys(keys)?.into_iter().filter(|key| !snapshot.knows(key)).collect();
-        if !missing.is_empty() {
-            return Ok(Judged::Read(missing));
-        }
+    /// Whom this claim's addresses belong to; what must be read to know goes to `unread`. Else the address that
+    /// cannot be had, and why.
+    fn judge(
+        &self,
+        keys: &Keys,
+        snapshot: &Snapshot,
+        gone: &[&Gone],
+        unread: &mut Vec<Bytes>,
+    ) -> Result<Result<Making, (&Held, Why)>, ClaimError> {
         let own = keys.own(&self.owner).map_err(bad_name)?;
         let mut making = Making { mine: snapshot.record(&own)?, ..Making::default() };
-        let mut unread = Vec::new();
+        let itself = Gone { owner: self.owner.clone(), revision: snapshot.mod_revision(&own) };
+        if gone.contains(&&itself)
+            && let Some(before) = making.mine.take()
+        {
+            making.replaced.push((itself.owner, before));
+        }
         let mut seen = BTreeSet::new();
         for held in &self.held {
             let Some(network) = &held.network else { continue };
@@ -405,8 +473,7 @@ impl Claim {
             if !seen.insert((network, address)) {
                 continue;
             }
-            let in_the_way = |why| Ok(Judged::End(Claimed::conflict(held, why)));
-            match self.standing(keys, snapshot, making.mine.as_ref(), held, &keys.ip(network, address)) {
+            match self.standing(keys, snapshot, gone, making.mine.as_ref(), held) {
                 Ok(Standing::Ours) => {}
                 Ok(Standing::Free) => making.made.push(held.clone()),
                 Ok(Standing::Of(gone, record)) => {
@@ -415,52 +482,60 @@ impl Claim {
                         making.replaced.push((gone.owner, record));
                     }
                 }
-                Ok(Standing::InTheWay(why)) => return in_the_way(why),
+                Ok(Standing::InTheWay(why)) => return Ok(Err((held, why))),
                 Err(Halt::Read(key)) => unread.push(key),
-                Err(Halt::Bad(bad)) => return in_the_way(Why::Undecodable(bad)),
+                Err(Halt::Bad(bad)) => return Ok(Err((held, Why::Undecodable(bad)))),
             }
             let page = keys.page(network, address.page());
             if plan::bits(snapshot, &page).is_none() {
-                return in_the_way(Why::Undecodable(bad_page(&page)));
+                return Ok(Err((held, Why::Undecodable(bad_page(&page)))));
             }
         }
-        if !unread.is_empty() {
-            return Ok(Judged::Read(unread));
-        }
-        let Some(first) = making.made.first() else { return Ok(Judged::End(Claimed::Present)) };
         let dead = keys.dead(&self.owner).map_err(bad_name)?;
-        if snapshot.record::<Tombstone>(&dead)?.is_some() {
-            return Ok(Judged::End(Claimed::conflict(first, Why::Deleted)));
+        let held = self.held.iter().find(|held| making.made.contains(held));
+        if let Some(first) = held.filter(|_| unread.is_empty())
+            && snapshot.record::<Tombstone>(&dead)?.is_some()
+        {
+            return Ok(Err((first, Why::Deleted)));
         }
-        Ok(Judged::Make(Box::new(making)))
+        Ok(Ok(making))
     }
 
-    fn judge_meta(&self, keys: &Keys, snapshot: &Snapshot) -> Result<(), ClaimError> {
-        let meta = snapshot.record::<Meta>(&keys.meta())?.ok_or(ClaimError::InService)?;
-        if meta.min_writer > VERSION {
-            return Err(ClaimError::Newer(meta.min_writer));
+    /// Whether the index finds both by the same entries.
+    fn shares_index(&self, owner: &Owner, record: &OwnerRecord) -> bool {
+        (&owner.cluster, &owner.ifname, &record.labels.pod.uid)
+            == (&self.owner.cluster, &self.owner.ifname, &self.labels.pod.uid)
+    }
+
+    /// The networks for which it writes the index entry of its pod's interface: those of what it makes, and those
+    /// where an owner of the same interface of the pod goes and it stays.
+    fn indexed<'b>(&'b self, making: &'b Making, freed: &'b Freed) -> BTreeSet<&'b NetworkName> {
+        let mut networks: BTreeSet<&NetworkName> = making.made.iter().filter_map(network_of).collect();
+        if let Some(mine) = &making.mine {
+            let ours = freed.iter().filter(|(owner, record)| self.shares_index(owner, record));
+            let left = ours.flat_map(|(_, record)| plan::networks(record));
+            let stays = plan::networks(mine);
+            networks.extend(left.filter(|network| stays.contains(network)));
         }
-        let is_under = match self.under {
-            Under::Suspect => meta.suspect.is_some(),
-            // What a suspect store holds is not to be relied on, whatever else is under way.
-            Under::Hold => meta.hold.is_some() && meta.suspect.is_none(),
-        };
-        if is_under { Ok(()) } else { Err(ClaimError::InService) }
+        networks
     }
 
     fn standing(
         &self,
         keys: &Keys,
         snapshot: &Snapshot,
+        gone: &[&Gone],
         mine: Option<&OwnerRecord>,
         held: &Held,
-        key: &[u8],
     ) -> Result<Standing, Halt> {
+        let Some(network) = &held.network else { return Ok(Standing::Ours) };
+        let key = &keys.ip(network, Addr::from(held.address));
         let Some(reservation) = snapshot.record::<Reservation>(key)? else { return Ok(Standing::Free) };
         let (owner, pod) = (reservation.owner, reservation.labels.pod);
         if owner == self.owner && mine.is_some_and(|record| record.addresses.contains(held)) {
             return Ok(Standing::Ours);
         }
+        // Its own record, too, where that is given up.
         let own = keys.own(&owner).map_err(bad_name)?;
         if !snapshot.knows(&own) {
             return Err(Halt::Read(own));
@@ -469,69 +544,16 @@ impl Claim {
         let Some(record) = record.filter(|record| record.addresses.contains(held)) else {
             return Ok(Standing::InTheWay(Why::NoRecord { owner, pod }));
         };
+        let holder = Gone { owner, revision: snapshot.mod_revision(&own) };
+        if gone.contains(&&holder) {
+            return Ok(Standing::Of(holder, record));
+        }
+        let Gone { owner, revision } = holder;
         let is_same = is_same_pod((&owner, &record.labels.pod), (&self.owner, &self.labels.pod));
         if owner.ifname == self.owner.ifname && is_same {
             return Ok(Standing::Ours);
         }
-        let gone = Gone { owner, revision: snapshot.mod_revision(&own) };
-        if self.gone.contains(&gone) {
-            return Ok(Standing::Of(gone, record));
-        }
-        let Gone { owner, revision } = gone;
         Ok(Standing::InTheWay(Why::Holder { owner, record, revision }))
-    }
-
-    /// The transaction that makes the claim from `place`, or what else is to be done.
-    fn plan(&self, keys: &Keys, snapshot: &Snapshot, place: &Place) -> Result<Step, ClaimError> {
-        let judged = self.judge(keys, snapshot)?;
-        if let Judged::Read(keys) = judged {
-            return Ok(Step::Read(keys));
-        }
-        self.judge_meta(keys, snapshot)?;
-        let making = match judged {
-            Judged::Read(keys) => return Ok(Step::Read(keys)),
-            Judged::End(claimed) => return Ok(Step::End(claimed)),
-            Judged::Make(making) => making,
-        };
-        let mut builder = Builder::new("claim", snapshot);
-        builder.leave(place);
-        builder.unchanged(keys.meta());
-        builder.unchanged(keys.dead(&self.owner).map_err(bad_name)?);
-        let mut changes = BitChanges::default();
-        for (owner, record) in &making.replaced {
-            self.free(keys, owner, record, &mut builder, &mut changes)?;
-        }
-        self.reserve(keys, snapshot, &making.made, &mut builder, &mut changes);
-        self.put_owner(keys, &making, &mut builder)?;
-        let unread = self.put_index(keys, snapshot, &making.made, &mut builder)?;
-        changes.plan(keys, &mut builder);
-        let txn = match builder.finish() {
-            Ok(txn) if unread.is_empty() => txn,
-            Ok(_) => return Ok(Step::Read(unread)),
-            Err(missing) => return Ok(Step::Read(missing.into_iter().chain(unread).collect())),
-        };
-        if !txn.fits() {
-            return Ok(Step::End(Claimed::conflict(&making.made[0], Why::TooMany)));
-        }
-        Ok(Step::Commit { txn, made: making.into() })
-    }
-
-    /// Frees all that an owner holds, except for what changes hands.
-    fn free(
-        &self,
-        keys: &Keys,
-        owner: &Owner,
-        record: &OwnerRecord,
-        builder: &mut Builder<'_>,
-        changes: &mut BitChanges,
-    ) -> Result<(), BadRecord> {
-        let own = keys.own(owner).map_err(bad_name)?;
-        builder.unchanged(own.clone());
-        builder.delete(own);
-        let mut rest = record.clone();
-        rest.addresses.retain(|held| !self.held.contains(held));
-        plan::free_reservations(keys, owner, &rest, builder, changes);
-        plan::free_index(keys, owner, record, builder)
     }
 
     /// What nobody holds must still be nobody's, and what somebody holds must still be that one's.
@@ -587,16 +609,16 @@ impl Claim {
         &self,
         keys: &Keys,
         snapshot: &Snapshot,
-        made: &[Held],
+        making: &Making,
+        freed: &Freed,
         builder: &mut Builder<'_>,
     ) -> Result<Vec<Bytes>, BadRecord> {
-        let networks: BTreeSet<&NetworkName> = made.iter().filter_map(|held| held.network.as_ref()).collect();
         let mut unread = Vec::new();
-        for network in networks {
+        for network in self.indexed(making, freed) {
             let Some(key) = self.index_key(keys, network)? else { continue };
             builder.unchanged(key.clone());
             let named = snapshot.record::<PodIndex>(&key)?.map(|index| index.owner);
-            if let Some(owner) = named.filter(|owner| *owner != self.owner) {
+            if let Some(owner) = named.filter(|owner| *owner != self.owner && !freed.contains_key(owner)) {
                 let own = keys.own(&owner).map_err(bad_name)?;
                 if !snapshot.knows(&own) {
                     unread.push(own);
@@ -611,6 +633,158 @@ impl Claim {
         }
         Ok(unread)
     }
+}
+
+/// Claims that are made together.
+struct Claims<'a>(&'a [Claim]);
+
+/// Who is freed, with what it holds.
+type Freed = BTreeMap<Owner, OwnerRecord>;
+
+impl<'a> Claims<'a> {
+    fn new(claims: &'a [Claim]) -> Self {
+        assert!(!claims.is_empty(), "nothing is claimed");
+        Self(claims)
+    }
+
+    fn first(&self) -> &'a Claim {
+        &self.0[0]
+    }
+
+    /// Everything that the first look needs, as far as it fits beside a place's own operations.
+    fn first_reads(&self, keys: &Keys) -> Result<Vec<Op>, BadRecord> {
+        let mut reads: Vec<Op> = self.base_keys(keys)?.into_iter().map(Op::Get).collect();
+        reads.truncate(limits::TXN_OPS - PLACE_OPS);
+        Ok(reads)
+    }
+
+    fn base_keys(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
+        let mut base = vec![keys.meta()];
+        let mut seen = BTreeSet::new();
+        for claim in self.0 {
+            base.extend(claim.base_keys(keys)?.into_iter().filter(|key| seen.insert(key.clone())));
+        }
+        Ok(base)
+    }
+
+    /// Whom the claimed addresses belong to, and what follows from that.
+    fn judge(&self, keys: &Keys, snapshot: &Snapshot) -> Result<Judged, ClaimError> {
+        let missing: Vec<Bytes> =
+            self.base_keys(keys)?.into_iter().filter(|key| !snapshot.knows(key)).collect();
+        if !missing.is_empty() {
+            return Ok(Judged::Read(missing));
+        }
+        let gone: Vec<&Gone> = self.0.iter().flat_map(|claim| &claim.gone).collect();
+        let (mut all, mut unread) = (Vec::new(), Vec::new());
+        for (index, claim) in self.0.iter().enumerate() {
+            match claim.judge(keys, snapshot, &gone, &mut unread)? {
+                Ok(making) => all.push(making),
+                Err((held, why)) => return Ok(Judged::End(Together::conflict(index, held, why))),
+            }
+        }
+        if !unread.is_empty() {
+            return Ok(Judged::Read(unread));
+        }
+        Ok(if all.iter().all(|making| making.made.is_empty()) {
+            Judged::End(Together::Present)
+        } else {
+            Judged::Make(all)
+        })
+    }
+
+    fn judge_meta(&self, keys: &Keys, snapshot: &Snapshot) -> Result<(), ClaimError> {
+        let meta = snapshot.record::<Meta>(&keys.meta())?.ok_or(ClaimError::InService)?;
+        if meta.min_writer > VERSION {
+            return Err(ClaimError::Newer(meta.min_writer));
+        }
+        let is_under = |claim: &Claim| match claim.under {
+            Under::Suspect => meta.suspect.is_some(),
+            // What a suspect store holds is not to be relied on, whatever else is under way.
+            Under::Hold => meta.hold.is_some() && meta.suspect.is_none(),
+        };
+        if self.0.iter().all(is_under) { Ok(()) } else { Err(ClaimError::InService) }
+    }
+
+    /// The transaction that makes the claims from `place`, or what else is to be done.
+    fn plan(&self, keys: &Keys, snapshot: &Snapshot, place: &Place) -> Result<Step, ClaimError> {
+        let judged = self.judge(keys, snapshot)?;
+        if let Judged::Read(keys) = judged {
+            return Ok(Step::Read(keys));
+        }
+        self.judge_meta(keys, snapshot)?;
+        let all = match judged {
+            Judged::Read(keys) => return Ok(Step::Read(keys)),
+            Judged::End(ended) => return Ok(Step::End(ended)),
+            Judged::Make(all) => all,
+        };
+        let mut builder = Builder::new("claim", snapshot);
+        builder.leave(place);
+        builder.unchanged(keys.meta());
+        let mut changes = BitChanges::default();
+        let freed: Freed = all.iter().flat_map(|making| making.replaced.iter().cloned()).collect();
+        for (owner, record) in &freed {
+            self.free(keys, (owner, record), (&all, &freed), &mut builder, &mut changes)?;
+        }
+        let mut unread = Vec::new();
+        for (claim, making) in self.0.iter().zip(&all) {
+            if !making.made.is_empty() {
+                builder.unchanged(keys.dead(&claim.owner).map_err(bad_name)?);
+                claim.reserve(keys, snapshot, &making.made, &mut builder, &mut changes);
+                claim.put_owner(keys, making, &mut builder)?;
+            }
+            unread.extend(claim.put_index(keys, snapshot, making, &freed, &mut builder)?);
+        }
+        changes.plan(keys, &mut builder);
+        let txn = match builder.finish() {
+            Ok(txn) if unread.is_empty() => txn,
+            Ok(_) => return Ok(Step::Read(unread)),
+            Err(missing) => return Ok(Step::Read(missing.into_iter().chain(unread).collect())),
+        };
+        if !txn.fits() {
+            let (index, held) = first_made(&all);
+            return Ok(Step::End(Together::conflict(index, held, Why::TooMany)));
+        }
+        Ok(Step::Commit { txn, made: all.into_iter().map(Made::from).collect() })
+    }
+
+    /// Frees all that an owner holds, except for what changes hands. What is written anew is not deleted.
+    fn free(
+        &self,
+        keys: &Keys,
+        (owner, record): (&Owner, &OwnerRecord),
+        (all, freed): (&[Making], &Freed),
+        builder: &mut Builder<'_>,
+        changes: &mut BitChanges,
+    ) -> Result<(), BadRecord> {
+        let own = keys.own(owner).map_err(bad_name)?;
+        builder.unchanged(own.clone());
+        let claims = || self.0.iter().zip(all);
+        if !claims().any(|(claim, making)| claim.owner == *owner && !making.made.is_empty()) {
+            builder.delete(own);
+        }
+        let mut rest = record.clone();
+        rest.addresses.retain(|held| !all.iter().any(|making| making.made.contains(held)));
+        plan::free_reservations(keys, owner, &rest, builder, changes);
+        let is_indexed = |held: &Held| {
+            claims().any(|(claim, making)| {
+                claim.shares_index(owner, record)
+                    && held.network.as_ref().is_some_and(|one| claim.indexed(making, freed).contains(one))
+            })
+        };
+        let mut unindexed = record.clone();
+        unindexed.addresses.retain(|held| !is_indexed(held));
+        plan::free_index(keys, owner, &unindexed, builder)
+    }
+}
+
+fn network_of(held: &Held) -> Option<&NetworkName> {
+    held.network.as_ref()
+}
+
+/// The first address that is made, and the index of its claim.
+fn first_made(all: &[Making]) -> (usize, &Held) {
+    let mut made = all.iter().enumerate().flat_map(|(i, making)| making.made.iter().map(move |one| (i, one)));
+    made.next().expect("something is made")
 }
 
 /// By UID; by name only where one of the two has none. Records that name no cluster may be of any.

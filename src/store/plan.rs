@@ -124,7 +124,11 @@ impl<'a> Builder<'a> {
         if self.missing.is_empty() { Ok(self.txn) } else { Err(self.missing) }
     }
 
+    /// Said twice it takes no more of what etcd takes in one transaction.
     fn compare(&mut self, compare: Compare, key: Bytes) {
+        if self.txn.compares.contains(&compare) {
+            return;
+        }
         self.txn.compares.push(compare);
         self.txn.otherwise.push(Op::Get(key));
     }

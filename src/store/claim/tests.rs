@@ -34,11 +34,17 @@ impl World {
 
     /// Plans, supplying what is asked for, until there is more to do than to read.
     fn plan(&mut self, claim: &Claim) -> Result<Step, ClaimError> {
+        self.plan_all(std::slice::from_ref(claim))
+    }
+
+    fn plan_all(&mut self, claims: &[Claim]) -> Result<Step, ClaimError> {
         self.stand();
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match claim.plan(&self.keys, &snapshot, &self.place)? {
-                Step::Read(keys) => self.store.read(&keys, &mut snapshot),
+            match Claims::new(claims).plan(&self.keys, &snapshot, &self.place)? {
+                Step::Read(keys) => {
+                    keys.chunks(limits::TXN_OPS).for_each(|some| self.store.read(some, &mut snapshot));
+                }
                 other => return Ok(other),
             }
         }
@@ -46,16 +52,34 @@ impl World {
     }
 
     fn carry_out(&mut self, claim: &Claim) -> Claimed {
-        let claimed = match self.plan(claim).expect("a plan") {
+        self.carry_out_all(std::slice::from_ref(claim)).alone()
+    }
+
+    fn carry_out_all(&mut self, claims: &[Claim]) -> Together {
+        let ended = match self.plan_all(claims).expect("a plan") {
             Step::Commit { txn, made } => {
                 assert!(self.store.apply(&txn).succeeded);
-                Claimed::Made(made)
+                Together::Made(made)
             }
-            Step::End(claimed) => claimed,
+            Step::End(ended) => ended,
             Step::Read(_) => unreachable!("supplied"),
         };
         self.assert_sound();
-        claimed
+        ended
+    }
+
+    /// As [`carry_out_all`], where each holder that is in the way belongs to one of the claims.
+    fn trade(&mut self, mut claims: Vec<Claim>) -> (Together, Vec<Claim>) {
+        for _ in 0..200 {
+            match self.carry_out_all(&claims) {
+                Together::Conflict(at, conflict) => match conflict.why {
+                    Why::Holder { owner, revision, .. } => claims[at].gone.push(Gone { owner, revision }),
+                    why => return (Together::Conflict(at, Box::new(Conflict { why, ..*conflict })), claims),
+                },
+                ended => return (ended, claims),
+            }
+        }
+        panic!("there is always another one");
     }
 
     fn assert_sound(&self) {
@@ -242,8 +266,8 @@ fn what_does_not_decode_is_occupied() {
         let mut world = World::new();
         world.store.put(key.clone(), "garbage");
         let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-        let Step::End(claimed) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
-        let (_, Why::Undecodable(bad)) = conflict(claimed) else { panic!("another reason") };
+        let Step::End(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+        let (_, Why::Undecodable(bad)) = conflict(ended.alone()) else { panic!("another reason") };
         assert_eq!(bad.key.as_bytes(), key);
     }
     for key in [
@@ -264,8 +288,8 @@ fn a_reservation_without_its_owners_record_is_in_the_way() {
     let key = world.keys.ip(&NetworkName::default(), Addr::from(held("10.0.0.5").address));
     world.store.put(key, Reservation::new(old.owner.clone(), old.labels.clone(), String::new()).encode());
     let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let Step::End(claimed) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
-    let (_, Why::NoRecord { owner, pod }) = conflict(claimed) else { panic!("another reason") };
+    let Step::End(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+    let (_, Why::NoRecord { owner, pod }) = conflict(ended.alone()) else { panic!("another reason") };
     assert_eq!((owner, pod), (old.owner, old.labels.pod));
 }
 
@@ -276,8 +300,8 @@ fn an_owner_that_was_deleted_gets_nothing() {
     let birth = crate::pool::record::Birth { boot: "b".into(), ns: 1 };
     let dead = world.keys.dead(&claim.owner).expect("a key");
     world.store.put(dead, Tombstone::new(birth).encode());
-    let Step::End(claimed) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
-    assert_eq!(conflict(claimed).1, Why::Deleted);
+    let Step::End(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+    assert_eq!(conflict(ended.alone()).1, Why::Deleted);
 }
 
 #[test]
@@ -345,4 +369,115 @@ fn the_last_bit_of_a_page_fills_its_summary() {
     assert!(world.store.apply(&txn).succeeded);
     let summary = world.store.get(&world.keys.full(&network, page.summary())).expect("a summary");
     assert_eq!(crate::pool::Bits::from_bytes(&summary.value).expect("decodes").count(), 1);
+}
+
+/// Claims of pods u0, u1, ... for what the next one holds, in a store where each holds one address and one more.
+fn round(world: &mut World, pods: usize) -> Vec<Claim> {
+    let (uid, moves) = (|i: usize| format!("u{i}"), |i: usize| format!("10.0.0.{}", i % pods + 1));
+    let stays = |i: usize| format!("fd00::{:x}", i + 1);
+    for i in 0..pods {
+        world.carry_out(&claim_of(&format!("old{i}"), &uid(i), &[&moves(i), &stays(i)]));
+    }
+    let next = |i: usize| claim_of(&format!("adopted-u{i}"), &uid(i), &[&moves(i + 1), &stays(i)]);
+    (0..pods).map(next).collect()
+}
+
+fn holders(world: &World) -> Vec<(String, String)> {
+    let nets = world.store.keys().into_iter().filter(|key| key.contains("/ip/"));
+    let holder = |key: String| {
+        let entry = world.store.get(key.as_bytes()).expect("listed");
+        let Ok(super::super::keys::Key::Ip(_, address)) = world.keys.parse(&entry.key) else {
+            unreachable!()
+        };
+        let reservation = Reservation::decode(&entry.value).expect("decodes");
+        (address.ip().to_string(), reservation.owner.container_id)
+    };
+    nets.map(holder).collect()
+}
+
+#[test]
+fn what_went_round_is_put_right_in_one_transaction() {
+    for pods in [2, 3, 7] {
+        let mut world = World::new();
+        let claims = round(&mut world, pods);
+        let (Together::Made(made), claims) = world.trade(claims) else { panic!("{pods} are not made") };
+        assert!(made.iter().all(|made| made.held.len() == 2), "what stayed is written anew: {made:?}");
+        for (i, claim) in claims.iter().enumerate() {
+            assert_eq!(world.record_of(claim).expect("a record").addresses, claim.held);
+            assert_eq!(world.index_of(&format!("u{i}")), Some(format!("adopted-u{i}")));
+        }
+        let records = world.store.keys().into_iter().filter(|key| key.contains("/own/")).count();
+        assert_eq!((records, holders(&world).len()), (pods, 2 * pods), "nothing of the old owners is left");
+        assert_eq!(world.carry_out_all(&claims), Together::Present);
+    }
+}
+
+#[test]
+fn an_owner_gives_up_what_it_holds_itself() {
+    let mut world = World::new();
+    let old = |i: usize| format!("10.0.0.{}", i % 2 + 1);
+    let of = |i: usize, address: &str| {
+        claim_of(&format!("adopted-u{i}"), &format!("u{i}"), &[address, &format!("fd00::{i}")])
+    };
+    (0..2).for_each(|i| _ = world.carry_out(&of(i, &old(i))));
+    let claims: Vec<Claim> = (0..2).map(|i| of(i, &old(i + 1))).collect();
+    let (Together::Made(_), claims) = world.trade(claims) else { panic!("not made") };
+    for claim in &claims {
+        assert_eq!(world.record_of(claim).expect("a record").addresses, claim.held);
+    }
+    assert_eq!(holders(&world).len(), 4);
+}
+
+#[test]
+fn one_after_the_other_they_come_to_the_same_end() {
+    for pods in [2, 5] {
+        let mut world = World::new();
+        let claims = round(&mut world, pods);
+        let mut expected = world.store.clone();
+        let (Together::Made(_), claims) = world.trade(claims) else { panic!("not made") };
+        std::mem::swap(&mut world.store, &mut expected);
+        let gone: Vec<Gone> = claims.iter().flat_map(|claim| claim.gone.clone()).collect();
+        for claim in &claims {
+            // Each is sound in itself: a crash between two of them leaves nothing that another run would not finish.
+            let claim = Claim { gone: gone.clone(), ..claim.clone() };
+            assert!(matches!(world.carry_out(&claim), Claimed::Made(_)));
+        }
+        let one_by_one = holders(&world);
+        std::mem::swap(&mut world.store, &mut expected);
+        assert_eq!(one_by_one, holders(&world));
+    }
+}
+
+#[test]
+fn more_than_etcd_takes_in_one_transaction_is_refused_as_a_whole() {
+    let mut world = World::new();
+    let claims = round(&mut world, 40);
+    let before = holders(&world);
+    let (Together::Conflict(_, conflict), _) = world.trade(claims) else { panic!("it fits") };
+    assert_eq!(conflict.why, Why::TooMany);
+    assert_eq!(holders(&world), before);
+}
+
+#[test]
+fn a_holder_that_was_written_since_is_not_replaced() {
+    let mut world = World::new();
+    let old = claim_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
+    world.carry_out(&old);
+    let own = world.keys.own(&old.owner).expect("a key");
+    let revision = world.store.get(&own).expect("a record").mod_revision;
+    let gone = vec![Gone { owner: old.owner.clone(), revision }];
+    let claim = Claim { gone, ..claim_of("c1", "u1", &["10.0.0.5"]) };
+    let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
+    // It gets an address of another network: nothing that it held changes, and deleting its record would leave that
+    // one alone.
+    let mut more = claim_of("old", "u0", &["10.0.0.6"]);
+    more.held[0].network = Some(NetworkName::configured("other").expect("a name"));
+    let Step::Commit { txn: other, .. } = world.plan(&more).expect("a plan") else { panic!("no commit") };
+    for op in other.then {
+        if let Op::Put(key, value, _) = op {
+            world.store.put(key, value);
+        }
+    }
+    assert!(!world.store.apply(&txn).succeeded);
+    world.assert_sound();
 }
