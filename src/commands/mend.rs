@@ -116,7 +116,7 @@ fn lone_bits(keys: &Keys, mut bits: Bits, reserved: &txn::Found, page: Page) -> 
 async fn clear<K: Kv>(run: &Run<'_, K>, lone: &[(NetworkName, Addr)]) -> Result<bool, Failure> {
     let mut snapshot = Snapshot::default();
     loop {
-        let mut builder = Builder::new("mend", &snapshot);
+        let mut builder = Builder::new("clear", &snapshot);
         let mut changes = BitChanges::default();
         for (network, address) in lone {
             builder.absent(run.keys.ip(network, *address));
