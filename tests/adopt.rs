@@ -7,7 +7,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{ApiProxy, Cluster, Etcd, KubeApi, Node, Outcome, Pod, PodBuilder, Rule, network_as, wait_for};
+use support::{
+    ApiProxy, Cluster, Etcd, KubeApi, Node, Outcome, Pod, PodBuilder, Rule, failing_reconciler, network_as,
+    wait_for,
+};
 
 const META: &str = "v1/meta";
 const PODS: &str = "/api/v1/pods";
@@ -436,6 +439,198 @@ fn whatever_nobody_can_decide_leaves_the_store_suspect() {
         .collect();
     assert_eq!(replaced, ["away", "torn"], "{report}");
     world.cluster.assert_clean();
+}
+
+#[test]
+fn what_a_pod_asked_for_and_its_status_does_not_list_is_told() {
+    let world = World::new();
+    world.network("blue", json!({"range": "10.70.0.0/24"}));
+    // Multus knows nothing of the interface of such a plugin.
+    let old = network_as("0.2.0", "old", json!({"range": "10.71.0.0/24"}));
+    world.define("old", &old.to_string());
+    world.define("other", r#"{"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "dhcp"}}"#);
+    let networks = "k8s.v1.cni.cncf.io/networks";
+    let full = |name: &str| format!("{}/{name}", world.namespace);
+    let own = json!({"name": "cbr0", "interface": "eth0", "ips": ["10.244.0.9"], "default": true});
+    let asks = |name: &str, asked: &str| world.pod(name).annotation(networks, asked);
+    // Listed without a name: it is the second of those that were asked for.
+    let nameless = asks("nameless", "blue, old").network_status(&json!([
+        own, {"name": full("blue"), "interface": "net1", "ips": ["10.70.0.9"]}, {"name": full("old"), "ips": ["10.71.0.9"]},
+    ]));
+    let nameless = nameless.create();
+    world.cluster.store().put(META, SUSPECT);
+    let report = world.adopted();
+    let rows = report["adopted"].as_array().expect("a list");
+    let interfaces: Vec<&str> = rows.iter().filter_map(|row| row["interface"].as_str()).collect();
+    assert_eq!(interfaces, ["net1", "net2"], "{report}");
+    let again = world.node.add("again").ifname("net2").pod(nameless.namespace(), "nameless", nameless.uid());
+    assert_eq!(again.config(&old).run().address(), "10.71.0.9", "its next sandbox finds it");
+
+    // Whose name nobody knows is found by what is reserved for the pod.
+    let twice = asks("twice", "old, old").create();
+    let run = world.node.add("twice").ifname("net2").pod(twice.namespace(), "twice", twice.uid());
+    let address = run.config(&old).run().address();
+    twice.network_status(&json!([own, {"name": full("old"), "ips": [address]}]));
+    let mut pods = vec![twice];
+    let blue = json!({"name": full("blue"), "interface": "net1", "ips": ["10.70.0.20"]});
+    let listed = json!([own, blue]);
+    pods.push(asks("unlisted", "blue, old@data, other").network_status(&listed).create());
+    let listed = json!([own, {"name": full("old"), "ips": ["10.71.0.30"]}]);
+    pods.push(asks("unsure", "old, old").network_status(&listed).create());
+    let own_network = "v1.multus-cni.io/default-network";
+    pods.push(
+        world.pod("replaced").annotation(own_network, &full("blue")).network_status(&json!([own])).create(),
+    );
+    pods.push(asks("undefined", "no-such").network_status(&json!([own])).create());
+    // Its sandbox is there, though its first container waits for another one.
+    let starting = asks("starting", "blue").phase("Pending").create();
+    starting.status(json!({"podIPs": [{"ip": "10.244.0.7"}]}));
+    pods.push(starting);
+    // Multus attaches nothing to it.
+    asks("on-host", "blue").with(json!({"spec": {"hostNetwork": true}})).create();
+    world.cluster.store().put(META, SUSPECT);
+    let row = |pod: &str, kind: &str, address: &str| (pod.to_owned(), kind.to_owned(), address.to_owned());
+    let expected = [
+        row("replaced", "no-status", ""),
+        row("starting", "no-status", ""),
+        row("twice", "no-status", ""),
+        row("undefined", "unknown-network", ""),
+        row("unlisted", "no-status", ""),
+        row("unsure", "no-status", ""),
+        row("unsure", "no-status", "10.71.0.30"),
+    ];
+    assert_eq!(world.conflicts(&[]), expected);
+    let interface = world.adopt(&["--dry-run"]).json()["conflicts"].to_string();
+    assert!(interface.contains(r#""interface":"data""#), "{interface}");
+    for pod in pods {
+        pod.delete();
+    }
+    world.adopted();
+    world.cluster.assert_clean();
+}
+
+/// The pods use what the next one held, as after a new start of their node.
+fn shift(pods: &mut [Attached]) {
+    let first = pods[0].addresses.clone();
+    for i in 0..pods.len() {
+        pods[i].addresses = pods.get(i + 1).map_or_else(|| first.clone(), |next| next.addresses.clone());
+        pods[i].tell();
+    }
+}
+
+/// What each of them uses is its own, and it gets it again.
+#[track_caller]
+fn assert_used(world: &World, pods: &[Attached]) {
+    world.assert_held(&pods.iter().collect::<Vec<_>>());
+    for pod in pods {
+        assert_eq!(pod.add(&world.node, &format!("{}-again", pod.container)).addresses(), pod.addresses);
+    }
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn pods_that_changed_addresses_among_them_are_put_right_together() {
+    let etcd = Etcd::start();
+    let world = World::on(Cluster::on(&etcd));
+    let plain = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let dual = json!({"ipRanges": [{"range": "10.71.0.0/24"}, {"range": "fd71::/64"}]});
+    let dual = world.network("dual", dual);
+    let mut pair = ["a", "b"].map(|name| world.attached(name, &plain));
+    let mut ring = ["r1", "r2", "r3", "r4"].map(|name| world.attached(name, &plain));
+    // The addresses of one family changed places, the others stayed.
+    let mut halves = ["h1", "h2"].map(|name| world.attached(name, &dual));
+    // Not a ring: the last one uses what nobody held, and what the first one held nobody uses.
+    let mut chain = ["c1", "c2"].map(|name| world.attached(name, &plain));
+    let unused = chain[0].ips()[0].clone();
+    shift(&mut pair);
+    shift(&mut ring);
+    let (first, second) = halves.split_at_mut(1);
+    std::mem::swap(&mut first[0].addresses[0], &mut second[0].addresses[0]);
+    chain[0].addresses = chain[1].addresses.clone();
+    chain[1].addresses = vec!["10.70.0.77/24".to_owned()];
+    for pod in halves.iter().chain(&chain) {
+        pod.tell();
+    }
+    let all = || pair.iter().chain(&ring).chain(&halves).chain(&chain);
+    world.cluster.store().put(META, SUSPECT);
+    let before = world.cluster.store().revision();
+    let dry = world.adopt(&["--dry-run"]).ok();
+    assert_eq!(world.cluster.store().revision(), before);
+    let report = world.adopted();
+    assert_eq!(report["adopted"], dry["adopted"]);
+    assert_eq!(report["adopted"].as_array().map(Vec::len), Some(10), "{report}");
+    assert_eq!(report["present"], 0, "{report}");
+    let holders = world.holders();
+    for pod in all() {
+        for address in pod.ips() {
+            assert_eq!(holders[&address], format!("adopted-{}", pod.uid), "{address}");
+        }
+    }
+    assert_eq!(holders[&unused], chain[0].container, "nobody says that it is free");
+    for pod in pair.iter().chain(&ring).chain(&halves) {
+        assert_eq!(pod.add(&world.node, &format!("{}-again", pod.container)).addresses(), pod.addresses);
+    }
+    world.cluster.assert_clean();
+    assert_eq!(world.adopted()["adopted"], json!([]));
+}
+
+#[test]
+fn who_gives_up_an_address_must_say_so_and_get_what_it_uses() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let mut pods = ["a", "b"].map(|name| world.attached(name, &config));
+    // Of the other cluster nobody here knows what it uses.
+    let other = world.cluster.node_with("other", json!({"cluster": "other"}));
+    let foreign = other.add("foreign").pod("ns", "foreign", "u-1").config(&config).run().address();
+    let before = world.holders();
+    pods[0].addresses = pods[1].addresses.clone();
+    pods[1].addresses = vec![format!("{foreign}/24")];
+    pods.iter().for_each(Attached::tell);
+    world.cluster.store().put(META, SUSPECT);
+    let row = |pod: &str, address: &str| (pod.to_owned(), "held".to_owned(), address.to_owned());
+    let expected = [row("a", &pods[0].ips()[0]), row("b", &foreign)];
+    assert_eq!(world.conflicts(&[]), expected, "neither is made while the other cannot be");
+    assert_eq!(world.holders(), before);
+
+    // What its node's kubelet wrote last may be of before the backup.
+    pods[1].addresses = vec!["10.70.0.77/24".to_owned()];
+    pods[1].tell();
+    let node = world.api.node("n1");
+    node.ready(false);
+    assert_eq!(world.conflicts(&[]), expected[..1], "the node is not heard of");
+    node.delete();
+    let report = world.adopted();
+    assert_eq!(report["adopted"][0]["pod"], format!("{}/a", world.namespace), "{report}");
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn a_trade_that_is_killed_leaves_nothing_doubled_and_is_finished_by_the_next_run() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let kill = |point: &str| {
+        let adopt = world.cluster.reconciler(&world.proxy).program(failing_reconciler()).args(["adopt"]);
+        adopt.env("METES_FAIL", format!("{point}=kill")).run()
+    };
+    // More than one transaction takes, so it is a sequence of them.
+    let mut pods: Vec<Attached> = (0..40).map(|i| world.attached(&format!("p{i}"), &config)).collect();
+    for (points, ring) in [
+        (&["claim.before", "claim.sent", "claim.answered"][..], 5),
+        (&["claim#1.answered", "claim#3.sent", "claim#20.answered"], 40),
+    ] {
+        for point in points {
+            shift(&mut pods[..ring]);
+            world.cluster.store().put(META, SUSPECT);
+            let killed = kill(point);
+            assert!(!killed.succeeded() && !world.meta()["suspect"].is_null(), "{killed}");
+            let listed = world.holders();
+            let uids: std::collections::BTreeSet<&String> = listed.values().collect();
+            assert_eq!(uids.len(), listed.len(), "no pod holds two of them at {point}");
+            world.adopted();
+            world.assert_held(&pods.iter().collect::<Vec<_>>());
+        }
+    }
+    assert_used(&world, &pods);
 }
 
 #[test]

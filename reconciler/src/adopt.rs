@@ -4,12 +4,16 @@
 //! running pod was seen to use is reserved for that pod. Reservations are listed before pods, and whoever stands in
 //! the way is asked for once more right before it is replaced, as in a pass. It may be killed
 //! anywhere and run again.
+//!
+//! When a node was started anew since the backup, its pods may have changed addresses among them: each holds what another
+//! uses. Whoever says itself that it uses something else gives up what it holds, together with all that are in its way, in
+//! one transaction.
 
 mod demand;
 pub mod report;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,7 +24,9 @@ use metes::config::Settings;
 use metes::limits;
 use metes::pool::record::{self, Meta, Record, Reservation};
 use metes::pool::{Addr, NetworkName};
-use metes::store::claim::{Claim, ClaimError, Claimed, Gone, Made, Under, Why, claim, foresee};
+use metes::store::claim::{
+    Claim, ClaimError, Claimed, Gone, Made, Together, Under, Why, claim, claim_all, foresee, foresee_all,
+};
 use metes::store::keys::{Key, Keys};
 use metes::store::kv::{Failure, Kv};
 use metes::store::snapshot::BadRecord;
@@ -34,7 +40,7 @@ use crate::kubernetes::Kubernetes;
 use crate::nad::{Definitions, Network};
 use crate::running::Running;
 use crate::second_look::pods_now;
-use crate::verdict::{Graces, orphaned};
+use crate::verdict::{Graces, is_named, orphaned};
 use crate::world::{Nodes, Pods};
 use demand::{Demand, Demands};
 use report::{Adopted, Conflict, Kind, Report};
@@ -43,6 +49,8 @@ use report::{Adopted, Conflict, Kind, Report};
 const AT_ONCE: usize = 8;
 /// How long one claim may take.
 const CLAIM_DEADLINE: Duration = Duration::from_secs(10);
+/// How often those that change addresses among them are looked at: each time one more of their records is known.
+const TRADE_ROUNDS: usize = 1000;
 
 /// Why an adoption ended before its end. What it had reserved until then stays reserved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -163,6 +171,7 @@ struct Mark {
 struct World {
     pods: Pods,
     nodes: Nodes,
+    definitions: Definitions,
 }
 
 /// What became of one demand.
@@ -170,6 +179,8 @@ enum Outcome {
     Present,
     Made(Made),
     Conflict(Conflict),
+    /// Its holder's own pod uses something else.
+    Trade,
 }
 
 impl<K: Kv> Adoption<'_, K> {
@@ -240,23 +251,23 @@ impl<K: Kv> Adoption<'_, K> {
             Some(_) => Definitions::list_if_known(self.api, self.settings).await?,
         };
         self.report.borrow_mut().scanned.networks = definitions.len();
-        let mut world = World { pods: Pods::default(), nodes: Nodes::default() };
+        let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
         let default_network = self.default_network.clone();
         let mut demands = Demands::new(self.cluster, &definitions, default_network, reserved, self.not_metes);
         let mut see = |pod: &crate::api::Pod, phase, running: Option<Running>| {
-            world.pods.see(pod, phase);
+            pods.see(pod, phase);
             if let Some(running) = running {
                 demands.see(&running);
             }
         };
         Running::list(self.api, &mut see).await?;
-        self.api.nodes(&mut |node| world.nodes.see(node)).await?;
+        self.api.nodes(&mut |node| nodes.see(node)).await?;
         let Demands { missing, present, conflicts, .. } = demands;
         let report = &mut *self.report.borrow_mut();
-        report.scanned.pods = world.pods.len();
+        report.scanned.pods = pods.len();
         report.present = present;
         report.conflicts = conflicts;
-        Ok((missing, world))
+        Ok((missing, World { pods, nodes, definitions }))
     }
 
     /// Claims what is missing, a few at a time. The first failure ends it: those under way are brought to their
@@ -272,10 +283,11 @@ impl<K: Kv> Adoption<'_, K> {
             Some((demand, outcome))
         };
         let mut outcomes = stream::iter(missing).map(settle).buffer_unordered(AT_ONCE);
-        let mut stop = None;
+        let (mut stop, mut trades) = (None, Vec::new());
         while let Some(ended) = outcomes.next().await {
             let report = &mut *self.report.borrow_mut();
             match ended {
+                Some((demand, Ok(Outcome::Trade))) => trades.push(demand),
                 Some((_, Ok(Outcome::Present))) => report.present += 1,
                 Some((demand, Ok(Outcome::Made(made)))) => report.adopt(Adopted::new(&demand, made)),
                 Some((_, Ok(Outcome::Conflict(conflict)))) => report.conflicts.push(conflict),
@@ -283,8 +295,168 @@ impl<K: Kv> Adoption<'_, K> {
                 None => {}
             }
         }
+        if stop.is_none() {
+            stop = self.trade_all(trades, world).await.err();
+        }
         self.report.borrow_mut().sort();
         stop.map_or(Ok(()), Err)
+    }
+
+    /// One after the other, because each takes along all that are in its way.
+    async fn trade_all(&self, mut trades: Vec<Demand>, world: &World) -> Result<(), Stop> {
+        trades.sort_by(|one, other| one.owner.cmp(&other.owner));
+        let mut done = HashSet::new();
+        for demand in trades {
+            if !done.contains(&demand.owner) {
+                done.extend(self.trade(demand, world).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims what one interface uses together with what those use who give it up for that; returns for whom.
+    async fn trade(&self, demand: Demand, world: &World) -> Result<Vec<record::Owner>, Stop> {
+        let mut claims = vec![self.claim_of(&demand)];
+        let mut demands = vec![demand];
+        let mut wanted = None;
+        for _ in 0..TRADE_ROUNDS {
+            let until = self.until.min(Instant::now() + CLAIM_DEADLINE);
+            let ended = match self.dry_run {
+                true => foresee_all(self.kv, self.keys, &claims, until).await,
+                false => claim_all(self.kv, self.keys, &claims, until).await,
+            };
+            let (at, conflict) = match ended {
+                Ok(Together::Present) => {
+                    self.report.borrow_mut().present += 1;
+                    return Ok(Vec::new());
+                }
+                Ok(Together::Made(made)) => {
+                    self.traded(&demands, made);
+                    return Ok(demands.into_iter().map(|demand| demand.owner).collect());
+                }
+                Ok(Together::Conflict(at, conflict)) => (at, *conflict),
+                Err(ClaimError::Bad(bad)) => {
+                    let why = format!("stored state cannot be decoded: {bad}");
+                    self.keep(&demands[0], Kind::Undecodable, None, why);
+                    return Ok(Vec::new());
+                }
+                Err(e) => return Err(self.stop_of(e)),
+            };
+            let wanted = &*wanted.get_or_insert_with(|| conflict.held.clone());
+            let (kind, why) = match conflict.why {
+                Why::Holder { owner, record, revision } => {
+                    let holder = self.holder(&owner, &record, revision);
+                    let stays = self.stays(&holder, world).await?;
+                    if let Some(keep) = stays {
+                        match self.uses_now(&owner, &record, &conflict.held, world).await? {
+                            Some(other) if demands.iter().all(|known| known.owner != other.owner) => {
+                                claims.push(self.claim_of(&other));
+                                demands.push(other);
+                            }
+                            Some(_) => {}
+                            None => {
+                                let why = format!("held by {}: {keep}", whom(&owner, &record.labels.pod));
+                                let why = in_trade(&demands[at], wanted, &conflict.held, why);
+                                self.keep(&demands[0], Kind::Held, Some(wanted), why);
+                                return Ok(Vec::new());
+                            }
+                        }
+                    }
+                    claims[at].gone.push(Gone { owner, revision });
+                    continue;
+                }
+                Why::TooMany if claims.len() > 1 => return self.trade_one_by_one(demands, claims).await,
+                why => reason(why),
+            };
+            let why = in_trade(&demands[at], wanted, &conflict.held, why);
+            self.keep(&demands[0], kind, Some(wanted), why);
+            return Ok(Vec::new());
+        }
+        let why = "its holders keep changing; run it again".to_owned();
+        self.keep(&demands[0], Kind::Changed, None, why);
+        Ok(Vec::new())
+    }
+
+    /// More of them than one transaction takes. Each is sound in itself: the one whose record goes is the next to be
+    /// written, the store stays suspect until the last is, and another run finishes what a crash leaves.
+    async fn trade_one_by_one(
+        &self,
+        demands: Vec<Demand>,
+        claims: Vec<Claim>,
+    ) -> Result<Vec<record::Owner>, Stop> {
+        let gone: Vec<Gone> = claims.iter().flat_map(|claim| claim.gone.clone()).collect();
+        for (demand, wanted) in demands.iter().zip(claims) {
+            let wanted = Claim { gone: gone.clone(), ..wanted };
+            let until = self.until.min(Instant::now() + CLAIM_DEADLINE);
+            match claim(self.kv, self.keys, &wanted, until).await {
+                Ok(Claimed::Present) => self.report.borrow_mut().present += 1,
+                Ok(Claimed::Made(made)) => self.traded(std::slice::from_ref(demand), vec![made]),
+                Ok(Claimed::Conflict(conflict)) => {
+                    let (kind, why) = reason(conflict.why);
+                    self.keep(demand, kind, Some(&conflict.held), why);
+                }
+                Err(e) => return Err(self.stop_of(e)),
+            }
+        }
+        Ok(demands.into_iter().map(|demand| demand.owner).collect())
+    }
+
+    fn traded(&self, demands: &[Demand], made: Vec<Made>) {
+        let report = &mut *self.report.borrow_mut();
+        for (demand, made) in demands.iter().zip(made).filter(|(_, made)| !made.held.is_empty()) {
+            let adopted = Adopted::new(demand, made);
+            // In a dry run what was foreseen for it alone is foreseen once more.
+            let is_same =
+                |known: &Adopted| (&known.pod, &known.interface) == (&adopted.pod, &adopted.interface);
+            if !self.dry_run || !report.adopted.iter().any(is_same) {
+                report.adopt(adopted);
+            }
+        }
+    }
+
+    fn keep(&self, demand: &Demand, kind: Kind, held: Option<&record::Held>, why: String) {
+        let conflict = demand.conflict(kind, held.map(|held| held.address), why);
+        self.report.borrow_mut().conflicts.push(conflict);
+    }
+
+    /// What a holder's own pod says that it uses now by that interface, if it says that it does not use `held`.
+    async fn uses_now(
+        &self,
+        owner: &record::Owner,
+        record: &record::OwnerRecord,
+        held: &record::Held,
+        world: &World,
+    ) -> Result<Option<Demand>, Stop> {
+        let pod = &record.labels.pod;
+        let is_ours = Stamp::of(&owner.cluster, self.cluster) == Stamp::Ours;
+        if !is_ours || !is_named(pod) || pod.uid.is_empty() {
+            return Ok(None);
+        }
+        let Some(running) = Running::get(self.api, &pod.namespace, &pod.name).await? else { return Ok(None) };
+        let is_it = running.uid == pod.uid || running.pod.uid == pod.uid;
+        // What a node wrote that is not heard of may be older than the record.
+        if !is_it || world.nodes.is_cut_off(&running.node) {
+            return Ok(None);
+        }
+        let (nothing, default_network) = (Reserved::default(), self.default_network.clone());
+        let mut demands =
+            Demands::new(self.cluster, &world.definitions, default_network, &nothing, self.not_metes);
+        demands.see(&running);
+        let Demands { missing, conflicts, .. } = demands;
+        // Where it says something that nobody can make use of, it may use this, too.
+        if !conflicts.is_empty() || missing.iter().any(|demand| demand.has(held)) {
+            return Ok(None);
+        }
+        Ok(missing.into_iter().find(|demand| demand.owner.ifname == owner.ifname))
+    }
+
+    fn stop_of(&self, e: ClaimError) -> Stop {
+        match e {
+            ClaimError::Store(failure) => failure.into(),
+            ClaimError::Bad(bad) => bad.into(),
+            ClaimError::Newer(version) => Stop::Newer(version),
+            ClaimError::InService => self.changed(),
+        }
     }
 
     /// Claims what one interface uses; a holder that is gone is replaced.
@@ -305,32 +477,21 @@ impl<K: Kv> Adoption<'_, K> {
                     let why = format!("stored state cannot be decoded: {bad}");
                     return Ok(Outcome::Conflict(demand.conflict(Kind::Undecodable, None, why)));
                 }
-                Err(ClaimError::Store(failure)) => return Err(failure.into()),
-                Err(ClaimError::Newer(version)) => return Err(Stop::Newer(version)),
-                Err(ClaimError::InService) => return Err(self.changed()),
+                Err(e) => return Err(self.stop_of(e)),
             };
             let (kind, why) = match conflict.why {
                 Why::Holder { owner, record, revision } => {
                     let holder = self.holder(&owner, &record, revision);
-                    match self.stays(&holder, world).await? {
-                        None => {
-                            wanted.gone.push(Gone { owner, revision });
-                            continue;
-                        }
-                        Some(why) => {
-                            (Kind::Held, format!("held by {}: {why}", whom(&owner, &record.labels.pod)))
-                        }
+                    let Some(keep) = self.stays(&holder, world).await? else {
+                        wanted.gone.push(Gone { owner, revision });
+                        continue;
+                    };
+                    if self.uses_now(&owner, &record, &conflict.held, world).await?.is_some() {
+                        return Ok(Outcome::Trade);
                     }
+                    (Kind::Held, format!("held by {}: {keep}", whom(&owner, &record.labels.pod)))
                 }
-                Why::NoRecord { owner, pod } => {
-                    let why = format!("reserved for {}, which has no record of it", whom(&owner, &pod));
-                    (Kind::Contradiction, why)
-                }
-                Why::Undecodable(bad) => {
-                    (Kind::Undecodable, format!("stored state cannot be decoded: {bad}"))
-                }
-                Why::Deleted => (Kind::Changed, "it was deleted a moment ago; run it again".to_owned()),
-                Why::TooMany => (Kind::TooMany, "more than etcd takes in one transaction".to_owned()),
+                why => reason(why),
             };
             return Ok(Outcome::Conflict(demand.conflict(kind, Some(conflict.held.address), why)));
         }
@@ -373,6 +534,34 @@ impl<K: Kv> Adoption<'_, K> {
     }
 }
 
+/// Why a trade for `wanted` cannot be made, where `held` is in the way of one of those that take part.
+fn in_trade(of: &Demand, wanted: &record::Held, held: &record::Held, why: String) -> String {
+    if held == wanted {
+        return why;
+    }
+    let Demand { pod, owner, .. } = of;
+    format!(
+        "its holder would give it up, but {} of pod {}/{} cannot have {}: {why}",
+        owner.ifname, pod.namespace, pod.name, held.address
+    )
+}
+
+/// What stands in the way that no pod can be asked about, in words.
+fn reason(why: Why) -> (Kind, String) {
+    match why {
+        Why::Holder { owner, record, .. } => {
+            (Kind::Held, format!("held by {}", whom(&owner, &record.labels.pod)))
+        }
+        Why::NoRecord { owner, pod } => {
+            let why = format!("reserved for {}, which has no record of it", whom(&owner, &pod));
+            (Kind::Contradiction, why)
+        }
+        Why::Undecodable(bad) => (Kind::Undecodable, format!("stored state cannot be decoded: {bad}")),
+        Why::Deleted => (Kind::Changed, "it was deleted a moment ago; run it again".to_owned()),
+        Why::TooMany => (Kind::TooMany, "more than etcd takes in one transaction".to_owned()),
+    }
+}
+
 /// A holder in words.
 fn whom(owner: &record::Owner, pod: &record::Pod) -> String {
     let record::Owner { node, container_id, ifname, .. } = owner;
@@ -408,9 +597,13 @@ impl Reserved {
 
     /// Whether an address is reserved for an interface of a pod that goes by one of these names.
     pub(crate) fn is_for(&self, at: &(NetworkName, Addr), names: &[&str], ifname: &str) -> bool {
-        self.holders
-            .get(at)
-            .is_some_and(|mark| *mark.ifname == *ifname && names.iter().any(|name| **name == *mark.pod))
+        self.interface_of(at, names) == Some(ifname)
+    }
+
+    /// The interface that an address is reserved for, of a pod that goes by one of these names.
+    pub(crate) fn interface_of(&self, at: &(NetworkName, Addr), names: &[&str]) -> Option<&str> {
+        let mark = self.holders.get(at)?;
+        names.iter().any(|name| **name == *mark.pod).then_some(&*mark.ifname)
     }
 }
 

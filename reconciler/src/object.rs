@@ -29,6 +29,9 @@ pub(crate) struct Annotations {
     /// The networks that it asked for.
     #[serde(rename = "k8s.v1.cni.cncf.io/networks")]
     pub(crate) networks: Option<String>,
+    /// The network that it asked for in the place of the cluster's own.
+    #[serde(rename = "v1.multus-cni.io/default-network")]
+    pub(crate) default_network: Option<String>,
 }
 
 /// The part of a pod's status that is read of every pod.

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use metes::pool::record;
 use serde::{Deserialize, Deserializer};
 
+use kube::core::params::GetParams;
+
 use crate::api::{ApiError, Phase, Pod};
 use crate::kubernetes::{Detail, Kubernetes};
 use crate::object::{Annotations, Metadata};
@@ -16,7 +18,7 @@ pub struct Running {
     pub pod: Pod,
     /// Where it runs; empty if it was never bound.
     pub node: String,
-    /// Whether its containers were started.
+    /// Whether its sandbox is there: its containers were started, or it has an address.
     pub is_up: bool,
     /// The interfaces that it has; none if nobody wrote them down.
     pub interfaces: Option<Result<Vec<Interface>, String>>,
@@ -24,8 +26,19 @@ pub struct Running {
     pub own: Option<Vec<String>>,
     /// The UID that the kubelet gives to CNI.
     pub uid: String,
-    /// The networks that it asked for, as in `namespace/name`.
-    pub asked: Vec<String>,
+    /// The networks that it asked for besides the cluster's own, in their order.
+    pub asked: Vec<Selection>,
+    /// The network that it asked for in the place of the cluster's own, as in `namespace/name`.
+    pub default_network: Option<String>,
+}
+
+/// A network that a pod asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// As in `namespace/name`.
+    pub network: String,
+    /// What the interface is to be called, if it said so.
+    pub interface: Option<String>,
 }
 
 /// One interface of a pod.
@@ -50,6 +63,8 @@ fn null_is_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::E
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
+/// The namespace in which multus looks for a network that is to stand in for the cluster's own.
+const MULTUS: &str = "kube-system";
 /// The interface to the cluster's own network, as the kubelet has it made.
 const DEFAULT_INTERFACE: &str = "eth0";
 
@@ -93,6 +108,58 @@ impl Running {
             }
         };
         api.list("list pods", "/api/v1/pods", Detail::Whole, None, &mut see).await
+    }
+
+    /// The pod of this name as it is now; none if there is none, or if it has finished.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    pub async fn get(api: &Kubernetes, namespace: &str, name: &str) -> Result<Option<Self>, ApiError> {
+        let asked = format!("get pod {namespace}/{name}");
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
+        let request = kube::core::Request::new(path).get(name, &GetParams::default());
+        let found: Option<Object> = api.ask_for_one(&asked, name, request).await?;
+        let Some(object) = found else { return Ok(None) };
+        object.metadata.check(&asked, namespace, name)?;
+        let is_active = Phase::of(&object.status.phase) == Phase::Active;
+        Ok(is_active.then(|| object.into_running()))
+    }
+
+    /// Interfaces that multus wrote down for this pod, with their names. Of a plugin that speaks a version before 0.3.0
+    /// it knows no name: that follows from what the pod asked for, where only one name can be meant.
+    #[must_use]
+    pub fn named(&self, interfaces: &[Interface]) -> Vec<Interface> {
+        let told: Vec<Option<String>> = (0..interfaces.len()).map(|at| self.due(interfaces, at)).collect();
+        // Networks that every pod gets by multus' own configuration come before those that this one asked for.
+        let is_as_due = |(one, due): (&Interface, &Option<String>)| {
+            one.default || due.as_ref().is_some_and(|due| one.interface.is_empty() || one.interface == *due)
+        };
+        let is_regular = interfaces.iter().zip(&told).all(is_as_due);
+        let name = |(one, due): (&Interface, Option<String>)| {
+            let due = due.filter(|due| {
+                one.interface.is_empty()
+                    && (is_regular || one.default)
+                    && interfaces.iter().all(|other| other.interface != *due)
+            });
+            Interface { interface: due.unwrap_or_else(|| one.interface.clone()), ..one.clone() }
+        };
+        interfaces.iter().zip(told).map(name).collect()
+    }
+
+    /// What the interface at an index must be called, as far as it can be told.
+    fn due(&self, interfaces: &[Interface], at: usize) -> Option<String> {
+        if interfaces[at].default {
+            return Some(DEFAULT_INTERFACE.to_owned());
+        }
+        let network = self.full_name(&interfaces[at].name);
+        let is_it = |one: &&Interface| !one.default && self.full_name(&one.name) == network;
+        let before = interfaces[..at].iter().filter(is_it).count();
+        let asked: Vec<_> = self.asked.iter().enumerate().filter(|(_, one)| one.network == network).collect();
+        if asked.len() != interfaces.iter().filter(is_it).count() {
+            return None;
+        }
+        let (position, selection) = asked.get(before)?;
+        Some(selection.interface.clone().unwrap_or_else(|| format!("net{}", position + 1)))
     }
 
     /// How records call the pod: by the UID that the kubelet gives to CNI.
@@ -145,38 +212,53 @@ struct PodIp {
 
 impl Object {
     fn into_running(self) -> Running {
-        let Annotations { network_status, networks, .. } = &self.metadata.annotations;
+        let Annotations { network_status, networks, default_network, .. } = &self.metadata.annotations;
         let interfaces = network_status.as_deref().filter(|text| !text.trim().is_empty());
         let interfaces =
             interfaces.map(|text| serde_json::from_str(text).map_err(|e: serde_json::Error| e.to_string()));
-        let asked = asked(&self.metadata.namespace, networks.as_deref().unwrap_or_default());
-        let own = self.status.ips.into_iter().map(|one| one.ip).collect();
+        // Nobody attaches a pod that uses the network of its node.
+        let is_attached = !self.spec.uses_host;
+        let networks = networks.as_deref().filter(|_| is_attached).unwrap_or_default();
+        let asked = selections(&self.metadata.namespace, networks);
+        let own: Vec<String> = self.status.ips.into_iter().map(|one| one.ip).collect();
+        let default_network = default_network.as_deref().filter(|_| is_attached).unwrap_or_default();
+        let default_network = selections(MULTUS, default_network).into_iter().next();
         Running {
             interfaces,
             asked,
-            own: Some(own).filter(|_| !self.spec.uses_host),
+            default_network: default_network.map(|one| one.network),
+            is_up: !own.is_empty() || !matches!(self.status.phase.as_str(), "" | "Pending"),
+            own: Some(own).filter(|_| is_attached),
             uid: self.metadata.kubelets_uid(),
             node: self.spec.node,
-            is_up: !matches!(self.status.phase.as_str(), "" | "Pending"),
             pod: self.metadata.into_pod(),
         }
     }
 }
 
 /// The networks of the annotation in which a pod asks for them: JSON, or names with commas between them.
-fn asked(namespace: &str, text: &str) -> Vec<String> {
+fn selections(namespace: &str, text: &str) -> Vec<Selection> {
     #[derive(Deserialize)]
-    struct Selection {
+    struct Element {
         name: String,
         namespace: Option<String>,
+        interface: Option<String>,
     }
-    if let Ok(selections) = serde_json::from_str::<Vec<Selection>>(text) {
-        let full = |s: Selection| full_name(s.namespace.as_deref().unwrap_or(namespace), &s.name);
-        return selections.into_iter().map(full).collect();
+    let named = |interface: Option<&str>| interface.filter(|name| !name.is_empty()).map(str::to_owned);
+    if let Ok(elements) = serde_json::from_str::<Vec<Element>>(text) {
+        let selection = |one: Element| Selection {
+            network: full_name(one.namespace.as_deref().unwrap_or(namespace), &one.name),
+            interface: named(one.interface.as_deref()),
+        };
+        return elements.into_iter().map(selection).collect();
     }
-    let name = |part: &str| part.split('@').next().unwrap_or_default().trim().to_owned();
-    let names = text.split(',').map(name).filter(|name| !name.is_empty());
-    names.map(|name| full_name(namespace, &name)).collect()
+    let selection = |part: &str| {
+        let (name, interface) =
+            part.split_once('@').map_or((part, None), |(name, interface)| (name, Some(interface)));
+        let network = full_name(namespace, name.trim());
+        (!name.trim().is_empty()).then(|| Selection { network, interface: named(interface.map(str::trim)) })
+    };
+    text.split(',').filter_map(selection).collect()
 }
 
 #[cfg(test)]
@@ -201,9 +283,56 @@ mod tests {
             "a, other/b@net7",
             r#"[{"name": "a"}, {"name": "b", "namespace": "other", "interface": "net7"}]"#,
         ] {
-            assert_eq!(running(json!({key: text})).asked, ["ns/a", "other/b"], "{text}");
+            let asked = [("ns/a", None), ("other/b", Some("net7"))].map(|(network, interface)| Selection {
+                network: network.to_owned(),
+                interface: interface.map(str::to_owned),
+            });
+            assert_eq!(running(json!({key: text})).asked, asked, "{text}");
         }
         assert!(running(json!({})).asked.is_empty());
+        let own = running(json!({"v1.multus-cni.io/default-network": "a"}));
+        assert_eq!(own.default_network.as_deref(), Some("kube-system/a"));
+    }
+
+    #[test]
+    fn what_uses_the_network_of_its_node_asks_for_none() {
+        let object: Object = serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "ns", "uid": "u",
+                "annotations": {"k8s.v1.cni.cncf.io/networks": "a"}},
+            "spec": {"nodeName": "n1", "hostNetwork": true},
+        }))
+        .expect("a pod");
+        assert!(object.into_running().asked.is_empty());
+    }
+
+    #[test]
+    fn an_interface_without_a_name_gets_it_where_only_one_can_be_meant() {
+        let status = |name: &str, interface: &str| Interface {
+            name: name.to_owned(),
+            interface: interface.to_owned(),
+            ips: Vec::new(),
+            default: name == "cbr0",
+        };
+        for (asked, listed, names) in [
+            ("a", &[("cbr0", "eth0"), ("ns/a", "")][..], &["eth0", "net1"][..]),
+            ("a", &[("cbr0", ""), ("a", "")], &["eth0", "net1"]),
+            ("b,a@data", &[("ns/b", ""), ("ns/a", "")], &["net1", "data"]),
+            ("b,a,a", &[("ns/b", "net1"), ("ns/a", ""), ("ns/a", "")], &["net1", "net2", "net3"]),
+            // One of them is missing, and nobody knows which.
+            ("a,a", &[("ns/a", "")], &[""]),
+            // Something comes before what was asked for.
+            ("a", &[("kube-system/all", "net1"), ("ns/a", "")], &["net1", ""]),
+            ("b,a", &[("ns/b", "net3"), ("ns/a", "")], &["net3", ""]),
+            ("a", &[("ns/b", "")], &[""]),
+            ("b,a@net1", &[("ns/b", ""), ("ns/a", "net1")], &["", "net1"]),
+            // What has a name keeps it.
+            ("a@data", &[("ns/a", "net1")], &["net1"]),
+        ] {
+            let pod = running(json!({"k8s.v1.cni.cncf.io/networks": asked}));
+            let listed: Vec<Interface> = listed.iter().map(|(name, one)| status(name, one)).collect();
+            let named: Vec<String> = pod.named(&listed).into_iter().map(|one| one.interface).collect();
+            assert_eq!(named, names, "{asked} {listed:?}");
+        }
     }
 
     #[test]

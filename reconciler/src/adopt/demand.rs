@@ -11,7 +11,7 @@ use metes::pool::{Addr, NetworkName};
 use super::Reserved;
 use super::report::{Conflict, Kind};
 use crate::nad::{Definition, Definitions, Network};
-use crate::running::{Interface, Running};
+use crate::running::{Interface, Running, Selection};
 
 /// What one interface uses and is not reserved for it.
 pub(crate) struct Demand {
@@ -22,6 +22,11 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
+    /// Whether it is about this address.
+    pub(crate) fn has(&self, held: &Held) -> bool {
+        self.held.contains(held)
+    }
+
     pub(crate) fn conflict(&self, kind: Kind, address: Option<IpAddr>, why: String) -> Conflict {
         let pod = format!("{}/{}", self.pod.namespace, self.pod.name);
         let address = address.map(|ip| ip.to_string());
@@ -88,10 +93,12 @@ impl<'a> Demands<'a> {
         }
         match &pod.interfaces {
             Some(Ok(interfaces)) => {
-                for interface in interfaces {
+                let interfaces = pod.named(interfaces);
+                for interface in &interfaces {
                     let seen = self.see_interface(pod, interface);
                     self.conflicts.extend(seen.err());
                 }
+                self.see_unlisted(pod, &interfaces);
             }
             Some(Err(why)) => {
                 let why = format!("its annotation network-status cannot be read: {why}");
@@ -117,12 +124,44 @@ impl<'a> Demands<'a> {
 
     /// Containers run, and nobody wrote down with which addresses.
     fn see_without_status(&mut self, pod: &Running) {
-        for name in &pod.asked {
-            if let Found::Network(_) = self.find(name) {
-                let why = format!("it runs in network {name} without an annotation network-status");
-                self.conflicts.push(conflict(pod, "", None, Kind::NoStatus, why));
+        for name in pod.asked.iter().map(|one| &one.network).chain(&pod.default_network) {
+            let why = format!("it runs in network {name} without an annotation network-status");
+            self.see_untold(pod, "", name, why);
+        }
+    }
+
+    /// Multus lists no interface of a plugin that speaks a version before 0.3.0, and each has an address all the same.
+    fn see_unlisted(&mut self, pod: &Running, interfaces: &[Interface]) {
+        let full = |one: &Interface| pod.full_name(&one.name);
+        for (at, Selection { network, interface }) in pod.asked.iter().enumerate() {
+            let is_it = |one: &&Selection| one.network == *network;
+            let before = pod.asked[..at].iter().filter(is_it).count();
+            if before >= interfaces.iter().filter(|one| !one.default && full(one) == *network).count() {
+                let why = format!(
+                    "it asked for network {network}, which its annotation network-status does not list"
+                );
+                self.see_untold(pod, interface.as_deref().unwrap_or_default(), network, why);
             }
         }
+        if let Some(network) = &pod.default_network {
+            let name = |text: &str| text.rsplit('/').next().unwrap_or_default().to_owned();
+            if !interfaces.iter().any(|one| one.default && name(&one.name) == name(network)) {
+                let why = format!(
+                    "it asked for {network} as its own network, which its annotation network-status does not list"
+                );
+                self.see_untold(pod, "", network, why);
+            }
+        }
+    }
+
+    /// A network that the pod is in, and nobody knows with which address.
+    fn see_untold(&mut self, pod: &Running, interface: &str, network: &str, why: String) {
+        let untold = match self.find(network) {
+            Found::Network(_) => conflict(pod, interface, None, Kind::NoStatus, why),
+            Found::NotMetes => return,
+            Found::Unclear(unclear) => unknown(pod, interface, network, &unclear),
+        };
+        self.conflicts.push(untold);
     }
 
     fn see_interface(&mut self, pod: &Running, interface: &Interface) -> Result<(), Conflict> {
@@ -132,10 +171,7 @@ impl<'a> Demands<'a> {
             Found::NotMetes => return Ok(()),
             // The cluster's own network: its configuration lies on the nodes.
             Found::Unclear(_) if interface.default && self.definitions.get(&name).is_none() => return Ok(()),
-            Found::Unclear(why) => {
-                let why = format!("network {name}: {why}; if it is not of metes, say --not-metes {name}");
-                return Err(conflict(pod, &interface.interface, None, Kind::UnknownNetwork, why));
-            }
+            Found::Unclear(why) => return Err(unknown(pod, &interface.interface, &name, &why)),
         };
         self.see_addresses(pod, interface, &name, network)
     }
@@ -154,7 +190,7 @@ impl<'a> Demands<'a> {
             Ok(addresses) => addresses,
             Err(text) => return bad(Some(text), Kind::NoStatus, "this is no address".to_owned()),
         };
-        if addresses.is_empty() || interface.interface.is_empty() || pod.node.is_empty() {
+        if addresses.is_empty() || pod.node.is_empty() {
             let why = format!("it does not tell what it uses in network {name}");
             return bad(None, Kind::NoStatus, why);
         }
@@ -165,7 +201,23 @@ impl<'a> Demands<'a> {
                 return bad(Some(ip.to_string()), Kind::Outside, why);
             }
         };
-        self.demand(pod, interface, held, network)
+        if !interface.interface.is_empty() {
+            return self.demand(pod, interface, held, network);
+        }
+        let Some(reserved) = self.reserved_interface(pod, &held) else {
+            let why = format!("it does not tell by which interface it uses this in network {name}");
+            return bad(Some(addresses[0].to_string()), Kind::NoStatus, why);
+        };
+        self.demand(pod, &Interface { interface: reserved, ..interface.clone() }, held, network)
+    }
+
+    /// The interface of the pod for which all of this is reserved.
+    fn reserved_interface(&self, pod: &Running, held: &[Held]) -> Option<String> {
+        let names = names(pod);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut of = held.iter().filter_map(place).map(|at| self.reserved.interface_of(&at, &names));
+        let first = of.next()??;
+        of.all(|other| other == Some(first)).then(|| first.to_owned())
     }
 
     fn demand(
@@ -175,8 +227,7 @@ impl<'a> Demands<'a> {
         held: Vec<Held>,
         network: Rc<Network>,
     ) -> Result<(), Conflict> {
-        let at = |held: &Held| Some((held.network.clone()?, Addr::from(held.address)));
-        let reserved: Vec<(NetworkName, Addr)> = held.iter().filter_map(at).collect();
+        let reserved: Vec<(NetworkName, Addr)> = held.iter().filter_map(place).collect();
         let user = format!("{}/{} {}", pod.pod.namespace, pod.pod.name, interface.interface);
         // Said twice: of the cluster's own network, by the API and by multus.
         if !reserved.is_empty() && reserved.iter().all(|at| self.users.get(at) == Some(&user)) {
@@ -199,9 +250,8 @@ impl<'a> Demands<'a> {
             self.users.insert(at.clone(), user.clone());
         }
         let label = pod.label();
-        let full = format!("{}/{}", label.namespace, label.name);
-        let mut names = vec![label.uid.as_str(), pod.pod.uid.as_str(), full.as_str()];
-        names.extend(pod.pod.static_uids.iter().map(String::as_str));
+        let names = names(pod);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         if reserved.iter().all(|at| self.reserved.is_for(at, &names, &interface.interface)) {
             self.present += usize::from(!reserved.is_empty());
             return Ok(());
@@ -210,6 +260,24 @@ impl<'a> Demands<'a> {
         self.missing.push(Demand { owner, pod: label, held, network });
         Ok(())
     }
+}
+
+/// Where an address is reserved; nowhere if it is only recorded.
+fn place(held: &Held) -> Option<(NetworkName, Addr)> {
+    Some((held.network.clone()?, Addr::from(held.address)))
+}
+
+/// What reservations may call a pod.
+fn names(pod: &Running) -> Vec<String> {
+    let Pod { namespace, name, uid } = pod.label();
+    let mut names = vec![uid, pod.pod.uid.clone(), format!("{namespace}/{name}")];
+    names.extend(pod.pod.static_uids.iter().cloned());
+    names
+}
+
+fn unknown(pod: &Running, interface: &str, network: &str, why: &str) -> Conflict {
+    let why = format!("network {network}: {why}; if it is not of metes, say --not-metes {network}");
+    conflict(pod, interface, None, Kind::UnknownNetwork, why)
 }
 
 fn conflict(pod: &Running, interface: &str, address: Option<String>, kind: Kind, why: String) -> Conflict {
