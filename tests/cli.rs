@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use support::{Cluster, Node, Outcome, Run, Store, metes, network, network_as, report};
+use support::{Cluster, Node, Outcome, Run, Store, failing_metes, metes, network, network_as, report};
 
 const PAGE: &str = "v1/net/default/page/00000000000000000000ffff0a000000";
 const SUMMARY: &str = "v1/net/default/full/00000000000000000000ffff0a000000";
@@ -647,6 +647,58 @@ fn what_meta_says() {
             expect(row, kept, "meta was changed"),
         ]
     }));
+}
+
+#[test]
+fn a_hold_is_named_and_ended_by_a_person() {
+    let cluster = Cluster::new();
+    let node = with_one(&cluster);
+    let before = cluster.store().get(META).expect("there is meta");
+    let mut held: Value = serde_json::from_slice(&before).expect("JSON");
+    (held["hold"], held["held_since"]) = (json!("moving"), json!("2026-01-02T03:04:05Z"));
+    cluster.store().put(META, held.to_string());
+    let cancel = |program: std::path::PathBuf, arguments: &[&str], answer: &str| {
+        let run = Run::new(program).env("METES_CONF", node.host_file()).arguments(["check", "--cancel-hold"]);
+        run.arguments(arguments).stdin(answer)
+    };
+    let check = node.cli(["check"]);
+    assert!(check.succeeded() && check.stdout.contains("since 2026-01-02T03:04:05Z, "), "{check}");
+    assert!(check.stdout.contains(" ago: moving; metes check --cancel-hold"), "{check}");
+    let told = node.cli(["check", "-o", "json"]).ok();
+    assert_eq!(told["hold"], json!({"why": "moving", "since": "2026-01-02T03:04:05Z"}));
+    for answer in ["", "n\n", "\n"] {
+        let refused = cancel(metes(), &[], answer).run();
+        assert_eq!(refused.status.code(), Some(1), "{refused}");
+        assert!(refused.stderr.contains("moving") && refused.stderr.contains("[y/N]"), "{refused}");
+        add(&node, "c2", "u2").error(11);
+    }
+    // Somebody else changes what all writers rely on in the last moment.
+    let late = cancel(failing_metes(), &["--yes"], "").env("METES_FAIL", "hold.before=stop");
+    let mut late = late.spawn();
+    late.wait_until_stopped();
+    held["epoch"] = json!(7);
+    cluster.store().put(META, held.to_string());
+    late.resume();
+    let late = late.wait();
+    assert!(late.status.code() == Some(1) && late.stderr.contains("somebody else"), "{late}");
+    assert_eq!(cluster.store().get(META), Some(held.to_string().into_bytes()));
+
+    let ended = cancel(metes(), &[], "y\n").run();
+    assert!(ended.succeeded() && ended.stdout.contains("ended the hold"), "{ended}");
+    held.as_object_mut().expect("an object").retain(|key, _| !key.starts_with("h"));
+    let after: Value = serde_json::from_slice(&cluster.store().get(META).expect("meta")).expect("JSON");
+    assert_eq!(after, held, "nothing else is changed");
+    let again = cancel(metes(), &["--yes"], "").run();
+    assert!(again.succeeded() && again.stdout.contains("no hold to end"), "{again}");
+    cluster.store().put(META, before);
+    assert_eq!(add(&node, "c2", "u2").address(), "10.0.0.2");
+    for meta in ["garbage", r#"{"v":1,"min_writer":2,"epoch":1,"hold":"moving"}"#] {
+        cluster.store().put(META, meta);
+        let refused = cancel(metes(), &["--yes"], "").run();
+        assert!(refused.status.code() == Some(1) && refused.stderr.contains("cannot be ended"), "{refused}");
+        assert_eq!(cluster.store().get(META).as_deref(), Some(meta.as_bytes()));
+    }
+    cluster.leave_unclean();
 }
 
 fn bare(arguments: &[&str]) -> Outcome {

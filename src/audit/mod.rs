@@ -3,12 +3,13 @@
 //! - [`Audit`] takes keys one by one and judges them together; pure.
 //! - [`finding`]: what it may find; [`repair`]: what of it can be mended without harm.
 //! - [`walk`]: reads a tree at one revision.
-//! - [`accept`]: takes a store that went back in time into service again.
+//! - [`accept`]: takes a store that went back in time into service again; [`hold`]: ends the hold of a migration.
 
 pub mod accept;
 pub mod finding;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub mod hold;
 mod judge;
 pub mod repair;
 mod seen;

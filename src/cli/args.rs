@@ -193,6 +193,13 @@ pub struct CheckArgs {
     /// Take a store into service again that was restored from a backup: what it holds counts
     #[arg(long)]
     pub accept_store: bool,
+    /// End the hold of a migration that will not be finished, so that ADD hands out addresses again;
+    /// asks before. Works without Kubernetes, and from every cluster that shares the store
+    #[arg(long)]
+    pub cancel_hold: bool,
+    /// Do not ask
+    #[arg(short = 'y', long, requires = "cancel_hold")]
+    pub yes: bool,
     /// How to print.
     #[command(flatten)]
     pub output: Output,
@@ -271,6 +278,7 @@ mod tests {
             "show 10.0.0.1 -o json",
             "usage",
             "check --repair --accept-store",
+            "check --cancel-hold -y",
             "release 10.0.0.1 --network a --yes",
             "release --container c1 --cluster - -y",
             "show c1 --node a --cluster east",
@@ -287,6 +295,7 @@ mod tests {
             "show",
             "release",
             "release nonsense",
+            "check --yes",
             "release 10.0.0.1 --container c1",
             "release --container c1 --network a",
         ] {

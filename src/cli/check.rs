@@ -1,15 +1,19 @@
 //! `metes check`.
 
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::args::{CheckArgs, Format};
 use super::table::printable;
 use super::{Failed, Store, Terminal};
 use crate::audit::accept::{Accepted, accept};
+use crate::audit::hold::{self, Ended};
 use crate::audit::repair::{Mended, repair};
 use crate::audit::{Counts, Finding, Kind, MetaState, Report, audit};
+use crate::limits;
 use crate::local::mark::Mark;
 use crate::pool::record::Meta;
 use crate::store::keys::Keys;
@@ -27,6 +31,17 @@ pub(super) async fn check<K: Kv>(
     let mut notes = Vec::new();
     let too_old = etcd_too_old(store, &mut notes).await;
     let mut report = read(store).await?;
+    let after_question;
+    let mut store = store;
+    if args.cancel_hold {
+        confirm(&report, args.yes, terminal)?;
+        // How long a person thinks does not count.
+        let until = Instant::now() + limits::CLI_DEADLINE;
+        after_question = Store { kv: store.kv, keys: store.keys, until, mark: store.mark.clone() };
+        store = &after_question;
+        notes.push(cancel_hold(store, &report).await?);
+        report = read(store).await?;
+    }
     if args.accept_store {
         notes.push(accept_store(store, &report).await?);
         report = read(store).await?;
@@ -36,11 +51,12 @@ pub(super) async fn check<K: Kv>(
         (report, mended) = repair_until_clean(store, report, &mut notes).await?;
         notes.push(mended_words(mended));
     }
-    notes.extend(hold(&report));
     report.violations.extend(store.mark.as_ref().and_then(|mark| forgotten(store.keys, mark, &report)));
     report.violations.extend(too_old);
+    let hold = Hold::of(&report);
+    notes.extend(hold.as_ref().map(|hold| format!("{}; metes check --cancel-hold ends it", hold.words())));
     match args.output.format {
-        Format::Json => terminal.answer_json(&Answer::new(&report, &notes))?,
+        Format::Json => terminal.answer_json(&Answer::new(&report, hold.as_ref(), &notes))?,
         Format::Table => terminal.answer(&text(&report, &notes))?,
     }
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -137,10 +153,68 @@ fn forgotten(keys: &Keys, mark: &Mark, report: &Report) -> Option<Finding> {
     mark.contradicts(meta, report.revision).then(|| Finding::new(Kind::Suspect, &keys.meta(), what))
 }
 
-fn hold(report: &Report) -> Option<String> {
-    match &report.meta {
-        MetaState::Known(Meta { hold: Some(why), .. }, _) => Some(format!("a migration is under way: {why}")),
-        _ => None,
+/// A migration that is under way.
+#[derive(Serialize)]
+struct Hold<'a> {
+    /// Why ADD waits.
+    why: &'a str,
+    /// Since when, by the clock of whoever began it.
+    since: Option<&'a str>,
+}
+
+impl<'a> Hold<'a> {
+    fn of(report: &'a Report) -> Option<Self> {
+        match &report.meta {
+            MetaState::Known(Meta { hold: Some(why), held_since, .. }, _) => {
+                Some(Self { why, since: held_since.as_deref() })
+            }
+            _ => None,
+        }
+    }
+
+    fn words(&self) -> String {
+        let Self { why, since } = self;
+        let Some(since) = since else { return format!("a migration is under way: {why}") };
+        let age = age(since, SystemTime::now()).map(|age| format!(", {age} ago")).unwrap_or_default();
+        format!("a migration is under way since {since}{age}: {why}")
+    }
+}
+
+/// For people, by two clocks; none if they do not agree that it lies in the past.
+fn age(since: &str, now: SystemTime) -> Option<String> {
+    let age = now.duration_since(humantime::parse_rfc3339(since).ok()?).ok()?.as_secs();
+    let whole = match age {
+        0..60 => age,
+        60..86_400 => age / 60 * 60,
+        _ => age / 3600 * 3600,
+    };
+    Some(humantime::format_duration(Duration::from_secs(whole)).to_string())
+}
+
+/// Asks whether the hold, if there is one, is to be ended.
+fn confirm(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -> Result<(), Failed> {
+    let Some(hold) = Hold::of(report) else { return Ok(()) };
+    terminal.tell(&hold.words());
+    let question = "End the hold? From then on ADD hands out addresses, those too that the migration has not taken over.";
+    if yes || (terminal.ask)(question) {
+        return Ok(());
+    }
+    Err(Failed::Refused("the hold stays: its end was not confirmed (--yes does not ask)".to_owned()))
+}
+
+async fn cancel_hold<K: Kv>(store: &Store<'_, K>, report: &Report) -> Result<String, Failed> {
+    let ended = hold::end(store.kv, store.keys, report, store.until).await;
+    match ended.map_err(Failed::store("end the hold"))? {
+        Ended::Done => Ok("ended the hold: ADD hands out addresses again".to_owned()),
+        Ended::NotHeld => Ok("no migration is under way: there is no hold to end".to_owned()),
+        Ended::Unreadable => Err(Failed::Refused(format!(
+            "the hold cannot be ended: {} is not for this version of metes; metes check says more",
+            String::from_utf8_lossy(&store.keys.meta())
+        ))),
+        Ended::Changed => Err(Failed::Refused(
+            "the hold was not ended: somebody else changed the store's meta at the same time; look again"
+                .to_owned(),
+        )),
     }
 }
 
@@ -179,6 +253,7 @@ struct Answer<'a> {
     harmless: Vec<FindingJson<'a>>,
     lone_bits: Vec<LoneJson<'a>>,
     counts: Counts,
+    hold: Option<&'a Hold<'a>>,
     notes: &'a [String],
 }
 
@@ -196,7 +271,7 @@ struct LoneJson<'a> {
 }
 
 impl<'a> Answer<'a> {
-    fn new(report: &'a Report, notes: &'a [String]) -> Self {
+    fn new(report: &'a Report, hold: Option<&'a Hold<'a>>, notes: &'a [String]) -> Self {
         let lone = |(network, address): &'a (crate::pool::NetworkName, crate::pool::Addr)| LoneJson {
             network: network.as_str(),
             address: address.to_string(),
@@ -207,6 +282,7 @@ impl<'a> Answer<'a> {
             harmless: report.harmless.iter().map(FindingJson::new).collect(),
             lone_bits: report.lone_bits.iter().map(lone).collect(),
             counts: report.counts,
+            hold,
             notes,
         }
     }
@@ -231,8 +307,23 @@ mod tests {
             "a note\nviolation suspect: /metes/v1/meta: why\n\
              1 violation, 0 lone bits; 0 addresses in 0 networks, 0 owners, as of revision 7\n"
         );
-        let json = serde_json::to_value(Answer::new(&report, &[])).expect("json");
+        let json = serde_json::to_value(Answer::new(&report, None, &[])).expect("json");
         assert_eq!(json["violations"][0]["name"], "suspect");
         assert_eq!(json["lone_bits"], serde_json::json!([]));
+        assert_eq!(json["hold"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn a_hold_is_told_with_its_age_as_far_as_clocks_agree() {
+        let now = humantime::parse_rfc3339("2026-01-02T03:04:05Z").expect("a time");
+        for (since, expected) in [
+            ("2026-01-02T03:03:55Z", Some("10s")),
+            ("2026-01-02T01:02:05Z", Some("2h 2m")),
+            ("2025-12-31T00:04:06Z", Some("2days 2h")),
+            ("2026-01-02T03:04:06Z", None),
+            ("yesterday", None),
+        ] {
+            assert_eq!(age(since, now).as_deref(), expected, "{since}");
+        }
     }
 }

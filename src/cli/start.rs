@@ -14,7 +14,7 @@ use crate::limits;
 use crate::local::files::Trust;
 use crate::local::mark::{Mark, MarkFile};
 use crate::local::setup;
-use crate::store::etcd::Etcd;
+use crate::store;
 use crate::store::keys::Keys;
 
 /// `metes` as a person starts it: without arguments it says what it is, as other plugins do.
@@ -42,7 +42,7 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
     setup::start_log(None, None);
     settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let mark = mark(&settings);
-    let kv = Etcd::new(setup::access(&settings, Trust::OwnerReads, limits::UNREACHABLE)?);
+    let kv = store::open(setup::access(&settings, Trust::OwnerReads, limits::UNREACHABLE)?);
     let keys = Keys::new(&settings.prefix);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::io(format!("this process cannot wait for the network: {e}")))?;

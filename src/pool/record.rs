@@ -354,6 +354,9 @@ pub struct Meta {
     /// Set while a migration is under way: why ADD must wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
+    /// When the hold was set, RFC 3339 in UTC; for people only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_since: Option<String>,
     /// What newer programs have written beside it, which older ones write back as it was.
     #[serde(flatten)]
     rest: serde_json::Map<String, serde_json::Value>,
@@ -370,8 +373,14 @@ impl Meta {
             epoch: FIRST_EPOCH,
             suspect: None,
             hold: None,
+            held_since: None,
             rest: serde_json::Map::new(),
         }
+    }
+
+    /// ADD works again.
+    pub fn end_hold(&mut self) {
+        (self.hold, self.held_since) = (None, None);
     }
 
     /// The version of the records in this prefix.

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::outcome::Outcome;
 use super::process::{signal, state, stop};
+use super::wait::wait_for;
 
 /// Longer than every deadline of the plugin.
 const RUN_MAX: Duration = Duration::from_secs(60);
@@ -205,6 +206,15 @@ impl Running {
     /// Whether it has stopped itself; an end is none.
     pub(crate) fn has_stopped(&self) -> bool {
         state(&self.child) == Some('T')
+    }
+
+    /// Waits until it has stopped itself.
+    #[track_caller]
+    pub(crate) fn wait_until_stopped(&mut self) {
+        wait_for("it to stop itself", RUN_MAX, || {
+            assert!(self.is_running(), "it ended and did not stop itself: {}", self.what);
+            if self.has_stopped() { Ok(()) } else { Err("it runs".to_owned()) }
+        });
     }
 
     pub(crate) fn is_running(&mut self) -> bool {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use metes::local::node::timestamp;
 use metes::pool::record::{Definitions, Meta, Record, VERSION};
 use metes::random::random_id;
 use metes::store::keys::{Bytes, Keys, LeaseId, digest_hex};
@@ -77,6 +78,7 @@ impl<K: Kv> Hold<'_, K> {
             };
             compares.push(Compare::Mod(key.clone(), revision));
             meta.hold = Some(self.text());
+            meta.held_since = Some(timestamp());
             let then = vec![Op::Put(key.clone(), meta.encode(), None)];
             let reply =
                 self.kv.txn(&Txn { step: "hold", compares, then, ..Txn::default() }, self.until).await?;
@@ -98,7 +100,7 @@ impl<K: Kv> Hold<'_, K> {
         let key = self.keys.meta();
         for _ in 0..TRIES {
             let (State::Held, Some(mut meta), revision) = self.read().await? else { return Ok(()) };
-            meta.hold = None;
+            meta.end_hold();
             let txn = Txn {
                 step: "hold",
                 compares: vec![Compare::Mod(key.clone(), revision)],

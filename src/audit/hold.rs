@@ -1,0 +1,42 @@
+//! Ends the hold that a migration has put on a store, without asking the cluster that did: it may be gone, or its API.
+
+use tokio::time::Instant;
+
+use super::{MetaState, Report};
+use crate::pool::record::Record;
+use crate::store::keys::Keys;
+use crate::store::kv::{Failure, Kv};
+use crate::store::txn::{Compare, Op, Txn};
+
+/// What became of a request to end the hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// ADD works again, as far as the hold kept it from that.
+    Done,
+    /// There was no hold; nothing was written.
+    NotHeld,
+    /// The store's meta is not for this program; nothing was written.
+    Unreadable,
+    /// The meta changed since it was read; nothing was written.
+    Changed,
+}
+
+/// Ends the hold that `report` tells of.
+///
+/// # Errors
+/// [`Failure`]; with one that leaves the outcome open, asking again does no harm.
+pub async fn end<K: Kv>(kv: &K, keys: &Keys, report: &Report, until: Instant) -> Result<Ended, Failure> {
+    let (mut meta, revision) = match &report.meta {
+        MetaState::Unreadable => return Ok(Ended::Unreadable),
+        MetaState::Known(meta, revision) if meta.hold.is_some() => (meta.clone(), *revision),
+        MetaState::Missing | MetaState::Known(..) => return Ok(Ended::NotHeld),
+    };
+    meta.end_hold();
+    let txn = Txn {
+        step: "hold",
+        compares: vec![Compare::Mod(keys.meta(), revision)],
+        then: vec![Op::Put(keys.meta(), meta.encode(), None)],
+        otherwise: Vec::new(),
+    };
+    Ok(if kv.txn(&txn, until).await?.succeeded { Ended::Done } else { Ended::Changed })
+}
