@@ -738,6 +738,41 @@ fn an_api_that_cannot_be_relied_on_takes_nothing_into_service() {
 }
 
 #[test]
+fn an_adoption_that_is_aborted_tells_what_was_done_and_no_table_of_zeros() {
+    let world = World::new();
+    let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
+    let pods: Vec<Attached> = (0..12).map(|i| world.attached(&format!("p{i}"), &config)).collect();
+    let text = |outcome: &Outcome| -> Vec<String> { outcome.stdout.lines().map(str::to_owned).collect() };
+    let adopt = |args: &[&str]| {
+        let run =
+            world.cluster.reconciler(&world.proxy).program(failing_reconciler()).args(["adopt"]).args(args);
+        run
+    };
+    world.cluster.store().delete_prefix("v1/");
+    world.proxy.rule(Rule::get("/api/v1/nodes").status(500));
+    let nothing = adopt(&[]).run();
+    assert_eq!(text(&nothing), ["cluster test: aborted; nothing was done"], "{nothing}");
+    assert!(nothing.stderr.contains("list nodes"), "{nothing}");
+    let json = adopt(&["-o", "json"]).run().json();
+    let fields: Vec<&String> = json.as_object().expect("an object").keys().collect();
+    assert_eq!(fields, ["aborted", "cluster", "dry_run", "error", "revision", "scanned"], "{json}");
+    assert_eq!((&json["aborted"], &json["scanned"]["networks"]), (&json!(true), &json!(1)), "{json}");
+    world.only_own();
+    // etcd is out of space in the middle.
+    let some = adopt(&[]).env("METES_FAIL", "claim#4.before=error:nospace").run();
+    let lines = text(&some);
+    assert_eq!(lines[0], "cluster test: aborted; what was done until then:", "{some}");
+    assert!(lines.len() > 1 && lines[1..].iter().all(|line| line.contains("net1 of pod")), "{some}");
+    let json = adopt(&["-o", "json"]).env("METES_FAIL", "claim#1.before=error:nospace").run().json();
+    assert!(json["aborted"] == true && json["conflicts"].is_null(), "{json}");
+    // What came to its end is told whole.
+    let report = world.adopted();
+    assert_eq!((&report["aborted"], &report["error"]), (&json!(false), &Value::Null), "{report}");
+    world.assert_held(&pods.iter().collect::<Vec<_>>());
+    world.cluster.assert_clean();
+}
+
+#[test]
 fn a_holder_that_comes_back_before_it_is_replaced_keeps_what_it_has() {
     let world = World::new();
     let config = world.network("blue", json!({"range": "10.70.0.0/24"}));

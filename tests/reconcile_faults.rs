@@ -75,6 +75,35 @@ fn world() -> World {
     world
 }
 
+#[test]
+fn a_pass_that_is_aborted_tells_what_was_done_and_no_table_of_zeros() {
+    let world = world();
+    let proxy = world.proxy();
+    let pass = |format: &str| {
+        let reconciler = world.cluster.reconciler(&proxy);
+        reconciler.args(AT_ONCE).args(["-o", format]).run()
+    };
+    proxy.rule(Rule::get(NODES).status(500));
+    let nothing = pass("text");
+    assert_eq!(nothing.stdout, "cluster test: aborted; nothing was done\n", "{nothing}");
+    assert!(nothing.stderr.contains("list nodes"), "{nothing}");
+    let json = pass("json").json();
+    assert!(json["aborted"] == true && json["error"].is_string(), "{json}");
+    for nothing in ["orphans", "kept", "freed", "addresses_freed", "freed_owners", "mended", "violations"] {
+        assert_eq!(json.get(nothing), None, "{json}");
+    }
+    // One of them is freed before the API fails.
+    proxy.clear().rule(Rule::get(&second_look(&world)).nth(2).status(500));
+    let some = pass("text");
+    let lines: Vec<&str> = some.stdout.lines().collect();
+    assert_eq!(lines[0], "cluster test: aborted; what was done until then:", "{some}");
+    assert!(lines.len() > 1 && lines[1..].iter().all(|line| !line.contains("kept")), "{some}");
+    proxy.clear();
+    let whole = pass("json").ok();
+    assert!(whole["aborted"] == false && whole["kept"].is_object(), "{whole}");
+    world.cluster.assert_clean();
+}
+
 /// Pods without addresses, so that two a page make several pages whatever pods other tests have at that moment.
 fn fill_pages(world: &World) {
     world.api.create_pods((0..3).map(|index| world.api.pod(&world.namespace, &format!("filler-{index}"))));

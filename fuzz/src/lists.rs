@@ -126,7 +126,7 @@ impl Asked<'_> {
             assert_eq!(running.pod, pod);
             let uid = running.label().uid;
             assert!(uid == pod.uid || pod.static_uids.contains(&uid));
-            assert!(running.asked.iter().all(|network| network.contains('/')), "{:?}", running.asked);
+            assert!(running.asked.iter().all(|one| one.network.contains('/')), "{:?}", running.asked);
             for interface in running.interfaces.iter().flatten().flatten() {
                 let addresses = interface.addresses();
                 assert!(addresses.is_err() || addresses.is_ok_and(|all| all.len() == interface.ips.len()));

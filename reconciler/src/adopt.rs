@@ -96,6 +96,14 @@ pub enum Stop {
     Timeout(Duration),
 }
 
+impl Stop {
+    /// Whether it ended before everything was looked at.
+    #[must_use]
+    pub fn is_abort(&self) -> bool {
+        !matches!(self, Stop::Conflicts(_) | Stop::OtherClusters(_) | Stop::NotLast)
+    }
+}
+
 impl From<BeginError> for Stop {
     fn from(e: BeginError) -> Self {
         match e {

@@ -43,7 +43,8 @@ async fn adopt(cli: &Cli, args: &AdoptArgs, place: &Place) -> Result<ExitCode, S
         report: &report,
     };
     let stop = adopt::run(adoption, cli.common.timeout).await.err();
-    let report = report.into_inner();
+    let mut report = report.into_inner();
+    report.aborted = stop.as_ref().is_some_and(adopt::Stop::is_abort);
     tell(cli, &report, || report.to_json(stop.as_ref()), stop.as_ref())
 }
 
@@ -62,6 +63,7 @@ async fn import(cli: &Cli, args: &ImportArgs, place: &Place) -> Result<ExitCode,
         report: &mut report,
     };
     let stop = import::run(import, timeout).await.err();
+    report.aborted = stop.as_ref().is_some_and(import::Stop::is_abort);
     tell(cli, &report, || report.to_json(stop.as_ref()), stop.as_ref())
 }
 

@@ -160,7 +160,12 @@ pub async fn pass(place: &Place, cli: &Cli) -> Ended {
     let began = Instant::now();
     let report = RefCell::new(Report::new(&place.cluster, cli.common.dry_run));
     let trouble = try_pass(place, cli, &report).await.err();
-    Ended { report: report.into_inner(), trouble, took: began.elapsed(), at: SystemTime::now() }
+    let mut report = report.into_inner();
+    // These two come after everything was looked at.
+    report.aborted = trouble
+        .as_ref()
+        .is_some_and(|why| !matches!(why, Trouble::Stop(Stop::Brake { .. } | Stop::Refused { .. })));
+    Ended { report, trouble, took: began.elapsed(), at: SystemTime::now() }
 }
 
 async fn try_pass(place: &Place, cli: &Cli, report: &RefCell<Report>) -> Result<(), Trouble> {

@@ -38,6 +38,8 @@ pub struct Report {
     pub violations: BTreeMap<&'static str, usize>,
     /// Why nothing was done: a migration is under way.
     pub held: Option<String>,
+    /// Whether the pass ended early, so that it tells what was done and counts nothing.
+    pub aborted: bool,
 }
 
 /// How much a pass looked at.
@@ -119,9 +121,10 @@ impl Report {
         let kept: BTreeMap<_, _> = self.kept.iter().map(|(why, n)| (why.name(), n)).collect();
         let freed: BTreeMap<_, _> =
             self.freed_by_reason().into_iter().map(|(why, n)| (why.name(), n)).collect();
-        json!({
+        told(json!({
             "cluster": self.cluster,
             "dry_run": self.dry_run,
+            "aborted": self.aborted,
             "error": stop.map(Stop::to_string),
             "on_hold": self.held,
             "revision": self.revision,
@@ -141,8 +144,36 @@ impl Report {
                 "lost": lost,
             },
             "violations": self.violations,
-        })
+        }))
     }
+}
+
+/// A report as it is handed out: of a run that was aborted without what it did not come to count.
+pub(crate) fn told(mut report: Value) -> Value {
+    if report["aborted"] == true
+        && let Some(fields) = report.as_object_mut()
+    {
+        fields.retain(|_, value| !is_nothing(value));
+    }
+    report
+}
+
+/// Nothing counted, nothing listed, nothing known.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(_) => false,
+        Value::Number(number) => number.as_u64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_nothing),
+    }
+}
+
+/// How a report of a run begins that was aborted.
+pub(crate) fn aborted_words(cluster: &str, did_something: bool) -> String {
+    let done = if did_something { "what was done until then:" } else { "nothing was done" };
+    format!("cluster {cluster}: aborted; {done}\n")
 }
 
 impl FreedOwner {
@@ -176,13 +207,20 @@ impl fmt::Display for Report {
             return writeln!(f, "nothing was done: a migration is under way ({why})");
         }
         let Scanned { owners, addresses, pods, nodes } = self.scanned;
-        writeln!(
-            f,
-            "cluster {}: {owners} owners, {pods} pods, {nodes} nodes, {addresses} addresses",
-            self.cluster
-        )?;
-        for (why, count) in &self.kept {
-            writeln!(f, "  {:<18} {count:>7}  {why}", "kept")?;
+        if self.aborted {
+            f.write_str(&aborted_words(
+                &self.cluster,
+                !self.freed.is_empty() || self.mended != Mended::default(),
+            ))?;
+        } else {
+            writeln!(
+                f,
+                "cluster {}: {owners} owners, {pods} pods, {nodes} nodes, {addresses} addresses",
+                self.cluster
+            )?;
+            for (why, count) in &self.kept {
+                writeln!(f, "  {:<18} {count:>7}  {why}", "kept")?;
+            }
         }
         let freed = if self.dry_run { "would be freed" } else { "freed" };
         for (why, count) in self.freed_by_reason() {

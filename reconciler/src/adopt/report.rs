@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::Stop;
 use super::demand::Demand;
+use crate::report::{aborted_words, told};
 
 /// What came of an adoption so far.
 #[derive(Debug, Default)]
@@ -29,6 +30,8 @@ pub struct Report {
     pub conflicts: Vec<Conflict>,
     /// The epoch that began.
     pub epoch: Option<u64>,
+    /// Whether it ended early, so that it tells what was done and counts nothing.
+    pub aborted: bool,
 }
 
 /// How much was looked at.
@@ -132,9 +135,10 @@ impl Report {
     #[must_use]
     pub fn to_json(&self, stop: Option<&Stop>) -> Value {
         let replaced: Vec<&Owner> = self.adopted.iter().flat_map(|adopted| &adopted.replaced).collect();
-        json!({
+        told(json!({
             "cluster": self.cluster,
             "dry_run": self.dry_run,
+            "aborted": self.aborted,
             "error": stop.map(Stop::to_string),
             "revision": self.revision,
             "scanned": self.scanned,
@@ -143,7 +147,7 @@ impl Report {
             "replaced": replaced,
             "conflicts": self.conflicts,
             "epoch": self.epoch,
-        })
+        }))
     }
 }
 
@@ -152,15 +156,19 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scanned { addresses, pods, networks } = self.scanned;
         let Self { cluster, present, .. } = self;
-        writeln!(
-            f,
-            "cluster {cluster}: {pods} pods, {networks} networks, {addresses} addresses reserved before"
-        )?;
-        let adopted = if self.dry_run { "would be adopted" } else { "adopted" };
-        for (count, what) in
-            [(*present, "present"), (self.adopted.len(), adopted), (self.conflicts.len(), "conflicts")]
-        {
-            writeln!(f, "  {what:<18} {count:>7}")?;
+        if self.aborted {
+            f.write_str(&aborted_words(cluster, !self.adopted.is_empty() || !self.conflicts.is_empty()))?;
+        } else {
+            writeln!(
+                f,
+                "cluster {cluster}: {pods} pods, {networks} networks, {addresses} addresses reserved before"
+            )?;
+            let adopted = if self.dry_run { "would be adopted" } else { "adopted" };
+            for (count, what) in
+                [(*present, "present"), (self.adopted.len(), adopted), (self.conflicts.len(), "conflicts")]
+            {
+                writeln!(f, "  {what:<18} {count:>7}")?;
+            }
         }
         for adopted in &self.adopted {
             writeln!(f, "  {adopted}")?;
@@ -171,6 +179,8 @@ impl fmt::Display for Report {
         match self.epoch {
             Some(epoch) => writeln!(f, "the store is in service: epoch {epoch} begins"),
             None if self.dry_run => writeln!(f, "nothing was written"),
+            // How the store stands is not known.
+            None if self.aborted => Ok(()),
             None => writeln!(f, "the store is suspect: ADD fails"),
         }
     }

@@ -164,6 +164,14 @@ pub enum Stop {
     Timeout(Duration),
 }
 
+impl Stop {
+    /// Whether it ended before everything was looked at.
+    #[must_use]
+    pub fn is_abort(&self) -> bool {
+        !matches!(self, Stop::Incomplete { .. })
+    }
+}
+
 /// A time that is not over before it is said to be.
 fn whole_seconds(left: Duration) -> String {
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::gather::{Refused, Stale};
 use super::{Step, Stop};
+use crate::report::{aborted_words, told};
 
 /// What came of an import so far.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub struct Report {
     pub unusable: Vec<Unusable>,
     /// Whether ADD waits when this ends; none as long as nobody knows.
     pub on_hold: Option<bool>,
+    /// Whether it ended early, so that it tells what was done and counts nothing.
+    pub aborted: bool,
 }
 
 /// How much was looked at.
@@ -109,6 +112,7 @@ impl Report {
             whereabouts: Vec::new(),
             unusable: Vec::new(),
             on_hold: None,
+            aborted: false,
         }
     }
 
@@ -127,10 +131,11 @@ impl Report {
     /// As one JSON object; `stop` is why the import ended early.
     #[must_use]
     pub fn to_json(&self, stop: Option<&Stop>) -> Value {
-        json!({
+        told(json!({
             "cluster": self.cluster,
             "step": self.step.name(),
             "dry_run": self.dry_run,
+            "aborted": self.aborted,
             "error": stop.map(Stop::to_string),
             "on_hold": self.on_hold,
             "scanned": self.scanned,
@@ -142,7 +147,7 @@ impl Report {
             "given_up_by_whereabouts": self.given_up,
             "definitions_with_whereabouts": self.whereabouts,
             "unusable_definitions": self.unusable,
-        })
+        }))
     }
 }
 
@@ -183,12 +188,17 @@ pub(super) fn pod_name(pod: &Pod) -> String {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scanned { definitions, pools, reservations, entries, .. } = self.scanned;
-        writeln!(
-            f,
-            "cluster {}: {definitions} NetworkAttachmentDefinitions, {pools} pools, {reservations} reservations of \
-             overlapping ranges, {entries} entries",
-            self.cluster
-        )?;
+        if self.aborted {
+            let did_something = !self.taken.is_empty() || !self.moved.is_empty() || !self.refused.is_empty();
+            f.write_str(&aborted_words(&self.cluster, did_something))?;
+        } else {
+            writeln!(
+                f,
+                "cluster {}: {definitions} NetworkAttachmentDefinitions, {pools} pools, {reservations} reservations of \
+                 overlapping ranges, {entries} entries",
+                self.cluster
+            )?;
+        }
         let taken = if self.dry_run { "would be taken over" } else { "taken over" };
         let addresses: usize = self.taken.iter().map(|one| one.held.len()).sum();
         let counts = [
