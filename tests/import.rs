@@ -7,12 +7,17 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{ApiProxy, Cluster, KubeApi, Node, Outcome, Pod, Rule, Run, network_as, wait_for};
+use support::{
+    ApiProxy, Cluster, KubeApi, Node, Outcome, Pod, Rule, Run, failing_reconciler, network_as, wait_for,
+};
 
 const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
 const POOLS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1/ippools";
 const RESERVATIONS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1/overlappingrangeipreservations";
+const PODS_PATH: &str = "/api/v1/pods";
 const META: &str = "v1/meta";
+/// Where a pod asks for networks.
+const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const PODS: usize = 120;
 const KILLS: usize = 8;
 
@@ -40,7 +45,7 @@ impl Switch {
     }
 
     fn only_own(&self) {
-        for path in [NADS, POOLS, RESERVATIONS] {
+        for path in [NADS, POOLS, RESERVATIONS, PODS_PATH] {
             let namespace = self.namespace.clone();
             self.proxy.rule(Rule::get(path).edit(move |list| {
                 if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
@@ -48,6 +53,13 @@ impl Switch {
                 }
             }));
         }
+        let namespace = self.namespace.clone();
+        self.proxy.rule(Rule::get("/api/v1/nodes").edit(move |list| {
+            if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
+                let is_own = |name: &Value| name.as_str().is_some_and(|name| name.ends_with(&namespace));
+                items.retain(|item| is_own(&item["metadata"]["name"]));
+            }
+        }));
     }
 
     fn apply(&self, version: &str, kind: &str, name: &str, spec: Value) {
@@ -98,6 +110,20 @@ impl Switch {
         self.api.pod(&self.namespace, name).phase("Running").create()
     }
 
+    /// The status of a pod: network, interface, addresses.
+    fn status(&self, interfaces: &[(&str, &str, &[&str])]) -> Value {
+        let interface = |(network, interface, ips): &(&str, &str, &[&str])| json!({"name": format!("{}/{network}", self.namespace), "interface": interface, "ips": ips});
+        interfaces.iter().map(interface).collect()
+    }
+
+    /// Who was refused and why, by the pod's name.
+    fn refusals(&self, report: &Value) -> BTreeSet<(String, String)> {
+        let rows = report["not_taken_over"].as_array().unwrap_or_else(|| panic!("no list in {report}"));
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let short = |row: &Value| text(&row["pod"]).rsplit('/').next().unwrap_or_default().to_owned();
+        rows.iter().map(|row| (short(row), text(&row["why"]))).collect()
+    }
+
     fn prepared(&self, args: &[&str]) -> support::Reconciler {
         let all = ["import-whereabouts", "-o", "json"].into_iter().chain(args.iter().copied());
         self.cluster.reconciler(&self.proxy).args(all)
@@ -115,7 +141,7 @@ impl Switch {
         report
     }
 
-    /// Without the three minutes.
+    /// Without the seven minutes.
     #[track_caller]
     fn finish(&self) -> Value {
         let outcome = self.import(&["--finish", "--settle", "0s"]);
@@ -285,7 +311,7 @@ fn the_hold_ends_only_when_no_whereabouts_can_be_at_work() {
     switch.define("list", &metes);
     let report = switch.refused(&["--finish"], "whereabouts may still be at work");
     let error = report["error"].as_str().expect("text");
-    assert!(error.contains("must not have changed for 3m") && error.contains("--wait"), "{error}");
+    assert!(error.contains("must not have changed for 7m") && error.contains("--wait"), "{error}");
     switch.run("ADD", &config, &new, "c9", "net1").run().error(11);
     assert!(switch.is_on_hold());
     // A pass does nothing meanwhile.
@@ -383,6 +409,280 @@ fn what_cannot_be_taken_over_is_told_and_keeps_the_hold() {
     assert!(outcome.succeeded(), "{outcome}");
     assert_eq!(short(&outcome.json(), "not_taken_over"), set(&["", "clash", "outside", "unused"]));
     assert!(!switch.is_on_hold());
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn an_address_in_use_that_no_pool_has_is_taken_over_or_refused() {
+    let switch = Switch::new();
+    let net = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    let dual = json!({"ipRanges": [{"range": "10.1.0.0/24"}, {"range": "fd01::/64"}]});
+    switch.network("whereabouts", "dual", dual);
+    switch.network("static", "other", json!({"addresses": [{"address": "10.0.0.90/24"}]}));
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("60", "owner", "c1", "net1"), ("61", "gone", "c2", "net1")]);
+    switch.pool("10.1.0.0-24", "10.1.0.0/24", &[("5", "half", "c3", "net1")]);
+    let pod = |name: &str, asked: &str, status: &[(&str, &str, &[&str])]| {
+        let pod = switch.api.pod(&switch.namespace, name).phase("Running");
+        let pod = if asked.is_empty() { pod } else { pod.annotation(NETWORKS, asked) };
+        let pod = if status.is_empty() { pod } else { pod.network_status(&switch.status(status)) };
+        pod.create()
+    };
+    pod("owner", "net", &[("net", "net1", &["10.0.0.60"])]);
+    let lost = pod("lost", "net", &[("net", "net1", &["10.0.0.50"])]);
+    let heir = pod("heir", "net", &[("net", "net1", &["10.0.0.61"])]);
+    let nameless = pod("nameless", "net", &[("net", "", &["10.0.0.51"])]);
+    pod("half", "dual", &[("dual", "net1", &["10.1.0.5", "fd01::5"])]);
+    pod("not-ours", "other", &[("other", "net1", &["10.0.0.90"])]);
+    pod("elsewhere", "", &[("on-the-nodes", "net1", &["192.0.2.1"])]);
+    for (name, asked, status) in [
+        ("thief", "net", &[("net", "net1", &["10.0.0.60"][..])][..]),
+        ("outside", "net", &[("net", "net1", &["10.99.0.1"])]),
+        ("undefined", "", &[("on-the-nodes", "net1", &["10.0.0.70"])]),
+        ("no-address", "net", &[("net", "net1", &["what"])]),
+        ("silent", "net", &[]),
+        ("unlisted", "net, dual", &[("net", "net1", &["10.0.0.52"])]),
+    ] {
+        pod(name, asked, status);
+    }
+    let garbled = switch.api.pod(&switch.namespace, "garbled").phase("Running").annotation(NETWORKS, "net");
+    garbled.annotation("k8s.v1.cni.cncf.io/network-status", "{").create();
+
+    let report = switch.refused(&["--begin"], "could not be taken over");
+    let refusals = switch.refusals(&report);
+    let words = [
+        ("garbled", "it cannot be read"),
+        ("no-address", "is no address"),
+        ("outside", "outside every range"),
+        ("silent", "neither its annotation network-status nor a pool tells its address"),
+        ("thief", "given to pod"),
+        ("undefined", "nobody knows"),
+        ("unlisted", "neither its annotation network-status nor a pool tells its address"),
+    ];
+    for (pod, words) in words {
+        assert!(refusals.iter().any(|(of, why)| of == pod && why.contains(words)), "{pod}: {refusals:?}");
+    }
+    let pods: BTreeSet<&str> = refusals.iter().map(|(pod, _)| pod.as_str()).collect();
+    assert_eq!(pods, words.map(|(pod, _)| pod).into(), "{report}");
+    let imported = |pod: &Pod, address: &str| format!("default {address} imported-{} net1", pod.uid());
+    let unlisted =
+        switch.held().into_iter().find(|row| row.contains("10.0.0.52")).expect("what it does tell");
+    let expected = BTreeSet::from([
+        "default 10.0.0.60 c1 net1".to_owned(),
+        "default 10.1.0.5 c3 net1".to_owned(),
+        // With what the pool has for the same interface.
+        "default fd01::5 c3 net1".to_owned(),
+        imported(&lost, "10.0.0.50"),
+        imported(&nameless, "10.0.0.51"),
+        // The entry's own pod is gone.
+        imported(&heir, "10.0.0.61"),
+        unlisted,
+    ]);
+    assert_eq!(switch.held(), expected);
+    // What metes holds for them now is not missing anywhere.
+    switch.change("net", &net);
+    let again = switch.refused(&["--begin"], "could not be taken over");
+    assert_eq!((&again["taken_over"], switch.held()), (&json!([]), expected), "{again}");
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn the_wait_ends_early_once_every_older_pod_has_its_interfaces() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    let pool = |entries: &[(&str, &str, &str, &str)]| switch.pool("10.0.0.0-24", "10.0.0.0/24", entries);
+    pool(&[("1", "there", "c1", "net1")]);
+    let status = |ip: &str| switch.status(&[("net", "net1", &[ip])]);
+    let pod = |name: &str| switch.api.pod(&switch.namespace, name);
+    let there = pod("there").phase("Running").network_status(&status("10.0.0.1")).create();
+    let older = pod("older").annotation(NETWORKS, "net").create();
+    pod("on-host").with(json!({"spec": {"hostNetwork": true}})).create();
+    pod("unbound").unbound().create();
+    switch.begin();
+    let config = switch.change("net", &config);
+    // Its sandbox is made anew, by a whereabouts as well.
+    let sandbox = |status: &str| {
+        there.status(json!({"conditions": [{"type": "PodReadyToStartContainers", "status": status}]}));
+    };
+    sandbox("False");
+    switch.refused(&["--finish", "--dry-run"], "at work for 2 pods");
+    switch.refused(&["--finish"], "at work for 2 pods");
+    // Whoever is made from here on finds the definition changed, and waits for metes.
+    let younger = pod("younger").annotation(NETWORKS, "net").create();
+    switch.run("ADD", &config, &younger, "c9", "net1").run().error(11);
+    sandbox("True");
+    switch.refused(&["--finish"], "at work for 1 pods");
+    pool(&[("1", "there", "c1", "net1"), ("2", "older", "c2", "net1")]);
+    let waiting = switch.prepared(&["--finish", "--wait"]).spawn();
+    older.network_status(&status("10.0.0.2"));
+    let outcome = waiting.wait();
+    assert_eq!(outcome.ok()["on_hold"], json!(false), "{outcome}");
+    switch.assert_held(&["default 10.0.0.1 c1 net1", "default 10.0.0.2 c2 net1"]);
+    assert_eq!(switch.run("ADD", &config, &younger, "c9", "net1").run().address(), "10.0.0.3");
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn an_entry_whose_pod_is_gone_from_a_node_that_is_not_heard_of_is_kept() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    let sliced = json!({"range": "10.64.0.0/10", "node_slice_size": "/24"});
+    switch.network("whereabouts", "sliced", sliced);
+    let name = |node: &str| format!("{node}-{}", switch.namespace);
+    let [cut, well, other] = ["cut", "well", "other"].map(|node| switch.api.node(&name(node)));
+    for (node, ready) in [(&cut, false), (&well, true), (&other, true)] {
+        node.ready(ready);
+    }
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", "gone", "c1", "net1")]);
+    for (node, third, container) in [("cut", 1, "c2"), ("well", 2, "c3")] {
+        let range = format!("10.64.{third}.0/24");
+        let pool = format!("{}-10.64.{third}.0-24", name(node));
+        switch.pool(&pool, &range, &[("2", "gone-too", container, "net1")]);
+    }
+    let report = switch.begin();
+    let on = |node: &str| json!([name(node)]);
+    let kept = report["kept"].as_array().expect("a list");
+    assert!(kept.len() == 2 && kept.iter().all(|row| row["nodes"] == on("cut")), "{report}");
+    assert_eq!(report["stale"].as_array().map(Vec::len), Some(1), "its node is well: {report}");
+    switch.assert_held(&["default 10.0.0.1 c1 net1", "default 10.64.1.2 c2 net1"]);
+    // The container's own DEL finds it there.
+    let node = switch.cluster.node(&name("cut"));
+    node.del("c1").ifname("net1").config(&config).run().silent();
+    switch.assert_held(&["default 10.64.1.2 c2 net1"]);
+
+    // It may run on one of two, and nobody but a person knows when it is gone.
+    other.ready(false);
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("7", "gone", "c7", "net1")]);
+    let report = switch.begin();
+    let kept = report["kept"].as_array().expect("a list");
+    let nodes = json!([name("cut"), name("other")]);
+    assert!(kept.iter().any(|row| row["address"] == "10.0.0.7" && row["nodes"] == nodes), "{report}");
+    switch.change("net", &config);
+    switch.network("metes", "sliced", json!({"range": "10.64.0.0/10"}));
+    switch.finish();
+    for node in [&cut, &other] {
+        node.ready(true);
+    }
+    let pass = switch.cluster.reconciler(&switch.proxy).args(["--grace", "0s"]).run();
+    assert!(pass.succeeded(), "{pass}");
+    switch.assert_held(&["default 10.0.0.7 c7 net1"]);
+    assert!(switch.node.cli(["release", "10.0.0.7", "--yes"]).succeeded());
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn a_definition_that_is_changed_during_the_last_import_keeps_the_hold() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", "p", "c1", "net1")]);
+    switch.pod("p");
+    switch.begin();
+    let changed = switch.change("net", &config);
+    // Back to whereabouts, after it was seen that none is left.
+    let (api, namespace) = (switch.api.clone(), switch.namespace.clone());
+    let back = json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"namespace": namespace, "name": "net"}, "spec": {"config": config.to_string()},
+    });
+    switch.proxy.clear().rule(Rule::get(POOLS).before(move || _ = api.apply(&back)));
+    switch.only_own();
+    switch.refused(&["--finish", "--settle", "0s"], "was changed meanwhile");
+    assert!(switch.is_on_hold());
+    switch.proxy.clear();
+    switch.only_own();
+    switch.define("net", &changed);
+    switch.finish();
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn a_meta_that_is_changed_between_read_and_write_keeps_what_was_changed() {
+    let switch = Switch::new();
+    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    let store = switch.cluster.store();
+    let meta = || -> Value { serde_json::from_slice(&store.get(META).expect("meta")).expect("JSON") };
+    let raced = |args: &[&str], epoch: u64| {
+        let import = switch.prepared(args).program(failing_reconciler());
+        let mut running = import.env("METES_FAIL", "hold.before=stop").spawn();
+        running.wait_until_stopped();
+        let mut changed = meta();
+        changed["epoch"] = json!(epoch);
+        store.put(META, changed.to_string());
+        running.resume();
+        running.wait().ok();
+        assert_eq!(meta()["epoch"], json!(epoch), "{args:?}");
+    };
+    switch.begin();
+    switch.import(&["--cancel"]).ok();
+    raced(&["--begin"], 7);
+    assert!(switch.is_on_hold());
+    let since = meta()["held_since"].as_str().expect("for people").to_owned();
+    let check = switch.node.cli(["check"]);
+    assert!(check.stdout.contains(&since) && check.stdout.contains("in cluster test"), "{check}");
+    switch.change("net", &config);
+    raced(&["--cancel"], 8);
+    assert!(!switch.is_on_hold() && meta()["held_since"].is_null());
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn a_sandbox_whose_container_is_in_the_pools_keeps_what_was_taken_over_for_it() {
+    let switch = Switch::new();
+    let dual = json!({"ipRanges": [{"range": "10.1.0.0/24"}, {"range": "fd01::/64"}]});
+    switch.network("whereabouts", "dual", dual);
+    let v4 = |entries: &[(&str, &str, &str, &str)]| switch.pool("10.1.0.0-24", "10.1.0.0/24", entries);
+    v4(&[("5", "p", "c1", "net1"), ("6", "p", "c2", "net2")]);
+    switch.pool("fd01---64", "fd01::/64", &[("5", "p", "c1", "net1"), ("6", "p", "c2", "net2")]);
+    let pod = switch.pod("p");
+    switch.begin();
+    let held = [
+        "default 10.1.0.5 c1 net1",
+        "default fd01::5 c1 net1",
+        "default 10.1.0.6 c2 net2",
+        "default fd01::6 c2 net2",
+    ];
+    switch.assert_held(&held);
+    // One of two pools names the present sandbox of an interface, and the other one still the one before.
+    v4(&[("5", "p", "c3", "net1"), ("6", "p", "c2", "net2")]);
+    let report = switch.begin();
+    assert_eq!(report["moved"], json!([]), "{report}");
+    switch.assert_held(&held);
+    // An address that went from one interface to the other is the pod's all the same, and nobody's to move.
+    v4(&[("6", "p", "c4", "net1")]);
+    switch.pool("fd01---64", "fd01::/64", &[("9", "gone", "c9", "net1")]);
+    let report = switch.refused(&["--begin"], "1 addresses of running pods");
+    assert!(
+        switch.refusals(&report).iter().all(|(of, why)| of == "p" && why.contains("net2 of pod")),
+        "{report}"
+    );
+    assert!(switch.held().contains(held[2]), "{report}");
+    drop(pod);
+    switch.cluster.assert_clean();
+}
+
+#[test]
+fn an_import_that_is_aborted_tells_what_was_done_and_no_table_of_zeros() {
+    let switch = Switch::new();
+    switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", "p", "c1", "net1")]);
+    switch.pod("p");
+    let import = || switch.cluster.reconciler(&switch.proxy).args(["import-whereabouts", "--begin"]).run();
+    switch.proxy.clear().rule(Rule::get(POOLS).status(500));
+    switch.only_own();
+    let net = format!("{}/net", switch.namespace);
+    let expected = format!(
+        "cluster test: aborted; nothing was done\nADD of metes is on hold\n\
+         to be changed from whereabouts to metes: {net}\n"
+    );
+    let nothing = import();
+    assert_eq!((nothing.status.code(), nothing.stdout), (Some(1), expected));
+    let json = switch.refused(&["--begin"], "list IPPools");
+    assert!(json["aborted"] == true && json["on_hold"] == true, "{json}");
+    for nothing in ["taken_over", "present", "moved", "stale", "kept", "not_taken_over"] {
+        assert_eq!(json.get(nothing), None, "{json}");
+    }
+    switch.proxy.clear();
+    switch.only_own();
+    assert_eq!(switch.begin()["aborted"], json!(false));
     switch.cluster.assert_clean();
 }
 

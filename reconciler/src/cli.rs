@@ -182,15 +182,15 @@ pub struct ImportArgs {
     /// Which part of it.
     #[command(flatten)]
     pub step: StepArgs,
-    /// Wait until no whereabouts can be at work any more, for 3 minutes after the last change of a
-    /// NetworkAttachmentDefinition.
+    /// Wait until no whereabouts can be at work any more: until every pod that was there when the
+    /// NetworkAttachmentDefinitions were changed has its interfaces, at most 7 minutes.
     #[arg(long, conflicts_with_all = ["begin", "cancel"])]
     pub wait: bool,
     /// End the hold, whatever addresses of running pods could not be taken over.
     #[arg(long = "force", id = "force-import", conflicts_with_all = ["begin", "cancel"])]
     pub force: bool,
-    /// For tests, which cannot wait for 3 minutes. An address can be given twice if it is any shorter.
-    #[arg(long, hide = true, default_value = "3m", value_name = "DURATION",
+    /// For tests, which cannot wait for 7 minutes. An address can be given twice if it is any shorter.
+    #[arg(long, hide = true, default_value = "7m", value_name = "DURATION",
           value_parser = humantime::parse_duration)]
     pub settle: Duration,
 }

@@ -30,6 +30,8 @@ pub struct Running {
     pub asked: Vec<Selection>,
     /// The network that it asked for in the place of the cluster's own, as in `namespace/name`.
     pub default_network: Option<String>,
+    /// Whether its kubelet says that its sandbox is not there, or is made anew.
+    pub lacks_sandbox: bool,
 }
 
 /// A network that a pod asked for.
@@ -97,17 +99,30 @@ impl Running {
         api: &Kubernetes,
         see: &mut dyn FnMut(&Pod, Phase, Option<Running>),
     ) -> Result<(), ApiError> {
+        let mut see = |running: Running, phase| match phase {
+            Phase::Finished => see(&running.pod, phase, None),
+            Phase::Active => see(&running.pod.clone(), phase, Some(running)),
+        };
+        Self::list_all(api, &mut see).await
+    }
+
+    /// Shows every pod of the cluster to `see`, those too that have finished.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    pub async fn list_all(api: &Kubernetes, see: &mut dyn FnMut(Running, Phase)) -> Result<(), ApiError> {
         let mut see = |object: Object| {
             let phase = Phase::of(&object.status.phase);
-            match phase {
-                Phase::Finished => see(&object.metadata.into_pod(), phase, None),
-                Phase::Active => {
-                    let running = object.into_running();
-                    see(&running.pod.clone(), phase, Some(running));
-                }
-            }
+            see(object.into_running(), phase);
         };
         api.list("list pods", "/api/v1/pods", Detail::Whole, None, &mut see).await
+    }
+
+    /// Whether an interface of it may be in the making: nobody has written down yet which ones it has.
+    #[must_use]
+    pub fn may_be_waiting(&self) -> bool {
+        let is_attached = self.own.is_some() && !self.node.is_empty();
+        is_attached && (self.interfaces.is_none() || self.lacks_sandbox)
     }
 
     /// The pod of this name as it is now; none if there is none, or if it has finished.
@@ -203,6 +218,15 @@ struct Status {
     phase: String,
     #[serde(rename = "podIPs", default)]
     ips: Vec<PodIp>,
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
 }
 
 #[derive(Deserialize)]
@@ -227,6 +251,11 @@ impl Object {
             interfaces,
             asked,
             default_network: default_network.map(|one| one.network),
+            lacks_sandbox: self
+                .status
+                .conditions
+                .iter()
+                .any(|one| one.kind == "PodReadyToStartContainers" && one.status == "False"),
             is_up: !own.is_empty() || !matches!(self.status.phase.as_str(), "" | "Pending"),
             own: Some(own).filter(|_| is_attached),
             uid: self.metadata.kubelets_uid(),

@@ -311,13 +311,17 @@ pub struct Definitions {
     v: u32,
     /// A digest of which ones there are, and in which version.
     pub digest: String,
+    /// The UIDs of the pods whose networks may still have been at work when somebody first looked at them after that; none if
+    /// nobody has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Vec<String>>,
 }
 
 impl Definitions {
     /// A record of this program's version.
     #[must_use]
-    pub fn new(digest: String) -> Self {
-        Self { v: VERSION, digest }
+    pub fn new(digest: String, waiting: Option<Vec<String>>) -> Self {
+        Self { v: VERSION, digest, waiting }
     }
 }
 
@@ -511,7 +515,7 @@ mod tests {
         check(&ClusterId::new("u-0".into()), r#"{"v":1,"uid":"u-0"}"#);
         check(&Sighting::new("pod-gone".into(), 7), r#"{"v":1,"reason":"pod-gone","revision":7}"#);
         check(&SeenNode::new(), r#"{"v":1}"#);
-        check(&Definitions::new("0f".into()), r#"{"v":1,"digest":"0f"}"#);
+        check(&Definitions::new("0f".into(), None), r#"{"v":1,"digest":"0f"}"#);
         check(&Leader::new("web-0-1f".into()), r#"{"v":1,"holder":"web-0-1f"}"#);
         check(&Meta::first("0f".into()), r#"{"v":1,"min_writer":1,"id":"0f","epoch":1}"#);
     }

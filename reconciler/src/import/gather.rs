@@ -1,17 +1,19 @@
 //! Who is to hold what: whereabouts' entries put together by the interface that they belong to. Pure.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use metes::pool::record::{Held, Labels, Owner, Pod};
+use metes::pool::range::RangeSet;
+use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
 use metes::pool::{Addr, NetworkName};
 use metes::store::keys::{Keys, Scope};
 
 use super::nads::{self, Ranges, Use};
 use super::pools::{self, BadOffset, Domain, Entry, Pool, Unclear};
 use crate::api::Phase;
-use crate::running::Interface;
+use crate::running::{Interface, Running, Selection};
 
 /// The container of an entry that names none: no runtime calls one so.
 const CONTAINER: &str = "imported-";
@@ -52,8 +54,68 @@ pub struct PodFacts {
     pub node: Option<String>,
     /// Whether it may run.
     pub phase: Phase,
-    /// What it is said to have besides its default network.
-    pub interfaces: Vec<Interface>,
+    /// What it is said to have, or why that cannot be read; none if nobody said it.
+    pub interfaces: Option<Result<Vec<Interface>, String>>,
+    /// The networks that it asked for.
+    pub asked: Vec<Selection>,
+    /// Whether its sandbox is there.
+    pub is_up: bool,
+}
+
+impl PodFacts {
+    /// What is needed of a pod.
+    #[must_use]
+    pub fn of(pod: Running, phase: Phase) -> Self {
+        let named = |interfaces: &Vec<Interface>| pod.named(interfaces);
+        let interfaces = pod.interfaces.as_ref().map(|told| told.as_ref().map(named).map_err(String::clone));
+        Self {
+            uid: pod.uid,
+            node: Some(pod.node).filter(|node| !node.is_empty()),
+            phase,
+            interfaces,
+            asked: pod.asked,
+            is_up: pod.is_up,
+        }
+    }
+
+    /// One that is gone, and of which nothing is known but that it may run on this node.
+    fn cut_off(node: &str) -> Self {
+        let (uid, asked) = (String::new(), Vec::new());
+        // Whoever is known to run comes first.
+        let phase = Phase::Finished;
+        Self { uid, node: Some(node.to_owned()), phase, interfaces: None, asked, is_up: false }
+    }
+
+    fn told(&self) -> &[Interface] {
+        match &self.interfaces {
+            Some(Ok(interfaces)) => interfaces,
+            _ => &[],
+        }
+    }
+}
+
+/// What metes holds for pods of this cluster, by their UIDs.
+#[derive(Debug, Default)]
+pub struct HeldByPods(HashMap<String, Vec<(String, NetworkName, Addr)>>);
+
+impl HeldByPods {
+    /// Takes an owner.
+    pub fn see(&mut self, owner: &Owner, record: &OwnerRecord) {
+        if record.labels.pod.uid.is_empty() {
+            return;
+        }
+        let place =
+            |held: &Held| Some((owner.ifname.clone(), held.network.clone()?, Addr::from(held.address)));
+        self.0
+            .entry(record.labels.pod.uid.clone())
+            .or_default()
+            .extend(record.addresses.iter().filter_map(place));
+    }
+
+    /// The interfaces of a pod, with what each holds.
+    fn of(&self, uid: &str) -> &[(String, NetworkName, Addr)] {
+        self.0.get(uid).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// A reservation of overlapping ranges as it was read.
@@ -76,8 +138,14 @@ pub struct World<'a> {
     pub reservations: &'a [Reservation],
     /// Who asks for addresses.
     pub uses: &'a [&'a Use],
-    /// The pods that entries name.
+    /// The definitions that lead to neither plugin, as in `namespace/name`.
+    pub others: &'a HashSet<String>,
+    /// The pods that entries name, and those that use something besides the cluster's own network.
     pub pods: &'a HashMap<PodRef, PodFacts>,
+    /// What metes holds for pods already.
+    pub held: &'a HeldByPods,
+    /// The nodes that are not Ready: pods that are gone may run there.
+    pub cut_off: &'a [String],
     /// This cluster's name.
     pub cluster: &'a str,
     /// Where owners are kept.
@@ -110,6 +178,19 @@ pub struct Stale {
     pub address: Option<IpAddr>,
 }
 
+/// An entry whose pod is gone and may run on a node that is not heard of.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Kept {
+    /// Where it stands.
+    pub at: String,
+    /// The pod.
+    pub pod: String,
+    /// The address, if it is known.
+    pub address: Option<IpAddr>,
+    /// The nodes that it may run on. With more than one nobody but a person can tell when it is gone.
+    pub nodes: Vec<String>,
+}
+
 /// An entry that cannot be taken over.
 #[derive(Debug, Clone)]
 pub struct Refused {
@@ -132,6 +213,8 @@ pub struct Gathered {
     pub groups: Vec<Group>,
     /// Those whose pod is gone.
     pub stale: Vec<Stale>,
+    /// Those whose pod is gone and may run all the same.
+    pub kept: Vec<Kept>,
     /// Those that cannot be taken over.
     pub refused: Vec<Refused>,
     /// How many entries there are in all.
@@ -158,7 +241,9 @@ struct Found {
 #[derive(Debug)]
 struct Member<'a> {
     pod: PodRef,
-    facts: &'a PodFacts,
+    facts: Cow<'a, PodFacts>,
+    /// Whether its pod is noted on its records, so that they go with it.
+    is_labelled: bool,
     found: Vec<Found>,
 }
 
@@ -167,14 +252,30 @@ struct Gathering<'a> {
     members: BTreeMap<Owner, Member<'a>>,
     /// The pods that pools give an address to.
     in_pools: HashMap<(NetworkName, Addr), String>,
+    /// Who is to hold something for an interface of a pod.
+    owners: HashMap<(PodRef, String), Owner>,
+    /// What entries give to pods, by interface.
+    given: HashMap<PodRef, Vec<(String, NetworkName, Addr)>>,
+    /// Who asks for addresses by way of a definition.
+    uses: HashMap<String, Vec<&'a Use>>,
     out: Gathered,
 }
 
 /// Puts it all together.
 #[must_use]
 pub fn gather(world: &World<'_>) -> Gathered {
-    let (members, in_pools) = (BTreeMap::new(), HashMap::new());
-    let mut gathering = Gathering { world, members, in_pools, out: Gathered::default() };
+    let mut gathering = Gathering {
+        world,
+        members: BTreeMap::new(),
+        in_pools: HashMap::new(),
+        owners: HashMap::new(),
+        given: HashMap::new(),
+        uses: HashMap::new(),
+        out: Gathered::default(),
+    };
+    for one in world.uses {
+        gathering.uses.entry(one.nad.to_string()).or_default().push(one);
+    }
     for pool in world.pools {
         gathering.pool(pool);
     }
@@ -182,10 +283,16 @@ pub fn gather(world: &World<'_>) -> Gathered {
     for reservation in world.reservations {
         gathering.reservation(reservation, &prefixes);
     }
+    let running: BTreeMap<&PodRef, &PodFacts> =
+        world.pods.iter().filter(|(_, facts)| facts.phase == Phase::Active).collect();
+    for (pod, facts) in running {
+        gathering.told(pod, facts);
+        gathering.asked(pod, facts);
+    }
     gathering.finish()
 }
 
-impl Gathering<'_> {
+impl<'a> Gathering<'a> {
     fn pool(&mut self, pool: &Pool) {
         let domain = Domain::of(pool, self.world.uses);
         for (key, entry) in &pool.entries {
@@ -201,7 +308,8 @@ impl Gathering<'_> {
                 self.in_pools.insert(((*network).clone(), *address), entry.pod.clone());
             }
             let found = found.map(|(network, address)| (network.clone(), address));
-            self.entry(at, entry, found);
+            let node = domain.as_ref().ok().and_then(|domain| domain.node.as_deref());
+            self.entry(at, entry, found, node);
         }
     }
 
@@ -214,10 +322,17 @@ impl Gathering<'_> {
         }
         self.out.entries += 1;
         let at = format!("OverlappingRangeIPReservation {}", reservation.title);
-        self.entry(at, entry, found.ok_or(Doubt::Name));
+        self.entry(at, entry, found.ok_or(Doubt::Name), None);
     }
 
-    fn entry(&mut self, at: String, entry: &Entry, found: Result<(NetworkName, Addr), Doubt>) {
+    /// `of_node`: the node that has a pool of its own.
+    fn entry(
+        &mut self,
+        at: String,
+        entry: &Entry,
+        found: Result<(NetworkName, Addr), Doubt>,
+        of_node: Option<&str>,
+    ) {
         let pod = entry.pod.clone();
         let address = found.as_ref().ok().map(|(_, address)| address.ip());
         let Some(named) = PodRef::parse(&pod) else {
@@ -227,9 +342,21 @@ impl Gathering<'_> {
         };
         let facts = self.world.pods.get(&named);
         // A pod that is not scheduled holds nothing: the entry is of one of that name before it.
-        let Some((facts, node)) = facts.and_then(|facts| Some((facts, facts.node.as_ref()?))) else {
-            self.out.stale.push(Stale { at, pod, address });
-            return;
+        let known = facts.and_then(|facts| Some((Cow::Borrowed(facts), facts.node.clone()?)));
+        let mut is_labelled = true;
+        let (facts, node) = match known {
+            Some(known) => known,
+            None => {
+                let may_run_on = |node: &&String| of_node.is_none_or(|of| of == node.as_str());
+                let nodes: Vec<String> = self.world.cut_off.iter().filter(may_run_on).cloned().collect();
+                let Some(node) = nodes.first().cloned() else {
+                    self.out.stale.push(Stale { at, pod, address });
+                    return;
+                };
+                is_labelled = nodes.len() == 1;
+                self.out.kept.push(Kept { at: at.clone(), pod: pod.clone(), address, nodes });
+                (Cow::Owned(PodFacts::cut_off(&node)), node)
+            }
         };
         let is_running = facts.phase == Phase::Active;
         let refuse = |why| Refused { at: at.clone(), pod, address, why, is_running };
@@ -237,17 +364,149 @@ impl Gathering<'_> {
             Ok(found) => found,
             Err(doubt) => return self.out.refused.push(refuse(doubt.to_string())),
         };
-        let owner = owner(self.world.cluster, node, entry, facts, address);
+        let owner = owner(self.world.cluster, &node, entry, (&named, &facts), address);
         if let Err(e) = self.world.keys.own(&owner) {
             return self.out.refused.push(refuse(e.to_string()));
         }
         self.out.containers.insert(owner.container_id.clone());
+        let given = (owner.ifname.clone(), network.clone(), address);
+        self.given.entry(named.clone()).or_default().push(given);
+        self.owners.insert((named.clone(), owner.ifname.clone()), owner.clone());
         let found = Found { at, network, address };
-        self.members
-            .entry(owner)
-            .or_insert(Member { pod: named, facts, found: Vec::new() })
-            .found
-            .push(found);
+        let member = Member { pod: named, facts, is_labelled, found: Vec::new() };
+        self.members.entry(owner).or_insert(member).found.push(found);
+    }
+
+    /// What a running pod says that it uses and no entry gives to it.
+    fn told(&mut self, pod: &PodRef, facts: &'a PodFacts) {
+        let at = "annotation network-status".to_owned();
+        if let Some(Err(why)) = &facts.interfaces {
+            if facts.asked.iter().any(|one| !self.uses_of(&one.network).is_empty()) {
+                self.refuse(at, pod, None, format!("it cannot be read: {why}"));
+            }
+            return;
+        }
+        for interface in facts.told() {
+            let addresses = match interface.addresses() {
+                Ok(addresses) => addresses,
+                Err(text) => {
+                    if !self.uses_of(&full_name(pod, &interface.name)).is_empty() {
+                        self.refuse(at.clone(), pod, None, format!("{text:?} is no address"));
+                    }
+                    continue;
+                }
+            };
+            for ip in addresses {
+                let is_given = self.given_to(pod).iter().any(|(_, _, address)| *address == Addr::from(ip));
+                if !is_given && let Err(why) = self.told_one(pod, facts, interface, ip) {
+                    self.refuse(at.clone(), pod, Some(ip), why);
+                }
+            }
+        }
+    }
+
+    fn told_one(
+        &mut self,
+        pod: &PodRef,
+        facts: &'a PodFacts,
+        interface: &Interface,
+        ip: IpAddr,
+    ) -> Result<(), String> {
+        let (name, address) = (full_name(pod, &interface.name), Addr::from(ip));
+        let Some(node) = &facts.node else { return Ok(()) };
+        let Some(network) = self.network_of(&name, ip)? else { return Ok(()) };
+        if self.world.held.of(&facts.uid).iter().any(|(_, of, held)| (of, *held) == (&network, address)) {
+            return Ok(());
+        }
+        let in_pool = self.in_pools.get(&(network.clone(), address)).and_then(|other| PodRef::parse(other));
+        let is_running =
+            |other: &PodRef| self.world.pods.get(other).is_some_and(|facts| facts.phase == Phase::Active);
+        if let Some(other) = in_pool.filter(|other| other != pod && is_running(other)) {
+            return Err(given_twice(&network, &other));
+        }
+        let ifname = if interface.interface.is_empty() { IFNAME } else { &interface.interface };
+        let made_up = || Owner {
+            node: node.clone(),
+            container_id: made_up_container(pod, facts),
+            ifname: ifname.to_owned(),
+            cluster: self.world.cluster.to_owned(),
+        };
+        let owner = self.owners.get(&(pod.clone(), ifname.to_owned())).cloned().unwrap_or_else(made_up);
+        self.world.keys.own(&owner).map_err(|e| e.to_string())?;
+        let found = Found { at: "annotation network-status".to_owned(), network, address };
+        let facts = Cow::Borrowed(facts);
+        let member = Member { pod: pod.clone(), facts, is_labelled: true, found: Vec::new() };
+        self.members.entry(owner).or_insert(member).found.push(found);
+        Ok(())
+    }
+
+    /// The network that an address belongs to which is used by way of a definition; none if it is neither plugin's.
+    fn network_of(&self, definition: &str, ip: IpAddr) -> Result<Option<NetworkName>, String> {
+        let address = Addr::from(ip);
+        let uses = self.uses_of(definition);
+        if uses.is_empty() {
+            if self.world.others.contains(definition) || !self.is_in_any_range(address) {
+                return Ok(None);
+            }
+            return Err(format!(
+                "it is in the range of a definition, and what {definition} is nobody knows: its definition is gone or lies on the nodes"
+            ));
+        }
+        let readable: Vec<&Ranges> = uses.iter().filter_map(|one| one.ranges.as_ref().ok()).collect();
+        for ranges in &readable {
+            if let Some(range) = ranges.sets.iter().find_map(|set| set.covers(address)) {
+                return Ok(Some(range.network().clone()));
+            }
+            if let Some(fixed) = ranges.statics.iter().find(|fixed| fixed.address == ip) {
+                return Ok(fixed.network.clone());
+            }
+        }
+        Err(match readable.is_empty() {
+            true => format!("metes cannot use the configuration of {definition}"),
+            false => format!("it is in use, no pool has it, and it lies outside every range of {definition}"),
+        })
+    }
+
+    fn uses_of(&self, definition: &str) -> &[&'a Use] {
+        self.uses.get(definition).map_or(&[], Vec::as_slice)
+    }
+
+    fn given_to(&self, pod: &PodRef) -> &[(String, NetworkName, Addr)] {
+        self.given.get(pod).map_or(&[], Vec::as_slice)
+    }
+
+    fn is_in_any_range(&self, address: Addr) -> bool {
+        let readable = self.world.uses.iter().filter_map(|one| one.ranges.as_ref().ok());
+        readable.flat_map(|ranges| &ranges.sets).any(|set| set.covers(address).is_some())
+    }
+
+    /// A pod that runs in a network, and neither it nor an entry tells with which address.
+    fn asked(&mut self, pod: &PodRef, facts: &PodFacts) {
+        let mut seen = BTreeSet::new();
+        for Selection { network, .. } in facts.asked.iter().filter(|_| facts.is_up) {
+            let uses = self.uses_of(network);
+            if uses.is_empty() || !seen.insert(network) {
+                continue;
+            }
+            let asked = facts.asked.iter().filter(|one| one.network == *network).count();
+            let listed = facts.told().iter().filter(|one| full_name(pod, &one.name) == *network).count();
+            let readable: Vec<&Ranges> = uses.iter().filter_map(|one| one.ranges.as_ref().ok()).collect();
+            let is_in =
+                |of: &NetworkName, address: Addr| readable.iter().any(|ranges| is_in(ranges, of, address));
+            let known = self.given_to(pod).iter().chain(self.world.held.of(&facts.uid));
+            let known = known.filter(|(_, of, address)| is_in(of, *address));
+            let interfaces: BTreeSet<&String> = known.map(|(ifname, ..)| ifname).collect();
+            if listed.max(interfaces.len()) < asked {
+                let why = format!(
+                    "it runs in network {network}, and neither its annotation network-status nor a pool tells its address"
+                );
+                self.refuse("annotation networks".to_owned(), pod, None, why);
+            }
+        }
+    }
+
+    fn refuse(&mut self, at: String, pod: &PodRef, address: Option<IpAddr>, why: String) {
+        self.out.refused.push(Refused { at, pod: pod.to_string(), address, why, is_running: true });
     }
 
     /// No address goes to two owners: those whose pod runs come first.
@@ -269,10 +528,7 @@ impl Gathering<'_> {
                         at: found.at.clone(),
                         pod: member.pod.to_string(),
                         address: Some(found.address.ip()),
-                        why: format!(
-                            "the same address of network {} is given to pod {} too",
-                            found.network, holder.0
-                        ),
+                        why: given_twice(&found.network, &holder.0),
                         is_running,
                     });
                 }
@@ -301,7 +557,10 @@ impl Gathering<'_> {
         // With the wrong name, a GC for another network would be asked about this owner.
         let cni_network = if names.len() == 1 { uses[0].cni_network.clone() } else { String::new() };
         let PodRef { namespace, name } = member.pod.clone();
-        let pod = Pod { namespace, name, uid: member.facts.uid.clone() };
+        let pod = match member.is_labelled {
+            true => Pod { namespace, name, uid: member.facts.uid.clone() },
+            false => Pod::default(),
+        };
         Group {
             owner,
             held,
@@ -318,7 +577,7 @@ impl Gathering<'_> {
             one.ranges.as_ref().is_ok_and(|ranges| found.iter().all(|one| position(ranges, one).is_some()))
         };
         let mut uses: Vec<&Use> = self.world.uses.iter().filter(holds_all).copied().collect();
-        let told = member.facts.interfaces.iter().find(|one| one.interface == owner.ifname);
+        let told = member.facts.told().iter().find(|one| one.interface == owner.ifname);
         let is_told = |one: &&Use| told.is_some_and(|told| told.name == one.nad.to_string());
         if uses.iter().any(is_told) {
             uses.retain(is_told);
@@ -329,19 +588,46 @@ impl Gathering<'_> {
 }
 
 fn position(ranges: &Ranges, found: &Found) -> Option<usize> {
-    let covers = |set: &metes::pool::range::RangeSet| {
-        set.covers(found.address).is_some_and(|range| *range.network() == found.network)
-    };
-    ranges.sets.iter().position(covers)
+    ranges.sets.iter().position(|set| covers(set, &found.network, found.address))
+}
+
+fn is_in(ranges: &Ranges, network: &NetworkName, address: Addr) -> bool {
+    ranges.sets.iter().any(|set| covers(set, network, address))
+}
+
+fn covers(set: &RangeSet, network: &NetworkName, address: Addr) -> bool {
+    set.covers(address).is_some_and(|range| range.network() == network)
+}
+
+fn full_name(pod: &PodRef, network: &str) -> String {
+    if network.contains('/') { network.to_owned() } else { format!("{}/{network}", pod.namespace) }
+}
+
+fn given_twice(network: &NetworkName, pod: &PodRef) -> String {
+    format!("the same address of network {network} is given to pod {pod} too")
+}
+
+/// The container of a pod whose entry names none.
+fn made_up_container(pod: &PodRef, facts: &PodFacts) -> String {
+    match facts.uid.as_str() {
+        "" => format!("{CONTAINER}{}.{}", pod.namespace, pod.name),
+        uid => format!("{CONTAINER}{uid}"),
+    }
 }
 
 /// Who an entry belongs to. What it does not say comes from the pod, or is made up.
-fn owner(cluster: &str, node: &str, entry: &Entry, facts: &PodFacts, address: Addr) -> Owner {
+fn owner(
+    cluster: &str,
+    node: &str,
+    entry: &Entry,
+    (pod, facts): (&PodRef, &PodFacts),
+    address: Addr,
+) -> Owner {
     let container_id = match entry.container_id.as_str() {
-        "" => format!("{CONTAINER}{}", facts.uid),
+        "" => made_up_container(pod, facts),
         id => id.to_owned(),
     };
-    let told = || facts.interfaces.iter().find(|one| has(one, address));
+    let told = || facts.told().iter().find(|one| has(one, address));
     let ifname = match entry.ifname.as_str() {
         "" => told().map(|one| one.interface.clone()).filter(|ifname| !ifname.is_empty()),
         ifname => Some(ifname.to_owned()),
@@ -375,6 +661,9 @@ mod tests {
         pools: Vec<Pool>,
         reservations: Vec<Reservation>,
         pods: HashMap<PodRef, PodFacts>,
+        others: HashSet<String>,
+        held: HeldByPods,
+        cut_off: Vec<String>,
     }
 
     fn entry(pod: &str, container_id: &str, ifname: &str) -> Entry {
@@ -383,8 +672,15 @@ mod tests {
 
     impl Cluster {
         fn new() -> Self {
-            let mut cluster =
-                Self { nads: Vec::new(), pools: Vec::new(), reservations: Vec::new(), pods: HashMap::new() };
+            let mut cluster = Self {
+                nads: Vec::new(),
+                pools: Vec::new(),
+                reservations: Vec::new(),
+                pods: HashMap::new(),
+                others: HashSet::new(),
+                held: HeldByPods::default(),
+                cut_off: Vec::new(),
+            };
             cluster.nad("a", r#""range":"10.0.0.0/24""#);
             cluster.pod("ns/p1", "u1", Phase::Active);
             cluster.pod("ns/p2", "u2", Phase::Active);
@@ -416,7 +712,8 @@ mod tests {
         }
 
         fn pod(&mut self, named: &str, uid: &str, phase: Phase) {
-            let facts = PodFacts { uid: uid.into(), node: Some("n1".into()), phase, interfaces: Vec::new() };
+            let (uid, node) = (uid.into(), Some("n1".into()));
+            let facts = PodFacts { uid, node, phase, interfaces: None, asked: Vec::new(), is_up: true };
             self.pods.insert(PodRef::parse(named).expect("a name"), facts);
         }
 
@@ -426,7 +723,10 @@ mod tests {
                 pools: &self.pools,
                 reservations: &self.reservations,
                 uses: &uses,
+                others: &self.others,
                 pods: &self.pods,
+                held: &self.held,
+                cut_off: &self.cut_off,
                 cluster: "east",
                 keys: &Keys::new("/metes/"),
             })
@@ -540,7 +840,7 @@ mod tests {
             default: false,
         };
         let p1 = PodRef::parse("ns/p1").expect("a name");
-        cluster.pods.get_mut(&p1).expect("is there").interfaces.push(told);
+        cluster.pods.get_mut(&p1).expect("is there").interfaces = Some(Ok(vec![told]));
         let entries = [("4", entry("ns/p1", "c1", "")), ("5", entry("ns/p2", "c2", "net1"))];
         cluster.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
         let found = cluster.gather();

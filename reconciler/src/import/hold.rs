@@ -1,6 +1,7 @@
 //! What keeps ADD from handing out anything while a cluster switches plugins, and for how long its
 //! NetworkAttachmentDefinitions have been as they are.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use metes::local::node::timestamp;
@@ -21,6 +22,8 @@ use super::nads::Nad;
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 /// How often a change of meta is tried: others change it rarely.
 const TRIES: usize = 5;
+/// Of more pods than so many it is not remembered that they may be waiting: a value of etcd takes no more.
+const WAITING_MAX: usize = 20_000;
 
 /// A cluster's own hold on the store.
 pub struct Hold<'a, K> {
@@ -129,43 +132,47 @@ impl<K: Kv> Hold<'_, K> {
         Ok((state, Some(meta), snapshot.mod_revision(&key)))
     }
 
-    /// For how long the definitions are known to have been as they are: no time at all if they are seen so for
-    /// the first time.
+    /// What is known of the definitions as they are: nothing, if they are seen so for the first time.
     ///
     /// # Errors
     /// [`Stop`]
-    pub async fn unchanged_for(&self, nads: &[Nad]) -> Result<Duration, Stop> {
-        let Some(entry) = self.remembered().await? else { return Ok(Duration::ZERO) };
-        match Definitions::decode(&entry.value) {
-            Ok(seen) if seen.digest == digest(nads) => {
-                let age = self.kv.lease_age(LeaseId(entry.lease), self.until).await?;
-                Ok(age.map_or(Duration::ZERO, LeaseAge::age))
-            }
-            _ => Ok(Duration::ZERO),
-        }
+    pub async fn seen(&self, nads: &[Nad]) -> Result<Seen, Stop> {
+        let Some((entry, known)) = self.known(nads).await? else { return Ok(Seen::default()) };
+        let age = self.kv.lease_age(LeaseId(entry.lease), self.until).await?;
+        let unchanged_for = age.map_or(Duration::ZERO, LeaseAge::age);
+        Ok(Seen { unchanged_for, waiting: known.waiting.map(|uids| uids.into_iter().collect()) })
     }
 
-    /// Remembers how the definitions are, unless that is known.
+    /// Remembers how the definitions are, and which pods may be waiting that were made before, as far as that is not known.
     ///
     /// # Errors
     /// [`Stop`]
-    pub async fn remember(&self, nads: &[Nad]) -> Result<(), Stop> {
-        let value = Definitions::new(digest(nads)).encode();
-        if self.remembered().await?.is_some_and(|entry| entry.value == value) {
-            return Ok(());
-        }
-        let lease = new_lease();
-        self.kv.grant(lease, REMEMBERED, self.until).await?;
+    pub async fn remember(&self, nads: &[Nad], waiting: Option<&BTreeSet<String>>) -> Result<(), Stop> {
+        let waiting = waiting.filter(|uids| uids.len() <= WAITING_MAX);
+        let known = self.known(nads).await?;
+        let lease = match &known {
+            Some((_, known)) if known.waiting.is_some() || waiting.is_none() => return Ok(()),
+            Some((entry, _)) => LeaseId(entry.lease),
+            None => {
+                let lease = new_lease();
+                self.kv.grant(lease, REMEMBERED, self.until).await?;
+                lease
+            }
+        };
+        let value =
+            Definitions::new(digest(nads), waiting.map(|uids| uids.iter().cloned().collect())).encode();
         let then = vec![Op::Put(self.import_key()?, value, Some(lease))];
         self.kv.txn(&Txn { step: "hold", then, ..Txn::default() }, self.until).await?;
         Ok(())
     }
 
-    async fn remembered(&self) -> Result<Option<Entry>, Stop> {
+    /// What is remembered of the definitions, if they are as they were then.
+    async fn known(&self, nads: &[Nad]) -> Result<Option<(Entry, Definitions)>, Stop> {
         let key = self.import_key()?;
         let mut snapshot = Snapshot::default();
         read_keys(self.kv, std::slice::from_ref(&key), &mut snapshot, self.until).await?;
-        Ok(snapshot.entry(&key).cloned())
+        let known = |entry: &Entry| Some((entry.clone(), Definitions::decode(&entry.value).ok()?));
+        Ok(snapshot.entry(&key).and_then(known).filter(|(_, known)| known.digest == digest(nads)))
     }
 
     fn import_key(&self) -> Result<Bytes, Stop> {
@@ -173,8 +180,17 @@ impl<K: Kv> Hold<'_, K> {
     }
 }
 
+/// What is known of the definitions as they are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// For how long they have been so at least.
+    pub unchanged_for: Duration,
+    /// The pods that may have been waiting when somebody first looked; none if nobody has.
+    pub waiting: Option<BTreeSet<String>>,
+}
+
 /// Another one for every change of any definition.
-fn digest(nads: &[Nad]) -> String {
+pub fn digest(nads: &[Nad]) -> String {
     let line = |nad: &Nad| format!("{} {} {}\n", nad.id, nad.uid, nad.resource_version);
     digest_hex(nads.iter().map(line).collect::<String>().as_bytes())
 }

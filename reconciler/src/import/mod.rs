@@ -38,8 +38,8 @@ use crate::holder::Stamp;
 use crate::identity::{First, NameError, claim_name};
 use crate::kubernetes::Kubernetes;
 use crate::verdict::is_named;
-use gather::{Gathered, Group, PodFacts, PodRef, Refused, World};
-use hold::{Hold, State};
+use gather::{Gathered, Group, HeldByPods, PodFacts, PodRef, Refused, World};
+use hold::{Hold, State, digest};
 use nads::{Nad, Use};
 use report::{GivenUp, Report, Taken, Unusable, pod_name};
 
@@ -130,8 +130,8 @@ pub enum Stop {
     StillUsed(Vec<String>),
     /// Too early.
     #[error(
-        "ADD stays on hold: whereabouts may still be at work; the NetworkAttachmentDefinitions must not have changed for {}: \
-         run it again in {} or with --wait",
+        "ADD stays on hold: whereabouts may still be at work for {pods} pods, which have no annotation network-status yet; until they have, \
+         the NetworkAttachmentDefinitions must not have changed for {}: run it again in {} or with --wait",
         humantime::format_duration(*.settle), whole_seconds(*.left)
     )]
     TooEarly {
@@ -139,6 +139,8 @@ pub enum Stop {
         settle: Duration,
         /// How much of that is left.
         left: Duration,
+        /// How many pods it is waited for.
+        pods: usize,
     },
     /// Changed in the middle.
     #[error("ADD stays on hold: a NetworkAttachmentDefinition was changed meanwhile; run it again")]
@@ -264,7 +266,7 @@ impl<K: Kv> Import<'_, K> {
         if !self.options.dry_run {
             self.hold().set().await?;
             self.report.on_hold = Some(true);
-            self.hold().remember(&nads).await?;
+            self.hold().remember(&nads, None).await?;
         }
         self.import(&nads).await?;
         match self.report.failures() {
@@ -281,7 +283,7 @@ impl<K: Kv> Import<'_, K> {
             return Err(Stop::Incomplete { failures, is_on_hold: true });
         }
         // Changed back in the last moment.
-        if self.hold().unchanged_for(&objects::nads(self.api).await?).await? < self.options.settle {
+        if digest(&objects::nads(self.api).await?) != digest(&nads) {
             return Err(Stop::DefinitionsChanged);
         }
         self.end_hold().await
@@ -321,17 +323,22 @@ impl<K: Kv> Import<'_, K> {
             if !self.report.whereabouts.is_empty() {
                 return Err(Stop::StillUsed(self.report.whereabouts.clone()));
             }
+            let seen = self.hold().seen(&nads).await?;
+            let left = settle.saturating_sub(seen.unchanged_for);
+            // After the definitions: whoever is made later finds them changed.
+            let waiting = objects::waiting(self.api).await?;
             if !self.options.dry_run {
-                self.hold().remember(&nads).await?;
+                self.hold().remember(&nads, Some(&waiting)).await?;
             }
-            let left = settle.saturating_sub(self.hold().unchanged_for(&nads).await?);
-            if left.is_zero() {
+            let is_older = |uid: &&String| seen.waiting.as_ref().is_none_or(|older| older.contains(*uid));
+            let pods = waiting.iter().filter(is_older).count();
+            if left.is_zero() || pods == 0 {
                 return Ok(nads);
             }
             if !self.options.wait || self.options.dry_run {
-                return Err(Stop::TooEarly { settle, left });
+                return Err(Stop::TooEarly { settle, left, pods });
             }
-            tracing::info!(left = %whole_seconds(left), "waiting until no whereabouts can be at work");
+            tracing::info!(pods, left = %whole_seconds(left), "waiting until no whereabouts can be at work");
             tokio::time::sleep(left.min(LOOK_EVERY)).await;
         }
     }
@@ -340,17 +347,23 @@ impl<K: Kv> Import<'_, K> {
     async fn import(&mut self, nads: &[Nad]) -> Result<(), Stop> {
         let pools = objects::pools(self.api).await?;
         let reservations = objects::reservations(self.api).await?;
-        let imported = self.imported().await?;
+        let (imported, held) = self.imported().await?;
         let mut wanted = gather::wanted_pods(&pools, &reservations);
         wanted.extend(imported.iter().map(|one| pod_ref(&one.record)));
         // After the pools: a pod that is made later has no entry there.
         let pods = objects::pods(self.api, &wanted).await?;
+        let cut_off = objects::cut_off_nodes(self.api).await?;
         let uses: Vec<&Use> = nads.iter().flat_map(|nad| &nad.uses).collect();
+        let is_other = |nad: &&Nad| nad.uses.is_empty() && nad.unread.is_none();
+        let others: HashSet<String> = nads.iter().filter(is_other).map(|nad| nad.id.to_string()).collect();
         let gathered = gather::gather(&World {
             pools: &pools,
             reservations: &reservations,
             uses: &uses,
+            others: &others,
             pods: &pods,
+            held: &held,
+            cut_off: &cut_off,
             cluster: self.cluster,
             keys: self.keys,
         });
@@ -359,22 +372,25 @@ impl<K: Kv> Import<'_, K> {
         (scanned.entries, scanned.pods) = (gathered.entries, pods.len());
         self.report.given_up = given_up(&imported, &gathered, &pods);
         self.make_room(&imported, &gathered).await?;
-        let Gathered { groups, stale, refused, .. } = gathered;
-        (self.report.stale, self.report.refused) = (stale, refused);
+        let Gathered { groups, stale, kept, refused, .. } = gathered;
+        (self.report.stale, self.report.kept, self.report.refused) = (stale, kept, refused);
         self.take_all(groups).await
     }
 
-    /// What earlier imports have written.
-    async fn imported(&self) -> Result<Vec<Imported>, Stop> {
-        let see = |found: &mut Vec<Imported>, entry: Entry| {
+    /// What earlier imports have written, and all that this cluster's pods hold.
+    async fn imported(&self) -> Result<(Vec<Imported>, HeldByPods), Stop> {
+        let see = |(found, held): &mut (Vec<Imported>, HeldByPods), entry: Entry| {
             let Ok(Key::Own(owner)) = self.keys.parse(&entry.key) else { return };
             let Ok(record) = OwnerRecord::decode(&entry.value) else { return };
-            let is_ours = owner.cluster == self.cluster;
-            if is_ours && record.birth.is_none() && !owner.container_id.starts_with(ADOPTED) {
+            if owner.cluster != self.cluster {
+                return;
+            }
+            held.see(&owner, &record);
+            if record.birth.is_none() && !owner.container_id.starts_with(ADOPTED) {
                 found.push(Imported { owner, revision: entry.mod_revision, record });
             }
         };
-        Ok(walk(self.kv, &self.keys.owners(), self.until, Vec::new, see).await?.0)
+        Ok(walk(self.kv, &self.keys.owners(), self.until, Default::default, see).await?.0)
     }
 
     /// A pod's new sandbox holds what an earlier one held when it was taken over. Nobody else can come in

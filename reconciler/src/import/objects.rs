@@ -1,15 +1,15 @@
 //! What the import reads from Kubernetes: whereabouts' objects, the NetworkAttachmentDefinitions, and pods.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Deserialize;
 
 use super::gather::{PodFacts, PodRef, Reservation};
 use super::nads::{Nad, NadId};
 use super::pools::{Entry, Pool};
-use crate::api::{ApiError, Phase};
+use crate::api::{Api, ApiError, Phase};
 use crate::kubernetes::{Detail, Kubernetes};
-use crate::object::{self, PodStatus};
+use crate::running::Running;
 
 /// Where the API has whereabouts' objects.
 const WHEREABOUTS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1";
@@ -67,20 +67,47 @@ pub async fn reservations(api: &Kubernetes) -> Result<Vec<Reservation>, ApiError
     Ok(found)
 }
 
-/// Those of the pods that are `wanted`.
+/// The pods that are `wanted`, and those that may run and use something besides the cluster's own network.
 ///
 /// # Errors
 /// [`ApiError`]
 pub async fn pods(api: &Kubernetes, wanted: &HashSet<PodRef>) -> Result<HashMap<PodRef, PodFacts>, ApiError> {
     let mut pods = HashMap::new();
-    let mut see = |pod: PodObject| {
-        let of = PodRef { namespace: pod.metadata.namespace.clone(), name: pod.metadata.name.clone() };
-        if wanted.contains(&of) {
-            pods.insert(of, pod.into_facts());
+    let mut see = |pod: Running, phase| {
+        let of = PodRef { namespace: pod.pod.namespace.clone(), name: pod.pod.name.clone() };
+        let is_using = phase == Phase::Active && (pod.interfaces.is_some() || !pod.asked.is_empty());
+        if is_using || wanted.contains(&of) {
+            pods.insert(of, PodFacts::of(pod, phase));
         }
     };
-    api.list("list pods", "/api/v1/pods", Detail::Whole, None, &mut see).await?;
+    Running::list_all(api, &mut see).await?;
     Ok(pods)
+}
+
+/// The UIDs of the pods for which whereabouts may be at work: see [`Running::may_be_waiting`].
+///
+/// # Errors
+/// [`ApiError`]
+pub async fn waiting(api: &Kubernetes) -> Result<BTreeSet<String>, ApiError> {
+    let mut waiting = BTreeSet::new();
+    let mut see = |pod: Running, phase| {
+        if phase == Phase::Active && pod.may_be_waiting() {
+            waiting.insert(pod.pod.uid);
+        }
+    };
+    Running::list_all(api, &mut see).await?;
+    Ok(waiting)
+}
+
+/// The names of the nodes that are not Ready.
+///
+/// # Errors
+/// [`ApiError`]
+pub async fn cut_off_nodes(api: &Kubernetes) -> Result<Vec<String>, ApiError> {
+    let mut nodes = Vec::new();
+    api.nodes(&mut |node| nodes.extend((!node.ready).then_some(node.name))).await?;
+    nodes.sort();
+    Ok(nodes)
 }
 
 #[derive(Deserialize)]
@@ -142,33 +169,4 @@ struct ReservationSpec {
     pod: String,
     #[serde(default)]
     ifname: String,
-}
-
-#[derive(Deserialize)]
-struct PodObject {
-    metadata: object::Metadata,
-    #[serde(default)]
-    spec: PodSpec,
-    #[serde(default)]
-    status: PodStatus,
-}
-
-#[derive(Default, Deserialize)]
-struct PodSpec {
-    #[serde(rename = "nodeName")]
-    node: Option<String>,
-}
-
-impl PodObject {
-    fn into_facts(self) -> PodFacts {
-        let uid = self.metadata.kubelets_uid();
-        let interfaces = self.metadata.annotations.network_status;
-        let interfaces = interfaces.and_then(|text| serde_json::from_str(&text).ok());
-        PodFacts {
-            uid,
-            node: self.spec.node.filter(|node| !node.is_empty()),
-            phase: Phase::of(&self.status.phase),
-            interfaces: interfaces.unwrap_or_default(),
-        }
-    }
 }

@@ -4,7 +4,7 @@
 //! reservation of overlapping ranges is called `[network_name-]address` in the same manner. The keys of a
 //! pool's entries are numbers that are added to the address that its range begins with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use metes::cni::address::{Zeros, parse_cidr, parse_ip};
@@ -42,6 +42,8 @@ pub struct Entry {
 pub struct Domain {
     /// The uniqueness domain.
     pub network: NetworkName,
+    /// The node that the pool is of, if nodes have pools of their own.
+    pub node: Option<String>,
     cidr: Cidr,
 }
 
@@ -118,11 +120,15 @@ impl Domain {
             ranges.is_sliced && node.is_some_and(|node| !node.is_empty()) && cidr.is_within(range)
         };
         // A network may be called like a node: it comes first.
-        let network = match one_network(uses, &is_whole)? {
-            None => one_network(uses, &is_slice)?,
-            found => found,
-        };
-        Ok(Self { network: network.ok_or(Unclear::Unused)?.clone(), cidr })
+        if let Some(network) = one_network(uses, &is_whole)? {
+            return Ok(Self { network: network.clone(), node: None, cidr });
+        }
+        let network = one_network(uses, &is_slice)?.ok_or(Unclear::Unused)?.clone();
+        let node = |ranges: &Ranges| Some(prefix.strip_prefix(&ranges.prefix)?.strip_suffix('-')?.to_owned());
+        let readable = uses.iter().filter_map(|one| one.ranges.as_ref().ok());
+        let nodes: BTreeSet<String> = readable.filter(|ranges| ranges.is_sliced).filter_map(node).collect();
+        let node = nodes.iter().next().filter(|_| nodes.len() == 1).cloned();
+        Ok(Self { network, node, cidr })
     }
 
     /// The address that an entry's key stands for.
@@ -270,6 +276,15 @@ mod tests {
         assert_eq!(v6.address(&"9".repeat(60)), Err(BadOffset::Outside));
         let wide = domain("fd00---16", "fd00::/16", &[r#""range":"fd00::/16""#]).expect("clear");
         assert_eq!(wide.address("18446744073709551617").expect("in it").to_string(), "fd00:0:0:1::1");
+    }
+
+    #[test]
+    fn keys_of_a_range_with_host_bits_are_counted_from_the_address_as_written() {
+        let keys = r#""range":"10.0.0.8/24""#;
+        let domain = domain("10.0.0.8-24", "10.0.0.8/24", &[keys]).expect("clear");
+        assert_eq!(domain.address("2").expect("in it").to_string(), "10.0.0.10");
+        assert_eq!(domain.address("247").expect("in it").to_string(), "10.0.0.255");
+        assert_eq!(domain.address("248"), Err(BadOffset::Outside));
     }
 
     #[test]

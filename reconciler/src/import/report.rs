@@ -7,7 +7,7 @@ use metes::pool::record::{Held, Owner, Pod};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::gather::{Refused, Stale};
+use super::gather::{Kept, Refused, Stale};
 use super::{Step, Stop};
 use crate::report::{aborted_words, told};
 
@@ -30,6 +30,8 @@ pub struct Report {
     pub moved: Vec<Owner>,
     /// Entries whose pod is gone.
     pub stale: Vec<Stale>,
+    /// Those whose pod may run on a node that is not heard of; they are taken over.
+    pub kept: Vec<Kept>,
     /// What could not be taken over.
     pub refused: Vec<Refused>,
     /// What was taken over earlier and whereabouts has freed since, though the pod runs.
@@ -55,7 +57,7 @@ pub struct Scanned {
     pub reservations: usize,
     /// Entries of pools, and reservations that no pool repeats.
     pub entries: usize,
-    /// Pods that are named by them and exist.
+    /// Pods that are named by them, or that use something besides the cluster's own network.
     pub pods: usize,
 }
 
@@ -107,6 +109,7 @@ impl Report {
             present: 0,
             moved: Vec::new(),
             stale: Vec::new(),
+            kept: Vec::new(),
             refused: Vec::new(),
             given_up: Vec::new(),
             whereabouts: Vec::new(),
@@ -143,6 +146,7 @@ impl Report {
             "present": self.present,
             "moved": self.moved,
             "stale": self.stale.iter().map(stale_json).collect::<Vec<_>>(),
+            "kept": self.kept,
             "not_taken_over": self.refused.iter().map(refused_json).collect::<Vec<_>>(),
             "given_up_by_whereabouts": self.given_up,
             "definitions_with_whereabouts": self.whereabouts,
@@ -206,6 +210,7 @@ impl fmt::Display for Report {
             ("present", self.present, "interfaces with all that they use"),
             ("moved", self.moved.len(), "from an earlier sandbox of the pod to the present one"),
             ("stale", self.stale.len(), "entries whose pod is gone"),
+            ("kept", self.kept.len(), "entries whose pod is gone and may run on a node that is not Ready"),
             ("not taken over", self.refused.len(), "entries"),
             ("given up", self.given_up.len(), "addresses that whereabouts no longer holds for a running pod"),
         ];
@@ -217,6 +222,10 @@ impl fmt::Display for Report {
         }
         for Stale { at, pod, address } in &self.stale {
             writeln!(f, "  stale: {at}: {} of pod {pod}", shown(*address))?;
+        }
+        for Kept { at, pod, address, nodes } in &self.kept {
+            let nodes = nodes.join(" or ");
+            writeln!(f, "  kept: {at}: {} of pod {pod}, which may run on {nodes}", shown(*address))?;
         }
         for Refused { at, pod, address, why, is_running } in &self.refused {
             let running = if *is_running { ", which runs" } else { "" };
