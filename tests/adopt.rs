@@ -744,9 +744,7 @@ fn an_adoption_that_is_aborted_tells_what_was_done_and_no_table_of_zeros() {
     let pods: Vec<Attached> = (0..12).map(|i| world.attached(&format!("p{i}"), &config)).collect();
     let text = |outcome: &Outcome| -> Vec<String> { outcome.stdout.lines().map(str::to_owned).collect() };
     let adopt = |args: &[&str]| {
-        let run =
-            world.cluster.reconciler(&world.proxy).program(failing_reconciler()).args(["adopt"]).args(args);
-        run
+        world.cluster.reconciler(&world.proxy).program(failing_reconciler()).args(["adopt"]).args(args)
     };
     world.cluster.store().delete_prefix("v1/");
     world.proxy.rule(Rule::get("/api/v1/nodes").status(500));

@@ -552,7 +552,10 @@ impl<'a> Gathering<'a> {
         }
         let held = |one: &Found| Held { address: one.address.ip(), network: Some(one.network.clone()) };
         let mut held: Vec<Held> = found.iter().map(held).collect();
-        held.extend(first.map(|ranges| ranges.statics.clone()).unwrap_or_default());
+        let statics = first.map(|ranges| ranges.statics.clone()).unwrap_or_default();
+        held.extend(
+            statics.into_iter().filter(|fixed| !found.iter().any(|one| one.address.ip() == fixed.address)),
+        );
         let names: BTreeSet<&str> = uses.iter().map(|one| one.cni_network.as_str()).collect();
         // With the wrong name, a GC for another network would be asked about this owner.
         let cni_network = if names.len() == 1 { uses[0].cni_network.clone() } else { String::new() };
