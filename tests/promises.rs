@@ -30,16 +30,31 @@ fn named_tests(line: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The functions of every file of this name, or in a folder of this name, below the folders that tests are in.
-fn functions_of(file: &str) -> BTreeSet<String> {
-    let mut functions = BTreeSet::new();
+/// The tests of every file of this name, or in a folder of this name, below the folders that tests are in.
+fn tests_of(file: &str) -> BTreeSet<String> {
+    let mut tests = BTreeSet::new();
     for folder in ["tests", "src", "reconciler", "installer", "sim", "fuzz"] {
-        collect(&root().join(folder), file, false, &mut functions);
+        collect(&root().join(folder), file, false, &mut tests);
     }
-    functions
+    tests
 }
 
-fn collect(folder: &Path, file: &str, inside: bool, functions: &mut BTreeSet<String>) {
+/// The functions that `cargo test` runs: others may have the name of a test and check nothing.
+fn tests_in(source: &str) -> Vec<String> {
+    let mut lines = source.lines().map(str::trim_start);
+    let mut tests = Vec::new();
+    while lines.any(|line| line == "#[test]" || line.starts_with("#[tokio::test")) {
+        // Other attributes and words about the test may stand between.
+        let function = lines.by_ref().filter(|line| !line.starts_with("//")).find_map(|line| {
+            let (before, rest) = line.split_once("fn ")?;
+            matches!(before, "" | "async ").then(|| rest.split(['(', '<']).next().unwrap_or_default())
+        });
+        tests.extend(function.map(str::to_owned));
+    }
+    tests
+}
+
+fn collect(folder: &Path, file: &str, inside: bool, tests: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -48,13 +63,28 @@ fn collect(folder: &Path, file: &str, inside: bool, functions: &mut BTreeSet<Str
         }
         let meant = inside || stem == file;
         if path.is_dir() {
-            collect(&path, file, meant, functions);
+            collect(&path, file, meant, tests);
         } else if meant && path.extension().is_some_and(|ext| ext == "rs") {
             let text = fs::read_to_string(&path).expect("a source file");
-            let names = text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());
-            functions.extend(names.map(str::to_owned));
+            tests.extend(tests_in(&text));
         }
     }
+}
+
+#[test]
+fn only_what_cargo_runs_is_a_test() {
+    let source = "
+        fn helper() {}
+        #[test]
+        /// What the fn is for.
+        #[allow(clippy::print_stdout, reason = \"figures\")]
+        fn first() { fn inner() {} }
+        // #[test]
+        fn second() {}
+        #[tokio::test(flavor = \"current_thread\")]
+        async fn third() {}
+    ";
+    assert_eq!(tests_in(source), ["first", "third"]);
 }
 
 #[test]
@@ -63,7 +93,7 @@ fn every_test_that_is_named_is_there() {
     assert!(named.len() > 60, "only {} tests are named", named.len());
     let missing: Vec<String> = named
         .into_iter()
-        .filter(|(file, name)| !functions_of(file).contains(name))
+        .filter(|(file, name)| !tests_of(file).contains(name))
         .map(|(file, name)| format!("{file}::{name}"))
         .collect();
     assert!(missing.is_empty(), "docs/testing.md names what is not there: {missing:#?}");
