@@ -23,7 +23,6 @@ use support::{
     in_parallel, network_as, report, wait_for,
 };
 
-const CASES_MIN: usize = 120;
 /// Mostly they wait.
 const AT_ONCE: usize = 20;
 /// The least that etcd grants. Runs that are stopped have it, runs that are killed have the usual lease.
@@ -33,6 +32,8 @@ const NEXT_ADD_MAX: Duration = Duration::from_secs(3);
 /// played again, so many at once and so often.
 const CALM: usize = 2;
 const TIMED_MAX: usize = 3;
+/// Most of them, or it was not the machine.
+const IN_TIME_MIN: usize = 2;
 const STEP_MAX: Duration = Duration::from_secs(30);
 /// etcd is not asked more often than that: every question is a connection.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -74,8 +75,9 @@ impl Setting {
     fn plan(self, subject: Subject) -> Vec<&'static str> {
         match (self, subject) {
             (Setting::Alone | Setting::Contended, _) => vec![],
-            (Setting::Unanswered, Subject::Add) => vec!["commit#1.sent=error:unknown"],
-            (Setting::Unanswered, _) => vec!["free#1.sent=error:unknown"],
+            // Answered, and so done for sure: what may be done or not leads one way or another.
+            (Setting::Unanswered, Subject::Add) => vec!["commit#1.answered=error:unknown"],
+            (Setting::Unanswered, _) => vec!["free#1.answered=error:unknown"],
             (Setting::CutOff, Subject::Add) => {
                 vec!["commit#1.sent=error:unknown", "revoke#1.before=error:unreachable"]
             }
@@ -84,23 +86,24 @@ impl Setting {
     }
 }
 
-/// All that is played; what is not here does not happen: a pass that only looks stands in no queue.
-const SETTINGS: [(Subject, Setting); 15] = [
-    (Subject::Add, Setting::Alone),
-    (Subject::Add, Setting::Contended),
-    (Subject::Add, Setting::Unanswered),
-    (Subject::Add, Setting::CutOff),
-    (Subject::Del, Setting::Alone),
-    (Subject::Del, Setting::Contended),
-    (Subject::Del, Setting::Unanswered),
-    (Subject::Del, Setting::CutOff),
-    (Subject::Gc, Setting::Alone),
-    (Subject::Gc, Setting::Contended),
-    (Subject::Gc, Setting::Unanswered),
-    (Subject::Look, Setting::Alone),
-    (Subject::Free, Setting::Alone),
-    (Subject::Free, Setting::Contended),
-    (Subject::Free, Setting::Unanswered),
+/// All that is played, and how many cases it makes at least: a little below what it makes, which is 791 in all. What is not
+/// here does not happen: a pass that only looks stands in no queue.
+const SETTINGS: [(Subject, Setting, usize); 15] = [
+    (Subject::Add, Setting::Alone, 75),
+    (Subject::Add, Setting::Contended, 95),
+    (Subject::Add, Setting::Unanswered, 35),
+    (Subject::Add, Setting::CutOff, 10),
+    (Subject::Del, Setting::Alone, 36),
+    (Subject::Del, Setting::Contended, 70),
+    (Subject::Del, Setting::Unanswered, 36),
+    (Subject::Del, Setting::CutOff, 9),
+    (Subject::Gc, Setting::Alone, 42),
+    (Subject::Gc, Setting::Contended, 85),
+    (Subject::Gc, Setting::Unanswered, 9),
+    (Subject::Look, Setting::Alone, 55),
+    (Subject::Free, Setting::Alone, 74),
+    (Subject::Free, Setting::Contended, 100),
+    (Subject::Free, Setting::Unanswered, 12),
 ];
 
 /// What must be among the points, or the settings are not what they say.
@@ -161,7 +164,17 @@ fn every_request_of_every_verb_may_be_the_last_one() {
     let wanted = env::var("KILL_CASES").ok();
     let mut cases = all_cases(&trio);
     let all = cases.len();
+    for (subject, setting, least) in SETTINGS {
+        let count = cases.iter().filter(|case| (case.subject, case.setting) == (subject, setting)).count();
+        assert!(count >= least, "only {count} cases of {subject:?} {setting:?}");
+    }
+    let known = names(&cases);
     cases.retain(|case| wanted.as_ref().is_none_or(|words| case.to_string().contains(words.as_str())));
+    assert!(
+        !cases.is_empty(),
+        "KILL_CASES: no case has {:?} in its name; there are\n{known}",
+        wanted.unwrap_or_default()
+    );
     let played = in_parallel(AT_ONCE, &cases, |case| play(&trio, case));
     let late: Vec<&Case> =
         cases.iter().zip(&played).filter(|(_, end)| end.late().is_some()).map(|(case, _)| case).collect();
@@ -172,26 +185,28 @@ fn every_request_of_every_verb_may_be_the_last_one() {
         began.elapsed(),
         late.len()
     );
-    let again = in_parallel(CALM, late, |case| {
-        let mut ends = (0..TIMED_MAX).map(|_| play(&trio, case));
-        let ended = ends.find(|end| end.late().is_none());
-        ended.unwrap_or_else(|| End::Wrong(format!("{case}: the next ADD was late each time")))
-    });
+    let again = in_parallel(CALM, late, |case| play_calmly(&trio, case));
     println!("all of it took {:?}", began.elapsed());
     report(played.into_iter().chain(again).map(End::what_is_wrong));
-    assert!(all >= CASES_MIN, "only {all} cases");
-    for subject in [Subject::Add, Subject::Del, Subject::Gc, Subject::Look, Subject::Free] {
-        let count = cases.iter().filter(|case| case.subject == subject).count();
-        assert!(wanted.is_some() || count >= 12, "only {count} cases of {subject:?}");
-    }
+}
+
+/// The names of all cases, those with one point in one line.
+fn names(cases: &[Case]) -> String {
+    let of_point = cases.chunk_by(|one, next| one.point == next.point && one.setting == next.setting);
+    let line = |cases: &[Case]| {
+        let fates: Vec<String> = cases.iter().map(|case| format!("{:?}", case.fate)).collect();
+        let Case { subject, setting, point, .. } = &cases[0];
+        format!("{subject:?} {setting:?} {point} {}", fates.join("|"))
+    };
+    of_point.map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Every point of every subject in every setting, with every fate that makes sense there.
 fn all_cases(trio: &Trio) -> Vec<Case> {
     let looks = SETTINGS.iter().flat_map(|setting| (0..LOOKS).map(move |_| *setting));
-    let looked = in_parallel(AT_ONCE, looks, |(subject, setting)| rehearse(trio, subject, setting));
+    let looked = in_parallel(AT_ONCE, looks, |(subject, setting, _)| rehearse(trio, subject, setting));
     let mut cases = Vec::new();
-    for ((subject, setting), looks) in SETTINGS.into_iter().zip(looked.chunks(LOOKS)) {
+    for ((subject, setting, _), looks) in SETTINGS.into_iter().zip(looked.chunks(LOOKS)) {
         let points = looks[0].iter().filter(|point| looks.iter().all(|look| look.contains(point)));
         for point in points {
             let fates = fates(subject, point).into_iter();
@@ -266,6 +281,23 @@ fn play(trio: &Trio, case: &Case) -> End {
         }
     }
     End::Wrong(format!("{case}: the point was not passed in {TRIES_MAX} tries"))
+}
+
+/// What was late among many, a few times more: it must be in time most of them.
+fn play_calmly(trio: &Trio, case: &Case) -> End {
+    let mut in_time = 0;
+    let mut took = Vec::new();
+    for _ in 0..TIMED_MAX {
+        match play(trio, case) {
+            End::Late(late) => took.push(late),
+            End::Whole => in_time += 1,
+            other => return other,
+        }
+        if in_time == IN_TIME_MIN {
+            return End::Whole;
+        }
+    }
+    End::Wrong(format!("{case}: the next ADD was late again: {took:?}"))
 }
 
 /// A prefix of its own, and what is known to be held there.
