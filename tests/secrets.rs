@@ -367,7 +367,9 @@ fn nothing_is_written_through_a_link() {
         failures.push(victim.judge(&format!("the mark, hard: {hard}"), &add));
         failures.push(expect("the mark", add.succeeded(), &add));
     }
-    fs::remove_file(&mark).expect("the link is there");
+    // One that has another name is replaced, so that the node keeps its mark.
+    failures.push(expect("a mark with another name", contains(&read(&mark), "revision"), mark.display()));
+    fs::remove_file(&mark).expect("a mark is there");
 
     // A spooled DEL has a name that can be known.
     node.change_host_file(dead.clone());

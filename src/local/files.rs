@@ -52,29 +52,31 @@ impl Trust {
 /// # Errors
 /// An [`io::Error`] whose text says what is wrong with the file, without any of its content.
 pub fn read_trusted(path: &Path, limit: u64, trust: Trust) -> io::Result<Vec<u8>> {
-    let refuse = |text: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     // Opening a device may do something; opening a FIFO waits for somebody who writes to it.
     if !fs::metadata(path)?.is_file() {
-        return refuse("it is not a regular file".to_owned());
+        return Err(refused("it is not a regular file".to_owned()));
     }
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
-        return refuse("it is not a regular file".to_owned());
+        return Err(refused("it is not a regular file".to_owned()));
     }
     if trust != Trust::Anybody && !is_trusted_owner(&meta) {
-        return refuse(format!("it belongs to user {}, not to root", meta.uid()));
+        return Err(refused(format!("it belongs to user {}, not to root", meta.uid())));
     }
     let mode = meta.mode() & 0o7777;
     if mode & trust.forbidden() != 0 {
-        return refuse(format!("its mode is {mode:04o}; remove the bits {:04o}", mode & trust.forbidden()));
+        return Err(refused(format!(
+            "its mode is {mode:04o}; remove the bits {:04o}",
+            mode & trust.forbidden()
+        )));
     }
     if trust == Trust::GroupReads && mode & GROUP_READ != 0 && !is_own_group(meta.gid()) {
-        return refuse(format!(
+        return Err(refused(format!(
             "its mode is {mode:04o}, and its group {} is none of this program's; remove the bits {GROUP_READ:04o}",
             meta.gid()
-        ));
+        )));
     }
     let mut bytes = Vec::with_capacity(meta.len().min(limit) as usize + 1);
     read_into(&mut bytes, file, limit)?;
@@ -155,9 +157,7 @@ fn parts_reversed(path: &Path) -> Vec<PathBuf> {
 /// Judges one part of a path; whether it is a link.
 fn check_part(part: &Path) -> io::Result<bool> {
     let meta = fs::symlink_metadata(part)?;
-    let refuse = |why: String| {
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {why}", part.display())))
-    };
+    let refuse = |why: String| Err(refused(format!("{} {why}", part.display())));
     if !is_trusted_owner(&meta) {
         return refuse(format!("belongs to user {}, not to root", meta.uid()));
     }
@@ -176,36 +176,53 @@ fn is_trusted_owner(meta: &Metadata) -> bool {
 /// Overwrites a file of mode 0600 in place; what is read meanwhile may be half of each.
 ///
 /// For what every run writes: replacing a file by another makes some file systems write it to disk
-/// at once, and that competes with whoever waits for the disk.
+/// at once, and that competes with whoever waits for the disk. Only a file that has another name, as a hard link, is
+/// replaced: what is read under that name stays as it is.
 ///
 /// # Errors
 /// [`io::Error`]
 pub fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = open_own(OpenOptions::new().write(true).create(true).truncate(false), path)?;
-    let length = file.metadata()?.len();
+    let (mut file, meta) = open_trusted(OpenOptions::new().write(true).create(true).truncate(false), path)?;
+    if has_other_name(&meta) {
+        return write_whole(path, content);
+    }
+    let length = meta.len();
     file.write_all(content)?;
     if length > content.len() as u64 { file.set_len(content.len() as u64) } else { Ok(()) }
 }
 
-/// Opens a file to write to, made with mode 0600: through no link, symbolic or hard, and only if it lies in a folder
-/// that [`check_folder`] approves of. What is no file of root's own is not waited for and not written to.
+/// Opens a file to write to, as [`open_trusted`] does, and through no hard link.
 fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let (file, meta) = open_trusted(options, path)?;
+    match has_other_name(&meta) {
+        true => Err(refused("it has another name, as a hard link".to_owned())),
+        false => Ok(file),
+    }
+}
+
+fn has_other_name(meta: &Metadata) -> bool {
+    meta.is_file() && meta.nlink() > 1
+}
+
+fn refused(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
+/// Opens a file to write to, made with mode 0600: through no symbolic link, and only if it lies in a folder that
+/// [`check_folder`] approves of. What is no file of root's own is not waited for and not opened.
+fn open_trusted(options: &mut OpenOptions, path: &Path) -> io::Result<(File, Metadata)> {
     if let Some(folder) = path.parent() {
         check_folder(folder)?;
     }
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = options.mode(0o600).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
-    let refuse = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-    if meta.is_file() && meta.nlink() > 1 {
-        return refuse("it has another name, as a hard link".to_owned());
-    }
     if !is_trusted_owner(&meta) {
-        return refuse(format!("it belongs to user {}, not to root", meta.uid()));
+        return Err(refused(format!("it belongs to user {}, not to root", meta.uid())));
     }
     match meta.is_file() || meta.file_type().is_char_device() {
-        true => Ok(file),
-        false => refuse("it is not a regular file".to_owned()),
+        true => Ok((file, meta)),
+        false => Err(refused("it is not a regular file".to_owned())),
     }
 }
 
@@ -241,4 +258,40 @@ fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
 /// [`io::Error`]
 pub fn open_log(path: &Path) -> io::Result<File> {
     open_own(OpenOptions::new().append(true).create(true), path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_another_name_is_replaced_and_the_other_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [path, other] = ["mark", "other"].map(|name| folder.path().join(name));
+        let read = |path: &Path| fs::read_to_string(path).expect("readable");
+        let number = |path: &Path| fs::metadata(path).expect("it is there").ino();
+        overwrite(&path, b"first, and long").expect("written");
+        let first = number(&path);
+        fs::hard_link(&path, &other).expect("a link can be made");
+        overwrite(&path, b"second").expect("replaced");
+        assert_eq!([read(&path), read(&other)], ["second", "first, and long"]);
+        let second = number(&path);
+        assert_ne!(second, first);
+        assert_eq!(fs::metadata(&path).expect("it is there").mode() & 0o7777, 0o600);
+        // From then on it is overwritten in place again.
+        overwrite(&path, b"3").expect("written");
+        assert_eq!([read(&path), read(&other)], ["3", "first, and long"]);
+        assert_eq!(number(&path), second);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "a temporary file is left");
+    }
+
+    #[test]
+    fn what_is_written_goes_through_no_symbolic_link() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [path, other] = ["mark", "other"].map(|name| folder.path().join(name));
+        fs::write(&other, "precious").expect("written");
+        std::os::unix::fs::symlink(&other, &path).expect("a link can be made");
+        assert!(overwrite(&path, b"x").is_err());
+        assert_eq!(fs::read(&other).expect("readable"), b"precious");
+    }
 }
