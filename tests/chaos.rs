@@ -9,12 +9,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chaos_proxies::{Call, Gate, GrpcProxy, GrpcRule, Kind, Loss, TcpFault, TcpProxy, Verdict};
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType};
+use metes::store::etcd as store;
+use metes::store::kv::Kv;
+use metes::store::txn::{Op, Txn};
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Node, Outcome, Run, in_parallel, network, network_as, report, wait_for};
+use support::{Cluster, Etcd, Node, Outcome, Run, Tls, in_parallel, network, network_as, report, wait_for};
 use tonic::Code;
 
 /// A node whose requests go through a proxy.
@@ -636,11 +639,11 @@ fn what_was_freed_without_space_serves_all_that_come_after() {
         let full = in_parallel(8, 0..HELD, |index| add(format!("c{index}-{round}")));
         full.iter().for_each(|outcome| _ = outcome.address());
         add("one-too-many".to_owned()).error(100);
-        set_no_space(&cluster, AlarmAction::Activate);
+        set_alarm(&cluster, AlarmType::Nospace, AlarmAction::Activate);
         in_parallel(8, 0..HELD, |index| {
             node.del(&format!("c{index}-{round}")).config(&config).run().silent()
         });
-        set_no_space(&cluster, AlarmAction::Deactivate);
+        set_alarm(&cluster, AlarmType::Nospace, AlarmAction::Deactivate);
         cluster.assert_nothing_held();
         let served = in_parallel(ADDS, 0..ADDS, |index| add(format!("d{index}-{round}")));
         report(served.iter().map(|outcome| (!outcome.succeeded()).then(|| outcome.to_string())));
@@ -651,12 +654,68 @@ fn what_was_freed_without_space_serves_all_that_come_after() {
     cluster.assert_clean();
 }
 
-fn set_no_space(cluster: &Cluster, action: AlarmAction) {
+/// An ADD that is older than the DEL may still be on its way: only the tombstone keeps it from reserving what nobody
+/// gives back.
+#[test]
+fn a_spooled_del_stays_until_etcd_has_space_for_its_tombstone() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    let config = network(json!({"range": "10.74.0.0/24"}));
+    let del = |container: &str| node.del(container).config(&config).run().silent();
+    let has_tombstone = || cluster.store().keys("v1/dead/").iter().any(|key| key.contains("/c/"));
+    node.add("c").config(&config).run().address();
+    node.change_host_file(json!({"etcd": {"endpoints": ["http://127.0.0.1:1"]}}));
+    del("c");
+    node.change_host_file(json!({"etcd": {"endpoints": [etcd.endpoint()]}}));
+    let left = spooled(&node);
+    assert_eq!(left.len(), 1, "{left:?}");
+
+    set_alarm(&cluster, AlarmType::Nospace, AlarmAction::Activate);
+    wait_for("another run to carry it out", PATIENCE, || {
+        del("another");
+        if held(&cluster).is_empty() { Ok(()) } else { Err("it is held".to_owned()) }
+    });
+    assert_eq!(spooled(&node), left, "a run that carried it out has forgotten it");
+    del("c");
+    assert_eq!(spooled(&node), left, "the runtime's next DEL has forgotten it");
+    assert!(!has_tombstone());
+
+    set_alarm(&cluster, AlarmType::Nospace, AlarmAction::Deactivate);
+    wait_for("the tombstone", PATIENCE, || {
+        del("another");
+        if spooled(&node).is_empty() { Ok(()) } else { Err("it is spooled".to_owned()) }
+    });
+    assert!(has_tombstone());
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
+/// An etcd whose data may be damaged still answers what only reads.
+#[test]
+fn status_tells_an_alarm_under_which_etcd_takes_no_writes() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    let status = || node.status().config(&network_as("1.1.0", "net", json!({"range": "10.75.0.0/24"}))).run();
+    status().silent();
+    for (alarm, word) in [(AlarmType::Nospace, "NOSPACE"), (AlarmType::Corrupt, "CORRUPT")] {
+        set_alarm(&cluster, alarm, AlarmAction::Activate);
+        let error = status().error(50);
+        let told = error["msg"].as_str().unwrap_or_default();
+        assert!(told.contains("refuses writes") && told.contains(word), "{error}");
+        set_alarm(&cluster, alarm, AlarmAction::Deactivate);
+        status().silent();
+    }
+    cluster.assert_clean();
+}
+
+fn set_alarm(cluster: &Cluster, alarm: AlarmType, action: AlarmAction) {
     cluster.store().run(async |client| {
         let status = client.status().await?;
         let mut member = AlarmOptions::new();
         member.with_member(status.header().expect("an answer has a header").member_id());
-        client.alarm(action, AlarmType::Nospace, Some(member)).await
+        client.alarm(action, alarm, Some(member)).await
     });
 }
 
@@ -754,4 +813,51 @@ fn an_endpoint_that_stays_bad_is_left_for_a_good_one() {
         assert_eq!(held(&cluster), BTreeMap::new());
         cluster.assert_clean();
     });
+}
+
+/// One of two members refuses the certificate, as long as it runs; the other one answers, and then has no leader for a while.
+#[test]
+fn what_one_member_refuses_says_nothing_of_another_that_has_answered() {
+    /// How long a run tries where nobody lets it in, and for how long the member that does has no leader.
+    const GIVE_UP: Duration = Duration::from_secs(2);
+    const LEADERLESS: Duration = Duration::from_secs(5);
+    /// How often it is refused first: now and then the connection is gone before the words are read.
+    const REFUSALS: usize = 6;
+    let etcd = Etcd::start();
+    let mut strict = Etcd::start_mtls();
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let stranger = Tls::create(folder.path());
+    let read = |path: PathBuf| std::fs::read(path).expect("a certificate can be read");
+    let tls = store::Tls {
+        ca: read(strict.tls().expect("it has TLS").ca()),
+        identity: Some((read(stranger.client_cert()), read(stranger.client_key()))),
+        server_name: None,
+    };
+    let proxy = GrpcProxy::before(&etcd.endpoint());
+    let endpoints = vec![strict.endpoint(), proxy.endpoint()];
+    let kv = store::Etcd::new(store::Access { endpoints, tls: Some(tls), user: None, give_up: GIVE_UP });
+    let no_leader = |rule: GrpcRule| rule.refuse(Code::Unavailable, "etcdserver: no leader");
+    let get = Txn::read(vec![Op::Get(b"/refusal/key".to_vec())]);
+    let put = Txn { then: vec![Op::Put(b"/refusal/key".to_vec(), Vec::new(), None)], ..get.clone() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let send = |txn: &Txn| runtime.block_on(kv.txn(txn, tokio::time::Instant::now() + ANSWERED_MAX));
+
+    // Between two answers of this member it asks the other one.
+    let mut left = REFUSALS;
+    proxy.rule(no_leader(GrpcRule::any().when(move |_| {
+        left = left.saturating_sub(1);
+        left > 0
+    })));
+    send(&get).expect("the other member answers");
+    assert_eq!(proxy.struck().len(), REFUSALS - 1);
+    strict.kill();
+
+    proxy.clear().rule(GrpcRule::any().nth(1).refuse(Code::Unavailable, "etcdserver: request timed out"));
+    let open = send(&put).expect_err("nobody knows whether it was done").to_string();
+    assert!(open.contains("timed out") && !open.contains("refused"), "it tells of another member: {open}");
+
+    let began = Instant::now();
+    proxy.clear().rule(no_leader(GrpcRule::any().when(move |_| began.elapsed() < LEADERLESS)));
+    send(&get).expect("it waits for the member that lets it in");
+    assert!(began.elapsed() >= LEADERLESS);
 }

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use metes::cni::Code;
-use metes::commands::{Run, add};
+use metes::commands::{Run, add, del};
 use metes::local::mark::MarkFile;
 use metes::local::node::Identity;
 use metes::local::spool::{Spool, Spooled};
@@ -151,6 +151,30 @@ fn a_tombstone_hangs_on_no_lease_that_ends_too_early() {
         world.add(&kv, "ended", 1).await.expect("an address");
         world.free(&kv, "ended", 2, ended).await;
     });
+    assert!(world.held().is_empty());
+    world.cluster.assert_clean();
+}
+
+/// What is spooled while a DEL is on its way is another DEL's, and may mean an ADD in between.
+#[test]
+fn a_del_forgets_what_was_spooled_before_it_and_nothing_younger() {
+    let world = World::new();
+    let owner = owner("c");
+    let left = block_on(async {
+        let kv = world.meddling(None);
+        world.add(&kv, "c", 1).await.expect("an address");
+        let run = world.run(&kv, 3, &|| true);
+        for ns in [2, 3, 4] {
+            let birth = Birth { boot: "b1".into(), ns };
+            let (machine, pod_uid) = (String::new(), String::new());
+            let spooled = Spooled { owner: owner.clone(), birth, machine, pod_uid, unanswered: false };
+            run.spool.keep(&spooled).expect("it can be spooled");
+        }
+        assert_eq!(del::del(&run, &owner, "", None).await, Ok(del::Done::Freed));
+        run.spool.of(&owner)
+    });
+    let left: Vec<u64> = left.iter().map(|kept| kept.spooled.birth.ns).collect();
+    assert_eq!(left, [4]);
     assert!(world.held().is_empty());
     world.cluster.assert_clean();
 }

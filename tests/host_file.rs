@@ -3,16 +3,22 @@
 mod support;
 
 use std::fs;
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::time::Duration;
 
 use etcd_client::{Permission, PermissionType};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::{Value, json};
 
-use support::{Cluster, Etcd, Node, Outcome, Run, network, network_as, report};
+use support::{Cluster, Etcd, Node, Outcome, Run, network, network_as, report, wait_for};
 
 const SECRET: &str = "s3cret-content";
+/// For what the harness itself waits for.
+const SOON: Duration = Duration::from_secs(20);
 
 /// `expected` is `ok`, or a code and words that its text has.
 fn judge(row: &str, expected: &str, outcome: &Outcome) -> Option<String> {
@@ -276,6 +282,51 @@ fn tls() {
         }
     }));
     cluster.assert_clean();
+}
+
+/// Who replaces a file in place empties it first, and writes it in pieces.
+#[test]
+fn files_for_tls_that_are_being_written_are_read_again() {
+    let etcd = Etcd::start_mtls();
+    let cluster = Cluster::on(&etcd);
+    let tls = etcd.tls().expect("it has TLS");
+    let files = [("ca_file", tls.ca()), ("cert_file", tls.client_cert()), ("key_file", tls.client_key())];
+    for (key, original) in &files {
+        let whole = fs::read(original).expect("it can be read");
+        for (state, half) in [("empty", &whole[..0]), ("half", &whole[..whole.len() / 2])] {
+            let path = secret_file(cluster.folder(), &format!("{key}-{state}.pem"), 0o600);
+            fs::write(&path, half).expect("it can be written");
+            let node = cluster.node_with(&format!("{key}-{state}"), json!({"etcd": {*key: path}}));
+            let reads = Reads::of(&path);
+            let add = node.add("c").config(&range()).spawn();
+            reads.wait_for_one();
+            fs::write(&path, &whole).expect("it can be written");
+            let outcome = add.wait();
+            assert!(outcome.succeeded(), "{key}, {state}: {outcome}");
+            // Nobody completes it.
+            fs::write(&path, half).expect("it can be written");
+            let error = node.add("d").config(&range()).run().error(7);
+            assert!(error["msg"].as_str().is_some_and(|msg| msg.contains(key)), "{key}, {state}: {error}");
+        }
+    }
+    cluster.assert_clean();
+}
+
+/// Tells when a file was opened, read and closed.
+struct Reads(OwnedFd);
+
+impl Reads {
+    fn of(path: &Path) -> Self {
+        let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("the kernel has inotify");
+        inotify::add_watch(&fd, path, WatchFlags::CLOSE_NOWRITE).expect("a file can be watched");
+        Self(fd)
+    }
+
+    fn wait_for_one(&self) {
+        let mut buffer = [MaybeUninit::uninit(); 256];
+        let mut events = inotify::Reader::new(&self.0, &mut buffer);
+        wait_for("a file to be read", SOON, || events.next().map(|_| ()).map_err(|e| e.to_string()));
+    }
 }
 
 #[test]

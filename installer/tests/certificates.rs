@@ -2,12 +2,15 @@
 #![allow(missing_docs)]
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 /// Runs the program in `folder`, and unpacks each Secret into a folder of its name.
@@ -102,6 +105,36 @@ fn a_renewal_keeps_the_authority() {
     assert_eq!(read("metes-ca/tls.crt"), authority);
     assert_ne!(read("metes-client/tls.crt"), client);
     verify(folder, "old-ca.crt", "sslclient", "metes-client/tls.crt");
+}
+
+/// What is in memory when it is ended is the authority's key.
+#[test]
+fn no_core_file_holds_the_authoritys_key() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder = folder.path();
+    make(folder);
+    let key = folder.join("metes-ca/tls.key");
+    let secret = fs::read(&key).expect("readable");
+    fs::remove_file(&key).expect("it is there");
+    assert!(Command::new("mkfifo").arg(&key).status().expect("mkfifo runs").success());
+    let before = fs::read_dir(folder).expect("a folder").count();
+    let program = env!("CARGO_BIN_EXE_metes-install");
+    let command = format!(
+        "ulimit -c unlimited && exec '{program}' certificates --template template --ca metes-ca --out other --namespace metes"
+    );
+    let mut child = Command::new("sh").args(["-c", &command]).current_dir(folder).spawn().expect("sh runs");
+    // Opened when it reads; it waits for the end of the file.
+    let mut writer = fs::File::options().write(true).open(&key).expect("it can be opened");
+    writer.write_all(&secret).expect("it can be written");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", child.id())).expect("it runs");
+    let limit = limits.lines().find(|line| line.starts_with("Max core file size")).expect("it has a limit");
+    let zeros = limit.split_whitespace().filter(|word| *word == "0").count();
+    kill_process(Pid::from_child(&child), Signal::ABORT).expect("a child can be ended");
+    let status = child.wait().expect("it ends");
+    assert_eq!(zeros, 2, "{limit}");
+    assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "{status}");
+    assert!(!status.core_dumped(), "it left a core file");
+    assert_eq!(fs::read_dir(folder).expect("a folder").count(), before);
 }
 
 #[test]
