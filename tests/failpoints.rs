@@ -140,6 +140,35 @@ fn a_panic_is_answered_and_the_del_after_it_finds_all() {
     cluster.assert_clean();
 }
 
+/// What cannot be settled is left to a spooled DEL, but for what the container holds by an earlier answer.
+#[test]
+fn a_repeated_add_that_cannot_settle_its_commit_keeps_what_it_was_told() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let unsettled = |container: &str| {
+        let run = node.add(container).config(&config()).program(failing_metes());
+        let plan = "commit.answered=error:unknown,revoke.before=error:unreachable";
+        run.env("METES_FAIL", plan).run().error(11);
+    };
+    let spooled = || {
+        let files = node.spooled().into_iter();
+        files.filter(|file| file.extension().is_some_and(|extension| extension == "del")).count()
+    };
+    let told = node.add("c1").config(&config()).run().address();
+    unsettled("c1");
+    assert_eq!(spooled(), 0);
+    // One that is not repeated leaves a DEL, which the next run carries out.
+    unsettled("c2");
+    assert_eq!(spooled(), 1);
+    assert_eq!(node.add("c1").config(&config()).run().address(), told);
+    assert_eq!(spooled(), 0);
+    let list = node.list();
+    assert!(list.len() == 1 && list[0]["container_id"] == "c1", "{list:?}");
+    node.del("c1").config(&config()).run().silent();
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
 #[test]
 fn a_point_that_is_misspelt_is_told() {
     let cluster = Cluster::new();

@@ -197,6 +197,34 @@ fn a_del_ends_the_add_that_was_stopped_before_its_commit() {
     cluster.assert_clean();
 }
 
+#[test]
+fn a_del_whose_lease_ends_while_it_queues_frees_all_the_same() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let config = network(json!({"range": "10.57.0.0/24"}));
+    let queue = Queue::of(&cluster, &node, &config);
+    node.add("c").config(&config).run().address();
+    queue.block();
+    let del = node.del("c").config(&config).spawn();
+    queue.wait_for_waiter();
+    let place = queue.places().into_iter().find(|place| !place.ends_with(BLOCKER)).expect("it has a place");
+    let place = cluster.store().key(&place);
+    cluster.store().run(async |client| {
+        let lease = client.get(place, None).await?.kvs()[0].lease();
+        client.lease_revoke(lease).await
+    });
+    queue.unblock();
+    let outcome = del.wait();
+    outcome.silent();
+    assert!(!outcome.stderr.contains("spooled"), "it had the time for another lease: {outcome}");
+    assert_eq!(holders(&node), ["first"]);
+    let tombstones = cluster.store().keys("v1/dead/");
+    assert!(tombstones.iter().any(|key| key.contains("/c/")), "{tombstones:?}");
+    node.del("first").config(&config).run().silent();
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
 /// Another process than a child of the test's own.
 fn send(pid: i32, signal: Signal) {
     let pid = Pid::from_raw(pid).expect("a process has a number");

@@ -195,8 +195,13 @@ impl Installation {
 
     /// A verb about this node.
     fn on_node(&self, verb: &str) -> Output {
+        self.on_node_by(verb, &metes())
+    }
+
+    /// The same with another program in the place of the plugin that the installer brings along.
+    fn on_node_by(&self, verb: &str, binary: &Path) -> Output {
         let paths = [
-            ("--binary", metes()),
+            ("--binary", binary.to_owned()),
             ("--bin-dir", self.path("bin")),
             ("--host-dir", self.path("host")),
             ("--state-dir", self.path("state")),
@@ -257,6 +262,38 @@ fn uninstalling_is_refused_while_the_node_holds_an_address() {
     }
     assert!(!installation.path("state").exists());
     said(&installation.on_node("uninstall"), true);
+}
+
+/// A pod starts right after the installer was told that the node holds nothing.
+#[test]
+fn an_address_that_is_taken_after_the_question_keeps_the_plugin() {
+    let etcd = Etcd::start();
+    let installation = Installation::new(etcd.host_keys("/uninstall/"));
+    said(&installation.on_node("install --once"), true);
+    // `metes list`, and once after it an ADD by what is installed.
+    fs::write(installation.path("config"), config().to_string()).expect("a file can be written");
+    let add =
+        "CNI_COMMAND=ADD CNI_CONTAINERID=c1 CNI_IFNAME=net1 CNI_NETNS=/run/netns/made-up CNI_PATH=/nowhere";
+    let script = format!(
+        "#!/bin/sh\n'{metes}' \"$@\" || exit\nmkdir '{folder}/asked' 2>/dev/null || exit 0\n\
+         {add} METES_CONF='{folder}/host/metes.conf' '{folder}/bin/metes' <'{folder}/config' >'{folder}/answer'\n",
+        metes = metes().display(),
+        folder = installation.folder.path().display(),
+    );
+    // Copied by another process: a child that another test starts meanwhile would keep a file open that is written here, and
+    // what is open to be written cannot be run.
+    let (text, binary) = (installation.path("script"), installation.path("list-then-add"));
+    fs::write(&text, script).expect("a file can be written");
+    let copied = Command::new("install").arg("-m755").args([&text, &binary]).status();
+    assert!(copied.expect("install runs").success());
+    let text = said(&installation.on_node_by("uninstall", &binary), false);
+    assert!(text.contains("this node holds 10.0.0.1 (container c1)"), "{text}");
+    assert!(read(installation.path("answer")).contains("10.0.0.1"), "an address was given");
+    said(&installation.on_node("install --check"), true);
+
+    installation.plugin("DEL", "c1").run().silent();
+    said(&installation.on_node_by("uninstall", &binary), true);
+    said(&installation.on_node("uninstall --check"), true);
 }
 
 #[test]

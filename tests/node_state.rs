@@ -6,9 +6,14 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use metes::limits::DRAIN_ENTRIES;
 use serde_json::{Value, json};
-use support::{Cluster, Node, metes, network};
+use support::{Cluster, Node, metes, network, wait_for};
+
+/// For what the harness itself waits for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn range() -> Value {
     network(json!({"range": "10.0.0.0/24"}))
@@ -83,6 +88,26 @@ fn an_entry_that_cannot_be_carried_out_holds_up_no_other() {
     let held: Vec<String> = holders(&node).into_iter().filter(|id| id != "newer").collect();
     assert_eq!(held, ["c"]);
     assert_eq!(node.spooled().iter().filter(|file| file.extension().is_some_and(|e| e == "del")).count(), 2);
+    cluster.leave_unclean();
+}
+
+/// A run takes some of what is spooled, and not always the same.
+#[test]
+fn more_entries_that_cannot_be_carried_out_than_one_run_takes_hold_up_no_other() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    node.add("a").config(&range()).run().ok();
+    cluster.store().put("v1/own/test/n1/newer/eth0", r#"{"v":2}"#);
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("Linux has one");
+    for index in 0..2 * DRAIN_ENTRIES {
+        spool(&node, &format!("{index:02}"), "newer", boot.trim(), u64::MAX);
+    }
+    let last = spool(&node, "last", "a", boot.trim(), u64::MAX);
+    wait_for("the last entry to be carried out", PATIENCE, || {
+        node.del("nobody").config(&range()).run().silent();
+        if last.exists() { Err("it is spooled".to_owned()) } else { Ok(()) }
+    });
+    assert_eq!(cluster.store().keys("v1/own/"), ["v1/own/test/n1/newer/eth0"]);
     cluster.leave_unclean();
 }
 

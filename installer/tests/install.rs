@@ -230,6 +230,29 @@ fn a_run_never_sees_files_of_two_generations() {
     assert_eq!(node.tls_contents(&node.host_file())[2], "tls.key g39");
 }
 
+/// The kubelet exchanges a volume's files whenever it wants to, also between two that a pass reads.
+#[test]
+fn files_that_are_exchanged_during_a_pass_are_those_of_one_generation() {
+    let node = Node::new();
+    // A pass stands still at the second file until somebody writes it.
+    let slow = node.path("volume/..one/tls/tls.crt");
+    fs::remove_file(&slow).expect("it is there");
+    assert!(Command::new("mkfifo").arg(&slow).status().expect("mkfifo runs").success());
+    thread::scope(|scope| {
+        let pass = scope.spawn(|| node.run(&["install", "--once"]));
+        // Opened when the pass has opened it to read.
+        let mut writer = fs::File::options().write(true).open(&slow).expect("it can be opened");
+        node.secret("two");
+        writer.write_all(b"tls.crt one").expect("it can be written");
+        drop(writer);
+        let output = pass.join().expect("no panic");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    });
+    assert_eq!(node.tls_contents(&node.host_file()), ["ca.crt one", "tls.crt one", "tls.key one"]);
+    node.install();
+    assert_eq!(node.tls_contents(&node.host_file()), ["ca.crt two", "tls.crt two", "tls.key two"]);
+}
+
 #[test]
 fn an_older_key_goes_when_no_run_can_need_it_any_more() {
     let node = Node::new();

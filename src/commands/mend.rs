@@ -150,3 +150,53 @@ fn some_pages(set: &RangeSet, seed: u64) -> Vec<(NetworkName, Page)> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::{Range, RangeSpec};
+
+    fn range(subnet: &str, first: &str, last: &str) -> Range {
+        Range::new(RangeSpec {
+            network: NetworkName::default(),
+            subnet: subnet.parse().expect("a prefix"),
+            first: first.parse().expect("an address"),
+            last: last.parse().expect("an address"),
+            excludes: Vec::new(),
+            never: Vec::new(),
+            gateway: None,
+        })
+        .expect("a range")
+    }
+
+    /// The pages of a search, as numbers of the pages of the set.
+    fn searched(set: &RangeSet, all: &[Page], seed: u64) -> Vec<usize> {
+        let number = |page: Page| all.iter().position(|one| *one == page).expect("a page of the set");
+        some_pages(set, seed).into_iter().map(|(_, page)| number(page)).collect()
+    }
+
+    #[test]
+    fn a_search_that_begins_late_goes_on_with_the_first_pages() {
+        let page = |text: &str| Addr::from(text.parse::<std::net::IpAddr>().expect("an address")).page();
+        // 3 pages of one range and 17 of another.
+        let ranges = vec![
+            range("10.0.0.0/18", "10.0.0.1", "10.0.47.254"),
+            range("10.8.0.0/15", "10.8.0.1", "10.9.15.9"),
+        ];
+        let set = RangeSet::new(ranges).expect("a set");
+        let of_range = |first: Page, count: u128| (0..count).map(move |i| Page(first.0 + i));
+        let all: Vec<Page> = of_range(page("10.0.0.1"), 3).chain(of_range(page("10.8.0.1"), 17)).collect();
+        for seed in 0..40 {
+            let expected: Vec<usize> = (0..16).map(|i| (seed as usize + i) % 20).collect();
+            assert_eq!(searched(&set, &all, seed), expected, "{seed}");
+        }
+        // All of a small set, wherever it begins.
+        let set = RangeSet::new(vec![range("10.0.0.0/18", "10.0.0.1", "10.0.47.254")]).expect("a set");
+        for seed in [0, 1, 2, u64::MAX] {
+            let mut found = searched(&set, &all[..3], seed);
+            assert_eq!(found[0], (seed % 3) as usize);
+            found.sort_unstable();
+            assert_eq!(found, [0, 1, 2], "{seed}");
+        }
+    }
+}
