@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitStatus, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -132,6 +132,15 @@ impl Node {
     }
 }
 
+/// Ends what goes on beside a test, also where the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
 }
@@ -183,11 +192,13 @@ fn there_is_always_a_plugin_that_runs() {
     let plugin = node.path("bin/metes");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let over = Over(&is_over);
         let runs = scope.spawn(|| {
             let mut runs = 0;
             while !is_over.load(Ordering::Relaxed) {
-                let status = Command::new(&plugin).status().expect("the plugin is there and can be run");
-                assert!(status.success(), "{status}");
+                let status = Command::new(&plugin).status();
+                let looks = fs::metadata(&plugin);
+                assert!(status.as_ref().is_ok_and(ExitStatus::success), "run {runs}: {status:?}, {looks:?}");
                 runs += 1;
             }
             runs
@@ -196,7 +207,7 @@ fn there_is_always_a_plugin_that_runs() {
             node.new_plugin(&format!("upgrade {i}"));
             node.install();
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         assert!(runs.join().expect("no run failed") > 10);
     });
     assert_eq!(fs::read(&plugin).ok(), fs::read(node.path("plugin")).ok());
@@ -209,6 +220,7 @@ fn a_run_never_sees_files_of_two_generations() {
     node.install();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let over = Over(&is_over);
         let reader = scope.spawn(|| {
             let mut seen = 0;
             while !is_over.load(Ordering::Relaxed) {
@@ -224,7 +236,7 @@ fn a_run_never_sees_files_of_two_generations() {
             node.secret(&format!("g{i}"));
             node.install();
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         assert!(reader.join().expect("no run failed") > 10);
     });
     assert_eq!(node.tls_contents(&node.host_file())[2], "tls.key g39");
