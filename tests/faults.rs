@@ -142,7 +142,7 @@ fn killed_200_times() {
         }
     });
     cluster.assert_nothing_held();
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_del_whose_lease_ends_while_it_queues_frees_all_the_same() {
     assert!(tombstones.iter().any(|key| key.contains("/c/")), "{tombstones:?}");
     node.del("first").config(&config).run().silent();
     cluster.assert_nothing_held();
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 /// Another process than a child of the test's own.
@@ -352,17 +352,17 @@ fn an_etcd_that_dies_and_comes_back_leaves_no_half_of_an_add() {
     for outcome in outcomes.iter().filter(|outcome| !outcome.succeeded()) {
         outcome.error(11);
     }
-    cluster.assert_clean();
+    cluster.assert_whole();
     let again = in_parallel(8, 0..120, |index| node.add(&format!("c{index}")).config(&config).run());
     for (before, now) in outcomes.iter().zip(&again).filter(|(before, _)| before.succeeded()) {
         assert_eq!(before.address(), now.address());
     }
     assert_distinct(again.iter().map(Outcome::address).collect());
     assert_eq!(holders(&node).len(), 120);
-    cluster.assert_clean();
+    cluster.assert_whole();
     in_parallel(8, 0..120, |index| node.del(&format!("c{index}")).config(&config).run().silent());
     cluster.assert_nothing_held();
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 #[test]
@@ -438,16 +438,16 @@ fn out_of_space_dels_work_and_adds_leave_nothing() {
     node.del("c0").config(&config).run().silent();
     node.del("never").config(&config).run().silent();
     cluster.assert_nothing_held();
-    cluster.assert_clean();
+    cluster.assert_whole();
 
     make_room(&cluster);
     node.status().config(&status).run().silent();
     node.add("late").config(&config).run().address();
     assert_eq!(holders(&node), ["late"]);
-    cluster.assert_clean();
+    cluster.assert_whole();
     node.del("late").config(&config).run().silent();
     cluster.assert_nothing_held();
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 #[test]
@@ -674,7 +674,7 @@ fn adds_that_never_learn_what_became_of_them_hold_nothing_in_the_end() {
     holders.sort();
     expected.sort();
     assert_eq!(holders, expected);
-    cluster.assert_clean();
+    cluster.assert_whole();
     in_parallel(8, &expected, |name| node.del(name).config(&config).run().silent());
-    cluster.assert_clean();
+    cluster.assert_whole();
 }

@@ -126,7 +126,7 @@ fn assert_recovered(cluster: &Cluster, node: &Node, config: &Value) {
     assert!(longest < RECOVERY_MAX, "{longest:?}");
     assert_eq!(spooled(node), 0, "{:?}", node.spooled());
     assert!(node.list().is_empty(), "{:?}", node.list());
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 /// A member that stands still accepts a connection and says nothing in the handshake.
@@ -268,7 +268,7 @@ fn a_leader_that_fails_leaves_no_add_without_an_answer() {
             }
         }
         assert_held_as_told(&node, &outcomes);
-        cluster.assert_clean();
+        cluster.assert_whole();
         fault.end(&mut trio, leader);
         delete_all(&node, &config, &outcomes);
         assert_recovered(&cluster, &node, &config);
@@ -333,7 +333,7 @@ fn without_a_quorum_adds_say_so_and_dels_are_spooled() {
     node.add("after").config(&config).run().address();
     assert_eq!(spooled(&node), 0, "{:?}", node.spooled());
     assert_eq!(holders(&node), ["after", "c3", "c4", "c5"]);
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 /// What an operator does with a store that is out of space.
@@ -393,14 +393,14 @@ fn out_of_space_dels_and_gc_work_and_no_add_is_half_done() {
     collect["cni.dev/valid-attachments"] = valid.collect();
     node.gc().config(&collect).run().silent();
     assert_held_as_told(&node, &outcomes[2 * third..]);
-    cluster.assert_clean();
+    cluster.assert_whole();
 
     make_room(&trio, &cluster);
-    cluster.assert_clean();
+    cluster.assert_whole();
     churn(&node, &config, "after", WORKERS);
     delete_all(&node, &config, &outcomes[2 * third..]);
     cluster.assert_nothing_held();
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 /// Works in turn, again and again, until the others have done their part.
@@ -430,7 +430,7 @@ fn compaction_and_defragmentation_in_a_loop_fail_nothing() {
             });
         });
         let readers = [
-            scope.spawn(|| until(&is_over, |_| cluster.assert_clean())),
+            scope.spawn(|| until(&is_over, |_| cluster.assert_whole())),
             scope.spawn(|| until(&is_over, |_| _ = node.list())),
             scope.spawn(|| {
                 until(&is_over, |round| {
@@ -450,7 +450,7 @@ fn compaction_and_defragmentation_in_a_loop_fail_nothing() {
         readers.into_iter().for_each(|reader| reader.join().expect("no reader fails"));
     });
     assert_eq!(world.held(), ["pod"]);
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 #[test]

@@ -1198,12 +1198,12 @@ fn out_of_space_what_is_due_is_freed_all_the_same() {
     let pass = pass.freed(json!({"pod-gone": 12})).kept(json!({"pod-exists": 1, "within-grace": 1}));
     assert_eq!(pass.report["addresses_freed"], 12);
     assert_eq!(world.held(), ["living", "new"]);
-    world.cluster.assert_clean();
+    world.cluster.assert_whole();
     let pass = world.pass(AT_ONCE).freed(json!({"pod-gone": 1}));
     assert!(pass.code == Some(1) && pass.outcome.stderr.contains("out of space"), "{}", pass.outcome);
     assert_eq!(world.held(), ["living"]);
     assert!(world.sightings().is_empty());
-    world.cluster.assert_clean();
+    world.cluster.assert_whole();
 }
 
 #[test]

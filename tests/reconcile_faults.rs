@@ -539,7 +539,7 @@ fn a_pass_killed_at_any_question_leaves_nothing_wrong() {
         proxy.rule(Rule::get("/").nth(nth).hang());
         let running = world.reconciler(&proxy).args(AT_ONCE).spawn();
         let was_killed = kill_when(running, || reached.load(Ordering::Relaxed) == 1);
-        world.cluster.assert_clean();
+        world.cluster.assert_whole();
         assert!(living.iter().all(|name| world.held().contains(name)));
         if !was_killed {
             break;
@@ -578,7 +578,7 @@ fn a_pass_killed_after_any_write_leaves_nothing_wrong() {
         let flags = if writes % 3 == 0 { ["--grace", "1h"] } else { ["--grace", "0s"] };
         let running = world.reconciler(&world.api).args(flags).args(["--force"]).spawn();
         killed += usize::from(kill_when(running, || store.revision() >= before + writes));
-        world.cluster.assert_clean();
+        world.cluster.assert_whole();
         let held = world.held();
         assert!(living.iter().all(|name| held.contains(name)), "{held:?}");
         if flags[1] == "0s" {

@@ -98,11 +98,27 @@ impl Cluster {
         self.node("auditor").cli(["check"])
     }
 
-    /// Every invariant holds.
+    /// Every invariant holds, and no bit is set without a reservation.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
-        let outcome = self.check();
+        let lone = self.lone_bits();
+        assert!(lone.is_empty(), "bits without a reservation: {lone:?}");
+    }
+
+    /// Every invariant holds. For a test in which something is freed that is short of time or without space, or in which a pass
+    /// of the reconciler is killed before it mends: that leaves bits behind.
+    #[track_caller]
+    pub(crate) fn assert_whole(&self) {
+        self.lone_bits();
+    }
+
+    /// What `metes check` finds where it finds nothing worse.
+    #[track_caller]
+    fn lone_bits(&self) -> Vec<Value> {
+        self.checked.store(true, Ordering::Relaxed);
+        let outcome = self.node("auditor").cli(["check", "-o", "json"]);
         assert!(outcome.succeeded(), "metes check found violations: {outcome}");
+        outcome.json()["lone_bits"].as_array().expect("an audit lists them").clone()
     }
 
     /// Nothing is held and nobody queues any more.

@@ -32,7 +32,7 @@ pub(crate) fn measure(options: &Options, results: &mut Results) {
     trio.stop(member);
     row("add-stopped", "ADD, one of them stopped");
     trio.resume(member);
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 fn adds(node: &Node, name: &str, count: usize) -> Sample {

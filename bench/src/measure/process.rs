@@ -40,7 +40,7 @@ pub(crate) fn measure(options: &Options, results: &mut Results) {
     add("binary", "size of the binary", "MiB", Some(float(elf.bytes) / MIB));
     add("loaders", "loaders that it needs (0: static)", "", Some(float(elf.loaders)));
     add("symbols", "symbol tables in it (0: stripped)", "", Some(float(elf.symbol_tables)));
-    lab.cluster.assert_clean();
+    lab.cluster.assert_whole();
 }
 
 struct Subject<'a> {

@@ -44,7 +44,7 @@ pub(crate) fn measure(options: &Options, results: &mut Results) {
         weather.storm(results, "peer-del", &format!("{name} DELs {over}"), || load.del());
     }
     weather.report_floor(results);
-    lab.cluster.assert_clean();
+    lab.cluster.assert_whole();
 }
 
 /// Storms in a row, with the floor's between them.

@@ -45,7 +45,7 @@ pub(super) fn measure(options: &Options, results: &mut Results) {
         case.requests_per_add = requests_per_add(&lab.etcd, &case.node, &case.config);
         case.assert_clean();
     }
-    lab.cluster.assert_clean();
+    lab.cluster.assert_whole();
     for case in cases {
         let what = format!("ADD {}", case.what);
         results.add(Section::Size, case.name, what, Data::Times(case.sample, Some("add-empty")));
@@ -95,7 +95,7 @@ impl Case {
 
     fn assert_clean(&self) {
         if self.held <= CHECKED_AT_MOST {
-            return self.cluster.assert_clean();
+            return self.cluster.assert_whole();
         }
         eprintln!(
             "  not checked: {} addresses are more than one `metes check` gets through in time",

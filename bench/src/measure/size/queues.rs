@@ -38,7 +38,7 @@ pub(super) fn measure(options: &Options, results: &mut Results) {
         crowd.time_places(&mut empty, &mut crowded);
         crowd.go();
     }
-    lab.cluster.assert_clean();
+    lab.cluster.assert_whole();
     let mut add = |name, what: String, sample, to| {
         results.add(Section::Size, name, what, Data::Times(sample, Some(to)));
     };

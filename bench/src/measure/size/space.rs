@@ -26,7 +26,7 @@ pub(super) fn measure(options: &Options, results: &mut Results) {
     let before = compacted(lab.cluster.store());
     in_parallel(AT_A_TIME, 0..options.storm, add);
     let bytes = compacted(lab.cluster.store()) - before;
-    lab.cluster.assert_clean();
+    lab.cluster.assert_whole();
     let each = bytes / float(options.storm);
     let what = format!("etcd space per held address, of {}", options.storm);
     results.add(Section::Size, "bytes", what, Data::Number(vec![each], "B"));
