@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use chaos_proxies::{Call, Gate, GrpcProxy, GrpcRule, Kind, Loss, TcpFault, TcpProxy, Verdict};
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType};
 use metes::store::etcd as store;
-use metes::store::kv::Kv;
+use metes::store::kv::{Failure, Kv};
 use metes::store::txn::{Op, Txn};
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Node, Outcome, Run, Tls, in_parallel, network, network_as, report, wait_for};
@@ -847,7 +847,9 @@ fn what_one_member_refuses_says_nothing_of_another_that_has_answered() {
     };
     let proxy = GrpcProxy::before(&etcd.endpoint());
     let endpoints = vec![strict.endpoint(), proxy.endpoint()];
-    let kv = store::Etcd::new(store::Access { endpoints, tls: Some(tls), user: None, give_up: GIVE_UP });
+    let access = store::Access { endpoints, tls: Some(tls), user: None, give_up: GIVE_UP };
+    let alone = store::Access { endpoints: vec![strict.endpoint()], ..access.clone() };
+    let kv = store::Etcd::new(access);
     let no_leader = |rule: GrpcRule| rule.refuse(Code::Unavailable, "etcdserver: no leader");
     let get = Txn::read(vec![Op::Get(b"/refusal/key".to_vec())]);
     let put = Txn { then: vec![Op::Put(b"/refusal/key".to_vec(), Vec::new(), None)], ..get.clone() };
@@ -868,8 +870,20 @@ fn what_one_member_refuses_says_nothing_of_another_that_has_answered() {
     let open = send(&put).expect_err("nobody knows whether it was done").to_string();
     assert!(open.contains("timed out") && !open.contains("refused"), "it tells of another member: {open}");
 
+    // Also while the other one refuses it again and again.
+    for is_there in [false, true] {
+        if is_there {
+            strict.restart();
+        }
+        let began = Instant::now();
+        proxy.clear().rule(no_leader(GrpcRule::any().when(move |_| began.elapsed() < LEADERLESS)));
+        send(&get).expect("it waits for the member that lets it in");
+        assert!(began.elapsed() >= LEADERLESS);
+    }
+    // Alone it ends the waiting.
+    let kv = store::Etcd::new(alone);
     let began = Instant::now();
-    proxy.clear().rule(no_leader(GrpcRule::any().when(move |_| began.elapsed() < LEADERLESS)));
-    send(&get).expect("it waits for the member that lets it in");
-    assert!(began.elapsed() >= LEADERLESS);
+    let refused = runtime.block_on(kv.txn(&get, tokio::time::Instant::now() + ANSWERED_MAX));
+    assert!(matches!(&refused, Err(Failure::Unreachable(why)) if why.contains("alert")), "{refused:?}");
+    assert!(began.elapsed() < GIVE_UP + LEADERLESS, "{:?}", began.elapsed());
 }

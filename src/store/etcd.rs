@@ -73,9 +73,9 @@ pub struct Etcd {
     turns: Cell<usize>,
     /// How many attempts to connect have failed since the last that did not.
     failed: Cell<usize>,
-    /// What TLS said when etcd refused a connection: the cause of much that follows, and often said
-    /// only once.
-    alert: RefCell<Option<String>>,
+    /// What TLS said where an endpoint refused a connection, for each endpoint: the cause of much that follows, and often
+    /// said only once.
+    alerts: RefCell<Vec<Option<String>>>,
     /// Held while connecting, so that two requests at the start share one connection.
     client: Mutex<Option<ec::Client>>,
 }
@@ -98,7 +98,8 @@ impl Etcd {
     pub fn new(access: Access) -> Self {
         let first = random_below(access.endpoints.len() as u64) as usize;
         let [turns, failed] = [first, 0].map(Cell::new);
-        Self { access, turns, failed, alert: RefCell::new(None), client: Mutex::new(None) }
+        let alerts = RefCell::new(vec![None; access.endpoints.len()]);
+        Self { access, turns, failed, alerts, client: Mutex::new(None) }
     }
 
     /// Tries `request` on one endpoint after the other until it is answered or `until` is near.
@@ -114,18 +115,16 @@ impl Etcd {
         F: Future<Output = Result<T, ec::Error>>,
     {
         let start = Instant::now();
-        let mut has_connected = false;
+        let mut connected = vec![false; self.access.endpoints.len()];
         let mut tries = 0;
         loop {
-            let why = match self.attempt_once(until, &mut has_connected, &request).await {
+            let why = match self.attempt_once(until, &mut connected, &request).await {
                 Ok(answer) => return Ok(answer),
                 Err(Attempt::Final(failure)) if failure.is_open() && again => failure.to_string(),
                 Err(Attempt::Final(failure)) => return Err(self.with_alert(failure)),
                 Err(Attempt::Elsewhere(why) | Attempt::Refused(why)) => why,
             };
-            // A certificate that is refused is refused the next time too, whatever some attempts look like.
-            let is_let_in = has_connected && self.alert.borrow().is_none();
-            let gives_up = !is_let_in && start.elapsed() > self.access.give_up;
+            let gives_up = !self.is_let_in(&connected) && start.elapsed() > self.access.give_up;
             if gives_up || Instant::now() + limits::RETRY_PAUSE >= until {
                 return Err(self.with_alert(Failure::Unreachable(why)));
             }
@@ -137,10 +136,16 @@ impl Etcd {
         }
     }
 
+    /// Whether an endpoint has let this client in. A certificate that is refused is refused the next time too, whatever
+    /// some attempts look like.
+    fn is_let_in(&self, connected: &[bool]) -> bool {
+        connected.iter().zip(&*self.alerts.borrow()).any(|(connected, alert)| *connected && alert.is_none())
+    }
+
     /// Adds the cause to a failure that does not name it.
     fn with_alert(&self, failure: Failure) -> Failure {
-        let alert = self.alert.borrow();
-        let add = |why: String| match &*alert {
+        let alerts = self.alerts.borrow();
+        let add = |why: String| match alerts.iter().flatten().next() {
             Some(alert) if !why.contains(ALERT) => {
                 format!("{why}; etcd refused a connection before: {alert}")
             }
@@ -156,17 +161,19 @@ impl Etcd {
     async fn attempt_once<T, F>(
         &self,
         until: Instant,
-        has_connected: &mut bool,
+        connected: &mut [bool],
         request: &impl Fn(ec::Client) -> F,
     ) -> Result<T, Attempt>
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
         let (client, turn) = self.client(until).await?;
-        let attempt = match self.send(client, until, has_connected, request).await {
+        let index = turn % self.access.endpoints.len();
+        let attempt = match self.send(client, until, index, request).await {
             Ok(answer) => return Ok(answer),
             Err(attempt) => attempt,
         };
+        connected[index] |= !matches!(attempt, Attempt::Refused(_));
         // Whoever settles what is open asks another member: this one may be cut off.
         if !matches!(&attempt, Attempt::Final(failure) if !failure.is_open()) {
             self.turn_away(turn).await;
@@ -174,11 +181,12 @@ impl Etcd {
         Err(attempt)
     }
 
+    /// Sends one request to the endpoint of this index.
     async fn send<T, F>(
         &self,
         client: ec::Client,
         until: Instant,
-        has_connected: &mut bool,
+        index: usize,
         request: &impl Fn(ec::Client) -> F,
     ) -> Result<T, Attempt>
     where
@@ -188,20 +196,18 @@ impl Etcd {
         match timeout(left, request(client)).await {
             Ok(Ok(answer)) => {
                 // What another member has refused says nothing any more.
-                self.alert.take();
+                self.alerts.borrow_mut().fill(None);
                 Ok(answer)
             }
             Ok(Err(e)) => {
                 let attempt = judge(e);
                 if let Attempt::Refused(why) = &attempt {
-                    self.alert.replace(Some(why.clone()));
+                    self.alerts.borrow_mut()[index] = Some(why.clone());
                 }
-                *has_connected |= !matches!(attempt, Attempt::Refused(_));
                 Err(attempt)
             }
             Err(_) => {
-                *has_connected = true;
-                let why = format!("{}: no answer in {} ms", self.endpoint(), left.as_millis());
+                let why = format!("{}: no answer in {} ms", self.access.endpoints[index], left.as_millis());
                 Err(Attempt::Final(Failure::Unknown(why)))
             }
         }
