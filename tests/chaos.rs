@@ -703,23 +703,40 @@ fn a_spooled_del_stays_until_etcd_has_space_for_its_tombstone() {
     cluster.assert_whole();
 }
 
-/// An etcd whose data may be damaged still answers what only reads.
+/// Out of space, or with members whose data differ, etcd answers what only reads.
 #[test]
-fn status_tells_an_alarm_under_which_etcd_takes_no_writes() {
+fn an_alarm_under_which_etcd_takes_no_writes_is_told() {
     let etcd = Etcd::start();
     let cluster = Cluster::on(&etcd);
     let node = cluster.node("n1");
-    let status = || node.status().config(&network_as("1.1.0", "net", json!({"range": "10.75.0.0/24"}))).run();
-    status().silent();
-    for (alarm, word) in [(AlarmType::Nospace, "NOSPACE"), (AlarmType::Corrupt, "CORRUPT")] {
+    let config = network_as("1.1.0", "net", json!({"range": "10.75.0.0/24"}));
+    let status = || node.status().config(&config).run();
+    for (alarm, word, remedy) in
+        [(AlarmType::Nospace, "NOSPACE", "defragment"), (AlarmType::Corrupt, "CORRUPT", "replace the member")]
+    {
+        let is_told = |error: &Value| error["details"].as_str().is_some_and(|text| text.contains(remedy));
+        // It leaves its node a lease.
+        node.add("c").config(&config).run().address();
+        status().silent();
         set_alarm(&cluster, alarm, AlarmAction::Activate);
         let error = status().error(50);
-        let told = error["msg"].as_str().unwrap_or_default();
-        assert!(told.contains("refuses writes") && told.contains(word), "{error}");
+        assert!(error["msg"].as_str().is_some_and(|text| text.contains(word)) && is_told(&error), "{error}");
+        for node in [&node, &cluster.node(word)] {
+            let refused = node.add("refused").config(&config).run();
+            assert!(is_told(&refused.error(103)), "{refused}");
+            assert!(refused.elapsed < ANSWERED_MAX, "answered too late: {refused}");
+            assert!(spooled(node).is_empty(), "nothing was reserved");
+        }
+        node.del("c").config(&config).run().silent();
         set_alarm(&cluster, alarm, AlarmAction::Deactivate);
-        status().silent();
+        wait_for("the DEL to be done", PATIENCE, || {
+            node.del("another").config(&config).run().silent();
+            let is_done = held(&cluster).is_empty() && spooled(&node).is_empty();
+            if is_done { Ok(()) } else { Err(format!("{:?} and {:?}", held(&cluster), spooled(&node))) }
+        });
     }
-    cluster.assert_clean();
+    status().silent();
+    cluster.assert_whole();
 }
 
 fn set_alarm(cluster: &Cluster, alarm: AlarmType, action: AlarmAction) {

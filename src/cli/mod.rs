@@ -90,6 +90,7 @@ impl Failed {
                 "; see that the host file's user or certificate may read and write the prefix"
             }
             Failure::NoSpace(_) => "; compact and defragment etcd, then clear its alarm",
+            Failure::Corrupt(_) => "; replace the member whose data differ, then clear etcd's alarm",
             Failure::Compacted => "; etcd compacts faster than the tree can be read: try again",
             Failure::Refused(_) | Failure::LeaseNotFound | Failure::LeaseExists => "",
         }

@@ -118,7 +118,8 @@ fn can_wait(failure: &Failure) -> bool {
         | Failure::LeaseNotFound
         | Failure::LeaseExists
         | Failure::Compacted
-        | Failure::NoSpace(_) => true,
+        | Failure::NoSpace(_)
+        | Failure::Corrupt(_) => true,
         Failure::Denied(_) | Failure::Refused(_) => false,
     }
 }

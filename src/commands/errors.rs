@@ -11,6 +11,8 @@ use crate::store::free::FreeError;
 use crate::store::kv::Failure;
 use crate::store::snapshot::BadRecord;
 
+/// What an operator does about members of etcd that do not have the same data.
+pub const REPLACE_MEMBER: &str = "replace the member whose data differ, then clear etcd's alarm";
 /// What an operator does about a state that contradicts itself.
 const LOOK_AT_STORE: &str = "run `metes check` and look at what it reports; nothing was changed";
 
@@ -24,6 +26,7 @@ impl From<Failure> for Error {
                 Error::new(Code::TryAgain, text)
                     .with_details("etcd is slow or without a leader; the request may be repeated")
             }
+            Failure::Corrupt(_) => Error::new(Code::Refused, text).with_details(REPLACE_MEMBER),
             Failure::NoSpace(_) => Error::new(Code::Refused, text)
                 .with_details("compact and defragment etcd, then clear its alarm; DEL and GC work meanwhile"),
             Failure::Denied(_) => Error::new(Code::PermissionDenied, text)

@@ -1,13 +1,15 @@
 //! STATUS: whether an ADD could be served now. A full pool is no failure.
 
 use super::Run;
+use super::errors::REPLACE_MEMBER;
 use crate::cni::error::{Code, Error};
 use crate::store::kv::Kv;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Op, Txn};
 
-/// What etcd says of itself when it refuses writes.
-const REFUSES_WRITES: [&str; 2] = ["NOSPACE", "CORRUPT"];
+/// The alarms under which etcd refuses writes, and what an operator does about each.
+const REFUSES_WRITES: [(&str, &str); 2] =
+    [("NOSPACE", "compact and defragment etcd, then clear its alarm"), ("CORRUPT", REPLACE_MEMBER)];
 
 /// Succeeds if etcd answers, has a leader, takes writes and is new enough, and if its store is not under suspicion.
 ///
@@ -31,10 +33,9 @@ pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
     if !about.has_leader {
         return Err(not_available("etcd has no leader".to_owned()));
     }
-    let refuses = |e: &&String| REFUSES_WRITES.iter().any(|alarm| e.contains(alarm));
-    match about.errors.iter().find(refuses) {
-        Some(alarm) => Err(not_available(format!("etcd refuses writes: {alarm}"))
-            .with_details("compact and defragment etcd, then clear its alarm")),
-        None => Ok(()),
-    }
+    let refusal = REFUSES_WRITES.iter().find_map(|(alarm, remedy)| {
+        let told = about.errors.iter().find(|error| error.contains(alarm))?;
+        Some(not_available(format!("etcd refuses writes: {}", told.trim())).with_details(*remedy))
+    });
+    refusal.map_or(Ok(()), Err)
 }

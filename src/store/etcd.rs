@@ -394,6 +394,7 @@ fn judge(error: ec::Error) -> Attempt {
         _ if says("requested lease not found") => Failure::LeaseNotFound,
         _ if says("lease already exists") => Failure::LeaseExists,
         _ if says("database space exceeded") => Failure::NoSpace(why),
+        _ if says("corrupt cluster") => Failure::Corrupt(why),
         _ if says("has been compacted") => Failure::Compacted,
         Code::PermissionDenied | Code::Unauthenticated => Failure::Denied(why),
         Code::InvalidArgument if says("user name is empty") || says("authentication") => Failure::Denied(why),

@@ -136,6 +136,9 @@ pub enum Failure {
     /// etcd is out of space. A write may have been applied all the same.
     #[error("etcd is out of space: {0}")]
     NoSpace(String),
+    /// Certainly not applied: etcd takes no writes, for its members do not have the same data.
+    #[error("etcd takes no writes: {0}")]
+    Corrupt(String),
     /// Certainly not applied: the lease does not exist (yet, or any more).
     #[error("the lease does not exist")]
     LeaseNotFound,
