@@ -381,21 +381,17 @@ fn a_store_that_turns_suspect_under_a_pass_stops_it() {
     }
     let proxy = world.proxy();
     let store = world.cluster.store().clone();
-    proxy.rule(Rule::get(NODES).nth(1).before(move || {
-        store.put("v1/meta", r#"{"v":1,"min_writer":1,"id":"0f","epoch":1,"suspect":1}"#);
-    }));
+    proxy.rule(Rule::get(NODES).nth(1).before(move || store.change_meta(&json!({"suspect": 1}))));
     world.reconciler(&proxy).args(AT_ONCE).pass().refused(1, "adopt");
     assert_eq!(world.held().len(), 20);
     assert!(world.node.cli(["check", "--accept-store"]).succeeded());
 
     let proxy = world.proxy();
     let store = world.cluster.store().clone();
-    proxy.rule(Rule::get(NODES).nth(1).before(move || {
-        store.put("v1/meta", r#"{"v":1,"min_writer":1,"id":"0f","epoch":2,"hold":"import"}"#);
-    }));
+    proxy.rule(Rule::get(NODES).nth(1).before(move || store.change_meta(&json!({"hold": "import"}))));
     world.reconciler(&proxy).args(AT_ONCE).pass().ok().kept(json!({"changed": 20})).freed(json!({}));
     assert_eq!(world.held().len(), 20);
-    world.cluster.store().put("v1/meta", r#"{"v":1,"min_writer":1,"id":"0f","epoch":2}"#);
+    world.cluster.store().change_meta(&json!({"hold": null}));
     world.pass(AT_ONCE).ok().freed(json!({"pod-gone": 20}));
     world.cluster.assert_clean();
 }

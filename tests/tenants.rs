@@ -204,7 +204,7 @@ fn a_reconciler_that_stays_leads(world: &World) {
 }
 
 fn a_suspect_store_is_adopted(world: &World, node: &Node) {
-    world.cluster.store().put("v1/meta", r#"{"v":1,"min_writer":1,"id":"0f","epoch":1,"suspect":1}"#);
+    world.cluster.store().change_meta(&json!({"suspect": 1}));
     node.add("c3").config(&config()).run().error(102);
     world.api.install_crds();
     let adopt = |args: &[&str]| world.cluster.reconciler(&world.api).args(["adopt"]).args(args).run();

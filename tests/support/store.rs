@@ -9,6 +9,7 @@ use etcd_client::{
     AlarmAction, AlarmOptions, AlarmType, Certificate, Client, ConnectOptions, DeleteOptions, Error,
     GetOptions, Identity, PutOptions, TlsOptions, Txn, TxnOp,
 };
+use serde_json::Value;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
@@ -142,6 +143,17 @@ impl Store {
     pub(crate) fn put(&self, key: &str, value: impl Into<Vec<u8>>) {
         let key = self.key(key);
         self.run(async |client| client.put(key, value, None).await);
+    }
+
+    /// Gives `v1/meta` these keys besides or instead of those that it has; `null` takes one away.
+    pub(crate) fn change_meta(&self, keys: &Value) {
+        let meta = self.get("v1/meta").expect("there is a meta");
+        let mut meta: serde_json::Map<String, Value> = serde_json::from_slice(&meta).expect("meta is JSON");
+        for (key, value) in keys.as_object().expect("keys are an object") {
+            meta.insert(key.clone(), value.clone());
+        }
+        meta.retain(|_, value| !value.is_null());
+        self.put("v1/meta", Value::Object(meta).to_string());
     }
 
     /// Very many keys, a hundred in one transaction.
