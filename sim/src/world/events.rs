@@ -190,6 +190,11 @@ impl<'w> World<'w> {
         self.change_meta(|meta| meta.hold = Some("a migration".to_owned()))
     }
 
+    /// A person ends what a migration has left.
+    pub(crate) fn release_hold(&mut self) -> Result<(), String> {
+        self.change_meta(|meta| meta.hold = None)
+    }
+
     fn raise_min_writer(&mut self) -> Result<(), String> {
         if self.newer_until.is_some() {
             return Ok(());

@@ -34,6 +34,10 @@ impl World<'_> {
         self.finish().await?;
         self.pass(LONG).await?;
         self.finish().await?;
+        if self.plan.theme == Theme::Adopted {
+            // An import that was killed leaves its hold.
+            self.release_hold()?;
+        }
         if matches!(self.plan.theme, Theme::First | Theme::Rogue | Theme::Twins | Theme::Emptied) {
             return Ok(());
         }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use metes::cni::error::Code;
 use metes::cni::previous::Attachment;
 use metes::commands::del::Done;
-use metes::pool::record::{Labels, Owner, OwnerRecord};
+use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
 use metes::random::random_id;
 use metes::store::allot::Ask;
-use metes::store::claim::{Claim, Under};
+use metes::store::claim::{Claim, Gone, Under};
 use metes_reconciler::pass::Stop;
 
 use super::cluster::{Labelling, Life};
@@ -41,6 +41,7 @@ impl World<'_> {
                 let node = self.chance.index(self.nodes.len());
                 self.begin_gc(node);
             }
+            roll if roll >= 80 && self.plan.theme == Theme::Adopted => self.begin_takeover(),
             99 => self.begin_persons_work(),
             _ => {
                 for _ in 0..6 {
@@ -497,9 +498,59 @@ impl World<'_> {
         self.begin(None, Work::Accept, |world, id| works::accept(world.shared.clone(), id));
     }
 
+    /// A restored store is adopted, pools of another plugin are taken over, or a reconciler wants to lead.
+    fn begin_takeover(&mut self) {
+        match self.chance.below(8) {
+            0..3 => self.begin_adopt(),
+            3..6 => {
+                let claims = self.claims_of_others(Under::Hold);
+                let by_hand = self.chance.one_in(3);
+                self.begin(None, Work::Import, |world, id| {
+                    works::import(world.shared.clone(), id, claims, by_hand)
+                });
+            }
+            _ => self.begin(None, Work::Lead, |world, id| works::lead(world.shared.clone(), id)),
+        }
+    }
+
+    /// Claims for pods that nobody knows any more, of what is free or of what somebody may have who is gone.
+    fn claims_of_others(&mut self, under: Under) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        for _ in 0..self.chance.between(1, 3) {
+            let config = self.chance.index(self.plan.configs.len());
+            let Some(address) = self.some_address(config) else { continue };
+            let set = &self.plan.configs[config].sets[0];
+            let network = set.ranges()[0].network().clone();
+            let held = vec![Held { address, network: Some(network.clone()) }];
+            let holder = self.tree.reservations.get(&(network, metes::pool::Addr::from(address)));
+            let gone = holder.filter(|owner| !self.is_used(owner)).and_then(|owner| {
+                let revision = self.tree.owners.get(owner)?.revision;
+                Some(Gone { owner: owner.clone(), revision })
+            });
+            self.pods_made += 1;
+            let uid = format!("u-other-{}", self.pods_made);
+            let node = self.chance.index(self.nodes.len());
+            let name = self.nodes[node].boot.identity.node.clone();
+            let pod = Pod { namespace: "ns".into(), name: "other".into(), uid: uid.clone() };
+            claims.push(Claim {
+                owner: Owner::adopted(CLUSTER, &name, &uid, IFNAME),
+                held,
+                scope: metes::store::keys::Scope::of(&self.plan.configs[config].sets, None),
+                labels: Labels { pod, cni_network: self.plan.configs[config].cni_network.clone() },
+                created_at: String::new(),
+                under,
+                gone: gone.into_iter().collect(),
+            });
+        }
+        claims
+    }
+
     /// What lives is claimed for owners that stand for its pods, as `metes-reconciler adopt` does.
     fn begin_adopt(&mut self) {
-        let mut claims = Vec::new();
+        let mut claims = match self.plan.theme {
+            Theme::Adopted => self.claims_of_others(Under::Suspect),
+            _ => Vec::new(),
+        };
         for sandbox in &self.truth.sandboxes {
             let Some(live) = &sandbox.live else { continue };
             if self.pods[sandbox.pod].labelling != Labelling::Whole {

@@ -12,6 +12,7 @@ use metes::store::txn::{Op, Reply, Txn};
 
 use super::plan::Theme;
 use super::process::{ProcessId, Work};
+use super::works::candidate;
 use super::{Seen, World};
 
 /// What was there before a transaction, as far as it will be judged by it.
@@ -26,6 +27,10 @@ pub(crate) struct Facts {
     foreign_tail: bool,
     /// The queue that it removes places from had another head a moment ago.
     moving_queue: bool,
+    /// Whose record it deletes, and on which node that was written.
+    freed: Option<(String, usize)>,
+    /// Who leads while it gives up the lead.
+    led_by: Option<String>,
     /// What it deletes as stale will go with a lease.
     deletes_leased: Option<String>,
     pages: Vec<(NetworkName, Page, Bits)>,
@@ -78,6 +83,12 @@ impl World<'_> {
                             facts.foreign_tail |= !txn.then.iter().any(names);
                         }
                     }
+                    Ok(Key::Own(owner)) => {
+                        let record = self.tree.owners.get(&owner).map(|owned| &owned.record);
+                        let writer = record.and_then(|record| self.truth.writer(record));
+                        facts.freed = facts.freed.or(writer.map(|node| (super::tree::words(&owner), node)));
+                    }
+                    Ok(Key::Lead(cluster)) => facts.led_by = self.tree.leads.get(&cluster).cloned(),
                     Ok(Key::Lock(..)) if matches!(txn.step, "commit" | "free" | "free-first" | "claim") => {
                         facts.lost_place |= self.model.entry(key).is_none();
                     }
@@ -92,7 +103,7 @@ impl World<'_> {
                     }
                     _ => {}
                 },
-                Op::Put(key, ..) if txn.step == "mend" => {
+                Op::Put(key, ..) if matches!(txn.step, "mend" | "clear") => {
                     if let Ok(Key::Page(network, page)) = keys.parse(key) {
                         let bits = self.tree.bits(&network, page);
                         facts.pages.push((network, page, bits));
@@ -198,6 +209,9 @@ impl World<'_> {
             "suspect" if self.plan.theme == Theme::Twins => {
                 return Err("a store was put under suspicion that has forgotten nothing".to_owned());
             }
+            "step-down" if facts.led_by.as_ref().is_some_and(|name| *name != candidate(process)) => {
+                return Err(format!("the lead of {:?} was given up by another", facts.led_by));
+            }
             "evict" if facts.moving_queue => return Err("a queue that moves was cut".to_owned()),
             "place" => self.names_last(txn)?,
             _ => {}
@@ -211,10 +225,22 @@ impl World<'_> {
         if let Some(key) = &facts.deletes_leased {
             return Err(format!("{key} was deleted, which will go with its lease"));
         }
+        // A pod's sandboxes are on one machine here.
+        if let (Some((owner, writer)), Some(node)) = (&facts.freed, self.node_of(process))
+            && txn.step.starts_with("free")
+            && *writer != node
+        {
+            return Err(format!("{owner} was freed by another machine than that which holds it"));
+        }
         for (network, page, before) in &facts.pages {
             self.mends_well(txn, network, *page, before)?;
         }
         Ok(())
+    }
+
+    /// The node that a run of the plugin is on.
+    fn node_of(&self, process: ProcessId) -> Option<usize> {
+        self.process(process)?.node
     }
 
     /// The tail that is put names the youngest place.
@@ -314,6 +340,13 @@ impl World<'_> {
         let change = || format!("meta changed from {before:?} to {after:?}");
         let Some(after) = after else { return Err(change()) };
         let Some(before) = before else { return Ok(()) };
+        // A migration begins or ends, and nothing else changes.
+        let mut as_before = after.clone();
+        as_before.hold.clone_from(&before.hold);
+        as_before.held_since.clone_from(&before.held_since);
+        if as_before == *before {
+            return Ok(());
+        }
         let keeps = after.hold == before.hold && after.min_writer == before.min_writer;
         let is_next = match (before.suspect, after.suspect) {
             // Taken into service.

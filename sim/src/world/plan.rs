@@ -33,11 +33,13 @@ pub enum Theme {
     Twins,
     /// All that the store holds is deleted while pods run.
     Emptied,
+    /// What pods use is claimed, after restores and from another plugin, and reconcilers take turns.
+    Adopted,
 }
 
 impl Theme {
     /// Every kind.
-    pub const ALL: [Theme; 10] = [
+    pub const ALL: [Theme; 11] = [
         Theme::Mixed,
         Theme::Narrow,
         Theme::Crowd,
@@ -48,6 +50,7 @@ impl Theme {
         Theme::Rogue,
         Theme::Twins,
         Theme::Emptied,
+        Theme::Adopted,
     ];
 
     /// Its name.
@@ -64,6 +67,7 @@ impl Theme {
             Theme::Rogue => "rogue",
             Theme::Twins => "twins",
             Theme::Emptied => "emptied",
+            Theme::Adopted => "adopted",
         }
     }
 
@@ -287,6 +291,14 @@ impl Plan {
                 self.events.reboot = 60;
                 self.events.copy = 200;
                 self.events.image = 30;
+            }
+            Theme::Adopted => {
+                self.faults = faults(1, chance);
+                self.events.mark = 5;
+                self.full_pages = chance.one_in(3);
+                self.passes = 4;
+                self.width = chance.between(3, 8) as usize;
+                self.fates.pause = 600;
             }
             Theme::Emptied => {
                 self.faults = faults(1, chance);

@@ -32,6 +32,8 @@ pub(crate) enum Work {
     Repair,
     Accept,
     Adopt,
+    Import,
+    Lead,
     Release,
 }
 
@@ -47,6 +49,8 @@ impl Work {
             Work::Repair => "repair",
             Work::Accept => "accept",
             Work::Adopt => "adopt",
+            Work::Import => "import",
+            Work::Lead => "lead",
             Work::Release => "release",
         }
     }

@@ -32,7 +32,9 @@ impl World<'_> {
         match relied_on[self.chance.index(relied_on.len())].clone() {
             Compare::Mod(..) if guard.class == "meta" && self.chance.one_in(2) => self.hold(),
             Compare::Mod(key, 0) => self.bury_by_hand(&key),
-            Compare::Mod(key, _) if guard.step == "mend" && guard.class == "ip" => self.free_by_hand(&key),
+            Compare::Mod(key, _) if matches!(guard.step, "mend" | "clear") && guard.class == "ip" => {
+                self.free_by_hand(&key)
+            }
             Compare::Create(key, 0) => self.reserve_by_hand(&key),
             compare => self.touch(&compare),
         }

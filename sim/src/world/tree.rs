@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use metes::pool::record::{
-    Birth, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, VERSION,
+    Birth, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, VERSION,
 };
 use metes::pool::{Addr, Bits, NetworkName, Page, Summary};
 use metes::store::keys::{Key, Keys, PlaceId, PodInterface, Scope};
@@ -58,6 +58,8 @@ pub(crate) struct Tree {
     tombstones: HashMap<Owner, Birth>,
     identities: BTreeMap<String, Vec<u8>>,
     pub(crate) meta: Option<Meta>,
+    /// Who leads, by cluster.
+    pub(crate) leads: BTreeMap<String, String>,
     /// Who lists an address.
     listed: BTreeMap<Place, Owner>,
     /// What a foreign hand has touched: nothing is expected of it any more.
@@ -251,6 +253,16 @@ impl Tree {
                     return Err(bad(&"another cluster has taken the name"));
                 }
             }
+            Key::Lead(cluster) => {
+                let leader = value.map(Leader::decode).transpose().map_err(|e| bad(&e))?;
+                let before = self.leads.remove(&cluster);
+                if let Some(Leader { holder, .. }) = leader {
+                    if before.is_some_and(|before| before != holder) {
+                        return Err(bad(&"the lead was taken from one who has it"));
+                    }
+                    self.leads.insert(cluster, holder);
+                }
+            }
             Key::Lock(scope, id) => {
                 let queue = self.queues.entry(scope).or_default();
                 let head = queue.by_age.first_key_value().map(|(age, _)| *age);
@@ -267,7 +279,6 @@ impl Tree {
             | Key::Fence(_)
             | Key::Orphan(_)
             | Key::Seen(..)
-            | Key::Lead(_)
             | Key::Import(_) => {}
         }
         Ok(())

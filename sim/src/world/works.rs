@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes::audit::{accept, audit, repair};
+use metes::audit::{accept, audit, hold, repair};
 use metes::cni::previous::Attachment;
 use metes::commands::{Run, add, check, del, gc};
 use metes::limits;
@@ -19,9 +19,11 @@ use metes::local::spool::Spool;
 use metes::pool::RangeSet;
 use metes::pool::record::{Birth, Owner};
 use metes::store::allot::Ask;
-use metes::store::claim::{Claim, Claimed, claim};
+use metes::store::claim::{Claim, claim};
 use metes::store::free::release;
 use metes::store::keys::Keys;
+use metes_reconciler::import::hold::Hold;
+use metes_reconciler::lead::Candidate;
 use metes_reconciler::pass::{self, Options, Pass};
 use metes_reconciler::report::Report;
 use metes_reconciler::verdict::Graces;
@@ -33,6 +35,8 @@ use super::wire::{Line, Wire};
 /// A process before it begins.
 pub(crate) type Future_ = Pin<Box<dyn Future<Output = ()>>>;
 
+/// For how long a reconciler leads that does not say so again.
+const LEAD: Duration = Duration::from_secs(4);
 /// How long a pass may take.
 const PASS_MAX: Duration = Duration::from_secs(60);
 
@@ -245,16 +249,56 @@ pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) 
         let adopted = async {
             let begun = accept::begin(&line, &shared.keys, until).await.ok()?;
             for one in &claims {
-                if !matches!(
-                    claim(&line, &shared.keys, one, until).await,
-                    Ok(Claimed::Present | Claimed::Made(_))
-                ) {
-                    return None;
-                }
+                // Another's address is a conflict, which a person has to decide.
+                claim(&line, &shared.keys, one, until).await.ok()?;
             }
             accept::finish(&line, &shared.keys, &begun, until).await.ok()
         };
         let _ = adopted.await;
+        shared.wire.report(process, Outcome::Repaired(Ok(())));
+    })
+}
+
+/// What `metes-reconciler import` does with the store, when it knows what pods use; `ends` by another cluster's hand.
+pub(crate) fn import(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>, by_hand: bool) -> Future_ {
+    let until = Instant::now() + limits::CLI_DEADLINE;
+    Box::pin(async move {
+        let line = shared.line(process);
+        let hold = Hold { kv: &line, keys: &shared.keys, cluster: &shared.cluster, until };
+        let imported = async {
+            hold.set().await.ok()?;
+            for one in &claims {
+                claim(&line, &shared.keys, one, until).await.ok()?;
+            }
+            if by_hand {
+                let report = audit(&line, &shared.keys, until).await.ok()?;
+                hold::end(&line, &shared.keys, &report, until).await.ok()?;
+                return Some(());
+            }
+            hold.clear().await.ok()
+        };
+        let _ = imported.await;
+        shared.wire.report(process, Outcome::Repaired(Ok(())));
+    })
+}
+
+/// The name of a reconciler that wants to lead.
+pub(crate) fn candidate(process: ProcessId) -> String {
+    format!("r{process}")
+}
+
+/// One of the reconcilers of a cluster that stay: it takes turns with the others.
+pub(crate) fn lead(shared: Rc<Shared>, process: ProcessId) -> Future_ {
+    let until = Instant::now() + limits::CLI_DEADLINE;
+    Box::pin(async move {
+        let line = shared.line(process);
+        let key = shared.keys.lead(&shared.cluster).expect("a plain name");
+        let candidate = Candidate { key, name: candidate(process), ttl: LEAD };
+        for _ in 0..3 {
+            let _ = candidate.claim(&line, until).await;
+            tokio::time::sleep(LEAD / 2).await;
+        }
+        let _ = candidate.resign(&line, until).await;
         shared.wire.report(process, Outcome::Repaired(Ok(())));
     })
 }
