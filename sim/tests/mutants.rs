@@ -9,13 +9,26 @@ use std::process::Command;
 
 /// Worlds in which the guards are collected, and in how many of each kind each must be noticed: in as many that know
 /// nothing of it, and if none of them does, in as many that strike at it and at nothing else.
-const HUNT: [&str; 6] = ["--seeds", "200", "--ops", "30000", "--mutants", "40"];
+const HUNT: [&str; 6] = ["--seeds", "200", "--ops", "30000", "--mutants", "100"];
 
 /// What transactions rely on, by step, kind and key: none may go missing, and who adds one adds it here.
-const GUARDS: [&str; 61] = [
+const GUARDS: [&str; 86] = [
     "bury/Mod/dead",
     "bury/Mod/own",
     "bury/Put/dead",
+    "claim/Absent/ip",
+    "claim/Create/place",
+    "claim/DeleteIf/tail",
+    "claim/Mod/dead",
+    "claim/Mod/full",
+    "claim/Mod/ip",
+    "claim/Mod/meta",
+    "claim/Mod/own",
+    "claim/Mod/page",
+    "claim/Mod/pod",
+    "clear/Absent/ip",
+    "clear/Mod/full",
+    "clear/Mod/page",
     "commit/Absent/ip",
     "commit/Create/place",
     "commit/DeleteIf/tail",
@@ -61,18 +74,30 @@ const GUARDS: [&str; 61] = [
     "free/Mod/page",
     "free/Mod/pod",
     "free/Put/dead",
+    "hold/Empty/nets",
+    "hold/Empty/owners",
+    "hold/Empty/pods",
+    "hold/Mod/meta",
     "identity/Absent/cluster",
+    "lead/Absent/lead",
+    "lead/Mod/lead",
     "leave/DeleteIf/tail",
+    "mark/Identity/machine",
+    "mark/Identity/store",
     "mend/Absent/ip",
     "mend/Mod/full",
     "mend/Mod/ip",
     "mend/Mod/meta",
     "mend/Mod/page",
     "meta/Mod/meta",
+    "owner/Identity/cluster",
+    "owner/Identity/machine",
     "place/Absent/place",
     "settle/Delete/place",
     "settle/DeleteIf/tail",
     "settle/Revoke/lease",
+    "spool/Identity/machine",
+    "step-down/Mod/lead",
     "suspect/Mod/meta",
 ];
 

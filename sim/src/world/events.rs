@@ -190,6 +190,14 @@ impl<'w> World<'w> {
         self.change_meta(|meta| meta.hold = Some("a migration".to_owned()))
     }
 
+    /// A person says that all is well: nothing keeps ADD from handing out addresses any more.
+    pub(crate) fn take_into_service(&mut self) -> Result<(), String> {
+        self.change_meta(|meta| {
+            meta.hold = None;
+            meta.epoch += u64::from(meta.suspect.take().is_some());
+        })
+    }
+
     /// A person ends what a migration has left.
     pub(crate) fn release_hold(&mut self) -> Result<(), String> {
         self.change_meta(|meta| meta.hold = None)

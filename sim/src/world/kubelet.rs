@@ -41,7 +41,9 @@ impl World<'_> {
                 let node = self.chance.index(self.nodes.len());
                 self.begin_gc(node);
             }
-            roll if roll >= 80 && self.plan.theme == Theme::Adopted => self.begin_takeover(),
+            80.. if self.plan.theme == Theme::Adopted => self.begin_takeover(),
+            // An import may be the first to write to a store.
+            80.. if self.plan.theme == Theme::First => self.begin_import(),
             99 => self.begin_persons_work(),
             _ => {
                 for _ in 0..6 {
@@ -502,15 +504,15 @@ impl World<'_> {
     fn begin_takeover(&mut self) {
         match self.chance.below(8) {
             0..3 => self.begin_adopt(),
-            3..6 => {
-                let claims = self.claims_of_others(Under::Hold);
-                let by_hand = self.chance.one_in(3);
-                self.begin(None, Work::Import, |world, id| {
-                    works::import(world.shared.clone(), id, claims, by_hand)
-                });
-            }
+            3..6 => self.begin_import(),
             _ => self.begin(None, Work::Lead, |world, id| works::lead(world.shared.clone(), id)),
         }
+    }
+
+    fn begin_import(&mut self) {
+        let claims = self.claims_of_others(Under::Hold);
+        let by_hand = self.chance.one_in(3);
+        self.begin(None, Work::Import, |world, id| works::import(world.shared.clone(), id, claims, by_hand));
     }
 
     /// Claims for pods that nobody knows any more, of what is free or of what somebody may have who is gone.

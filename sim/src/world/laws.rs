@@ -29,6 +29,8 @@ pub(crate) struct Facts {
     moving_queue: bool,
     /// Whose record it deletes, and on which node that was written.
     freed: Option<(String, usize)>,
+    /// An owner that it claims something for although it was deleted.
+    buried: Option<String>,
     /// Who leads while it gives up the lead.
     led_by: Option<String>,
     /// What it deletes as stale will go with a lease.
@@ -103,6 +105,13 @@ impl World<'_> {
                     }
                     _ => {}
                 },
+                Op::Put(key, ..) if txn.step == "claim" => {
+                    if let Ok(Key::Own(owner)) = keys.parse(key)
+                        && self.tree.is_buried(&owner)
+                    {
+                        facts.buried = Some(super::tree::words(&owner));
+                    }
+                }
                 Op::Put(key, ..) if matches!(txn.step, "mend" | "clear") => {
                     if let Ok(Key::Page(network, page)) = keys.parse(key) {
                         let bits = self.tree.bits(&network, page);
@@ -179,22 +188,24 @@ impl World<'_> {
         if facts.lost_place {
             return Err("it took effect from a place that was gone".to_owned());
         }
+        let meta = self.shared.keys.meta();
+        if facts.meta.is_none()
+            && facts.had_allocations
+            && matches!(txn.step, "commit" | "hold")
+            && txn.then.iter().any(|op| matches!(op, Op::Put(key, ..) if *key == meta))
+        {
+            return Err("meta was made anew beside allocations".to_owned());
+        }
         let is_kept_by = |meta: &Meta| meta.hold.is_none() && meta.min_writer <= VERSION;
         match txn.step {
             "commit" => {
                 if !facts.is_in_service {
                     return Err(format!("an ADD took effect in a store with {:?}", facts.meta));
                 }
-                let meta = self.shared.keys.meta();
                 if let (Some(seen), Some(emptied)) = (self.known.get(&process), self.emptied)
                     && *seen <= emptied
                 {
                     return Err("an ADD took effect in a store that its node has known otherwise".to_owned());
-                }
-                if facts.had_allocations
-                    && txn.then.iter().any(|op| matches!(op, Op::Put(key, ..) if *key == meta))
-                {
-                    return Err("meta was made anew beside allocations".to_owned());
                 }
                 if let Some(skipped) = &facts.skipped {
                     return Err(format!("{skipped} was free and left out"));
@@ -208,6 +219,14 @@ impl World<'_> {
             }
             "suspect" if self.plan.theme == Theme::Twins => {
                 return Err("a store was put under suspicion that has forgotten nothing".to_owned());
+            }
+            "claim" if facts.buried.is_some() => {
+                return Err(format!("{:?} was deleted, and gets something all the same", facts.buried));
+            }
+            "claim"
+                if !facts.meta.as_ref().is_some_and(|meta| meta.suspect.is_some() || meta.hold.is_some()) =>
+            {
+                return Err(format!("a claim took effect in a store with {:?}", facts.meta));
             }
             "step-down" if facts.led_by.as_ref().is_some_and(|name| *name != candidate(process)) => {
                 return Err(format!("the lead of {:?} was given up by another", facts.led_by));

@@ -295,7 +295,7 @@ impl Plan {
             Theme::Adopted => {
                 self.faults = faults(1, chance);
                 self.events.mark = 5;
-                self.full_pages = chance.one_in(3);
+                self.full_pages = chance.one_in(2);
                 self.passes = 4;
                 self.width = chance.between(3, 8) as usize;
                 self.fates.pause = 600;

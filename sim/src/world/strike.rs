@@ -30,6 +30,7 @@ impl World<'_> {
         }
         self.count("strike");
         match relied_on[self.chance.index(relied_on.len())].clone() {
+            Compare::Mod(..) if guard.class == "meta" && guard.step == "claim" => self.take_into_service(),
             Compare::Mod(..) if guard.class == "meta" && self.chance.one_in(2) => self.hold(),
             Compare::Mod(key, 0) => self.bury_by_hand(&key),
             Compare::Mod(key, _) if matches!(guard.step, "mend" | "clear") && guard.class == "ip" => {
@@ -67,8 +68,8 @@ impl World<'_> {
     /// A tombstone where there was none, older than everybody.
     fn bury_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
         let Ok(Key::Dead(owner)) = self.shared.keys.parse(key) else { return Ok(()) };
-        let Some(id) = self.truth.sandbox_of(&owner) else { return Ok(()) };
-        let boot = self.nodes[self.truth.sandboxes[id].node].boot.id.clone();
+        let node = self.truth.sandbox_of(&owner).map_or(0, |id| self.truth.sandboxes[id].node);
+        let boot = self.nodes[node].boot.id.clone();
         let birth = Birth { boot, ns: 0 };
         self.by_hand(vec![Op::Put(key.to_vec(), Tombstone::new(birth).encode(), None)])
     }

@@ -314,6 +314,11 @@ impl Tree {
         touched.indexes.iter().try_for_each(|id| self.judge_index(id))
     }
 
+    /// Whether a tombstone of an owner stands.
+    pub(crate) fn is_buried(&self, owner: &Owner) -> bool {
+        self.tombstones.contains_key(owner)
+    }
+
     /// Nothing is expected any more of what an owner holds.
     pub(crate) fn spoil(&mut self, owner: &Owner) {
         self.listed.retain(|_, lister| lister != owner);
