@@ -3,7 +3,7 @@
 //! A node that was deleted took its pods along. A node that was never there is misnamed, or another cluster's by the
 //! same name, and then the absence of its pods says nothing. The keys tell the two apart.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use metes::audit::walk::walk;
 use metes::pool::record::{Record, SeenNode};
@@ -18,9 +18,9 @@ use crate::world::Nodes;
 /// What earlier passes wrote down.
 #[derive(Debug, Default)]
 pub struct SeenNodes {
-    names: HashSet<String>,
+    names: BTreeSet<String>,
     /// Keys whose values do not decode: they say nothing, and stay as they are.
-    undecodable: HashSet<String>,
+    undecodable: BTreeSet<String>,
 }
 
 impl SeenNodes {

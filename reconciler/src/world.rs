@@ -1,6 +1,6 @@
 //! What Kubernetes said of pods, ResourceClaims and nodes, as the verdict looks it up.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use metes::pool::record;
 
@@ -120,7 +120,8 @@ fn name_key(namespace: &str, name: &str) -> Box<str> {
 /// The nodes of a cluster.
 #[derive(Debug, Default)]
 pub struct Nodes {
-    present: HashMap<String, Node>,
+    /// In an order of their own: a pass writes down the new ones.
+    present: BTreeMap<String, Node>,
     /// The names of those that an earlier pass saw, and of these.
     remembered: HashSet<String>,
 }

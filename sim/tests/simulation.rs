@@ -10,11 +10,13 @@ use std::process::{Command, Output};
 const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
 const OPERATIONS: u64 = 1_000_000;
 /// All that may go wrong, and must.
-const FAULTS: [&str; 25] = [
+const FAULTS: [&str; 28] = [
     "Kubernetes fails",
     "answer lost",
     "compaction",
+    "copied files",
     "crash",
+    "emptied",
     "ended watch",
     "foreign hand",
     "forged mark",
@@ -22,6 +24,7 @@ const FAULTS: [&str; 25] = [
     "killed",
     "late",
     "long time",
+    "mark of an image",
     "mute watch",
     "new leader",
     "newer",
