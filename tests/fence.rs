@@ -213,6 +213,35 @@ fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
     world.cluster.assert_clean();
 }
 
+/// A run that can never find out what became of its commit leaves a DEL, which means that very commit alone.
+#[test]
+fn what_an_add_has_spooled_leaves_what_another_add_has_answered_with_since() {
+    let world = World::new();
+    block_on(async {
+        let awaited = || true;
+        let silent = world.meddling(Some(Fate::Silent));
+        let error = world.add(&silent, "c", 2).await.expect_err("nobody tells it what became of its commit");
+        assert_eq!(error.code, Code::TryAgain);
+        let kv = world.meddling(None);
+        let later = world.run(&kv, 4, &awaited);
+        assert_eq!(later.spool.some(9, 0).len(), 1);
+        // An ADD of the same container that began before looks into the spool no more.
+        let (folder, aside) = (world.cluster.folder().join("spool"), world.cluster.folder().join("aside"));
+        std::fs::rename(&folder, &aside).expect("moved");
+        let held = world.add(&kv, "c", 1).await.expect("it repeats what the other has reserved");
+        std::fs::rename(&aside, &folder).expect("moved back");
+        later.drain_spool().await;
+        assert!(later.spool.some(9, 0).is_empty(), "it is carried out");
+        assert_eq!(world.held(), [held[0].address.to_string()]);
+        // Where nobody has answered with it, it goes.
+        let silent = world.meddling(Some(Fate::Silent));
+        world.add(&silent, "d", 5).await.expect_err("nobody tells it what became of its commit");
+        later.drain_spool().await;
+    });
+    assert_eq!(world.held().len(), 1);
+    world.cluster.assert_clean();
+}
+
 /// To count what is reserved costs etcd next to nothing; to list it, a walk over every key.
 #[test]
 fn a_full_range_is_counted_and_not_listed() {
@@ -237,6 +266,8 @@ enum Fate {
     Delayed,
     /// It is applied and its run hears nothing.
     AnswerLost,
+    /// It is applied, and from then on its run hears nothing at all.
+    Silent,
     /// Its lease ends before it arrives: its run stood still for long.
     Outlived,
 }
@@ -253,6 +284,7 @@ struct Meddling<'a> {
     grants: Cell<u32>,
     /// How many keys were read.
     read: Cell<usize>,
+    is_silent: Cell<bool>,
 }
 
 impl Meddling<'_> {
@@ -262,6 +294,12 @@ impl Meddling<'_> {
             Op::Put(key, _, Some(lease)) if matches!(self.keys.parse(key), Ok(Key::Fence(_))) => Some(*lease),
             _ => None,
         })
+    }
+
+    /// How long a run may take: one that nobody answers takes all of it.
+    fn patience(&self) -> Duration {
+        let is_to_be_silent = *self.fate.borrow() == Some(Fate::Silent);
+        if is_to_be_silent { Duration::from_secs(1) } else { PATIENCE }
     }
 
     async fn send(&self, txn: &Txn) -> Result<Reply, Failure> {
@@ -294,6 +332,11 @@ impl Kv for Meddling<'_> {
                 assert!(self.send(txn).await?.succeeded, "nobody is in its way");
                 Err(Failure::Unknown("lost".into()))
             }
+            Fate::Silent => {
+                assert!(self.send(txn).await?.succeeded, "nobody is in its way");
+                self.is_silent.set(true);
+                Err(Failure::Unknown("lost".into()))
+            }
             Fate::Outlived => {
                 self.etcd.revoke(lease, until).await?;
                 self.etcd.txn(txn, until).await
@@ -307,6 +350,9 @@ impl Kv for Meddling<'_> {
     }
 
     async fn revoke(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {
+        if self.is_silent.get() {
+            return Err(Failure::Unknown("nobody answers".into()));
+        }
         self.etcd.revoke(lease, until).await
     }
 
@@ -349,6 +395,7 @@ impl World {
             looks: Cell::default(),
             grants: Cell::default(),
             read: Cell::default(),
+            is_silent: Cell::default(),
         }
     }
 
@@ -364,7 +411,7 @@ impl World {
             identity: &self.identity,
             birth: Birth { boot: "b1".into(), ns },
             clock: &after_all_runs,
-            deadline: Instant::now() + PATIENCE,
+            deadline: Instant::now() + kv.patience(),
             awaited,
             spool: Spool::new(self.cluster.folder(), &self.identity),
             mark: MarkFile::new(self.cluster.folder(), &self.identity, &[]),

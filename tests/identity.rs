@@ -241,16 +241,16 @@ fn a_store_that_was_emptied_under_running_pods_is_suspect() {
 #[test]
 fn another_store_in_place_of_the_known_one_is_suspect() {
     let cluster = Cluster::new();
-    let [node, other] = ["n1", "n2"].map(|name| cluster.node(name));
+    // One node, with and without what it has seen before.
+    let [node, other] = copied(&cluster);
     address(&node, "a");
     cluster.store().delete_prefix("v1/");
-    // A node that has never seen the first one begins another, and it comes further.
+    // Where nobody has seen the first one another begins, and it comes further.
     for container in ["b", "c", "d"] {
         address(&other, container);
     }
     assert_told(&node, true);
     // What it holds may be of another time: a GC frees nothing of it.
-    other.change_host_file(json!({"gc_grace_s": 0}));
     let mut none = range();
     none["cni.dev/valid-attachments"] = json!([]);
     node.gc().config(&none).run().silent();
