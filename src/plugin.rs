@@ -17,7 +17,7 @@ use crate::config::{self, Config, Settings};
 use crate::limits;
 use crate::local::files::Trust;
 use crate::local::mark::MarkFile;
-use crate::local::node;
+use crate::local::node::{self, Identity};
 use crate::local::setup;
 use crate::local::spool::Spool;
 use crate::pool::Addr;
@@ -158,13 +158,12 @@ async fn act(
         mark: MarkFile::new(&folder, &identity, &setup::urls(settings)),
     };
     let owner = run.owner(&request.container_id, &request.ifname);
-    let former = settings.node_name.is_some().then(node::derived_name).and_then(Result::ok);
-    let former = former.filter(|name| *name != identity.node);
     match (request.verb, config) {
         (Verb::Add, Some(config)) => {
             add_and_print(&run, owner, request, &config, (out, begun.answered)).await?
         }
         (Verb::Del, _) => {
+            let former = former_name(settings, &identity);
             if del::del(&run, &owner, &request.args.pod.uid, former.as_deref()).await? == del::Done::Spooled {
                 // What this run could not do it cannot do for others.
                 return Ok(());
@@ -178,6 +177,12 @@ async fn act(
     begun.answered.store(true, Ordering::Relaxed);
     run.drain_spool().await;
     Ok(())
+}
+
+/// What the node was called before its host file named it, if that is another name.
+fn former_name(settings: &Settings, identity: &Identity) -> Option<String> {
+    let derived = settings.node_name.as_ref().and_then(|_| node::derived_name().ok());
+    derived.filter(|name| *name != identity.node)
 }
 
 /// The host file decides; without one, what the network's configuration says of the store.

@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use support::{Cluster, Node, Outcome, Run, metes, network_as};
 
 /// In a mount namespace of its own, in which another machine id stands.
-const ELSEWHERE: &str = r#"mount --bind "$0" /etc/machine-id && exec "$1""#;
+const ELSEWHERE: &str = r#"
+    mount --bind "$0" /etc/machine-id
+    [ ! -f /var/lib/dbus/machine-id ] || mount --bind "$0" /var/lib/dbus/machine-id
+    exec "$1""#;
 
 fn range() -> Value {
     network_as("1.1.0", "lan", json!({"range": "10.0.0.0/24"}))
@@ -82,11 +85,15 @@ fn a_cluster_is_not_called_what_stands_for_none() {
 
 /// A run on another machine than this one.
 fn elsewhere(cluster: &Cluster, run: Run) -> Outcome {
-    let id = cluster.folder().join("machine-id");
-    fs::write(&id, "0123456789abcdef0123456789abcdef\n").expect("written");
-    let arguments =
-        ["--mount", "sh", "-c", ELSEWHERE, &id.display().to_string(), &metes().display().to_string()];
-    run.program("unshare").arguments(arguments).run()
+    on_machine(cluster, "0123456789abcdef0123456789abcdef\n", run)
+}
+
+/// A run on a machine whose id is this; it may be empty.
+fn on_machine(cluster: &Cluster, id: &str, run: Run) -> Outcome {
+    let file = cluster.folder().join("machine-id");
+    fs::write(&file, id).expect("written");
+    let (file, program) = (file.display().to_string(), metes().display().to_string());
+    run.program("unshare").arguments(["--mount", "sh", "-e", "-c", ELSEWHERE, &file, &program]).run()
 }
 
 /// A node, and another machine to which its host file was copied.
@@ -135,6 +142,23 @@ fn a_container_of_another_machine_under_the_same_names_is_another_one() {
     elsewhere(&cluster, copy.check("c").config(&previous)).error(102);
     original.check("c").config(&previous).run().silent();
     original.del("c").config(&range()).run().silent();
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_machine_without_an_id_makes_one_and_keeps_it() {
+    let cluster = Cluster::new();
+    let [node, copy] = copied(&cluster);
+    let first = on_machine(&cluster, "", node.add("c").config(&range())).address();
+    assert!(node.spool().join("machine").is_file());
+    assert_eq!(
+        on_machine(&cluster, "", node.add("c").config(&range())).address(),
+        first,
+        "it knows itself again"
+    );
+    on_machine(&cluster, "", copy.add("c").config(&range())).error(7);
+    on_machine(&cluster, "", node.del("c").config(&range())).silent();
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }

@@ -141,6 +141,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_machine_without_an_id_gets_one_for_good() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join(MACHINE_FILE);
+        let made: Vec<String> = std::thread::scope(|scope| {
+            let make = || make_machine(folder.path(), &file).expect("one can be kept");
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("it ends")).collect()
+        });
+        assert!(made.iter().all(|one| *one == made[0] && one.len() == 32), "{made:?}");
+        assert_eq!(kept_machine(&file).expect("it is kept"), made[0]);
+        let left = fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!(left, 1, "nothing else is left");
+    }
+
+    #[test]
     fn a_later_run_has_a_later_birth() {
         let first = birth().expect("a boot id");
         let second = birth().expect("a boot id");
