@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use metes::pool::choose::{Order, Start, Step, Wish, choose};
-use metes::pool::record::{Birth, Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation};
+use metes::pool::record::{Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart};
 use metes::pool::{Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, View};
 use metes::store::allot::{Ask, Decision, decide};
 use metes::store::keys::{Bytes, Keys, LeaseId};
@@ -201,7 +201,7 @@ impl Store {
     }
 
     fn put_summary(&mut self, bits: &Bits) {
-        let key = self.keys.full(&NetworkName::default(), self.first_page().summary());
+        let key = self.keys.summary(&NetworkName::default(), self.first_page().summary());
         self.put(key, bits.to_bytes());
     }
 
@@ -242,7 +242,7 @@ fn ask(set: RangeSet) -> Ask {
         machine: "0f".repeat(16),
         store_id: "0f".repeat(16),
         owner: owner(),
-        birth: birth(),
+        start: start(),
         labels: labels(),
         created_at: "2026-01-01T00:00:00Z".to_owned(),
         sets: vec![set],
@@ -304,8 +304,8 @@ fn owner() -> Owner {
     }
 }
 
-fn birth() -> Birth {
-    Birth { boot: "5a1e3c1e-6a53-4d43-9a3b-2d5f2a9d1c07".to_owned(), ns: 123_456_789_012 }
+fn start() -> RunStart {
+    RunStart { boot: "5a1e3c1e-6a53-4d43-9a3b-2d5f2a9d1c07".to_owned(), ns: 123_456_789_012 }
 }
 
 fn labels() -> Labels {
@@ -324,5 +324,5 @@ fn reservation() -> Reservation {
 fn owner_record() -> OwnerRecord {
     let held = Held { address: addr("10.0.0.1").ip(), network: Some(NetworkName::default()) };
     let scope = ask(set("10.0.0.0/8")).scope().as_str().to_owned();
-    OwnerRecord::new(vec![held], Some(birth()), scope, labels())
+    OwnerRecord::new(vec![held], Some(start()), scope, labels())
 }

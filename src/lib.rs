@@ -9,7 +9,7 @@
 //! - [`local`]: what a run knows and keeps on its own node.
 //! - [`plugin`]: one run of the plugin, from stdin to stdout.
 //! - [`commands`]: the verbs of CNI; `commands::add` reads like the section ADD of the design.
-//! - [`audit`]: proves the invariants of a whole tree, and mends what may be mended.
+//! - [`audit`]: proves the invariants of a whole tree, and repairs what may be repaired.
 //! - [`cli`]: the verbs for people.
 //!
 //! `cni`, `config`, `pool` and the key layout are pure: no I/O, no clock, no logging in them.

@@ -26,7 +26,7 @@ pub const TOMBSTONE_TTL: Duration = Duration::from_secs(70);
 pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(15);
 /// How long a tombstone has to stand at least when it is put: longer than any ADD that began before it can commit.
 pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(55);
-/// For how long after a run has met others in a queue those of its node take a place without looking first.
+/// For how long after a run has met others in a queue those of its node take a ticket without looking first.
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
 /// One attempt to connect, TLS included, when there is another endpoint to turn to.
@@ -59,17 +59,17 @@ pub const SURVEY_AFTER: Duration = Duration::from_millis(400);
 /// When it does so though something changes: commits from other queues of the network may write the same pages.
 pub const SURVEY_AT_LATEST: Duration = Duration::from_secs(2);
 
-/// How long a waiter looks at one head before it evicts it, plus [`EVICT_PER_PLACE`] for each
-/// place before its own, at most [`EVICT_AT_MOST`].
+/// How long a waiter looks at one head before it evicts it, plus [`EVICT_PER_TICKET`] for each
+/// ticket before its own, at most [`EVICT_AT_MOST`].
 pub const EVICT_AFTER: Duration = Duration::from_secs(2);
 /// Staggers the waiters, so that the one right behind a dead head is the first to act.
-pub const EVICT_PER_PLACE: Duration = Duration::from_millis(20);
+pub const EVICT_PER_TICKET: Duration = Duration::from_millis(20);
 /// The longest wait behind one head.
 pub const EVICT_AT_MOST: Duration = Duration::from_secs(4);
 /// [`EVICT_AFTER`] for one who has stood behind a dead head before.
 pub const EVICT_AFTER_ONE: Duration = Duration::from_millis(300);
-/// How many places one eviction removes.
-pub const EVICT_PLACES: i64 = 100;
+/// How many tickets one eviction removes.
+pub const EVICT_TICKETS: i64 = 100;
 /// Between the last two looks at a head that is evicted: what one that lives needs to move.
 pub const EVICT_CONFIRM: Duration = Duration::from_millis(300);
 /// If the last look came so much later, etcd did not answer in between, and it is repeated.
@@ -77,9 +77,9 @@ pub const EVICT_SLOW_LOOK: Duration = Duration::from_millis(500);
 /// How long a run may work at the head of its queue, so that nobody evicts one that lives.
 pub const HEAD_WORK: Duration = Duration::from_secs(1);
 
-/// How long a run takes to remove its place on its way out.
+/// How long a run takes to remove its ticket on its way out.
 pub const LEAVE: Duration = Duration::from_millis(300);
-/// What DEL keeps in reserve to free without a place.
+/// What DEL keeps in reserve to free without a ticket.
 pub const DEL_RESERVE: Duration = Duration::from_millis(1200);
 /// How long a run that has answered carries out what others spooled.
 pub const DRAIN: Duration = Duration::from_millis(500);
@@ -95,11 +95,11 @@ pub const REPLY_BYTES: usize = 16 << 20;
 /// How many keys one listing returns.
 pub const LIST_KEYS: i64 = 1000;
 /// How many pages a run that found no free address compares with their reservations.
-pub const MEND_PAGES: u128 = 16;
+pub const REPAIR_PAGES: u128 = 16;
 /// How often it does so: others may take what it finds, as long as there is something to take.
-pub const MENDINGS: u32 = 3;
-/// How many lone bits one mending clears: beside their pages and summaries they fill a transaction.
-pub const MEND_BITS: usize = 96;
+pub const REPAIRS: u32 = 3;
+/// How many stray bits one repair clears: beside their pages and summaries they fill a transaction.
+pub const REPAIR_BITS: usize = 96;
 
 /// The most that stdin, the host file or a key file may hold, in bytes.
 pub const INPUT_BYTES: u64 = 1 << 20;
@@ -112,6 +112,6 @@ const _: () = assert!(
         && TOMBSTONE_STANDS.as_secs() > LEASE_TTL.as_secs() + ADD_DEADLINE.as_secs()
 );
 const _: () = assert!(LEASE_TTL.as_secs() > GC_DEADLINE.as_secs());
-const _: () = assert!(MEND_BITS + 2 * MEND_PAGES as usize <= TXN_OPS);
-const _: () = assert!(EVICT_PLACES < TXN_OPS as i64);
+const _: () = assert!(REPAIR_BITS + 2 * REPAIR_PAGES as usize <= TXN_OPS);
+const _: () = assert!(EVICT_TICKETS < TXN_OPS as i64);
 const _: () = assert!(HEAD_WORK.as_millis() < EVICT_AFTER.as_millis());

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 static ANSWERED: AtomicBool = AtomicBool::new(false);
 
 fn main() -> ExitCode {
-    let birth = commands::birth();
-    let start = Instant::now();
+    let start = commands::start();
+    let began = Instant::now();
     let parent = parent_id();
     core::keep_secret();
     let environment = Environment::from_lookup(|name| std::env::var(name).ok());
@@ -38,14 +38,14 @@ fn main() -> ExitCode {
         std::process::exit(1);
     }));
     let run = || {
-        let until = start + plugin::deadline(verb);
+        let until = began + plugin::deadline(verb);
         let stdin = match verb {
             // It needs nothing from there, and other plugins do not read it either.
             Some(Verb::Version) => Ok(Vec::new()),
             _ => stdin::read(limits::INPUT_BYTES, until.into_std()),
         };
         let host_file = std::env::var("METES_CONF").ok();
-        let input = Input { birth, start, parent, environment, host_file, stdin, answered: &ANSWERED };
+        let input = Input { start, began, parent, environment, host_file, stdin, answered: &ANSWERED };
         let runtime = runtime()?;
         let done = runtime.block_on(plugin::run(input, &mut io::stdout()));
         // The process ends now. Taking the runtime down would cost time for nothing, and a resolver

@@ -21,7 +21,7 @@ use crate::local::node::{self, Identity};
 use crate::local::setup;
 use crate::local::spool::Spool;
 use crate::pool::Addr;
-use crate::pool::record::{Birth, Held, Labels, Owner};
+use crate::pool::record::{Held, Labels, Owner, RunStart};
 use crate::random::random_id;
 use crate::store::allot::Ask;
 use crate::store::keys::{Keys, digest_hex};
@@ -30,9 +30,9 @@ use crate::store::{self, Store};
 /// What a run was given.
 pub struct Input {
     /// When it began.
-    pub birth: Result<Birth, Error>,
+    pub start: Result<RunStart, Error>,
     /// When it began, for its deadline.
-    pub start: Instant,
+    pub began: Instant,
     /// The process that called, as it was then.
     pub parent: u32,
     /// The CNI_* variables.
@@ -71,8 +71,8 @@ pub async fn run(input: Input, out: &mut impl Write) -> Result<(), Failed> {
     let stdin = input.stdin.map_err(|e| setup::stdin_error(&e))?;
     let failed = |error| Failed { error, version: version_of(&stdin) };
     let request = Request::parse(&input.environment, &stdin).map_err(failed)?;
-    let Input { start, parent, answered, .. } = input;
-    let begun = Begun { birth: input.birth?, start, parent, answered };
+    let Input { began, parent, answered, .. } = input;
+    let begun = Begun { start: input.start?, began, parent, answered };
     carry_out(&request, begun, input.host_file.as_deref(), out).await.map_err(failed)
 }
 
@@ -84,8 +84,8 @@ fn version_of(stdin: &[u8]) -> Option<Version> {
 
 /// How a run began.
 struct Begun {
-    birth: Birth,
-    start: Instant,
+    start: RunStart,
+    began: Instant,
     parent: u32,
     answered: &'static AtomicBool,
 }
@@ -150,9 +150,9 @@ async fn act(
         kv: &kv,
         keys: &keys,
         identity: &identity,
-        clock: &|| node::later(&begun.birth),
-        birth: begun.birth.clone(),
-        deadline: begun.start + deadline(Some(request.verb)),
+        clock: &|| node::later(&begun.start),
+        start: begun.start.clone(),
+        deadline: begun.began + deadline(Some(request.verb)),
         awaited: &|| parent_id() == begun.parent,
         spool: Spool::new(&folder, &identity),
         mark: MarkFile::new(&folder, &identity, &setup::urls(settings)),
@@ -244,7 +244,7 @@ fn ask(run: &Run<'_, Store>, owner: Owner, request: &Request, config: &Config) -
     let hash = u64::from_str_radix(&digest_hex(run.identity.node.as_bytes())[..16], 16).unwrap_or_default();
     Ask {
         owner,
-        birth: run.birth.clone(),
+        start: run.start.clone(),
         machine: run.identity.machine.clone(),
         store_id: random_id(),
         labels: Labels { pod, cni_network: request.name.clone() },

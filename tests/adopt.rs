@@ -327,7 +327,7 @@ fn an_etcd_that_was_lost_is_rebuilt() {
     etcd.restore_data(&empty);
 
     pods[0].add(&world.node, "late").error(102);
-    assert_eq!(world.cluster.store().keys("v1/own/"), Vec::<String>::new());
+    assert_eq!(world.cluster.store().keys("v1/owner/"), Vec::<String>::new());
     let report = world.adopted();
     assert_eq!(report["adopted"].as_array().map(Vec::len), Some(pods.len()), "{report}");
     world.assert_held(&pods.iter().collect::<Vec<_>>());
@@ -392,8 +392,8 @@ fn whatever_nobody_can_decide_leaves_the_store_suspect() {
     pods.push(uses("away", "blue", json!([away])));
     // A reservation whose owner has no record.
     let torn = world.node.add("torn").pod("ns", "torn", "u-3").config(&config).run().address();
-    let record = store.get("v1/own/test/n1/torn/eth0").expect("a record");
-    store.delete("v1/own/test/n1/torn/eth0");
+    let record = store.get("v1/owner/test/n1/torn/eth0").expect("a record");
+    store.delete("v1/owner/test/n1/torn/eth0");
     pods.push(uses("torn", "blue", json!([torn])));
 
     let row = |pod: &str, kind: &str, address: &str| (pod.to_owned(), kind.to_owned(), address.to_owned());
@@ -425,7 +425,7 @@ fn whatever_nobody_can_decide_leaves_the_store_suspect() {
     // All of it settled, the store goes into service.
     cut_off.ready(true);
     store.delete(garbage);
-    store.put("v1/own/test/n1/torn/eth0", record);
+    store.put("v1/owner/test/n1/torn/eth0", record);
     for pod in pods.iter().filter(|pod| !["away", "twin-1", "garbage", "torn"].contains(&pod.name())) {
         pod.delete();
     }
@@ -642,13 +642,13 @@ fn an_adoption_that_is_killed_is_run_again() {
         world.cluster.store().delete_prefix("v1/");
         let mut running = world.cluster.reconciler(&world.proxy).args(["adopt"]).spawn();
         wait_for("some of it to be done", Duration::from_secs(30), || {
-            let done = world.cluster.store().keys("v1/own/").len();
+            let done = world.cluster.store().keys("v1/owner/").len();
             let is_marked = world.cluster.store().get(META).is_some();
             if done >= kill_at && is_marked { Ok(()) } else { Err(format!("{done}")) }
         });
         running.kill();
         running.wait();
-        let done = world.cluster.store().keys("v1/own/").len();
+        let done = world.cluster.store().keys("v1/owner/").len();
         if done < pods.len() {
             assert!(!world.meta()["suspect"].is_null(), "half of it is no clean run");
             pods[0].add(&world.node, "late").error(102);
@@ -668,7 +668,7 @@ fn an_etcd_that_stops_in_the_middle_costs_a_second_run_at_most() {
     world.cluster.store().delete_prefix("v1/");
     let running = world.cluster.reconciler(&world.proxy).args(["adopt"]).spawn();
     wait_for("some of it to be done", Duration::from_secs(30), || {
-        let done = world.cluster.store().keys("v1/own/").len();
+        let done = world.cluster.store().keys("v1/owner/").len();
         if done > 2 { Ok(()) } else { Err(format!("{done}")) }
     });
     etcd.stop();

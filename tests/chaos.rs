@@ -27,14 +27,14 @@ fn node_behind(cluster: &Cluster, name: &str, endpoint: &str) -> Node {
 
 /// What the store says each container of a node holds.
 fn held(cluster: &Cluster) -> BTreeMap<String, String> {
-    let records = cluster.store().entries("v1/own/");
+    let records = cluster.store().entries("v1/owner/");
     let addresses = |record: &[u8]| -> Vec<String> {
         let record: Value = serde_json::from_slice(record).expect("an owner record is JSON");
         let held = record["addresses"].as_array().expect("an owner holds addresses").clone();
         held.iter().map(|one| one["ip"].as_str().expect("an address").to_owned()).collect()
     };
     let container =
-        |key: &str| key.split('/').nth(4).expect("v1/own/cluster/node/container/ifname").to_owned();
+        |key: &str| key.split('/').nth(4).expect("v1/owner/cluster/node/container/ifname").to_owned();
     records.iter().map(|(key, record)| (container(key), addresses(record).join(","))).collect()
 }
 
@@ -136,7 +136,7 @@ const ANSWERED_MAX: Duration = Duration::from_secs(12);
 const SERVED_MAX: Duration = Duration::from_secs(8);
 /// For what the harness itself waits for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A blocker's place in the queue; no run chooses this lease's id.
+/// A blocker's ticket in the queue; no run chooses this lease's id.
 const BLOCKER: &str = "0000000000000001";
 
 /// A prefix, a proxy and a node behind it; each case has its own.
@@ -176,20 +176,21 @@ impl Ground {
     }
 
     fn record(&self) -> Option<Vec<u8>> {
-        self.cluster.store().get("v1/own/test/n1/c/eth0")
+        self.cluster.store().get("v1/owner/test/n1/c/eth0")
     }
 
     /// Somebody stands at the head of the queue, as long as it is not taken away.
     fn block(&self) {
-        let record = self.cluster.store().get("v1/own/test/n2/first/eth0").expect("it holds an address");
+        let record = self.cluster.store().get("v1/owner/test/n2/first/eth0").expect("it holds an address");
         let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
         let scope = record["scope"].as_str().expect("it names its queue");
-        self.cluster.store().put_leased(&format!("v1/lock/{scope}/{BLOCKER}"), "{}", 60);
+        self.cluster.store().put_leased(&format!("v1/ticket/{scope}/{BLOCKER}"), "{}", 60);
         self.cluster.store().put_leased(&format!("v1/tail/{scope}"), BLOCKER, 60);
     }
 
     fn unblock(&self) {
-        let blockers = self.cluster.store().keys("v1/lock/").into_iter().filter(|key| key.ends_with(BLOCKER));
+        let blockers =
+            self.cluster.store().keys("v1/ticket/").into_iter().filter(|key| key.ends_with(BLOCKER));
         blockers.for_each(|key| self.cluster.store().delete(&key));
     }
 
@@ -199,7 +200,7 @@ impl Ground {
         let running = run.spawn();
         wait_for("the run to come to its queue", PATIENCE, || {
             let has_struck = !self.proxy.struck().is_empty();
-            let waits = awaited != Kind::Watch && self.cluster.store().keys("v1/lock/").len() == 2;
+            let waits = awaited != Kind::Watch && self.cluster.store().keys("v1/ticket/").len() == 2;
             if has_struck || waits { Ok(()) } else { Err(format!("{awaited:?}: not struck")) }
         });
         self.unblock();
@@ -236,9 +237,9 @@ impl Ground {
         for container in ["first", "next"] {
             self.other.del(container).config(&self.config).run().silent();
         }
-        // A place that was taken late stays until its lease ends, and DELs behind it are short of time.
+        // A ticket that was taken late stays until its lease ends, and DELs behind it are short of time.
         let mut left = self.cluster.store().keys("v1/");
-        left.retain(|key| key.contains("/ip/") || key.starts_with("v1/own/") || key.starts_with("v1/pod/"));
+        left.retain(|key| key.contains("/ip/") || key.starts_with("v1/owner/") || key.starts_with("v1/pod/"));
         assert!(left.is_empty(), "left behind: {left:?}");
         assert_nothing_spooled(&[self.node.clone(), self.other.clone()]);
         self.cluster.assert_whole();
@@ -270,7 +271,7 @@ fn requests_are_told_apart_by_what_they_write() {
     ground.del("c").run().silent();
     // Where it finds nothing it looks for what the node held under another name.
     assert_eq!(seen(), [2, 5, 1, 1, 1]);
-    let others = [Kind::Revoke, Kind::Watch, Kind::Place, Kind::Leave, Kind::Other];
+    let others = [Kind::Revoke, Kind::Watch, Kind::Ticket, Kind::Leave, Kind::Other];
     // The second DEL asks how long the lease will live that the first one has left.
     assert_eq!(others.map(|kind| ground.proxy.count(kind)), [0, 0, 0, 0, 1]);
     ground.assert_sound();
@@ -335,14 +336,14 @@ impl Moment {
         Self::Add(Kind::Commit),
         Self::Settle(Kind::Revoke),
         Self::Settle(Kind::Look),
-        Self::AddInQueue(Kind::Place),
+        Self::AddInQueue(Kind::Ticket),
         Self::AddInQueue(Kind::Watch),
         Self::AddInQueue(Kind::Commit),
         Self::SettleInQueue(Kind::Leave),
         Self::Del(Kind::Grant),
         Self::Del(Kind::Look),
         Self::Del(Kind::Free),
-        Self::DelInQueue(Kind::Place),
+        Self::DelInQueue(Kind::Ticket),
         Self::DelInQueue(Kind::Watch),
         Self::DelInQueue(Kind::Free),
         Self::DelOfNothing(Kind::Bury),
@@ -416,7 +417,7 @@ fn one_fault(etcd: &Etcd, moment: Moment, fault: Fault) {
 
 /// What comes after its run has ended, or a second time.
 fn assert_late_ones_do_nothing(proxy: &GrpcProxy, kind: Kind, fault: Fault) {
-    let writes_once = matches!(kind, Kind::Commit | Kind::Free | Kind::Bury | Kind::Place);
+    let writes_once = matches!(kind, Kind::Commit | Kind::Free | Kind::Bury | Kind::Ticket);
     let judged =
         || proxy.struck().into_iter().rfind(|one| one.call.kind == kind).expect("it was struck").verdicts;
     let verdicts = wait_for("etcd to judge what came late", PATIENCE, || match (fault, judged()) {
@@ -424,8 +425,8 @@ fn assert_late_ones_do_nothing(proxy: &GrpcProxy, kind: Kind, fault: Fault) {
         (Fault::Late, verdicts) if verdicts.is_empty() => Err("nothing".to_owned()),
         (_, verdicts) => Ok(verdicts),
     });
-    // A place that comes again when its run has left serves nobody, and ends with its lease.
-    let may_come_late = kind == Kind::Place && matches!(fault, Fault::Late);
+    // A ticket that comes again when its run has left serves nobody, and ends with its lease.
+    let may_come_late = kind == Kind::Ticket && matches!(fault, Fault::Late);
     match fault {
         Fault::Late if writes_once && !may_come_late => {
             assert_ne!(verdicts, [Verdict::Done], "it came too late")
@@ -476,9 +477,11 @@ fn late_commit(etcd: &Etcd, meanwhile: Meanwhile, in_queue: bool) {
     }
     let mut add = pod(ground.add("c")).spawn();
     if in_queue {
-        wait_for("a place in the queue", PATIENCE, || match ground.cluster.store().keys("v1/lock/").len() {
-            2 => Ok(()),
-            other => Err(format!("{other} places")),
+        wait_for("a ticket in the queue", PATIENCE, || {
+            match ground.cluster.store().keys("v1/ticket/").len() {
+                2 => Ok(()),
+                other => Err(format!("{other} tickets")),
+            }
         });
         ground.unblock();
     }
@@ -496,11 +499,11 @@ fn late_commit(etcd: &Etcd, meanwhile: Meanwhile, in_queue: bool) {
         Meanwhile::Deletion => ground.del("c").run().silent(),
         Meanwhile::Replacement => _ = pod(ground.add("d")).run().address(),
     }
-    let before = ground.cluster.store().entries("v1/own/");
+    let before = ground.cluster.store().entries("v1/owner/");
     gate.open();
     let verdicts = ground.proxy.wait_judged(1);
     assert_ne!(verdicts, [Verdict::Done], "it was applied");
-    assert_eq!(ground.cluster.store().entries("v1/own/"), before);
+    assert_eq!(ground.cluster.store().entries("v1/owner/"), before);
     pod(ground.del("d")).run().silent();
     ground.assert_sound();
 }
@@ -627,7 +630,7 @@ fn a_free_that_etcd_has_no_space_for_is_done_with_deletes() {
         ground.add("c").run().address();
         let puts = |call: &Call| {
             call.kind == Kind::Bury
-                || call.kind == Kind::Free && call.written.iter().any(|key| key.contains("/v1/dead/"))
+                || call.kind == Kind::Free && call.written.iter().any(|key| key.contains("/v1/tombstone/"))
         };
         let rule =
             Says { code: Code::ResourceExhausted, text: NO_SPACE, is_done }.to(GrpcRule::any().when(puts));
@@ -677,7 +680,7 @@ fn a_spooled_del_stays_until_etcd_has_space_for_its_tombstone() {
     let node = cluster.node("n1");
     let config = network(json!({"range": "10.74.0.0/24"}));
     let del = |container: &str| node.del(container).config(&config).run().silent();
-    let has_tombstone = || cluster.store().keys("v1/dead/").iter().any(|key| key.contains("/c/"));
+    let has_tombstone = || cluster.store().keys("v1/tombstone/").iter().any(|key| key.contains("/c/"));
     node.add("c").config(&config).run().address();
     node.change_host_file(json!({"etcd": {"endpoints": ["http://127.0.0.1:1"]}}));
     del("c");

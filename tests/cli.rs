@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use support::{Cluster, Node, Outcome, Run, Store, failing_metes, metes, network, network_as, report};
 
 const PAGE: &str = "v1/net/default/page/00000000000000000000ffff0a000000";
-const SUMMARY: &str = "v1/net/default/full/00000000000000000000ffff0a000000";
+const SUMMARY: &str = "v1/net/default/summary/00000000000000000000ffff0a000000";
 const IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000001";
 const NEXT_IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000002";
-const OWNER: &str = "v1/own/test/a/c1/eth0";
+const OWNER: &str = "v1/owner/test/a/c1/eth0";
 const POD: &str = "v1/pod/test/u1/eth0/default";
-const TOMBSTONE: &str = "v1/dead/test/a/c1/eth0";
+const TOMBSTONE: &str = "v1/tombstone/test/a/c1/eth0";
 const META: &str = "v1/meta";
 
 fn expect(row: &str, is_right: bool, found: impl std::fmt::Display) -> Option<String> {
@@ -330,7 +330,7 @@ type Breakage = (&'static str, fn(&Store), &'static [&'static str], &'static [&'
 
 const BREAKAGES: [Breakage; 20] = [
     ("nothing", |_| (), &[], &[]),
-    ("a lone bit", |store| store.put(PAGE, bitmap(&[1, 7])), &[], &[]),
+    ("a stray bit", |store| store.put(PAGE, bitmap(&[1, 7])), &[], &[]),
     ("a page is gone", |store| store.delete(PAGE), &["reservation-without-bit"], &[]),
     ("a bit is clear", |store| store.put(PAGE, bitmap(&[])), &["reservation-without-bit"], &[]),
     (
@@ -384,7 +384,7 @@ const BREAKAGES: [Breakage; 20] = [
         "two owners list one address",
         |store| {
             let record = store.get(OWNER).expect("it exists");
-            store.put("v1/own/test/a/x/eth0", record);
+            store.put("v1/owner/test/a/x/eth0", record);
         },
         &["address-listed-twice", "owner-without-reservation"],
         &["address-listed-twice", "owner-without-reservation"],
@@ -409,13 +409,13 @@ const BREAKAGES: [Breakage; 20] = [
     ),
     (
         "a tombstone without a lease",
-        |store| store.put("v1/dead/test/a/x/eth0", r#"{"v":1,"birth":{"boot":"b","ns":1}}"#),
+        |store| store.put("v1/tombstone/test/a/x/eth0", r#"{"v":1,"start":{"boot":"b","ns":1}}"#),
         &["stale-without-lease"],
         &[],
     ),
     (
-        "a place without a lease",
-        |store| store.put("v1/lock/-/0000000000000001", ""),
+        "a ticket without a lease",
+        |store| store.put("v1/ticket/-/0000000000000001", ""),
         &["stale-without-lease"],
         &[],
     ),
@@ -430,7 +430,7 @@ const BREAKAGES: [Breakage; 20] = [
     ),
 ];
 
-/// Clean and harmless is exit 0, each violation exit 1 and its name; `--repair` mends what it may.
+/// Clean and harmless is exit 0, each violation exit 1 and its name; `--repair` repairs what it may.
 #[test]
 fn check_names_every_violation() {
     report(BREAKAGES.into_iter().flat_map(|(row, break_it, expected, left)| {
@@ -475,19 +475,19 @@ fn lone_bits_are_reported_and_cleared() {
     let node = with_one(&cluster);
     cluster.store().put(PAGE, bitmap(&[1, 7]));
     let check = node.cli(["check", "-o", "json"]).ok();
-    assert_eq!(check["lone_bits"], json!([{"network": "default", "address": "10.0.0.7"}]));
+    assert_eq!(check["stray_bits"], json!([{"network": "default", "address": "10.0.0.7"}]));
     let text = node.cli(["check"]);
     assert!(
-        text.succeeded() && text.stdout.contains("lone-bit") && text.stdout.contains("10.0.0.7"),
+        text.succeeded() && text.stdout.contains("stray-bit") && text.stdout.contains("10.0.0.7"),
         "{text}"
     );
-    assert!(text.stdout.contains("1 lone bit"), "{text}");
+    assert!(text.stdout.contains("1 stray bit"), "{text}");
     // Until then the address is passed over; but who asks for it gets it.
     node.add("c7").args("IP=10.0.0.7").config(&range()).run().ok();
     node.del("c7").config(&range()).run().silent();
     cluster.store().put(PAGE, bitmap(&[1, 7]));
     let repaired = node.cli(["check", "--repair", "-o", "json"]).ok();
-    assert_eq!(repaired["lone_bits"], json!([]));
+    assert_eq!(repaired["stray_bits"], json!([]));
     assert_eq!(cluster.store().get(PAGE).as_deref(), Some(&bitmap(&[1])[..]));
     cluster.assert_clean();
 }
@@ -622,7 +622,12 @@ fn what_meta_says() {
         ("no meta", None, "102", true),
         ("a newer schema", Some(r#"{"v":2,"min_writer":2,"id":"test","epoch":1}"#), "102", false),
         ("only newer writers", Some(r#"{"v":1,"min_writer":2,"id":"test","epoch":1}"#), "102", false),
-        ("a migration", Some(r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"hold":"moving"}"#), "11", false),
+        (
+            "a migration",
+            Some(r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"paused":"moving"}"#),
+            "11",
+            false,
+        ),
         ("garbage", Some("garbage"), "102", false),
     ];
     report(rows.into_iter().flat_map(|(row, meta, code, accepted)| {
@@ -650,20 +655,20 @@ fn what_meta_says() {
 }
 
 #[test]
-fn a_hold_is_named_and_ended_by_a_person() {
+fn a_pause_is_named_and_ended_by_a_person() {
     let cluster = Cluster::new();
     let node = with_one(&cluster);
     let before = cluster.store().get(META).expect("there is meta");
     let mut held: Value = serde_json::from_slice(&before).expect("JSON");
-    (held["hold"], held["held_since"]) = (json!("moving"), json!("2026-01-02T03:04:05Z"));
+    (held["hold"], held["paused_since"]) = (json!("moving"), json!("2026-01-02T03:04:05Z"));
     cluster.store().put(META, held.to_string());
     let cancel = |program: std::path::PathBuf, arguments: &[&str], answer: &str| {
-        let run = Run::new(program).env("METES_CONF", node.host_file()).arguments(["check", "--cancel-hold"]);
+        let run = Run::new(program).env("METES_CONF", node.host_file()).arguments(["check", "--resume"]);
         run.arguments(arguments).stdin(answer)
     };
     let check = node.cli(["check"]);
     assert!(check.succeeded() && check.stdout.contains("since 2026-01-02T03:04:05Z, "), "{check}");
-    assert!(check.stdout.contains(" ago: moving; metes check --cancel-hold"), "{check}");
+    assert!(check.stdout.contains(" ago: moving; metes check --resume"), "{check}");
     let told = node.cli(["check", "-o", "json"]).ok();
     assert_eq!(told["hold"], json!({"why": "moving", "since": "2026-01-02T03:04:05Z"}));
     for answer in ["", "n\n", "\n"] {
@@ -692,7 +697,7 @@ fn a_hold_is_named_and_ended_by_a_person() {
     assert!(again.succeeded() && again.stdout.contains("no hold to end"), "{again}");
     cluster.store().put(META, before);
     assert_eq!(add(&node, "c2", "u2").address(), "10.0.0.2");
-    for meta in ["garbage", r#"{"v":1,"min_writer":2,"epoch":1,"hold":"moving"}"#] {
+    for meta in ["garbage", r#"{"v":1,"min_writer":2,"epoch":1,"paused":"moving"}"#] {
         cluster.store().put(META, meta);
         let refused = cancel(metes(), &["--yes"], "").run();
         assert!(refused.status.code() == Some(1) && refused.stderr.contains("cannot be ended"), "{refused}");

@@ -790,8 +790,8 @@ impl Attached {
 
     /// Who still holds something, as `node/container/ifname`.
     fn owners(&self) -> Vec<String> {
-        let keys = self.cluster.store().keys("v1/own/");
-        keys.iter().map(|key| key.trim_start_matches("v1/own/test/").to_owned()).collect()
+        let keys = self.cluster.store().keys("v1/owner/");
+        keys.iter().map(|key| key.trim_start_matches("v1/owner/test/").to_owned()).collect()
     }
 }
 

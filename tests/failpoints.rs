@@ -74,9 +74,9 @@ fn a_request_is_with_etcd_when_it_is_sent_and_not_before() {
     let store = cluster.store();
     let has = |key: &str| !store.keys(key).is_empty();
     let granted = || !store.run(async |client| client.leases().await).leases().is_empty();
-    let held = || has("v1/own/test/n1/c1/");
-    let freed = || !has("v1/own/test/n1/c1/");
-    let buried = || has("v1/dead/test/n1/c2/");
+    let held = || has("v1/owner/test/n1/c1/");
+    let freed = || !has("v1/owner/test/n1/c1/");
+    let buried = || has("v1/tombstone/test/n1/c2/");
     let (add, del, early) = (node.add("c1"), node.del("c1"), node.del("c2"));
     let cases: [(&Run, &str, &dyn Fn() -> bool); 4] = [
         (&add, "grant", &granted),

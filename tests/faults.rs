@@ -18,7 +18,7 @@ use support::{
 const SERVED_MAX: Duration = Duration::from_secs(3);
 /// For what the harness itself waits for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A blocker's place in the queue; no run chooses this lease's id.
+/// A blocker's ticket in the queue; no run chooses this lease's id.
 const BLOCKER: &str = "0000000000000001";
 
 /// The containers that hold addresses.
@@ -51,18 +51,18 @@ struct Queue<'a> {
 impl<'a> Queue<'a> {
     fn of(cluster: &'a Cluster, node: &Node, config: &Value) -> Self {
         node.add("first").config(config).run().address();
-        let own = format!("v1/own/test/{}/first/eth0", node.name());
+        let own = format!("v1/owner/test/{}/first/eth0", node.name());
         let record = cluster.store().get(&own).expect("it holds an address");
         let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
         let scope = record["scope"].as_str().expect("it names its queue");
-        Self { cluster, prefix: format!("v1/lock/{scope}/"), tail: format!("v1/tail/{scope}") }
+        Self { cluster, prefix: format!("v1/ticket/{scope}/"), tail: format!("v1/tail/{scope}") }
     }
 
-    fn places(&self) -> Vec<String> {
+    fn tickets(&self) -> Vec<String> {
         self.cluster.store().keys(&self.prefix)
     }
 
-    /// Takes the head of the queue, so that whoever comes next waits with a place.
+    /// Takes the head of the queue, so that whoever comes next waits with a ticket.
     fn block(&self) {
         self.cluster.store().put_leased(&format!("{}{BLOCKER}", self.prefix), "{}", 60);
         self.cluster.store().put_leased(&self.tail, BLOCKER, 60);
@@ -74,20 +74,20 @@ impl<'a> Queue<'a> {
 
     /// Waits until somebody waits behind the blocker.
     fn wait_for_waiter(&self) {
-        wait_for("a place in the queue", PATIENCE, || match self.places().len() {
+        wait_for("a ticket in the queue", PATIENCE, || match self.tickets().len() {
             2 => Ok(()),
-            other => Err(format!("{other} places")),
+            other => Err(format!("{other} tickets")),
         });
     }
 
-    /// Starts `run` and stops it while it has a place, which is the head when this returns.
+    /// Starts `run` and stops it while it has a ticket, which is the head when this returns.
     fn stop_at_head(&self, run: Run) -> Running {
         self.block();
         let running = run.spawn();
         self.wait_for_waiter();
         running.stop();
         self.unblock();
-        assert_eq!(self.places().len(), 1, "the stopped run stands at the head");
+        assert_eq!(self.tickets().len(), 1, "the stopped run stands at the head");
         running
     }
 }
@@ -161,7 +161,7 @@ fn an_add_stopped_at_the_head_is_passed_by_and_answers_when_it_wakes() {
     stopped.resume();
     let outcome = stopped.wait();
     assert_distinct(others.iter().chain([&outcome]).map(Outcome::address).collect());
-    assert!(queue.places().is_empty(), "{:?}", queue.places());
+    assert!(queue.tickets().is_empty(), "{:?}", queue.tickets());
     assert_eq!(holders(&node).len(), 11);
     cluster.assert_clean();
 
@@ -187,7 +187,7 @@ fn a_del_ends_the_add_that_was_stopped_before_its_commit() {
     stopped.resume();
     stopped.wait().error(11);
     assert_eq!(holders(&node), ["first"]);
-    assert!(queue.places().is_empty(), "{:?}", queue.places());
+    assert!(queue.tickets().is_empty(), "{:?}", queue.tickets());
     cluster.assert_clean();
 
     assert_served(&node.add("c").config(&config).run());
@@ -207,10 +207,11 @@ fn a_del_whose_lease_ends_while_it_queues_frees_all_the_same() {
     queue.block();
     let del = node.del("c").config(&config).spawn();
     queue.wait_for_waiter();
-    let place = queue.places().into_iter().find(|place| !place.ends_with(BLOCKER)).expect("it has a place");
-    let place = cluster.store().key(&place);
+    let ticket =
+        queue.tickets().into_iter().find(|ticket| !ticket.ends_with(BLOCKER)).expect("it has a ticket");
+    let ticket = cluster.store().key(&ticket);
     cluster.store().run(async |client| {
-        let lease = client.get(place, None).await?.kvs()[0].lease();
+        let lease = client.get(ticket, None).await?.kvs()[0].lease();
         client.lease_revoke(lease).await
     });
     queue.unblock();
@@ -218,7 +219,7 @@ fn a_del_whose_lease_ends_while_it_queues_frees_all_the_same() {
     outcome.silent();
     assert!(!outcome.stderr.contains("spooled"), "it had the time for another lease: {outcome}");
     assert_eq!(holders(&node), ["first"]);
-    let tombstones = cluster.store().keys("v1/dead/");
+    let tombstones = cluster.store().keys("v1/tombstone/");
     assert!(tombstones.iter().any(|key| key.contains("/c/")), "{tombstones:?}");
     node.del("first").config(&config).run().silent();
     cluster.assert_nothing_held();
@@ -286,7 +287,7 @@ fn an_add_whose_parent_died_leaves_nothing() {
         let outcome = shell.wait();
         assert_eq!(outcome.error_code(), Some(11), "{outcome}");
         assert_eq!(holders(&node), ["first"]);
-        assert!(queue.places().is_empty(), "{:?}", queue.places());
+        assert!(queue.tickets().is_empty(), "{:?}", queue.tickets());
         cluster.assert_clean();
         assert_served(&node.add("orphan").config(&config).run());
         node.del("orphan").config(&config).run().silent();
@@ -549,9 +550,9 @@ fn an_add_that_is_killed_while_it_waits_costs_nobody_more_than_an_eviction() {
     queue.block();
     let dead: Vec<Running> =
         (0..12).map(|index| node.add(&format!("dead{index}")).config(&config).spawn()).collect();
-    wait_for("their places", PATIENCE, || match queue.places().len() {
+    wait_for("their tickets", PATIENCE, || match queue.tickets().len() {
         13 => Ok(()),
-        other => Err(format!("{other} places")),
+        other => Err(format!("{other} tickets")),
     });
     for mut running in dead {
         running.kill();
@@ -561,7 +562,7 @@ fn an_add_that_is_killed_while_it_waits_costs_nobody_more_than_an_eviction() {
     let outcomes = in_parallel(4, 0..4, |index| node.add(&format!("c{index}")).config(&config).run());
     outcomes.iter().for_each(assert_served);
     assert!(start.elapsed() < SERVED_MAX * 2, "{:?}", start.elapsed());
-    assert!(queue.places().is_empty(), "{:?}", queue.places());
+    assert!(queue.tickets().is_empty(), "{:?}", queue.tickets());
     assert_eq!(holders(&node).len(), 5);
     cluster.assert_clean();
 }
@@ -602,7 +603,7 @@ fn a_stopped_sandbox_that_was_replaced_gets_nothing_when_it_wakes() {
     old.resume();
     old.wait().error(11);
     assert_eq!(holders(&node), ["first", "new"]);
-    assert!(queue.places().is_empty(), "{:?}", queue.places());
+    assert!(queue.tickets().is_empty(), "{:?}", queue.tickets());
     cluster.assert_clean();
 }
 

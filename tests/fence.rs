@@ -1,4 +1,4 @@
-//! What keeps a commit without a place from being applied late: the run's own code on a real etcd, with a commit that
+//! What keeps a commit without a ticket from being applied late: the run's own code on a real etcd, with a commit that
 //! is held back on its way.
 
 mod support;
@@ -12,10 +12,10 @@ use metes::local::mark::MarkFile;
 use metes::local::node::Identity;
 use metes::local::spool::{Spool, Spooled};
 use metes::pool::choose::Order;
-use metes::pool::record::{Birth, Held, Labels, Owner};
+use metes::pool::record::{Held, Labels, Owner, RunStart};
 use metes::store::allot::Ask;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
-use metes::store::free::{Free, Freed, Hints, Which};
+use metes::store::free::{Free, FreeGuard, Freed, Hints};
 use metes::store::keys::{Key, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
 use metes::store::txn::{Op, Reply, Txn};
@@ -101,7 +101,7 @@ fn a_del_leaves_only_a_lease_of_its_own_to_the_next() {
         let kv = world.meddling(None);
         world.add(&kv, "c", 1).await.expect("an address");
         let owner = owner("c");
-        let birth = Birth { boot: "b1".into(), ns: 2 };
+        let start = RunStart { boot: "b1".into(), ns: 2 };
         let mut lease = None;
         for is_new in [true, false] {
             let free = Free {
@@ -109,8 +109,8 @@ fn a_del_leaves_only_a_lease_of_its_own_to_the_next() {
                 kv: &kv,
                 keys: &world.keys,
                 owner: &owner,
-                which: Which::OlderThan(&birth),
-                tombstone: Some(&birth),
+                which: FreeGuard::OlderThan(&start),
+                tombstone: Some(&start),
                 until: Instant::now() + PATIENCE,
                 hints: Cell::new(Hints { lease, ..Hints::default() }),
             };
@@ -142,7 +142,7 @@ fn a_tombstone_hangs_on_no_lease_that_ends_too_early() {
             let grants = kv.grants.get();
             world.free(&kv, container, 2, hints).await;
             assert_eq!(kv.grants.get() - grants, u32::from(!serves), "{container}");
-            let dead = world.keys.dead(&owner(container)).expect("a key");
+            let dead = world.keys.tombstone(&owner(container)).expect("a key");
             let found = kv.send(&Txn::read(vec![Op::Get(dead)])).await.expect("read");
             let hangs_on = found.found[0].one().expect("a tombstone").lease;
             assert_eq!(hangs_on == lease.0, serves, "{container}");
@@ -165,15 +165,15 @@ fn a_del_forgets_what_was_spooled_before_it_and_nothing_younger() {
         world.add(&kv, "c", 1).await.expect("an address");
         let run = world.run(&kv, 3, &|| true);
         for ns in [2, 3, 4] {
-            let birth = Birth { boot: "b1".into(), ns };
+            let start = RunStart { boot: "b1".into(), ns };
             let (machine, pod_uid) = (String::new(), String::new());
-            let spooled = Spooled { owner: owner.clone(), birth, machine, pod_uid, unanswered: false };
+            let spooled = Spooled { owner: owner.clone(), start, machine, pod_uid, unanswered: false };
             run.spool.keep(&spooled).expect("it can be spooled");
         }
         assert_eq!(del::del(&run, &owner, "", None).await, Ok(del::Done::Freed));
         run.spool.of(&owner)
     });
-    let left: Vec<u64> = left.iter().map(|kept| kept.spooled.birth.ns).collect();
+    let left: Vec<u64> = left.iter().map(|kept| kept.spooled.start.ns).collect();
     assert_eq!(left, [4]);
     assert!(world.held().is_empty());
     world.cluster.assert_clean();
@@ -191,7 +191,7 @@ fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
         let held = world.add(&kv, "c", 1).await.expect("an address");
         let spooled = |ns| Spooled {
             owner: owner("c"),
-            birth: Birth { boot: "b1".into(), ns },
+            start: RunStart { boot: "b1".into(), ns },
             machine: String::new(),
             pod_uid: String::new(),
             unanswered: true,
@@ -201,7 +201,7 @@ fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
         later.drain_spool().await;
         assert_eq!(world.held(), [held[0].address.to_string()]);
         // Its own commit, though, can no more take effect: its tombstone stands.
-        let dead = world.keys.dead(&owner("c")).expect("a key");
+        let dead = world.keys.tombstone(&owner("c")).expect("a key");
         let found = kv.send(&Txn::read(vec![Op::Get(dead)])).await.expect("read");
         assert!(found.found[0].one().is_some());
         assert!(later.spool.some(9, 0).is_empty(), "it is carried out");
@@ -409,7 +409,7 @@ impl World {
             kv,
             keys: &self.keys,
             identity: &self.identity,
-            birth: Birth { boot: "b1".into(), ns },
+            start: RunStart { boot: "b1".into(), ns },
             clock: &after_all_runs,
             deadline: Instant::now() + kv.patience(),
             awaited,
@@ -423,7 +423,7 @@ impl World {
         let run = self.run(kv, ns, &awaited);
         let ask = Ask {
             owner: owner(container),
-            birth: run.birth.clone(),
+            start: run.start.clone(),
             machine: String::new(),
             store_id: "s".into(),
             labels: Labels::default(),
@@ -437,16 +437,16 @@ impl World {
         add::add(&run, &ask).await.map(|added| added.held)
     }
 
-    /// Frees what a container holds, as its DEL that was born at `ns`.
+    /// Frees what a container holds, as its DEL that was started at `ns`.
     async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: Hints) {
-        let (owner, birth) = (owner(container), Birth { boot: "b1".into(), ns });
+        let (owner, start) = (owner(container), RunStart { boot: "b1".into(), ns });
         let free = Free {
             kv,
             keys: &self.keys,
             owner: &owner,
-            which: Which::OlderThan(&birth),
+            which: FreeGuard::OlderThan(&start),
             caller: None,
-            tombstone: Some(&birth),
+            tombstone: Some(&start),
             until: Instant::now() + PATIENCE,
             hints: Cell::new(hints),
         };
@@ -459,9 +459,9 @@ impl World {
     }
 }
 
-/// Births here are small numbers of nanoseconds, and no run sleeps through its deadline.
-fn after_all_runs() -> Birth {
-    Birth { boot: "b1".into(), ns: 1_000_000_000 }
+/// Starts here are small numbers of nanoseconds, and no run sleeps through its deadline.
+fn after_all_runs() -> RunStart {
+    RunStart { boot: "b1".into(), ns: 1_000_000_000 }
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {

@@ -11,12 +11,12 @@ use support::{Cluster, KubeApi, Node, Outcome, Run, metes, network_as, report};
 
 const META: &str = "v1/meta";
 const PAGE: &str = "v1/net/default/page/00000000000000000000ffff0a000000";
-const FULL: &str = "v1/net/default/full/00000000000000000000ffff0a000000";
+const FULL: &str = "v1/net/default/summary/00000000000000000000ffff0a000000";
 const IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000001";
 const NEXT_IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000002";
-const OWNER: &str = "v1/own/test/a/c1/eth0";
+const OWNER: &str = "v1/owner/test/a/c1/eth0";
 const POD: &str = "v1/pod/test/u1/eth0/default";
-const TOMBSTONE: &str = "v1/dead/test/a/c1/eth0";
+const TOMBSTONE: &str = "v1/tombstone/test/a/c1/eth0";
 const CLUSTER: &str = "v1/cluster/test";
 const SIGHTING: &str = "v1/orphan/test/a/c1/eth0";
 const LEAD: &str = "v1/lead/test";
@@ -222,7 +222,7 @@ fn changed(scene: &Scene, key: &str, change: impl FnOnce(&mut Value)) -> Vec<u8>
     let mut record = match found {
         Some((_, value)) => serde_json::from_slice(value).expect("a record is JSON"),
         None => {
-            json!({"v": 1, "birth": {"boot": "b", "ns": 1}, "uid": "u", "reason": "pod-gone", "revision": 1,
+            json!({"v": 1, "start": {"boot": "b", "ns": 1}, "uid": "u", "reason": "pod-gone", "revision": 1,
             "digest": "0f", "holder": "h"})
         }
     };
@@ -247,9 +247,9 @@ fn records_that_do_not_decode() {
         (IP, "undecodable-reservation", "container", true),
         (NEXT_IP, "undecodable-reservation", "container", false),
         (OWNER, "undecodable-owner", "addresses", true),
-        ("v1/own/test/a/c8/eth0", "undecodable-owner", "addresses", false),
+        ("v1/owner/test/a/c8/eth0", "undecodable-owner", "addresses", false),
         (POD, "undecodable-pod-index", "node", false),
-        (TOMBSTONE, "undecodable-tombstone", "birth", false),
+        (TOMBSTONE, "undecodable-tombstone", "start", false),
         (CLUSTER, "undecodable-cluster", "uid", false),
     ];
     let scene = Scene::new();
@@ -301,17 +301,17 @@ fn keys_that_are_none() {
         b"v1/net/default/ip/00000000000000000000FFFF0A000001",
         b"v1/net/default/ip/00000000000000000000ffff0a000001/x",
         b"v1/net/default/page/00000000000000000000ffff0a000001",
-        b"v1/net/default/full/00000000000000000000ffff0a001000",
+        b"v1/net/default/summary/00000000000000000000ffff0a001000",
         b"v1/net/default/cursor/short",
         b"v1/net/default/unknown/00000000000000000000ffff0a000001",
         b"v1/net/bad name/ip/00000000000000000000ffff0a000001",
         b"v1/net//ip/00000000000000000000ffff0a000001",
-        b"v1/own/test/a/c1",
-        b"v1/own/test/a/../eth0",
-        b"v1/own/test/a/c1/sixteen-bytes-xx",
+        b"v1/owner/test/a/c1",
+        b"v1/owner/test/a/../eth0",
+        b"v1/owner/test/a/c1/sixteen-bytes-xx",
         b"v1/pod/test/u1/eth0/\xff\xfe",
-        b"v1/dead/a",
-        b"v1/lock/a/b/c",
+        b"v1/tombstone/a",
+        b"v1/ticket/a/b/c",
         b"v1/fence/\0",
     ];
     report(keys.into_iter().flat_map(|key| {
@@ -326,7 +326,7 @@ fn values_of_any_size() {
     const MIB: usize = 1 << 20;
     let scene = Scene::new();
     scene.meddle(b"beside", b"");
-    let large = |i: usize| (format!("v1/own/test/a/large-{i:02}/eth0"), vec![b'x'; MIB]);
+    let large = |i: usize| (format!("v1/owner/test/a/large-{i:02}/eth0"), vec![b'x'; MIB]);
     (0..20).map(large).for_each(|(key, value)| scene.put(key.as_bytes(), &value));
     let check = scene.cli(&["check", "-o", "json"]).run();
     let named = check.json()["violations"].as_array().map(Vec::len);
@@ -442,16 +442,16 @@ fn notes_that_are_none() {
 #[test]
 fn places_tails_and_fences_that_are_none() {
     let scene = Scene::new();
-    let place = format!("v1/lock/{SCOPE}/0000000000000001");
+    let ticket = format!("v1/ticket/{SCOPE}/0000000000000001");
     let tail = format!("v1/tail/{SCOPE}");
-    let of_place = "0000000000000001";
+    let of_ticket = "0000000000000001";
     let rows: [(&str, Vec<(&str, &str)>); 7] = [
-        ("a place", vec![(&place, "\0garbage")]),
+        ("a ticket", vec![(&ticket, "\0garbage")]),
         ("a tail of nobody", vec![(&tail, "ffffffffffffffff")]),
         ("a tail that is none", vec![(&tail, "\0garbage")]),
         ("an empty tail", vec![(&tail, "")]),
-        ("a place and its tail", vec![(&place, "\0garbage"), (&tail, of_place)]),
-        ("a place and no tail of it", vec![(&place, ""), (&tail, "\0garbage")]),
+        ("a ticket and its tail", vec![(&ticket, "\0garbage"), (&tail, of_ticket)]),
+        ("a ticket and no tail of it", vec![(&ticket, ""), (&tail, "\0garbage")]),
         ("a fence", vec![("v1/fence/a", "\0garbage")]),
     ];
     report(rows.into_iter().flat_map(|(row, keys)| {
@@ -478,7 +478,7 @@ fn places_tails_and_fences_that_are_none() {
             let ask = scene.node.add("c4").args("IP=10.0.0.1").config(&config()).run();
             failures.push(expect(&row, ask.error_code() == Some(101), format!("given away: {ask}")));
             let repaired = scene.cli(&["check", "--repair"]).run();
-            failures.push(expect(&row, repaired.succeeded(), format!("not mended: {repaired}")));
+            failures.push(expect(&row, repaired.succeeded(), format!("not repaired: {repaired}")));
         }
         failures
     }));

@@ -8,7 +8,7 @@ use metes::commands::{Run, add};
 use metes::limits::LIST_KEYS;
 use metes::local::{mark::MarkFile, node::Identity, spool::Spool};
 use metes::pool::choose::Order;
-use metes::pool::record::{Birth, Labels};
+use metes::pool::record::{Labels, RunStart};
 use metes::store::allot::Ask;
 use metes::store::keys::Keys;
 use serde_json::{Value, json};
@@ -39,14 +39,14 @@ fn hold(cluster: &Cluster, containers: &[String]) {
     let kv = plain_store(&Etcd::shared().endpoint(), PATIENCE);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let identity = Identity { node: "n1".into(), cluster: "test".into(), machine: String::new() };
-    let clock = || Birth { boot: "an-earlier-boot".into(), ns: 1 };
+    let clock = || RunStart { boot: "an-earlier-boot".into(), ns: 1 };
     runtime.block_on(async {
         for container in containers {
             let run = Run {
                 kv: &kv,
                 keys: &keys,
                 identity: &identity,
-                birth: clock(),
+                start: clock(),
                 clock: &clock,
                 deadline: (Instant::now() + PATIENCE).into(),
                 awaited: &|| true,
@@ -55,7 +55,7 @@ fn hold(cluster: &Cluster, containers: &[String]) {
             };
             let ask = Ask {
                 owner: run.owner(container, "eth0"),
-                birth: run.birth.clone(),
+                start: run.start.clone(),
                 machine: String::new(),
                 store_id: "s".into(),
                 labels: Labels { cni_network: NETWORK.into(), ..Labels::default() },

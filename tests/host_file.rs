@@ -218,7 +218,7 @@ fn endpoints_and_prefix() {
     for written in [format!("/{own}/"), format!("/{own}"), own] {
         let node = with(json!({"endpoints": [live], "prefix": written}));
         node.add("a").config(&range()).run().ok();
-        assert_eq!(cluster.store().keys("v1/own/"), ["v1/own/test/a/a/eth0"], "prefix {written:?}");
+        assert_eq!(cluster.store().keys("v1/owner/"), ["v1/owner/test/a/a/eth0"], "prefix {written:?}");
         node.del("a").config(&range()).run().silent();
     }
     // Another prefix is another store.
@@ -591,11 +591,11 @@ fn configuration_path() {
     let config = network(json!({"range": "10.0.0.0/24", "configuration_path": elsewhere.host_file()}));
     // Beside a host file it is ignored.
     node.add("a").config(&config).run().ok();
-    assert_eq!(cluster.store().keys("v1/own/"), ["v1/own/test/a/a/eth0"]);
+    assert_eq!(cluster.store().keys("v1/owner/"), ["v1/owner/test/a/a/eth0"]);
     assert!(other.store().keys("").is_empty(), "nothing is written elsewhere");
     // Without one it names it.
     without_host_file(node.add("a").config(&config)).run().ok();
-    assert_eq!(other.store().keys("v1/own/"), ["v1/own/test/elsewhere/a/eth0"]);
+    assert_eq!(other.store().keys("v1/owner/"), ["v1/owner/test/elsewhere/a/eth0"]);
     // Then it is trusted no more than any host file, and rules as any.
     let mut refused = config.clone();
     refused["ipam"]["etcd"] = json!({"endpoints": ["http://127.0.0.1:1"]});
@@ -608,7 +608,7 @@ fn configuration_path() {
     )]);
     set_mode(&elsewhere.host_file(), 0o644);
     without_host_file(node.del("a").config(&config)).run().silent();
-    assert!(other.store().keys("v1/own/").is_empty());
+    assert!(other.store().keys("v1/owner/").is_empty());
     other.assert_clean();
     cluster.assert_clean();
 }
@@ -630,7 +630,7 @@ fn etcd_of_a_network_without_a_host_file() {
     for (row, ipam) in sections {
         let config = network(ipam);
         without_host_file(node.add("a").config(&config)).run().ok();
-        assert_eq!(cluster.store().keys("v1/own/").len(), 1, "{row}");
+        assert_eq!(cluster.store().keys("v1/owner/").len(), 1, "{row}");
         without_host_file(node.del("a").config(&config)).run().silent();
         cluster.assert_nothing_held();
     }

@@ -137,7 +137,7 @@ impl Switch {
     fn begin(&self) -> Value {
         let outcome = self.import(&["--begin"]);
         let report = outcome.ok();
-        assert_eq!(report["on_hold"], json!(true), "{outcome}");
+        assert_eq!(report["paused"], json!(true), "{outcome}");
         report
     }
 
@@ -146,7 +146,7 @@ impl Switch {
     fn finish(&self) -> Value {
         let outcome = self.import(&["--finish", "--settle", "0s"]);
         let report = outcome.ok();
-        assert_eq!(report["on_hold"], json!(false), "{outcome}");
+        assert_eq!(report["paused"], json!(false), "{outcome}");
         report
     }
 
@@ -219,7 +219,7 @@ fn every_form_of_pool_is_taken_over_and_the_pods_live_on_under_metes() {
     let pod = switch.pod("p");
 
     let report = switch.import(&["--begin", "--page-size", "2"]).ok();
-    assert_eq!((&report["not_taken_over"], &report["on_hold"]), (&json!([]), &json!(true)), "{report}");
+    assert_eq!((&report["not_taken_over"], &report["paused"]), (&json!([]), &json!(true)), "{report}");
     assert_eq!(report["taken_over"].as_array().map(Vec::len), Some(6), "{report}");
     assert_eq!(report["definitions_with_whereabouts"].as_array().map(Vec::len), Some(6), "{report}");
     let all = [
@@ -290,7 +290,7 @@ fn an_imported_interface_passes_check_and_is_deleted_without_any_add_of_metes() 
 }
 
 #[test]
-fn the_hold_ends_only_when_no_whereabouts_can_be_at_work() {
+fn the_pause_ends_only_when_no_whereabouts_can_be_at_work() {
     let switch = Switch::new();
     let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
     let list = json!({"cniVersion": "1.0.0", "name": "list", "plugins": [network_as("1.0.0", "x", json!({
@@ -316,7 +316,7 @@ fn the_hold_ends_only_when_no_whereabouts_can_be_at_work() {
     assert!(switch.is_on_hold());
     // A pass does nothing meanwhile.
     let pass = switch.cluster.reconciler(&switch.proxy).args(["-o", "json", "--grace", "0s"]).run();
-    assert!(pass.ok()["on_hold"].is_string(), "{pass}");
+    assert!(pass.ok()["paused"].is_string(), "{pass}");
 
     // What was changed a moment ago begins the time anew.
     switch.define("list", &network_as("1.0.0", "x", json!({"range": "10.6.0.0/24"})));
@@ -334,7 +334,7 @@ fn the_hold_ends_only_when_no_whereabouts_can_be_at_work() {
 }
 
 #[test]
-fn what_cannot_be_taken_over_is_told_and_keeps_the_hold() {
+fn what_cannot_be_taken_over_is_told_and_keeps_the_pause() {
     let switch = Switch::new();
     let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
     switch.network("whereabouts", "on", json!({"range": "10.7.0.0/24"}));
@@ -401,7 +401,7 @@ fn what_cannot_be_taken_over_is_told_and_keeps_the_hold() {
     }
     switch.change("net", &config);
     drop(refused);
-    let report = switch.refused(&["--finish", "--settle", "0s"], "ADD stays on hold");
+    let report = switch.refused(&["--finish", "--settle", "0s"], "ADD stays paused");
     // With the configurations put right, their pods are taken over.
     assert_eq!(short(&report, "taken_over"), set(&["unsure", "bad"]));
     assert!(switch.is_on_hold());
@@ -515,7 +515,7 @@ fn the_wait_ends_early_once_every_older_pod_has_its_interfaces() {
     let waiting = switch.prepared(&["--finish", "--wait"]).spawn();
     older.network_status(&status("10.0.0.2"));
     let outcome = waiting.wait();
-    assert_eq!(outcome.ok()["on_hold"], json!(false), "{outcome}");
+    assert_eq!(outcome.ok()["paused"], json!(false), "{outcome}");
     switch.assert_held(&["default 10.0.0.1 c1 net1", "default 10.0.0.2 c2 net1"]);
     assert_eq!(switch.run("ADD", &config, &younger, "c9", "net1").run().address(), "10.0.0.3");
     switch.cluster.assert_clean();
@@ -570,7 +570,7 @@ fn an_entry_whose_pod_is_gone_from_a_node_that_is_not_heard_of_is_kept() {
 }
 
 #[test]
-fn a_definition_that_is_changed_during_the_last_import_keeps_the_hold() {
+fn a_definition_that_is_changed_during_the_last_import_keeps_the_pause() {
     let switch = Switch::new();
     let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
     switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", "p", "c1", "net1")]);
@@ -615,12 +615,12 @@ fn a_meta_that_is_changed_between_read_and_write_keeps_what_was_changed() {
     switch.import(&["--cancel"]).ok();
     raced(&["--begin"], 7);
     assert!(switch.is_on_hold());
-    let since = meta()["held_since"].as_str().expect("for people").to_owned();
+    let since = meta()["paused_since"].as_str().expect("for people").to_owned();
     let check = switch.node.cli(["check"]);
     assert!(check.stdout.contains(&since) && check.stdout.contains("in cluster test"), "{check}");
     switch.change("net", &config);
     raced(&["--cancel"], 8);
-    assert!(!switch.is_on_hold() && meta()["held_since"].is_null());
+    assert!(!switch.is_on_hold() && meta()["paused_since"].is_null());
     switch.cluster.assert_clean();
 }
 
@@ -670,13 +670,13 @@ fn an_import_that_is_aborted_tells_what_was_done_and_no_table_of_zeros() {
     switch.only_own();
     let net = format!("{}/net", switch.namespace);
     let expected = format!(
-        "cluster test: aborted; nothing was done\nADD of metes is on hold\n\
+        "cluster test: aborted; nothing was done\nADD of metes is paused\n\
          to be changed from whereabouts to metes: {net}\n"
     );
     let nothing = import();
     assert_eq!((nothing.status.code(), nothing.stdout), (Some(1), expected));
     let json = switch.refused(&["--begin"], "list IPPools");
-    assert!(json["aborted"] == true && json["on_hold"] == true, "{json}");
+    assert!(json["aborted"] == true && json["paused"] == true, "{json}");
     for nothing in ["taken_over", "present", "moved", "stale", "kept", "not_taken_over"] {
         assert_eq!(json.get(nothing), None, "{json}");
     }
@@ -784,7 +784,10 @@ fn a_store_that_is_not_to_be_used_is_left_alone() {
     for (meta, word) in [
         (r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"suspect":1}"#, "back in time"),
         (r#"{"v":1,"min_writer":9,"id":"test","epoch":1}"#, "newer metes-reconciler"),
-        (r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"hold":"of another cluster"}"#, "another migration"),
+        (
+            r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"paused":"of another cluster"}"#,
+            "another migration",
+        ),
         ("what", "cannot be decoded"),
     ] {
         store.put(META, meta);
@@ -795,7 +798,7 @@ fn a_store_that_is_not_to_be_used_is_left_alone() {
     store.put("v1/cluster/test", r#"{"v":1,"uid":"of-another-cluster"}"#);
     switch.refused(&["--begin"], "kube-system");
     store.delete("v1/cluster/test");
-    store.put("v1/own/test/n1/c9/net1", "lost its meta");
+    store.put("v1/owner/test/n1/c9/net1", "lost its meta");
     switch.refused(&["--begin"], "the store has lost keys");
     store.delete_prefix("");
     switch.begin();
@@ -818,7 +821,7 @@ fn killed_at_any_moment_it_is_run_again() {
         .map(|(key, (pod, id))| (key.as_str(), pod.as_str(), id.as_str(), "net1"))
         .collect();
     switch.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
-    let owners = || switch.cluster.store().keys("v1/own/").len();
+    let owners = || switch.cluster.store().keys("v1/owner/").len();
     let mut partial = 0;
     for at_least in (0..PODS).step_by(PODS / KILLS) {
         let mut running = switch.prepared(&["--begin"]).spawn();
@@ -845,7 +848,7 @@ fn killed_at_any_moment_it_is_run_again() {
 }
 
 #[test]
-fn an_api_that_fails_ends_it_and_the_hold_stays() {
+fn an_api_that_fails_ends_it_and_the_pause_stays() {
     let switch = Switch::new();
     let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
     for i in 1..=3 {
@@ -896,7 +899,7 @@ fn a_switch_can_be_given_up() {
     switch.refused(&["--cancel"], "no import is under way");
     switch.begin();
     let outcome = switch.import(&["--cancel"]);
-    assert_eq!(outcome.ok()["on_hold"], json!(false), "{outcome}");
+    assert_eq!(outcome.ok()["paused"], json!(false), "{outcome}");
     assert!(!switch.is_on_hold());
     // What was taken over stays with its pod, and goes with it.
     let other = network_as("1.0.0", "other", json!({"range": "10.0.0.0/24"}));
@@ -935,7 +938,7 @@ fn people_read_what_was_done_and_what_comes_next() {
     for line in [
         &format!("taken over: net1 of pod {}/p, container c1 on n1: 10.0.0.7", switch.namespace),
         "10.0.0.8 of pod",
-        "ADD of metes is on hold",
+        "ADD of metes is paused",
         &format!("to be changed from whereabouts to metes: {net}"),
     ] {
         assert!(outcome.stdout.contains(line), "{line:?} is missing in {outcome}");

@@ -109,17 +109,17 @@ const SETTINGS: [(Subject, Setting, usize); 15] = [
 /// What must be among the points, or the settings are not what they say.
 const LANDMARKS: [(Subject, Setting, &[&str]); 12] = [
     (Subject::Add, Setting::Alone, &["about", "grant", "read", "commit", "mark", "print"]),
-    (Subject::Add, Setting::Contended, &["grant", "read", "place", "watch", "commit", "mark", "print"]),
+    (Subject::Add, Setting::Contended, &["grant", "read", "ticket", "watch", "commit", "mark", "print"]),
     (Subject::Add, Setting::Unanswered, &["revoke", "settle", "print"]),
     (Subject::Add, Setting::CutOff, &["spool"]),
     (Subject::Del, Setting::Alone, &["grant", "read", "free"]),
-    (Subject::Del, Setting::Contended, &["grant", "read", "place", "watch", "free"]),
+    (Subject::Del, Setting::Contended, &["grant", "read", "ticket", "watch", "free"]),
     (Subject::Del, Setting::Unanswered, &["read"]),
     (Subject::Del, Setting::CutOff, &["spool"]),
-    (Subject::Gc, Setting::Contended, &["grant", "read", "place", "watch", "free"]),
+    (Subject::Gc, Setting::Contended, &["grant", "read", "ticket", "watch", "free"]),
     (Subject::Look, Setting::Alone, &["read", "identity", "grant", "sightings"]),
     (Subject::Free, Setting::Alone, &["read", "identity", "free"]),
-    (Subject::Free, Setting::Contended, &["grant", "read", "place", "watch", "free"]),
+    (Subject::Free, Setting::Contended, &["grant", "read", "ticket", "watch", "free"]),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -422,12 +422,12 @@ impl Scene {
             let is_over = subject.has_stopped() || !subject.is_running();
             if is_waiting || is_over { Ok(()) } else { Err("it is on its way".to_owned()) }
         });
-        let before = self.places();
+        let before = self.tickets();
         let mut runs = vec![
             ("here", self.add_other(&self.world.node, "here")),
             ("there", self.add_other(&self.other, "there")),
         ];
-        // A DEL gives up after less than two seconds and lets those behind it go on. Where the subject's place stays for half a
+        // A DEL gives up after less than two seconds and lets those behind it go on. Where the subject's ticket stays for half a
         // minute, because it is killed, nothing but an eviction may help them.
         if lease_s.is_some() {
             runs.push(("first", self.del(&self.other, "first")));
@@ -435,9 +435,9 @@ impl Scene {
         let mut others: Vec<_> = runs.into_iter().map(|(name, run)| (name, run.spawn())).collect();
         let all = before + others.len();
         self.poll("the others to queue", || {
-            let places = self.places();
+            let tickets = self.tickets();
             let has_ended = others.iter_mut().any(|(_, run)| !run.is_running());
-            if places >= all || has_ended { Ok(()) } else { Err(format!("{places} of {all} places")) }
+            if tickets >= all || has_ended { Ok(()) } else { Err(format!("{tickets} of {all} tickets")) }
         });
         head.resume();
         others.push(("head", head));
@@ -457,12 +457,12 @@ impl Scene {
             head.resume();
         }
         wait_until_stopped(&mut head, &list, &stops[2]);
-        assert_eq!(self.places(), 1, "the head queues");
+        assert_eq!(self.tickets(), 1, "the head queues");
         head
     }
 
-    fn places(&self) -> usize {
-        self.world.cluster.store().keys("v1/lock/").len()
+    fn tickets(&self) -> usize {
+        self.world.cluster.store().keys("v1/ticket/").len()
     }
 
     fn poll<T>(&self, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
@@ -527,8 +527,8 @@ impl Scene {
                     self.world.pass(FREES).ok();
                 }
                 self.forget("s");
-                let lone = &self.audit()["lone_bits"];
-                assert_eq!(lone, &json!([]), "two passes left bits behind");
+                let stray = &self.audit()["stray_bits"];
+                assert_eq!(stray, &json!([]), "two passes left bits behind");
             }
             (Subject::Add | Subject::Del, _) => {
                 if fate == Fate::Repeated {
@@ -675,7 +675,7 @@ impl Scene {
         let audit = self.audit();
         // Only a DEL that is short of time leaves a bit behind, and among others there is one.
         if case.setting != Setting::Contended && case.subject != Subject::Del {
-            assert_eq!(audit["lone_bits"], json!([]), "{audit:#}");
+            assert_eq!(audit["stray_bits"], json!([]), "{audit:#}");
         }
         self.assert_ledger(&["s"]);
     }

@@ -461,7 +461,7 @@ fn fill_first_page(store: &Store) {
         let addresses = (start..(start + EACH).min(PAGE_ADDRESSES)).map(|i| Ipv4Addr::from(first + i));
         let held: Vec<Value> = addresses.clone().map(|ip| json!({"ip": ip, "net": "default"})).collect();
         let record = json!({"v": 1, "addresses": held, "scope": scope, "cluster": "test", "cni": "net"});
-        entries.push((format!("v1/own/test/a/{container}/eth0"), record.to_string().into_bytes()));
+        entries.push((format!("v1/owner/test/a/{container}/eth0"), record.to_string().into_bytes()));
         let reservation = json!({
             "v": 1, "node": "a", "container": container, "ifname": "eth0", "cluster": "test", "cni": "net",
             "at": "2026-01-02T03:04:05Z",
@@ -475,7 +475,7 @@ fn fill_first_page(store: &Store) {
     summary[0] = 1;
     let page = "00000000000000000000ffff0a000000";
     entries.push((format!("v1/net/default/page/{page}"), vec![0xff; 512]));
-    entries.push((format!("v1/net/default/full/{page}"), summary));
+    entries.push((format!("v1/net/default/summary/{page}"), summary));
     store.run(async |client| {
         for some in entries.chunks(128) {
             let puts = some.iter().map(|(key, value)| TxnOp::put(store.key(key), value.clone(), None));
@@ -532,7 +532,7 @@ fn a_full_page_is_stepped_over() {
 #[test]
 fn a_full_page_without_its_summary() {
     let (cluster, node, config) = with_a_full_page();
-    let summary = "v1/net/default/full/00000000000000000000ffff0a000000";
+    let summary = "v1/net/default/summary/00000000000000000000ffff0a000000";
     let as_it_was = cluster.store().get(summary);
     cluster.store().delete(summary);
     let check = node.cli(["check", "-o", "json"]).ok();

@@ -45,7 +45,7 @@ fn spool_as(node: &Node, machine: &str, name: &str, container: &str, boot: &str,
     let file = folder.join(format!("{name}.del"));
     fs::write(
         &file,
-        json!({"owner": owner, "machine": machine, "birth": {"boot": boot, "ns": ns}}).to_string(),
+        json!({"owner": owner, "machine": machine, "start": {"boot": boot, "ns": ns}}).to_string(),
     )
     .expect("written");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
@@ -79,7 +79,7 @@ fn an_entry_that_cannot_be_carried_out_holds_up_no_other() {
     for container in ["a", "b", "c"] {
         node.add(container).config(&range()).run().ok();
     }
-    cluster.store().put("v1/own/test/n1/newer/eth0", r#"{"v":2}"#);
+    cluster.store().put("v1/owner/test/n1/newer/eth0", r#"{"v":2}"#);
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("Linux has one");
     for (name, container) in [("0", "newer"), ("1", "a"), ("2", "b"), ("3", "newer")] {
         spool(&node, name, container, boot.trim(), u64::MAX);
@@ -97,7 +97,7 @@ fn more_entries_that_cannot_be_carried_out_than_one_run_takes_hold_up_no_other()
     let cluster = Cluster::new();
     let node = cluster.node("n1");
     node.add("a").config(&range()).run().ok();
-    cluster.store().put("v1/own/test/n1/newer/eth0", r#"{"v":2}"#);
+    cluster.store().put("v1/owner/test/n1/newer/eth0", r#"{"v":2}"#);
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("Linux has one");
     for index in 0..2 * DRAIN_ENTRIES {
         spool(&node, &format!("{index:02}"), "newer", boot.trim(), u64::MAX);
@@ -107,7 +107,7 @@ fn more_entries_that_cannot_be_carried_out_than_one_run_takes_hold_up_no_other()
         node.del("nobody").config(&range()).run().silent();
         if last.exists() { Err("it is spooled".to_owned()) } else { Ok(()) }
     });
-    assert_eq!(cluster.store().keys("v1/own/"), ["v1/own/test/n1/newer/eth0"]);
+    assert_eq!(cluster.store().keys("v1/owner/"), ["v1/owner/test/n1/newer/eth0"]);
     cluster.leave_unclean();
 }
 

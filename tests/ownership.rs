@@ -104,7 +104,7 @@ fn a_retried_sandbox_takes_over_the_addresses_of_its_pod() {
     let addresses = of_pod(node.add("old"), UID).config(&dual).run().addresses();
     assert_eq!(of_pod(node.add("new"), UID).config(&dual).run().addresses(), addresses);
     assert!(held(&node).iter().all(|(_, container)| container == "new"), "{:?}", held(&node));
-    assert_eq!(cluster.store().keys("v1/own/"), ["v1/own/test/n1/new/eth0"]);
+    assert_eq!(cluster.store().keys("v1/owner/"), ["v1/owner/test/n1/new/eth0"]);
     cluster.assert_clean();
 
     // The late DEL of the sandbox that was given up.
@@ -331,21 +331,21 @@ fn a_del_that_can_neither_be_done_nor_spooled_fails() {
 /// The scope of the queue that the runs of `container` stand in, as its owner record names it.
 fn queue_of(cluster: &Cluster, node: &str, container: &str) -> String {
     let record =
-        cluster.store().get(&format!("v1/own/test/{node}/{container}/eth0")).expect("it holds an address");
+        cluster.store().get(&format!("v1/owner/test/{node}/{container}/eth0")).expect("it holds an address");
     let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
     record["scope"].as_str().expect("it names its queue").to_owned()
 }
 
-/// How many lone bits `metes check` reports; it reports nothing else.
+/// How many stray bits `metes check` reports; it reports nothing else.
 #[track_caller]
-fn lone_bits(node: &Node) -> usize {
+fn stray_bits(node: &Node) -> usize {
     let report = node.cli(["check", "-o", "json"]).ok();
     assert_eq!(report["violations"], json!([]));
-    report["lone_bits"].as_array().map_or(0, Vec::len)
+    report["stray_bits"].as_array().map_or(0, Vec::len)
 }
 
 #[test]
-fn a_del_that_is_short_of_time_frees_and_an_add_in_need_mends_the_bit() {
+fn a_del_that_is_short_of_time_frees_and_an_add_in_need_repairs_the_bit() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
     let small = network(json!({"range": "10.42.0.0/30"}));
@@ -355,19 +355,19 @@ fn a_del_that_is_short_of_time_frees_and_an_add_in_need_mends_the_bit() {
 
     // Somebody stands at the head of the queue and does not move.
     let scope = queue_of(&cluster, "n1", "a");
-    let (place, tail) = (format!("v1/lock/{scope}/0000000000000001"), format!("v1/tail/{scope}"));
-    cluster.store().put_leased(&place, "{}", 60);
+    let (ticket, tail) = (format!("v1/ticket/{scope}/0000000000000001"), format!("v1/tail/{scope}"));
+    cluster.store().put_leased(&ticket, "{}", 60);
     cluster.store().put_leased(&tail, "0000000000000001", 60);
     let del = node.del("a").config(&small).run();
     del.silent();
     assert!(del.elapsed < DEL_MAX, "{del}");
-    cluster.store().delete(&place);
+    cluster.store().delete(&ticket);
     cluster.store().delete(&tail);
     assert_eq!(held(&node).len(), 1);
-    assert_eq!(lone_bits(&node), 1);
+    assert_eq!(stray_bits(&node), 1);
 
     assert_eq!(node.add("c").config(&small).run().address(), first);
-    assert_eq!(lone_bits(&node), 0);
+    assert_eq!(stray_bits(&node), 0);
     node.add("d").config(&small).run().error(100);
     for container in ["b", "c"] {
         node.del(container).config(&small).run().silent();
@@ -376,9 +376,9 @@ fn a_del_that_is_short_of_time_frees_and_an_add_in_need_mends_the_bit() {
     cluster.assert_clean();
 }
 
-/// Of many pages a run reads the first ones by itself, and what was mended on another one must be seen all the same.
+/// Of many pages a run reads the first ones by itself, and what was repaired on another one must be seen all the same.
 #[test]
-fn a_lone_bit_on_the_last_of_many_pages_is_found() {
+fn a_stray_bit_on_the_last_of_many_pages_is_found() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
     let ranges: Vec<Value> = (0..7)
@@ -394,7 +394,7 @@ fn a_lone_bit_on_the_last_of_many_pages_is_found() {
     let pages = cluster.store().entries("v1/net/default/page/");
     node.del("c6").config(&wide).run().silent();
     pages.into_iter().for_each(|(key, page)| cluster.store().put(&key, page));
-    assert_eq!(lone_bits(&node), 1);
+    assert_eq!(stray_bits(&node), 1);
     assert_eq!(node.add("c7").config(&wide).run().address(), last);
     node.add("more").config(&wide).run().error(100);
     for name in names.iter().map(String::as_str).take(6).chain(["c7"]) {
@@ -405,7 +405,7 @@ fn a_lone_bit_on_the_last_of_many_pages_is_found() {
 }
 
 #[test]
-fn a_range_full_of_lone_bits_is_not_full() {
+fn a_range_full_of_stray_bits_is_not_full() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
     // Six usable addresses.
@@ -416,7 +416,7 @@ fn a_range_full_of_lone_bits_is_not_full() {
     names.iter().for_each(|name| node.del(name).config(&small).run().silent());
     // The page as it was when all six were held.
     pages.into_iter().for_each(|(key, page)| cluster.store().put(&key, page));
-    assert_eq!(lone_bits(&node), 6);
+    assert_eq!(stray_bits(&node), 6);
     assert!(node.list().is_empty());
 
     let outcomes: Vec<Outcome> = names.iter().map(|name| node.add(name).config(&small).run()).collect();
@@ -426,7 +426,7 @@ fn a_range_full_of_lone_bits_is_not_full() {
     assert_eq!(addresses.len(), 6);
     node.add("more").config(&small).run().error(100);
     names.iter().for_each(|name| node.del(name).config(&small).run().silent());
-    assert_eq!(lone_bits(&node), 0);
+    assert_eq!(stray_bits(&node), 0);
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }

@@ -23,7 +23,7 @@ use support::{
 const EXTRA_MAX: Duration = Duration::from_secs(2);
 /// What an ADD that a dead leader left hanging may take.
 const ELECTION_MAX: Duration = Duration::from_secs(5);
-/// What an ADD may wait behind places of runs that have ended: one eviction takes up to 4 s, and another may follow.
+/// What an ADD may wait behind tickets of runs that have ended: one eviction takes up to 4 s, and another may follow.
 const RECOVERY_MAX: Duration = Duration::from_secs(8);
 /// An ADD that etcd lets in nowhere gives up after 5 s, long before its deadline of 20 s.
 const REFUSED_WITHIN: Duration = Duration::from_secs(12);
@@ -118,7 +118,7 @@ fn one_member_that_fails_fails_no_run() {
     }
 }
 
-/// What a member took in before it was struck it may carry out when it is back: places in queues of runs that have
+/// What a member took in before it was struck it may carry out when it is back: tickets in queues of runs that have
 /// ended, which cost others a wait, and nothing else.
 #[track_caller]
 fn assert_recovered(cluster: &Cluster, node: &Node, config: &Value) {

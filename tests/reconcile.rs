@@ -1,5 +1,5 @@
 //! A pass of the reconciler on a real API server and a real etcd: who keeps what it holds, who loses it and
-//! when, what is mended, and what stops a pass.
+//! when, what is repaired, and what stops a pass.
 
 mod support;
 
@@ -196,7 +196,7 @@ fn records_of_other_clusters_of_none_and_of_nobody_are_kept() {
         run.ifname(container).run().address();
     }
     world.orphan("unreadable");
-    let own = format!("v1/own/test/{}/unreadable/eth0", world.node.name());
+    let own = format!("v1/owner/test/{}/unreadable/eth0", world.node.name());
     let store = world.cluster.store();
     let before = store.get(&own).expect("it holds an address");
     let kept = json!({"other-cluster": 1, "no-cluster": 1, "undecodable": 1});
@@ -539,12 +539,12 @@ fn after_a_reboot_a_sandbox_is_freed_only_if_a_newer_one_has_all() {
     let unlisted = Sandboxes::new(&world, "unlisted", &fixed);
     unlisted.boots("another");
     unlisted.second(&fixed);
-    // An older program's record, without a birth.
-    let unborn = Sandboxes::new(&world, "unborn", &one);
-    let own = format!("v1/own/test/{}/unborn-1/eth0", unborn.first.name());
-    rewrite(&world, &own, |record| _ = record.as_object_mut().expect("an object").remove("birth"));
-    unborn.boots("another");
-    unborn.second(&one);
+    // An older program's record, without a start.
+    let unstarted = Sandboxes::new(&world, "unstarted", &one);
+    let own = format!("v1/owner/test/{}/unstarted-1/eth0", unstarted.first.name());
+    rewrite(&world, &own, |record| _ = record.as_object_mut().expect("an object").remove("start"));
+    unstarted.boots("another");
+    unstarted.second(&one);
 
     let mut expected = world.held();
     expected.retain(|container| container != "replaced-1");
@@ -564,7 +564,7 @@ fn after_a_reboot_a_sandbox_is_freed_only_if_a_newer_one_has_all() {
     }
     world.pass(AT_ONCE).ok().freed(json!({"pod-gone": 4}));
     for name in
-        ["rebooted", "running", "silent", "partly", "replaced", "lost", "unborn", "unindexed", "unlisted"]
+        ["rebooted", "running", "silent", "partly", "replaced", "lost", "unstarted", "unindexed", "unlisted"]
     {
         world.api.node(&world.node_name(name)).delete();
     }
@@ -588,11 +588,11 @@ fn after_a_power_cut_a_pass_looks_up_many_sandboxes_at_once() {
     world.api.node(world.node.name()).ready(true).boot_id("second-boot");
     let pod = world.living("p");
     let record = json!({
-        "v": 1, "addresses": [{"ip": "10.210.0.1", "net": "default"}], "birth": {"boot": "first-boot", "ns": 1},
+        "v": 1, "addresses": [{"ip": "10.210.0.1", "net": "default"}], "start": {"boot": "first-boot", "ns": 1},
         "scope": "-", "cluster": "test", "cni": "net",
         "pod": {"ns": world.namespace, "name": "p", "uid": pod.uid()},
     });
-    let key = |i| format!("v1/own/test/{}/c{i}/eth0", world.node.name());
+    let key = |i| format!("v1/owner/test/{}/c{i}/eth0", world.node.name());
     world.cluster.store().put_all((0..RECORDS).map(|i| (key(i), record.to_string().into_bytes())));
 
     let requests = || etcd.metric("grpc_server_started_total", &["etcdserverpb.KV"]);
@@ -691,7 +691,7 @@ fn a_memory_whose_lease_is_gone_counts_from_now_on() {
     world.cluster.assert_clean();
 }
 
-// ---- what is freed, and what is mended
+// ---- what is freed, and what is repaired
 
 #[test]
 fn an_owner_is_freed_whole_and_nobody_else_with_it() {
@@ -732,7 +732,7 @@ fn an_owner_is_freed_whole_and_nobody_else_with_it() {
     assert!(store.keys("v1/pod/").is_empty());
     assert_eq!(world.held(), ["neighbour"]);
     let check = world.cluster.check();
-    assert!(check.succeeded() && check.stdout.contains("0 lone bits"), "{check}");
+    assert!(check.succeeded() && check.stdout.contains("0 stray bits"), "{check}");
     // The same addresses can be had again, and the neighbour's is not among them.
     let next = world.living("next");
     world.node.del("next").config(&World::config()).run().silent();
@@ -750,7 +750,7 @@ fn an_orphan_that_cannot_be_freed_does_not_keep_the_others() {
         world.orphan(&format!("later-{i:02}"));
     }
     world.orphan("c-too-many");
-    let key = only_key(&world, &format!("v1/own/test/{}/c-too-many/", world.node.name()));
+    let key = only_key(&world, &format!("v1/owner/test/{}/c-too-many/", world.node.name()));
     // No transaction of etcd's takes them all.
     rewrite(&world, &key, |record| {
         let held = (0..200).map(|i| json!({"ip": format!("10.201.0.{i}"), "net": "default"}));
@@ -769,7 +769,7 @@ fn a_record_that_lies_gives_back_only_what_is_its_own() {
     let store = world.cluster.store();
     let living = world.living("living");
     let address = world.attach(&living).run().address();
-    let own = |container: &str| format!("v1/own/test/{}/{container}/eth0", world.node.name());
+    let own = |container: &str| format!("v1/owner/test/{}/{container}/eth0", world.node.name());
     let ip = |address: &str| {
         let address: std::net::Ipv4Addr = address.parse().expect("an address");
         format!("v1/net/default/ip/{:032x}", address.to_ipv6_mapped().to_bits())
@@ -797,7 +797,7 @@ fn a_record_that_lies_gives_back_only_what_is_its_own() {
     let next = world.node.add("next").config(&World::config()).args(&format!("IP={address}"));
     next.run().error(101);
     store.delete(&ip(&unreadable));
-    world.pass(AT_ONCE).ok().mended(json!({"bits_cleared": 1}));
+    world.pass(AT_ONCE).ok().repaired(json!({"bits_cleared": 1}));
     world.cluster.assert_clean();
 }
 
@@ -819,19 +819,19 @@ impl Disorder {
         store.put(&page, bits.clone());
         // Empty ones, of a range that nobody uses any more.
         let far = format!("v1/net/default/page/{:032x}", 0xffff_0a50_0000_u128);
-        let full = format!("v1/net/far/full/{:032x}", 0);
+        let full = format!("v1/net/far/summary/{:032x}", 0);
         store.put(&far, vec![0; 512]);
         store.put(&full, vec![0; 512]);
         // Only nobody's bits.
-        let lone = format!("v1/net/far/page/{:032x}", 0xffff_0a50_0000_u128);
+        let stray = format!("v1/net/far/page/{:032x}", 0xffff_0a50_0000_u128);
         let mut one = vec![0; 512];
         one[7] = 1;
-        store.put(&lone, one);
-        let birth = json!({"boot": "earlier", "ns": 1});
-        store.put("v1/dead/test/n1/c/eth0", json!({"v": 1, "birth": birth}).to_string());
-        store.put_leased("v1/dead/test/n1/d/eth0", json!({"v": 1, "birth": birth}).to_string(), 3600);
-        store.put("v1/lock/-/0000000000000007", "{}");
-        store.put_leased("v1/lock/-/0000000000000008", "{}", 3600);
+        store.put(&stray, one);
+        let start = json!({"boot": "earlier", "ns": 1});
+        store.put("v1/tombstone/test/n1/c/eth0", json!({"v": 1, "start": start}).to_string());
+        store.put_leased("v1/tombstone/test/n1/d/eth0", json!({"v": 1, "start": start}).to_string(), 3600);
+        store.put("v1/ticket/-/0000000000000007", "{}");
+        store.put_leased("v1/ticket/-/0000000000000008", "{}", 3600);
         let key = format!("v1/net/default/page/{:032x}", 0xffff_0a60_0000_u128);
         let undecodable = (key, b"no bits".to_vec());
         store.put(&undecodable.0, undecodable.1.clone());
@@ -841,22 +841,22 @@ impl Disorder {
 }
 
 #[test]
-fn a_pass_mends_what_can_be_mended_without_harm() {
+fn a_pass_repairs_what_can_be_repaired_without_harm() {
     let Disorder { world, undecodable } = Disorder::in_world(World::new());
     let store = world.cluster.store();
     let (key, value) = &undecodable;
     let pass = world.pass(AT_ONCE).ok().kept(json!({"pod-exists": 1})).freed(json!({"pod-gone": 1}));
-    assert_eq!(pass.report["lone_bits"], 4, "{}", pass.outcome);
-    let pass = pass.mended(json!({"bits_cleared": 4, "stale_deleted": 2, "empty_deleted": 2}));
+    assert_eq!(pass.report["stray_bits"], 4, "{}", pass.outcome);
+    let pass = pass.repaired(json!({"bits_cleared": 4, "stale_deleted": 2, "empty_deleted": 2}));
     assert_eq!(pass.report["violations"]["undecodable-page"], 1, "{}", pass.outcome);
-    assert_eq!(store.keys("v1/dead/"), ["v1/dead/test/n1/d/eth0"]);
-    assert_eq!(store.keys("v1/lock/"), ["v1/lock/-/0000000000000008"]);
+    assert_eq!(store.keys("v1/tombstone/"), ["v1/tombstone/test/n1/d/eth0"]);
+    assert_eq!(store.keys("v1/ticket/"), ["v1/ticket/-/0000000000000008"]);
     assert_eq!(store.get(key).as_ref(), Some(value));
     assert!(store.keys("v1/net/far/full/").is_empty());
     // A page that was emptied is as good as none, and goes with the next pass at the latest.
-    world.pass(AT_ONCE).ok().mended(json!({"empty_deleted": 1}));
+    world.pass(AT_ONCE).ok().repaired(json!({"empty_deleted": 1}));
     assert!(store.keys("v1/net/far/").is_empty());
-    world.pass(AT_ONCE).ok().mended(json!({}));
+    world.pass(AT_ONCE).ok().repaired(json!({}));
     store.delete(key);
     assert_eq!(world.held(), ["living"]);
     world.cluster.assert_clean();
@@ -898,12 +898,12 @@ fn a_dry_run_writes_nothing_at_all() {
     world.cluster.assert_clean();
 
     let disorder = Disorder::in_world(World::on(&etcd));
-    let pass = untouched(&disorder.world, "disorder", &[], 0).mended(json!({}));
-    assert_eq!((&pass.report["lone_bits"], pass.report["freed"]["pod-gone"].as_u64()), (&json!(4), Some(1)));
+    let pass = untouched(&disorder.world, "disorder", &[], 0).repaired(json!({}));
+    assert_eq!((&pass.report["stray_bits"], pass.report["freed"]["pod-gone"].as_u64()), (&json!(4), Some(1)));
     disorder.world.cluster.leave_unclean();
     for (what, meta) in STATES.iter().copied() {
         disorder.world.cluster.store().put("v1/meta", meta);
-        untouched(&disorder.world, what, &["--force"], i32::from(what != "on hold")).freed(json!({}));
+        untouched(&disorder.world, what, &["--force"], i32::from(what != "paused")).freed(json!({}));
     }
 }
 
@@ -954,7 +954,7 @@ const STATES: [(&str, &str); 5] = [
     ("newer writers", r#"{"v":1,"min_writer":2,"id":"0f","epoch":1}"#),
     ("a newer schema", r#"{"v":2,"min_writer":2,"id":"0f","epoch":1}"#),
     ("nonsense", "nonsense"),
-    ("on hold", r#"{"v":1,"min_writer":1,"id":"0f","epoch":1,"hold":"import under way"}"#),
+    ("paused", r#"{"v":1,"min_writer":1,"id":"0f","epoch":1,"paused":"import under way"}"#),
 ];
 
 #[test]
@@ -988,7 +988,7 @@ fn a_store_that_is_suspect_newer_or_on_hold_is_left_alone() {
             Some(words) => _ = pass.refused(1, words),
             None => {
                 let pass = pass.ok().freed(json!({}));
-                assert_eq!(pass.report["on_hold"], "import under way");
+                assert_eq!(pass.report["paused"], "import under way");
             }
         }
         assert_eq!(store.entries(""), before, "{what}: something was written");
@@ -997,7 +997,7 @@ fn a_store_that_is_suspect_newer_or_on_hold_is_left_alone() {
     world.pass(AT_ONCE).refused(1, "v1/meta");
     assert_eq!(world.held(), ["a"]);
     // Reservations or bits alone are a contradiction too.
-    store.delete_prefix("v1/own/");
+    store.delete_prefix("v1/owner/");
     let before = store.entries("v1/net/");
     world.pass(AT_ONCE).refused(1, "v1/meta");
     assert_eq!(store.entries("v1/net/"), before);

@@ -89,7 +89,7 @@ fn a_pass_that_is_aborted_tells_what_was_done_and_no_table_of_zeros() {
     assert!(nothing.stderr.contains("list nodes"), "{nothing}");
     let json = pass("json").json();
     assert!(json["aborted"] == true && json["error"].is_string(), "{json}");
-    for nothing in ["orphans", "kept", "freed", "addresses_freed", "freed_owners", "mended", "violations"] {
+    for nothing in ["orphans", "kept", "freed", "addresses_freed", "freed_owners", "repaired", "violations"] {
         assert_eq!(json.get(nothing), None, "{json}");
     }
     // One of them is freed before the API fails.
@@ -388,10 +388,10 @@ fn a_store_that_turns_suspect_under_a_pass_stops_it() {
 
     let proxy = world.proxy();
     let store = world.cluster.store().clone();
-    proxy.rule(Rule::get(NODES).nth(1).before(move || store.change_meta(&json!({"hold": "import"}))));
+    proxy.rule(Rule::get(NODES).nth(1).before(move || store.change_meta(&json!({"paused": "import"}))));
     world.reconciler(&proxy).args(AT_ONCE).pass().ok().kept(json!({"changed": 20})).freed(json!({}));
     assert_eq!(world.held().len(), 20);
-    world.cluster.store().change_meta(&json!({"hold": null}));
+    world.cluster.store().change_meta(&json!({"paused": null}));
     world.pass(AT_ONCE).ok().freed(json!({"pod-gone": 20}));
     world.cluster.assert_clean();
 }
@@ -546,11 +546,11 @@ fn a_pass_killed_at_any_question_leaves_nothing_wrong() {
     assert_eq!(world.held(), living);
     // The page that the last one emptied goes with this one.
     world.pass(AT_ONCE).ok().freed(json!({}));
-    world.pass(AT_ONCE).ok().freed(json!({})).mended(json!({}));
+    world.pass(AT_ONCE).ok().freed(json!({})).repaired(json!({}));
     world.cluster.assert_clean();
 }
 
-/// As many writes after its begin, whatever they are: registering, remembering, freeing, mending.
+/// As many writes after its begin, whatever they are: registering, remembering, freeing, repair.
 #[test]
 fn a_pass_killed_after_any_write_leaves_nothing_wrong() {
     let etcd = Etcd::start();
@@ -559,7 +559,7 @@ fn a_pass_killed_after_any_write_leaves_nothing_wrong() {
     let mut killed = 0;
     let mut living = Vec::new();
     for writes in 1..=30 {
-        // Registered, remembered and mended anew each time.
+        // Registered, remembered and repaired anew each time.
         store.delete("v1/cluster/test");
         let page = store.keys("v1/net/default/page/").into_iter().next();
         if let Some((page, mut bits)) = page.and_then(|page| Some((page.clone(), store.get(&page)?))) {
@@ -586,9 +586,9 @@ fn a_pass_killed_after_any_write_leaves_nothing_wrong() {
     living.sort();
     assert_eq!(world.held(), living);
     let pass = world.pass(AT_ONCE).ok().freed(json!({}));
-    assert_eq!(pass.report["lone_bits"], 0);
-    wait_for("places of killed passes to end with their leases", Duration::from_secs(45), || {
-        let left = store.keys("v1/lock/");
+    assert_eq!(pass.report["stray_bits"], 0);
+    wait_for("tickets of killed passes to end with their leases", Duration::from_secs(45), || {
+        let left = store.keys("v1/ticket/");
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     });
     world.cluster.assert_clean();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use metes::commands::{Run, add, del};
 use metes::local::{mark::MarkFile, node::Identity, spool::Spool};
 use metes::pool::Addr;
-use metes::pool::record::{Birth, Labels, Owner, OwnerRecord, Reservation};
+use metes::pool::record::{Labels, Owner, OwnerRecord, Reservation, RunStart};
 use metes::pool::{choose::Order, record};
 use metes::random::split_mix;
 use metes::store::allot::Ask;
@@ -21,7 +21,7 @@ use metes::store::keys::{Bytes, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge, read_keys};
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Reply, Txn};
-use metes_reconciler::api::{Api, ApiError, Claims, Node, Phase, Pod, Which};
+use metes_reconciler::api::{Api, ApiError, Claims, Node, Phase, Pod, PodFilter};
 use metes_reconciler::kubernetes::Kubernetes;
 use metes_reconciler::pass::{self, Options, Pass, Stop};
 use metes_reconciler::report::Report;
@@ -196,7 +196,7 @@ impl World {
     }
 
     async fn add(&self, kv: Stepped<'_>, owner: &Owner, pod: &support::Pod) -> Vec<record::Held> {
-        let birth = self.birth();
+        let start = self.start();
         let labels = record::Pod {
             namespace: self.namespace.clone(),
             name: pod.name().to_owned(),
@@ -204,7 +204,7 @@ impl World {
         };
         let ask = Ask {
             owner: owner.clone(),
-            birth: birth.clone(),
+            start: start.clone(),
             machine: String::new(),
             store_id: "s".into(),
             labels: Labels { pod: labels, cni_network: "net".into() },
@@ -218,7 +218,7 @@ impl World {
             order: Order::Lowest,
             node_seed: 0,
         };
-        let run = self.run(&kv, birth);
+        let run = self.run(&kv, start);
         add::add(&run, &ask)
             .await
             .unwrap_or_else(|e| panic!("world {}: ADD {owner:?}: {e:?}", self.seed))
@@ -226,18 +226,18 @@ impl World {
     }
 
     async fn del(&self, kv: Stepped<'_>, owner: &Owner) {
-        let run = self.run(&kv, self.birth());
+        let run = self.run(&kv, self.start());
         del::del(&run, owner, "", None)
             .await
             .unwrap_or_else(|e| panic!("world {}: DEL {owner:?}: {e:?}", self.seed));
     }
 
-    fn run<'r>(&'r self, kv: &'r Stepped<'r>, birth: Birth) -> Run<'r, Stepped<'r>> {
+    fn run<'r>(&'r self, kv: &'r Stepped<'r>, start: RunStart) -> Run<'r, Stepped<'r>> {
         Run {
             kv,
             keys: &self.keys,
             identity: &self.identity,
-            birth,
+            start,
             clock: &after_all_runs,
             deadline: Instant::now() + ADD_MAX,
             awaited: &|| true,
@@ -246,9 +246,9 @@ impl World {
         }
     }
 
-    fn birth(&self) -> Birth {
+    fn start(&self) -> RunStart {
         self.clock.set(self.clock.get() + 1);
-        Birth { boot: BOOT.into(), ns: self.clock.get() }
+        RunStart { boot: BOOT.into(), ns: self.clock.get() }
     }
 
     async fn pass(&self, kv: Stepped<'_>) {
@@ -274,7 +274,7 @@ impl World {
     async fn assert_held(&self, owner: &Owner) {
         let living = self.living.borrow().iter().find(|living| living.owner == *owner).cloned();
         let Some(living) = living else { panic!("{owner:?} does not live") };
-        let mut keys: Vec<Bytes> = vec![self.keys.own(owner).expect("a plain name")];
+        let mut keys: Vec<Bytes> = vec![self.keys.owner(owner).expect("a plain name")];
         let key = |held: &record::Held| {
             self.keys.ip(held.network.as_ref().expect("reserved"), Addr::from(held.address))
         };
@@ -309,7 +309,7 @@ impl World {
             self.assert_held(&living.owner).await;
         }
         let see = |owners: &mut Vec<Owner>, entry: metes::store::txn::Entry| {
-            if let Ok(metes::store::keys::Key::Own(owner)) = self.keys.parse(&entry.key) {
+            if let Ok(metes::store::keys::Key::Owner(owner)) = self.keys.parse(&entry.key) {
                 owners.push(owner);
             }
         };
@@ -323,9 +323,9 @@ impl World {
     }
 }
 
-/// Births here are small numbers of nanoseconds, and no run sleeps through its deadline.
-fn after_all_runs() -> Birth {
-    Birth { boot: BOOT.into(), ns: 1_000_000_000 }
+/// Starts here are small numbers of nanoseconds, and no run sleeps through its deadline.
+fn after_all_runs() -> RunStart {
+    RunStart { boot: BOOT.into(), ns: 1_000_000_000 }
 }
 
 /// Where everybody waits, and from where chance lets one go on at a time.
@@ -448,7 +448,7 @@ impl Api for Stepped<'_> {
         self.between(self.world.kubernetes.cluster_uid()).await
     }
 
-    async fn pods(&self, which: Which, see: &mut dyn FnMut(Pod)) -> Result<(), ApiError> {
+    async fn pods(&self, which: PodFilter, see: &mut dyn FnMut(Pod)) -> Result<(), ApiError> {
         self.between(self.world.kubernetes.pods(which, see)).await
     }
 

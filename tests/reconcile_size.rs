@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use metes::pool::record::{
-    Birth, Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation,
+    Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, RunStart,
 };
 use metes::pool::{Addr, Bits, NetworkName, Page};
 use metes::store::keys::Keys;
@@ -120,17 +120,17 @@ fn owner(keys: &Keys, index: u32) -> [(Vec<u8>, Vec<u8>); 3] {
     let owner = Owner { node: node(index), container_id, ifname, cluster: "test".into() };
     let pod = Pod { namespace: namespace(index), name: name(index), uid: uid(index) };
     let labels = Labels { pod, cni_network: "storage".into() };
-    let birth = Birth { boot: format!("{:032x}", index % NODES), ns: u64::from(index) + 1 };
+    let start = RunStart { boot: format!("{:032x}", index % NODES), ns: u64::from(index) + 1 };
     let held = Held {
         address: std::net::IpAddr::from((FIRST + index).to_be_bytes()),
         network: Some(network.clone()),
     };
     let scope = "default,00000000000000000000ffff0a000000-8".to_owned();
-    let record = OwnerRecord::new(vec![held], Some(birth), scope, labels.clone());
+    let record = OwnerRecord::new(vec![held], Some(start), scope, labels.clone());
     let reservation = Reservation::new(owner.clone(), labels, "2026-01-02T03:04:05Z".into());
     [
         (keys.ip(&network, address(index)), reservation.encode()),
-        (keys.own(&owner).expect("a plain name"), record.encode()),
+        (keys.owner(&owner).expect("a plain name"), record.encode()),
         (
             keys.pod("test", &uid(index), "net1", &network).expect("a plain name"),
             PodIndex::new(owner).encode(),

@@ -220,10 +220,10 @@ fn the_metrics_file_tells_of_each_pass() {
         ("kept{reason=\"within-grace\"}", 0.0),
         ("freed{reason=\"pod-gone\"}", 1.0),
         ("freed{reason=\"pod-finished\"}", 0.0),
-        ("mended{what=\"bits_cleared\"}", 0.0),
-        ("lone_bits", 0.0),
+        ("repaired{what=\"bits_cleared\"}", 0.0),
+        ("stray_bits", 0.0),
         ("brake", 0.0),
-        ("on_hold", 0.0),
+        ("paused", 0.0),
         ("suspect", 0.0),
     ]);
     assert!(good.value("pods") >= 1.0 && good.value("last_pass_duration_seconds") > 0.0);
@@ -258,7 +258,7 @@ fn the_metrics_file_tells_of_each_pass() {
 }
 
 #[test]
-fn the_metrics_file_tells_of_the_brake_and_of_a_hold() {
+fn the_metrics_file_tells_of_the_brake_and_of_a_pause() {
     let world = World::new();
     let file = world.cluster.folder().join("metes.prom");
     let path = file.to_str().expect("a plain name");
@@ -274,7 +274,7 @@ fn the_metrics_file_tells_of_the_brake_and_of_a_hold() {
     held["hold"] = json!("a test");
     world.cluster.store().put("v1/meta", held.to_string());
     assert!(run().run().succeeded());
-    Metrics::of_file(&file).assert(&[("last_pass_success", 1.0), ("on_hold", 1.0), ("brake", 0.0)]);
+    Metrics::of_file(&file).assert(&[("last_pass_success", 1.0), ("paused", 1.0), ("brake", 0.0)]);
 
     world.cluster.store().put("v1/meta", meta);
     assert!(run().args(["--force"]).run().succeeded());

@@ -821,9 +821,9 @@ fn dual_stack_is_all_or_nothing() {
         let held = node.list();
         assert!(held.iter().all(|row| row["container_id"] != "c"), "{row}: {held:?}");
         assert_eq!(held.len(), 2, "{row}: {held:?}");
-        let owners = cluster.store().keys("v1/own/");
-        assert_eq!(owners, ["v1/own/test/a/a/eth0", "v1/own/test/a/b/eth0"], "{row}");
-        assert!(cluster.store().keys("v1/lock/").is_empty(), "{row}: a place is left");
+        let owners = cluster.store().keys("v1/owner/");
+        assert_eq!(owners, ["v1/owner/test/a/a/eth0", "v1/owner/test/a/b/eth0"], "{row}");
+        assert!(cluster.store().keys("v1/ticket/").is_empty(), "{row}: a place is left");
         cluster.assert_clean();
     }
 }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes::commands::{Run, add, birth, del};
+use metes::commands::{Run, add, del, start};
 use metes::limits;
 use metes::local::mark::MarkFile;
 use metes::local::node::Identity;
 use metes::local::node::timestamp;
 use metes::local::spool::Spool;
-use metes::pool::record::{Birth, Labels, Owner, Pod};
+use metes::pool::record::{Labels, Owner, Pod, RunStart};
 use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec};
 use metes::random::{random_below, random_id};
 use metes::store::allot::Ask;
@@ -136,7 +136,7 @@ impl Node {
             kv: &self.kv,
             keys: &self.keys,
             identity: &self.identity,
-            birth: now(),
+            start: now(),
             clock: &now,
             deadline: Instant::now() + deadline,
             awaited: &|| true,
@@ -153,7 +153,7 @@ impl Node {
         };
         Ask {
             owner,
-            birth: run.birth.clone(),
+            start: run.start.clone(),
             machine: String::new(),
             store_id: random_id(),
             labels: Labels { pod, cni_network: "net".to_owned() },
@@ -200,6 +200,6 @@ fn seed(name: &str) -> u64 {
     u64::from_str_radix(&digest_hex(name.as_bytes())[..16], 16).expect("hex digits")
 }
 
-fn now() -> Birth {
-    birth().expect("the kernel tells its boot id")
+fn now() -> RunStart {
+    start().expect("the kernel tells its boot id")
 }

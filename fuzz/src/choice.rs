@@ -67,7 +67,7 @@ struct Run {
 #[derive(Debug, Default)]
 struct Held {
     reserved: Vec<Run>,
-    lone_bits: Vec<Run>,
+    stray_bits: Vec<Run>,
     /// What is free in spite of the runs.
     gaps: Vec<(usize, Addr)>,
 }
@@ -78,7 +78,7 @@ impl Held {
     }
 
     fn has_bit(&self, one: (usize, Addr)) -> bool {
-        self.is_reserved(one) || is_in(&self.lone_bits, one) && !self.gaps.contains(&one)
+        self.is_reserved(one) || is_in(&self.stray_bits, one) && !self.gaps.contains(&one)
     }
 
     fn page(&self, network: usize, page: Page) -> Bits {
@@ -104,7 +104,7 @@ impl Held {
     }
 
     fn runs(&self, network: usize) -> impl Iterator<Item = &Run> {
-        self.reserved.iter().chain(&self.lone_bits).filter(move |run| run.network == network)
+        self.reserved.iter().chain(&self.stray_bits).filter(move |run| run.network == network)
     }
 }
 
@@ -187,7 +187,7 @@ impl Ground {
                 1 => (from, from),
                 _ => (from.page().first(), from.page().last()),
             };
-            let runs = if dice.once_in(4) { &mut held.lone_bits } else { &mut held.reserved };
+            let runs = if dice.once_in(4) { &mut held.stray_bits } else { &mut held.reserved };
             runs.push(Run { network, first, last });
         }
         if dice.once_in(3) {
@@ -196,7 +196,7 @@ impl Ground {
                 first: spec.first.into(),
                 last: spec.last.into(),
             });
-            held.lone_bits.extend(all);
+            held.stray_bits.extend(all);
         }
         held.gaps = dice.some(4, |dice| (Self::network(dice), self.address(dice)));
         held

@@ -11,7 +11,7 @@ use metes::pool::{
     Addr, Bits, Family, Need, NetworkName, Range, RangeSet, Standing, Start, Step, View, Wish, choose,
     spread_start,
 };
-use metes::store::keys::{Key, Keys, PlaceId, Scope};
+use metes::store::keys::{Key, Keys, Scope, TicketId};
 use serde_json::Value;
 
 /// More readings than any choice on an empty store needs.
@@ -35,8 +35,8 @@ pub(super) fn check_request(request: &Request) {
     if matches!(request.verb, Verb::Add | Verb::Del | Verb::Check) {
         let (container_id, ifname) = (request.container_id.clone(), request.ifname.clone());
         let owner = Owner { node: "n1".to_owned(), container_id, ifname, cluster: "east".to_owned() };
-        let key = keys.own(&owner).expect("a checked owner has a key");
-        assert_eq!(keys.parse(&key), Ok(Key::Own(owner)));
+        let key = keys.owner(&owner).expect("a checked owner has a key");
+        assert_eq!(keys.parse(&key), Ok(Key::Owner(owner)));
         let uid = &request.args.pod.uid;
         let network = NetworkName::default();
         assert!(uid.is_empty() || keys.pod("east", uid, &request.ifname, &network).is_ok(), "{uid:?}");
@@ -138,8 +138,8 @@ fn check_keys(config: &Config) {
     let page = config.sets.first().map(|set| set.ranges()[0].last().page());
     let scope = Scope::of(&config.sets, page);
     assert_eq!(Scope::stored(scope.as_str()).as_ref(), Ok(&scope));
-    let place = PlaceId(i64::MAX);
-    assert_eq!(keys.parse(&keys.place(&scope, place)), Ok(Key::Lock(scope.clone(), place)));
+    let ticket = TicketId(i64::MAX);
+    assert_eq!(keys.parse(&keys.ticket(&scope, ticket)), Ok(Key::Ticket(scope.clone(), ticket)));
     assert_eq!(keys.parse(&keys.tail(&scope)), Ok(Key::Tail(scope)));
 }
 

@@ -13,7 +13,7 @@ use std::thread;
 use metes::config::{HostFile, Settings};
 use metes::pool::record::{self, Held, Owner};
 use metes::store::keys::Keys;
-use metes_reconciler::api::{Api, ApiError, Node, Phase, Pod, Which};
+use metes_reconciler::api::{Api, ApiError, Node, Phase, Pod, PodFilter};
 use metes_reconciler::holder::{Holder, Stamp, Summary};
 use metes_reconciler::import::gather::{HeldByPods, Refused, World, gather, wanted_pods};
 use metes_reconciler::import::nads::{Plugin, Use};
@@ -63,7 +63,7 @@ impl Asked<'_> {
 
     async fn pods(&self) {
         let mut seen: Vec<Pod> = Vec::new();
-        let listed = self.api.pods(Which::All, &mut |pod| seen.push(pod)).await;
+        let listed = self.api.pods(PodFilter::All, &mut |pod| seen.push(pod)).await;
         let Some(items) = self.items(listed) else { return };
         assert_eq!(seen.len(), items.len());
         for (pod, item) in seen.iter().zip(&items) {
@@ -168,7 +168,7 @@ impl Asked<'_> {
         let gathered = gather(&world);
         let mut taken = HashMap::new();
         for group in &gathered.groups {
-            keys.own(&group.owner).expect("an owner has a key");
+            keys.owner(&group.owner).expect("an owner has a key");
             let static_ones =
                 uses.iter().filter_map(|one| one.ranges.as_ref().ok()).flat_map(|all| &all.statics);
             let is_static = |held: &Held| static_ones.clone().any(|fixed| fixed == held);

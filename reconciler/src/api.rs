@@ -11,7 +11,7 @@ pub trait Api {
     fn cluster_uid(&self) -> impl Future<Output = Result<String, ApiError>>;
 
     /// Shows pods to `see`, all of them as of one moment that lies after the call.
-    fn pods(&self, which: Which, see: &mut dyn FnMut(Pod)) -> impl Future<Output = Result<(), ApiError>>;
+    fn pods(&self, which: PodFilter, see: &mut dyn FnMut(Pod)) -> impl Future<Output = Result<(), ApiError>>;
 
     /// Shows every node to `see`, all as of one moment that lies after the call.
     fn nodes(&self, see: &mut dyn FnMut(Node)) -> impl Future<Output = Result<(), ApiError>>;
@@ -34,7 +34,7 @@ pub trait Api {
 
 /// Which pods to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum PodFilter {
     /// Every pod.
     All,
     /// Those that will never run again.

@@ -43,11 +43,11 @@ impl Census {
 
     fn see(&mut self, keys: &Keys, cluster: &str, entry: &Entry) {
         // A key that is none of metes' is the audit's to report.
-        let Ok(Key::Own(owner)) = keys.parse(&entry.key) else { return };
+        let Ok(Key::Owner(owner)) = keys.parse(&entry.key) else { return };
         let record = OwnerRecord::decode(&entry.value).ok().map(|record| Summary {
             stamp: Stamp::of(&owner.cluster, cluster),
             pod: record.labels.pod,
-            boot: record.birth.map(|birth| self.boot(&birth.boot)),
+            boot: record.start.map(|start| self.boot(&start.boot)),
             replaced: false,
         });
         self.holders.push(Holder { owner, revision: entry.mod_revision, record });
@@ -101,7 +101,7 @@ async fn are_replaced<K: Kv>(
     until: Instant,
 ) -> Result<Vec<bool>, Failure> {
     let mut snapshot = Snapshot::default();
-    let own: Vec<Bytes> = owners.iter().filter_map(|owner| keys.own(owner).ok()).collect();
+    let own: Vec<Bytes> = owners.iter().filter_map(|owner| keys.owner(owner).ok()).collect();
     read_keys(kv, &own, &mut snapshot, until).await?;
     let index: Vec<Vec<Bytes>> = owners.iter().map(|owner| index_keys(keys, &snapshot, owner)).collect();
     read_keys(kv, &index.concat(), &mut snapshot, until).await?;
@@ -117,7 +117,7 @@ async fn are_replaced<K: Kv>(
 
 /// The index entries of an owner's record; none at all if one of them cannot be named.
 fn index_keys(keys: &Keys, snapshot: &Snapshot, owner: &Owner) -> Vec<Bytes> {
-    let Ok(own) = keys.own(owner) else { return Vec::new() };
+    let Ok(own) = keys.owner(owner) else { return Vec::new() };
     let Ok(Some(record)) = snapshot.record::<OwnerRecord>(&own) else { return Vec::new() };
     let entry = |network| keys.pod(&owner.cluster, &record.labels.pod.uid, &owner.ifname, network).ok();
     plan::networks(&record).into_iter().map(entry).collect::<Option<_>>().unwrap_or_default()

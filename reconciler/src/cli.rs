@@ -186,7 +186,7 @@ pub struct ImportArgs {
     /// NetworkAttachmentDefinitions were changed has its interfaces, at most 7 minutes.
     #[arg(long, conflicts_with_all = ["begin", "cancel"])]
     pub wait: bool,
-    /// End the hold, whatever addresses of running pods could not be taken over.
+    /// End the pause, whatever addresses of running pods could not be taken over.
     #[arg(long = "force", id = "force-import", conflicts_with_all = ["begin", "cancel"])]
     pub force: bool,
     /// For tests, which cannot wait for 7 minutes. An address can be given twice if it is any shorter.
@@ -199,13 +199,13 @@ pub struct ImportArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct StepArgs {
-    /// Put ADD of metes on hold and take over what there is.
+    /// Put ADD of metes paused and take over what there is.
     #[arg(long)]
     pub begin: bool,
-    /// After the NetworkAttachmentDefinitions were changed to metes: take over what came since, and end the hold.
+    /// After the NetworkAttachmentDefinitions were changed to metes: take over what came since, and end the pause.
     #[arg(long)]
     pub finish: bool,
-    /// Give it up: end the hold and take over nothing. What was taken over goes with its pods.
+    /// Give it up: end the pause and take over nothing. What was taken over goes with its pods.
     #[arg(long)]
     pub cancel: bool,
 }

@@ -16,7 +16,7 @@ use kube::{Client, Config};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
-use crate::api::{Api, ApiError, Claims, Node, Phase, Pod, Which};
+use crate::api::{Api, ApiError, Claims, Node, Phase, Pod, PodFilter};
 use crate::object::{Metadata, PodStatus};
 
 /// How long one connection may take to come about.
@@ -199,10 +199,10 @@ impl Api for Kubernetes {
         Ok(metadata.uid)
     }
 
-    async fn pods(&self, which: Which, see: &mut dyn FnMut(Pod)) -> Result<(), ApiError> {
+    async fn pods(&self, which: PodFilter, see: &mut dyn FnMut(Pod)) -> Result<(), ApiError> {
         let (asked, fields) = match which {
-            Which::All => ("list pods", None),
-            Which::Finished => ("list finished pods", Some(FINISHED)),
+            PodFilter::All => ("list pods", None),
+            PodFilter::Finished => ("list finished pods", Some(FINISHED)),
         };
         let mut see = |pod: Object| see(pod.metadata.into_pod());
         self.list(asked, "/api/v1/pods", Detail::Metadata, fields, &mut see).await

@@ -100,7 +100,7 @@ fn of_pass(ended: &Ended) -> String {
     let report = &ended.report;
     let outcome = ended.outcome();
     let mut text = Text(String::new());
-    let good = matches!(outcome, Outcome::Success | Outcome::OnHold);
+    let good = matches!(outcome, Outcome::Success | Outcome::Paused);
     text.gauge("last_pass_success", "Whether the last pass did all that it should.", usize::from(good));
     text.gauge("last_pass_duration_seconds", "How long the last pass took.", ended.took.as_secs_f64());
     let at = ended.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -115,15 +115,15 @@ fn of_pass(ended: &Ended) -> String {
     let counts = report.freed_by_reason();
     let freed = Free::ALL.map(|why| (why.name(), of(&counts, why)));
     text.labelled("freed", "gauge", "Owners freed; in a dry run those that would be.", "reason", freed);
-    let mended = [
-        ("bits_cleared", report.mended.cleared),
-        ("bits_set", report.mended.set),
-        ("summaries", report.mended.summaries),
-        ("stale_deleted", report.mended.deleted),
-        ("empty_deleted", report.mended.emptied),
+    let repaired = [
+        ("bits_cleared", report.repaired.cleared),
+        ("bits_set", report.repaired.set),
+        ("summaries", report.repaired.summaries),
+        ("stale_deleted", report.repaired.deleted),
+        ("empty_deleted", report.repaired.emptied),
     ];
-    text.labelled("mended", "gauge", "What was put right in the store.", "what", mended);
-    text.gauge("lone_bits", "Bits that stood for no reservation.", report.lone_bits);
+    text.labelled("repaired", "gauge", "What was put right in the store.", "what", repaired);
+    text.gauge("stray_bits", "Bits that stood for no reservation.", report.stray_bits);
     let violations = report.violations.iter().map(|(kind, count)| (*kind, *count));
     text.labelled("violations", "gauge", "What `metes check` calls violations.", "kind", violations);
     text.gauge(
@@ -131,8 +131,8 @@ fn of_pass(ended: &Ended) -> String {
         "Whether nothing was freed: too many orphans.",
         usize::from(outcome == Outcome::Brake),
     );
-    let held = usize::from(outcome == Outcome::OnHold);
-    text.gauge("on_hold", "Whether nothing was done: a migration is under way.", held);
+    let held = usize::from(outcome == Outcome::Paused);
+    text.gauge("paused", "Whether nothing was done: a migration is under way.", held);
     let suspect = matches!(ended.trouble, Some(crate::once::Trouble::Stop(Stop::Suspect(_))));
     text.gauge("suspect", "Whether nothing was done: etcd went back in time.", usize::from(suspect));
     text.0

@@ -95,7 +95,7 @@ pub enum Outcome {
     /// All was done.
     Success,
     /// A migration is under way, so nothing was to be done.
-    OnHold,
+    Paused,
     /// Suspiciously many orphans: nothing was freed.
     Brake,
     /// It failed.
@@ -104,14 +104,14 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Outcome; 4] = [Outcome::Success, Outcome::OnHold, Outcome::Brake, Outcome::Failure];
+    pub const ALL: [Outcome; 4] = [Outcome::Success, Outcome::Paused, Outcome::Brake, Outcome::Failure];
 
     /// The outcome, in words joined by hyphens.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Success => "success",
-            Outcome::OnHold => "on-hold",
+            Outcome::Paused => "paused",
             Outcome::Brake => "brake",
             Outcome::Failure => "failure",
         }
@@ -147,7 +147,7 @@ impl Ended {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match &self.trouble {
-            None if self.report.held.is_some() => Outcome::OnHold,
+            None if self.report.held.is_some() => Outcome::Paused,
             None => Outcome::Success,
             Some(Trouble::Stop(Stop::Brake { .. })) => Outcome::Brake,
             Some(_) => Outcome::Failure,

@@ -12,7 +12,7 @@ use futures_util::stream::{self, StreamExt};
 use metes::audit::{self, repair};
 use metes::limits;
 use metes::pool::record::{Held, Meta, Owner, OwnerRecord, Record, VERSION};
-use metes::store::free::{Free as Freeing, FreeError, Freed, Which};
+use metes::store::free::{Free as Freeing, FreeError, FreeGuard, Freed};
 use metes::store::keys::{Bytes, Keys};
 use metes::store::kv::{Failure, Kv, read_keys};
 use metes::store::snapshot::{BadRecord, Snapshot};
@@ -28,7 +28,7 @@ use crate::sightings::Memory;
 use crate::verdict::{Free, Graces, Keep, Orphan, Verdict, judge, orphaned};
 use crate::world::{Nodes, Pods};
 
-/// How many owners are freed at the same time: each takes a few round trips, and a place in a queue.
+/// How many owners are freed at the same time: each takes a few round trips, and a ticket in a queue.
 const AT_ONCE: usize = 8;
 /// How long freeing one owner may take.
 const FREE_DEADLINE: Duration = Duration::from_secs(10);
@@ -165,7 +165,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let Looked { due, nodes, remembered } = self.look().await?;
         let refused = self.free(due, &nodes).await?;
         remembered?;
-        self.mend().await?;
+        self.repair().await?;
         refused.map_or(Ok(()), Err)
     }
 
@@ -176,7 +176,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         match meta.suspect {
             _ if meta.min_writer > VERSION => Err(Stop::Newer(meta.min_writer)),
             Some(epoch) => Err(Stop::Suspect(epoch)),
-            None => Ok(meta.hold),
+            None => Ok(meta.paused),
         }
     }
 
@@ -210,9 +210,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
 
     async fn pods(&self, census: &Census) -> Result<Pods, Stop> {
         let mut pods = Pods::for_holders(&census.holders);
-        self.api.pods(api::Which::All, &mut |pod| pods.see(&pod, api::Phase::Active)).await?;
+        self.api.pods(api::PodFilter::All, &mut |pod| pods.see(&pod, api::Phase::Active)).await?;
         // Listed second: a pod that has finished never runs again, whenever the first listing was.
-        self.api.pods(api::Which::Finished, &mut |pod| pods.see(&pod, api::Phase::Finished)).await?;
+        self.api.pods(api::PodFilter::Finished, &mut |pod| pods.see(&pod, api::Phase::Finished)).await?;
         see_claims(self.api, &mut pods, None).await?;
         Ok(pods)
     }
@@ -372,7 +372,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Ok(Err(Keep::Changed));
         }
         if self.options.dry_run {
-            let own = self.keys.own(&holder.owner).map_err(metes::store::plan::bad_name)?;
+            let own = self.keys.owner(&holder.owner).map_err(metes::store::plan::bad_name)?;
             let record = self.read::<OwnerRecord>(&own).await?;
             return Ok(record.map(|record| record.addresses).ok_or(Keep::Changed));
         }
@@ -380,7 +380,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             kv: self.kv,
             keys: self.keys,
             owner: &holder.owner,
-            which: Which::AsRead(holder.revision),
+            which: FreeGuard::AsRead(holder.revision),
             caller: None,
             // Its pod is gone, and with it every ADD that could still be on its way.
             tombstone: None,
@@ -404,8 +404,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         Ok(orphaned(holder, &pods, nodes, &self.options.graces) == Ok(orphan))
     }
 
-    /// Mends what costs addresses or time, and says what a person should look at.
-    async fn mend(&self) -> Result<(), Stop> {
+    /// Repairs what costs addresses or time, and says what a person should look at.
+    async fn repair(&self) -> Result<(), Stop> {
         let audit = audit::audit_bits(self.kv, self.keys, self.until).await?;
         self.report.borrow_mut().scanned.addresses = audit.counts.reservations;
         self.report.borrow_mut().found(&audit);
@@ -413,8 +413,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Err(self.meta_missing());
         }
         if !self.options.dry_run {
-            let mended = repair::tidy(self.kv, self.keys, audit.mendings, self.until).await?;
-            self.report.borrow_mut().mended = mended;
+            let repaired = repair::tidy(self.kv, self.keys, audit.repairs, self.until).await?;
+            self.report.borrow_mut().repaired = repaired;
         }
         Ok(())
     }

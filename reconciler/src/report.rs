@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use metes::audit;
-use metes::audit::repair::Mended;
+use metes::audit::repair::Repaired;
 use metes::pool::record::{Held, Pod};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -30,11 +30,11 @@ pub struct Report {
     pub kept: BTreeMap<Keep, usize>,
     /// The owners that were freed; in a dry run those that would have been.
     pub freed: Vec<FreedOwner>,
-    /// What was mended.
-    pub mended: Mended,
+    /// What was repaired.
+    pub repaired: Repaired,
     /// How many set bits stood for no reservation.
-    pub lone_bits: usize,
-    /// What must not be and was not mended, by kind.
+    pub stray_bits: usize,
+    /// What must not be and was not repaired, by kind.
     pub violations: BTreeMap<&'static str, usize>,
     /// Why nothing was done: a migration is under way.
     pub held: Option<String>,
@@ -91,7 +91,7 @@ impl Report {
 
     /// What an audit of the store found.
     pub fn found(&mut self, audit: &audit::Report) {
-        self.lone_bits = audit.lone_bits.len();
+        self.stray_bits = audit.stray_bits.len();
         for finding in &audit.violations {
             tracing::warn!("{finding}");
             *self.violations.entry(finding.kind.name()).or_default() += 1;
@@ -117,7 +117,7 @@ impl Report {
     /// As one JSON object; `stop` is why the pass ended early.
     #[must_use]
     pub fn to_json(&self, stop: Option<&Stop>) -> Value {
-        let Mended { cleared, set, summaries, deleted, emptied, lost } = self.mended;
+        let Repaired { cleared, set, summaries, deleted, emptied, lost } = self.repaired;
         let kept: BTreeMap<_, _> = self.kept.iter().map(|(why, n)| (why.name(), n)).collect();
         let freed: BTreeMap<_, _> =
             self.freed_by_reason().into_iter().map(|(why, n)| (why.name(), n)).collect();
@@ -126,7 +126,7 @@ impl Report {
             "dry_run": self.dry_run,
             "aborted": self.aborted,
             "error": stop.map(Stop::to_string),
-            "on_hold": self.held,
+            "paused": self.held,
             "revision": self.revision,
             "scanned": self.scanned,
             "orphans": self.orphans,
@@ -134,8 +134,8 @@ impl Report {
             "freed": freed,
             "addresses_freed": self.addresses_freed(),
             "freed_owners": self.freed.iter().map(FreedOwner::to_json).collect::<Vec<_>>(),
-            "lone_bits": self.lone_bits,
-            "mended": {
+            "stray_bits": self.stray_bits,
+            "repaired": {
                 "bits_cleared": cleared,
                 "bits_set": set,
                 "summaries": summaries,
@@ -200,7 +200,7 @@ fn address_json(held: &Held) -> Value {
     json!({"address": held.address, "network": held.network})
 }
 
-/// For people: what was looked at, what stays and goes and why, and what was mended.
+/// For people: what was looked at, what stays and goes and why, and what was repaired.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(why) = &self.held {
@@ -210,7 +210,7 @@ impl fmt::Display for Report {
         if self.aborted {
             f.write_str(&aborted_words(
                 &self.cluster,
-                !self.freed.is_empty() || self.mended != Mended::default(),
+                !self.freed.is_empty() || self.repaired != Repaired::default(),
             ))?;
         } else {
             writeln!(
@@ -229,19 +229,19 @@ impl fmt::Display for Report {
         for owner in &self.freed {
             writeln!(f, "  {owner}")?;
         }
-        let Mended { cleared, set, summaries, deleted, emptied, .. } = self.mended;
-        let mended = [
+        let Repaired { cleared, set, summaries, deleted, emptied, .. } = self.repaired;
+        let repaired = [
             (cleared, "bits without a reservation cleared"),
             (set, "bits of reservations set"),
             (summaries, "summaries put right"),
-            (deleted, "tombstones and places without a lease deleted"),
+            (deleted, "tombstones and tickets without a lease deleted"),
             (emptied, "empty pages and summaries deleted"),
         ];
-        for (count, what) in mended.into_iter().filter(|(count, _)| *count > 0) {
-            writeln!(f, "  {:<18} {count:>7}  {what}", "mended")?;
+        for (count, what) in repaired.into_iter().filter(|(count, _)| *count > 0) {
+            writeln!(f, "  {:<18} {count:>7}  {what}", "repaired")?;
         }
-        if self.dry_run && self.lone_bits > 0 {
-            writeln!(f, "  {:<18} {:>7}  bits without a reservation", "would be mended", self.lone_bits)?;
+        if self.dry_run && self.stray_bits > 0 {
+            writeln!(f, "  {:<18} {:>7}  bits without a reservation", "would be repaired", self.stray_bits)?;
         }
         for (kind, count) in &self.violations {
             writeln!(f, "  {:<18} {count:>7}  {kind}: run `metes check`", "found")?;

@@ -67,7 +67,7 @@ impl Guard {
             Op::DeleteIf(key, _) => Some(Self { step, kind: Kind::DeleteIf, class: class(key, keys) }),
             Op::Put(key, _, Some(_)) => match class(key, keys) {
                 "fence" => Some(Self { step, kind: Kind::Lease, class: "fence" }),
-                "dead" => Some(Self { step, kind: Kind::Put, class: "dead" }),
+                "tombstone" => Some(Self { step, kind: Kind::Put, class: "tombstone" }),
                 _ => None,
             },
             Op::Delete(key) if step == "settle" => {
@@ -130,13 +130,13 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
     match keys.parse(key) {
         Ok(Key::Meta) => "meta",
         Ok(Key::Page(..)) => "page",
-        Ok(Key::Full(..)) => "full",
+        Ok(Key::Summary(..)) => "summary",
         Ok(Key::Ip(..)) => "ip",
         Ok(Key::Cursor(..)) => "cursor",
-        Ok(Key::Own(_)) => "own",
+        Ok(Key::Owner(_)) => "owner",
         Ok(Key::Pod(_)) => "pod",
-        Ok(Key::Dead(_)) => "dead",
-        Ok(Key::Lock(..)) => "place",
+        Ok(Key::Tombstone(_)) => "tombstone",
+        Ok(Key::Ticket(..)) => "ticket",
         Ok(Key::Tail(_)) => "tail",
         Ok(Key::Fence(_)) => "fence",
         Ok(Key::Cluster(_)) => "cluster",

@@ -266,7 +266,7 @@ fn without_space_it_answers_as_etcd() {
     fill(&mut pair);
     pair.model.set_space(true);
     pair.tally.clear();
-    pair.txn(&put(b"/full/a", b"", None)).expect_err("there is no space");
+    pair.txn(&put(b"/summary/a", b"", None)).expect_err("there is no space");
     pair.compare_alarms();
     all(&mut pair);
     let tally = &pair.tally;

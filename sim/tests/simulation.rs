@@ -30,7 +30,7 @@ const FAULTS: [&str; 28] = [
     "newer",
     "no space",
     "node not ready",
-    "on hold",
+    "paused",
     "pause",
     "reboot",
     "request lost",

@@ -45,7 +45,7 @@ pub enum Kind {
     ReservationOnLease,
     /// Another record that would vanish with a lease.
     RecordOnLease,
-    /// A tombstone, a place in a queue or a reconciler's note that no lease will ever remove.
+    /// A tombstone, a ticket in a queue or a reconciler's note that no lease will ever remove.
     StaleWithoutLease,
     /// A summary that calls a page full which is not: its free addresses are never found.
     SummarySaysFull,
@@ -58,7 +58,7 @@ pub enum Kind {
     /// An etcd that metes does not support.
     EtcdTooOld,
     /// Harmless: set bits without a reservation.
-    LoneBit,
+    StrayBit,
     /// Harmless: a full page that its summary does not call full; it only costs a read.
     SummaryMissesFull,
 }
@@ -94,7 +94,7 @@ impl Kind {
             Kind::Suspect => "suspect",
             Kind::SchemaNewer => "schema-newer",
             Kind::EtcdTooOld => "etcd-too-old",
-            Kind::LoneBit => "lone-bit",
+            Kind::StrayBit => "stray-bit",
             Kind::SummaryMissesFull => "summary-misses-full",
         }
     }

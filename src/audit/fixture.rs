@@ -2,10 +2,10 @@
 
 use crate::pool::bitmap::Bits;
 use crate::pool::record::{
-    Birth, Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone,
+    Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, RunStart, Tombstone,
 };
 use crate::pool::{Addr, NetworkName, Page};
-use crate::store::keys::{Bytes, Keys, PlaceId, Scope};
+use crate::store::keys::{Bytes, Keys, Scope, TicketId};
 use crate::store::txn::Entry;
 
 pub(crate) const SCOPE: &str = "default,00000000000000000000ffff0a000000-24";
@@ -38,8 +38,8 @@ pub(crate) fn entry(key: Bytes, value: Vec<u8>) -> Entry {
 pub(crate) fn record(addresses: &[&str]) -> OwnerRecord {
     let network = Some(NetworkName::default());
     let held = |text: &&str| Held { address: text.parse().expect("ip"), network: network.clone() };
-    let birth = Birth { boot: "b".into(), ns: 1 };
-    OwnerRecord::new(addresses.iter().map(held).collect(), Some(birth), SCOPE.into(), labels())
+    let start = RunStart { boot: "b".into(), ns: 1 };
+    OwnerRecord::new(addresses.iter().map(held).collect(), Some(start), SCOPE.into(), labels())
 }
 
 pub(crate) fn reservation() -> Vec<u8> {
@@ -56,12 +56,12 @@ pub(crate) fn bits(set: impl IntoIterator<Item = usize>) -> Vec<u8> {
 pub(crate) fn clean() -> Vec<Entry> {
     let (keys, network, owner) = (keys(), NetworkName::default(), owner());
     let scope = Scope::stored(SCOPE).expect("a scope");
-    let tombstone = Tombstone::new(Birth { boot: "b".into(), ns: 0 }).encode();
+    let tombstone = Tombstone::new(RunStart { boot: "b".into(), ns: 0 }).encode();
     let leased = |key, value| Entry { lease: 7, ..entry(key, value) };
     let cursor = [keys.nets(), b"default/cursor/0123456789abcdef0123456789abcdef".to_vec()].concat();
     vec![
-        leased(keys.dead(&owner).expect("key"), tombstone),
-        leased(keys.place(&scope, PlaceId(7)), Vec::new()),
+        leased(keys.tombstone(&owner).expect("key"), tombstone),
+        leased(keys.ticket(&scope, TicketId(7)), Vec::new()),
         leased(keys.tail(&scope), b"0000000000000007".to_vec()),
         leased(keys.fence(&owner.node).expect("key"), Vec::new()),
         entry(keys.meta(), Meta::first("0f".into()).encode()),
@@ -69,7 +69,7 @@ pub(crate) fn clean() -> Vec<Entry> {
         entry(keys.ip(&network, addr("10.0.0.1")), reservation()),
         entry(keys.ip(&network, addr("10.0.0.2")), reservation()),
         entry(keys.page(&network, page()), bits([1, 2])),
-        entry(keys.own(&owner).expect("key"), record(&["10.0.0.1", "10.0.0.2"]).encode()),
+        entry(keys.owner(&owner).expect("key"), record(&["10.0.0.1", "10.0.0.2"]).encode()),
         entry(keys.pod("east", "u-1", "net1", &network).expect("key"), PodIndex::new(owner).encode()),
     ]
 }

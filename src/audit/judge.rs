@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::finding::{Finding, Kind};
-use super::repair::{Mendings, PageMending};
+use super::repair::{PageRepair, Repairs};
 use super::seen::{Audit, Bitmap, Holdings, Ip, Network};
 use super::{MetaState, Report};
 use crate::pool::bitmap::Bits;
@@ -18,17 +18,17 @@ const NAMED: usize = 8;
 
 pub(super) fn judge(mut audit: Audit) -> Report {
     let mut report = Report { violations: std::mem::take(&mut audit.found), ..Report::default() };
-    report.mendings.stale = std::mem::take(&mut audit.stale);
+    report.repairs.stale = std::mem::take(&mut audit.stale);
     judge_meta(&audit, &mut report);
     judge_owners(&audit, &mut report);
     judge_pods(&audit, &mut report);
     for (name, network) in std::mem::take(&mut audit.networks) {
         NetworkJudge { keys: &audit.keys, owners: &audit.owners, name: &name, network: &network }
             .judge(&mut report);
-        keep_summaries(name, network, &mut report.mendings);
+        keep_summaries(name, network, &mut report.repairs);
     }
-    report.mendings.meta_revision = match &audit.meta {
-        MetaState::Known(meta, revision) if meta.hold.is_none() => Some(*revision),
+    report.repairs.meta_revision = match &audit.meta {
+        MetaState::Known(meta, revision) if meta.paused.is_none() => Some(*revision),
         MetaState::Missing => Some(0),
         _ => None,
     };
@@ -71,7 +71,7 @@ fn judge_owners(audit: &Audit, report: &mut Report) {
 
 fn owner_finding(audit: &Audit, kind: Kind, owner: &Owner, what: String) -> Finding {
     // An owner seen under a key can stand in one.
-    Finding::new(kind, &audit.keys.own(owner).unwrap_or_default(), what)
+    Finding::new(kind, &audit.keys.owner(owner).unwrap_or_default(), what)
 }
 
 impl Holdings {
@@ -153,36 +153,36 @@ struct NetworkJudge<'a> {
 
 impl NetworkJudge<'_> {
     fn judge(&self, report: &mut Report) {
-        let mut mendings: BTreeMap<Page, PageMending> = BTreeMap::new();
-        self.judge_reservations(report, &mut mendings);
-        self.judge_pages(report, &mut mendings);
-        self.judge_summaries(report, &mut mendings);
-        self.find_empty(report, &mendings);
-        report.mendings.pages.extend(mendings.into_values());
+        let mut repairs: BTreeMap<Page, PageRepair> = BTreeMap::new();
+        self.judge_reservations(report, &mut repairs);
+        self.judge_pages(report, &mut repairs);
+        self.judge_summaries(report, &mut repairs);
+        self.find_empty(report, &repairs);
+        report.repairs.pages.extend(repairs.into_values());
     }
 
-    /// The mending of a page whose bits are known, those of a missing page too.
-    fn mending<'m>(
+    /// The repair of a page whose bits are known, those of a missing page too.
+    fn repair<'m>(
         &self,
-        mendings: &'m mut BTreeMap<Page, PageMending>,
+        repairs: &'m mut BTreeMap<Page, PageRepair>,
         page: Page,
-    ) -> Option<&'m mut PageMending> {
+    ) -> Option<&'m mut PageRepair> {
         let (revision, bits) = match self.network.pages.get(&page) {
             None => (0, Bits::empty()),
             Some(bitmap) => (bitmap.revision, bitmap.bits.clone()?),
         };
-        let new = || PageMending::new(self.name.clone(), page, revision, bits);
-        Some(mendings.entry(page).or_insert_with(new))
+        let new = || PageRepair::new(self.name.clone(), page, revision, bits);
+        Some(repairs.entry(page).or_insert_with(new))
     }
 
-    fn judge_reservations(&self, report: &mut Report, mendings: &mut BTreeMap<Page, PageMending>) {
+    fn judge_reservations(&self, report: &mut Report, repairs: &mut BTreeMap<Page, PageRepair>) {
         for (&address, ip) in &self.network.ips {
             let key = self.keys.ip(self.name, address);
             if self.is_clear(address) {
                 let what = format!("the bit of {address} is not set");
                 report.violations.push(Finding::new(Kind::ReservationWithoutBit, &key, what));
-                if let Some(mending) = self.mending(mendings, address.page()) {
-                    mending.set.push((address.bit(), ip.revision));
+                if let Some(repair) = self.repair(repairs, address.page()) {
+                    repair.set.push((address.bit(), ip.revision));
                 }
             }
             if let Some(what) = ip.owner.as_ref().and_then(|owner| self.missing_owner(owner, address)) {
@@ -209,26 +209,26 @@ impl NetworkJudge<'_> {
         }
     }
 
-    fn judge_pages(&self, report: &mut Report, mendings: &mut BTreeMap<Page, PageMending>) {
+    fn judge_pages(&self, report: &mut Report, repairs: &mut BTreeMap<Page, PageRepair>) {
         for (&page, bitmap) in &self.network.pages {
             let Some(bits) = &bitmap.bits else { continue };
-            let lone: Vec<Addr> = bits
+            let stray: Vec<Addr> = bits
                 .ones()
                 .map(|bit| page.address(bit))
                 .filter(|address| !self.network.ips.contains_key(address))
                 .collect();
             let key = self.keys.page(self.name, page);
-            if !lone.is_empty() {
-                report.harmless.push(Finding::new(Kind::LoneBit, &key, lone_words(&lone)));
-                if let Some(mending) = self.mending(mendings, page) {
-                    mending.clear.extend(lone.iter().map(|address| address.bit()));
+            if !stray.is_empty() {
+                report.harmless.push(Finding::new(Kind::StrayBit, &key, stray_words(&stray)));
+                if let Some(repair) = self.repair(repairs, page) {
+                    repair.clear.extend(stray.iter().map(|address| address.bit()));
                 }
-                report.lone_bits.extend(lone.into_iter().map(|address| (self.name.clone(), address)));
+                report.stray_bits.extend(stray.into_iter().map(|address| (self.name.clone(), address)));
             }
             if bits.is_full() && !self.says_full(page) {
                 let what = "full, but its summary does not say so: every scan reads it in vain";
                 report.harmless.push(Finding::new(Kind::SummaryMissesFull, &key, what));
-                self.mending(mendings, page);
+                self.repair(repairs, page);
             }
         }
     }
@@ -239,7 +239,7 @@ impl NetworkJudge<'_> {
         summary.is_some_and(|bitmap| bitmap.bits.as_ref().is_none_or(|bits| bits.get(page.bit())))
     }
 
-    fn judge_summaries(&self, report: &mut Report, mendings: &mut BTreeMap<Page, PageMending>) {
+    fn judge_summaries(&self, report: &mut Report, repairs: &mut BTreeMap<Page, PageRepair>) {
         for (&summary, bitmap) in &self.network.summaries {
             let Some(bits) = &bitmap.bits else { continue };
             for bit in bits.ones() {
@@ -251,44 +251,44 @@ impl NetworkJudge<'_> {
                 if known == Some(false) {
                     let what =
                         format!("calls the page of {} to {} full, which is not", page.first(), page.last());
-                    let key = self.keys.full(self.name, summary);
+                    let key = self.keys.summary(self.name, summary);
                     report.violations.push(Finding::new(Kind::SummarySaysFull, &key, what));
-                    self.mending(mendings, page);
+                    self.repair(repairs, page);
                 }
             }
         }
     }
 
-    /// Pages and summaries without a set bit that no mending is about to fill.
-    fn find_empty(&self, report: &mut Report, mendings: &BTreeMap<Page, PageMending>) {
+    /// Pages and summaries without a set bit that no repair is about to fill.
+    fn find_empty(&self, report: &mut Report, repairs: &BTreeMap<Page, PageRepair>) {
         let is_empty = |bitmap: &Bitmap| bitmap.bits.as_ref().is_some_and(|bits| *bits == Bits::empty());
-        let pages = self.network.pages.iter().filter(|(page, _)| !mendings.contains_key(page));
+        let pages = self.network.pages.iter().filter(|(page, _)| !repairs.contains_key(page));
         let pages = pages.map(|(&page, bitmap)| (self.keys.page(self.name, page), bitmap));
-        let being_mended = |summary| mendings.keys().any(|page| page.summary() == summary);
-        let summaries = self.network.summaries.iter().filter(|(summary, _)| !being_mended(**summary));
-        let summaries = summaries.map(|(&summary, bitmap)| (self.keys.full(self.name, summary), bitmap));
+        let being_repaired = |summary| repairs.keys().any(|page| page.summary() == summary);
+        let summaries = self.network.summaries.iter().filter(|(summary, _)| !being_repaired(**summary));
+        let summaries = summaries.map(|(&summary, bitmap)| (self.keys.summary(self.name, summary), bitmap));
         let empty = pages.chain(summaries).filter(|(_, bitmap)| is_empty(bitmap));
-        report.mendings.empty.extend(empty.map(|(key, bitmap)| (key, bitmap.revision)));
+        report.repairs.empty.extend(empty.map(|(key, bitmap)| (key, bitmap.revision)));
     }
 }
 
-/// Keeps the summaries that a mending of this network may have to change.
-fn keep_summaries(name: NetworkName, network: Network, mendings: &mut Mendings) {
+/// Keeps the summaries that a repair of this network may have to change.
+fn keep_summaries(name: NetworkName, network: Network, repairs: &mut Repairs) {
     let Network { summaries, .. } = network;
-    for page in mendings.pages.iter().filter(|page| page.network == name) {
+    for page in repairs.pages.iter().filter(|page| page.network == name) {
         let summary = page.page.summary();
         let bitmap = summaries.get(&summary).cloned();
         let bitmap = bitmap.unwrap_or_else(|| Bitmap { revision: 0, bits: Some(Bits::empty()) });
-        mendings.summaries.insert((name.clone(), summary), bitmap);
+        repairs.summaries.insert((name.clone(), summary), bitmap);
     }
 }
 
-fn lone_words(lone: &[Addr]) -> String {
-    let mut named: Vec<String> = lone.iter().take(NAMED).map(Addr::to_string).collect();
-    if lone.len() > NAMED {
+fn stray_words(stray: &[Addr]) -> String {
+    let mut named: Vec<String> = stray.iter().take(NAMED).map(Addr::to_string).collect();
+    if stray.len() > NAMED {
         named.push("...".to_owned());
     }
-    format!("{} set without a reservation: {}", bits_of(lone.len()), named.join(", "))
+    format!("{} set without a reservation: {}", bits_of(stray.len()), named.join(", "))
 }
 
 fn bits_of(count: usize) -> String {

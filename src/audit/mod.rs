@@ -1,7 +1,7 @@
 //! Proves the invariants of a whole tree, read at one revision.
 //!
 //! - [`Audit`] takes keys one by one and judges them together; pure.
-//! - [`finding`]: what it may find; [`repair`]: what of it can be mended without harm.
+//! - [`finding`]: what it may find; [`repair`]: what of it can be repaired without harm.
 //! - [`walk`]: reads a tree at one revision.
 //! - [`accept`]: takes a store that went back in time into service again; [`hold`]: ends the hold of a migration.
 
@@ -9,8 +9,8 @@ pub mod accept;
 pub mod finding;
 #[cfg(test)]
 pub(crate) mod fixture;
-pub mod hold;
 mod judge;
+pub mod pause;
 pub mod repair;
 mod seen;
 pub mod walk;
@@ -35,13 +35,13 @@ pub struct Report {
     /// What may be and costs a little, in the order of the keys.
     pub harmless: Vec<Finding>,
     /// Each set bit without a reservation.
-    pub lone_bits: Vec<(NetworkName, Addr)>,
+    pub stray_bits: Vec<(NetworkName, Addr)>,
     /// How much was read.
     pub counts: Counts,
     /// What all writers have agreed on.
     pub meta: MetaState,
-    /// What can be mended.
-    pub mendings: repair::Mendings,
+    /// What can be repaired.
+    pub repairs: repair::Repairs,
 }
 
 /// How much a tree holds.
@@ -62,7 +62,7 @@ pub struct Counts {
     /// Tombstones.
     pub tombstones: usize,
     /// Places in queues.
-    pub places: usize,
+    pub tickets: usize,
 }
 
 /// The meta of a tree.

@@ -1,6 +1,6 @@
-//! Mends what can be mended without harm: bits, summaries, and what a lease should have removed.
+//! Repairs what can be repaired without harm: bits, summaries, and what a lease should have removed.
 //!
-//! A mending relies on nothing but what it compares: the page's mod revision, the absence (or
+//! A repair relies on nothing but what it compares: the page's mod revision, the absence (or
 //! the mod revision) of each reservation, the summary's mod revision and meta's. If one of them
 //! changed, nothing happens; another audit finds what is left. What does not decode is never
 //! touched.
@@ -17,12 +17,12 @@ use crate::store::keys::{Bytes, Keys};
 use crate::store::kv::{Failure, Kv};
 use crate::store::txn::{Compare, Op, Txn};
 
-/// What an audit found that can be mended.
+/// What an audit found that can be repaired.
 #[derive(Debug, Default)]
-pub struct Mendings {
+pub struct Repairs {
     /// Meta's mod revision (0: missing); none if this program may not write to this tree.
     pub(super) meta_revision: Option<i64>,
-    pub(super) pages: Vec<PageMending>,
+    pub(super) pages: Vec<PageRepair>,
     pub(super) summaries: BTreeMap<(NetworkName, Summary), Bitmap>,
     /// Keys to delete, with their mod revisions.
     pub(super) stale: Vec<(Bytes, i64)>,
@@ -32,7 +32,7 @@ pub struct Mendings {
 
 /// One page whose bits, or whose bit in the summary, are not as they should be.
 #[derive(Debug)]
-pub(super) struct PageMending {
+pub(super) struct PageRepair {
     pub(super) network: NetworkName,
     pub(super) page: Page,
     revision: i64,
@@ -45,14 +45,14 @@ pub(super) struct PageMending {
 
 /// What a repair did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Mended {
-    /// Lone bits that were cleared.
+pub struct Repaired {
+    /// Stray bits that were cleared.
     pub cleared: usize,
     /// Bits of reservations that were set.
     pub set: usize,
     /// Bits of summaries that were set or cleared.
     pub summaries: usize,
-    /// Tombstones and places that were deleted.
+    /// Tombstones and tickets that were deleted.
     pub deleted: usize,
     /// Empty pages and summaries that were deleted.
     pub emptied: usize,
@@ -60,8 +60,8 @@ pub struct Mended {
     pub lost: usize,
 }
 
-impl Mendings {
-    /// Whether there is nothing to mend.
+impl Repairs {
+    /// Whether there is nothing to repair.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.stale.is_empty()
@@ -75,7 +75,7 @@ impl Mendings {
     }
 }
 
-impl Mended {
+impl Repaired {
     /// Both together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -90,7 +90,7 @@ impl Mended {
     }
 }
 
-/// Mends what an audit found and deletes the pages and summaries that nothing is left of: a
+/// Repairs what an audit found and deletes the pages and summaries that nothing is left of: a
 /// missing one says the same and costs nothing.
 ///
 /// # Errors
@@ -98,39 +98,39 @@ impl Mended {
 pub async fn tidy<K: Kv>(
     kv: &K,
     keys: &Keys,
-    mut mendings: Mendings,
+    mut repairs: Repairs,
     until: Instant,
-) -> Result<Mended, Failure> {
-    let empty = Mendings {
-        meta_revision: mendings.meta_revision,
-        stale: std::mem::take(&mut mendings.empty),
-        ..Mendings::default()
+) -> Result<Repaired, Failure> {
+    let empty = Repairs {
+        meta_revision: repairs.meta_revision,
+        stale: std::mem::take(&mut repairs.empty),
+        ..Repairs::default()
     };
-    let mended = repair(kv, keys, mendings, until).await?;
-    let Mended { deleted, lost, .. } = repair(kv, keys, empty, until).await?;
-    Ok(mended.and(Mended { emptied: deleted, lost, ..Mended::default() }))
+    let repaired = repair(kv, keys, repairs, until).await?;
+    let Repaired { deleted, lost, .. } = repair(kv, keys, empty, until).await?;
+    Ok(repaired.and(Repaired { emptied: deleted, lost, ..Repaired::default() }))
 }
 
-/// Mends what an audit found, as far as it has not changed since.
+/// Repairs what an audit found, as far as it has not changed since.
 ///
 /// # Errors
-/// [`Failure`]; what was mended until then stays mended, and another repair does the rest.
+/// [`Failure`]; what was repaired until then stays repaired, and another repair does the rest.
 pub async fn repair<K: Kv>(
     kv: &K,
     keys: &Keys,
-    mendings: Mendings,
+    repairs: Repairs,
     until: Instant,
-) -> Result<Mended, Failure> {
-    let Mendings { meta_revision: Some(meta_revision), pages, summaries, stale, .. } = mendings else {
-        return Ok(Mended::default());
+) -> Result<Repaired, Failure> {
+    let Repairs { meta_revision: Some(meta_revision), pages, summaries, stale, .. } = repairs else {
+        return Ok(Repaired::default());
     };
     let meta = Compare::Mod(keys.meta(), meta_revision);
-    let mut repair = Repair { kv, keys, until, meta, summaries, mended: Mended::default() };
+    let mut repair = Repair { kv, keys, until, meta, summaries, repaired: Repaired::default() };
     for page in pages {
-        repair.mend_page(page).await?;
+        repair.repair_page(page).await?;
     }
     repair.delete_stale(&stale).await?;
-    Ok(repair.mended)
+    Ok(repair.repaired)
 }
 
 /// A repair under way.
@@ -142,28 +142,28 @@ struct Repair<'a, K> {
     meta: Compare,
     /// As they are now, this repair's own changes included.
     summaries: BTreeMap<(NetworkName, Summary), Bitmap>,
-    mended: Mended,
+    repaired: Repaired,
 }
 
 impl<K: Kv> Repair<'_, K> {
-    /// Mends a page in as many transactions as it needs; each builds on the one before.
-    async fn mend_page(&mut self, mut page: PageMending) -> Result<(), Failure> {
+    /// Repairs a page in as many transactions as it needs; each builds on the one before.
+    async fn repair_page(&mut self, mut page: PageRepair) -> Result<(), Failure> {
         loop {
             let step = page.step();
             let summary = self.summary_after(&page, &step);
             let txn = self.transaction(&page, &step, summary.as_ref());
             let reply = self.kv.txn(&txn, self.until).await?;
             if !reply.succeeded {
-                self.mended.lost += 1;
+                self.repaired.lost += 1;
                 return Ok(());
             }
             if let Some(bits) = summary {
                 let key = (page.network.clone(), page.page.summary());
                 self.summaries.insert(key, Bitmap { revision: reply.revision, bits: Some(bits) });
-                self.mended.summaries += 1;
+                self.repaired.summaries += 1;
             }
-            self.mended.cleared += step.clear.len();
-            self.mended.set += step.set.len();
+            self.repaired.cleared += step.clear.len();
+            self.repaired.set += step.set.len();
             page.advance(step, reply.revision);
             if page.is_done() {
                 return Ok(());
@@ -172,7 +172,7 @@ impl<K: Kv> Repair<'_, K> {
     }
 
     /// The summary as it must be after `step`; none if it need not, or must not, be written.
-    fn summary_after(&self, page: &PageMending, step: &Step) -> Option<Bits> {
+    fn summary_after(&self, page: &PageRepair, step: &Step) -> Option<Bits> {
         let summary = self.summaries.get(&(page.network.clone(), page.page.summary()))?;
         let mut bits = summary.bits.clone()?;
         let (bit, full) = (page.page.bit(), step.bits.is_full());
@@ -187,10 +187,10 @@ impl<K: Kv> Repair<'_, K> {
         Some(bits)
     }
 
-    fn transaction(&self, page: &PageMending, step: &Step, summary: Option<&Bits>) -> Txn {
+    fn transaction(&self, page: &PageRepair, step: &Step, summary: Option<&Bits>) -> Txn {
         let key = self.keys.page(&page.network, page.page);
         let ip = |bit| self.keys.ip(&page.network, page.page.address(bit));
-        let mut txn = Txn { step: "mend", compares: vec![self.meta.clone()], ..Txn::default() };
+        let mut txn = Txn { step: "repair", compares: vec![self.meta.clone()], ..Txn::default() };
         txn.compares.push(Compare::Mod(key.clone(), page.revision));
         txn.compares.extend(step.clear.iter().map(|&bit| Compare::Create(ip(bit), 0)));
         txn.compares.extend(step.set.iter().map(|&(bit, revision)| Compare::Mod(ip(bit), revision)));
@@ -199,7 +199,7 @@ impl<K: Kv> Repair<'_, K> {
         }
         if let Some(bits) = summary {
             let id = page.page.summary();
-            let key = self.keys.full(&page.network, id);
+            let key = self.keys.summary(&page.network, id);
             let revision = self.summaries.get(&(page.network.clone(), id)).map_or(0, |s| s.revision);
             txn.compares.push(Compare::Mod(key.clone(), revision));
             txn.then.push(Op::Put(key, bits.to_bytes(), None));
@@ -217,9 +217,9 @@ impl<K: Kv> Repair<'_, K> {
                 otherwise: Vec::new(),
             };
             if self.kv.txn(&txn, self.until).await?.succeeded {
-                self.mended.deleted += 1;
+                self.repaired.deleted += 1;
             } else {
-                self.mended.lost += 1;
+                self.repaired.lost += 1;
             }
         }
         Ok(())
@@ -233,15 +233,15 @@ struct Step {
     bits: Bits,
 }
 
-impl PageMending {
+impl PageRepair {
     /// A page as it was read; revision 0 if it does not exist.
     pub(super) fn new(network: NetworkName, page: Page, revision: i64, bits: Bits) -> Self {
         Self { network, page, revision, bits, clear: Vec::new(), set: Vec::new() }
     }
 
     fn step(&self) -> Step {
-        let set: Vec<_> = self.set.iter().copied().take(limits::MEND_BITS).collect();
-        let clear: Vec<_> = self.clear.iter().copied().take(limits::MEND_BITS - set.len()).collect();
+        let set: Vec<_> = self.set.iter().copied().take(limits::REPAIR_BITS).collect();
+        let clear: Vec<_> = self.clear.iter().copied().take(limits::REPAIR_BITS - set.len()).collect();
         let mut bits = self.bits.clone();
         set.iter().for_each(|&(bit, _)| bits.set(bit));
         clear.iter().for_each(|&bit| bits.clear(bit));

@@ -93,12 +93,12 @@ impl Audit {
             Ok(Key::Meta) => self.see_meta(entry),
             Ok(Key::Ip(network, address)) => self.see_ip(entry, network, address),
             Ok(Key::Page(network, page)) => self.see_page(entry, network, page),
-            Ok(Key::Full(network, summary)) => self.see_summary(entry, network, summary),
+            Ok(Key::Summary(network, summary)) => self.see_summary(entry, network, summary),
             Ok(Key::Cursor(network, _)) => self.see_cursor(entry, network),
-            Ok(Key::Own(owner)) => self.see_owner(entry, owner),
+            Ok(Key::Owner(owner)) => self.see_owner(entry, owner),
             Ok(Key::Pod(interface)) => self.see_pod(entry, interface),
-            Ok(Key::Dead(_)) => self.see_tombstone(entry),
-            Ok(Key::Lock(..)) => self.see_place(entry),
+            Ok(Key::Tombstone(_)) => self.see_tombstone(entry),
+            Ok(Key::Ticket(..)) => self.see_ticket(entry),
             Ok(Key::Tail(_) | Key::Fence(_)) => self.goes_with_lease(entry),
             Ok(Key::Cluster(_)) => self.see_cluster(entry),
             Ok(Key::Orphan(_)) => self.see_note::<Sighting>(entry),
@@ -262,8 +262,8 @@ impl Audit {
         }
     }
 
-    fn see_place(&mut self, entry: &Entry) {
-        self.counts.places += 1;
+    fn see_ticket(&mut self, entry: &Entry) {
+        self.counts.tickets += 1;
         self.goes_with_lease(entry);
     }
 

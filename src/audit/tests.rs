@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::accept::{Accepted, BeginError, accept, begin, finish};
 use super::fixture::{self, addr, bits, entry, keys, owner, page};
-use super::repair::{Mended, repair};
+use super::repair::{Repaired, repair};
 use super::*;
 use crate::pool::Page;
 use crate::pool::bitmap::Bits;
@@ -63,7 +63,7 @@ fn key_of(part: &str) -> Bytes {
 fn a_clean_tree_has_nothing_to_report() {
     let report = judge(&fixture::clean());
     assert_eq!((names(&report.violations), names(&report.harmless)), (vec![], vec![]));
-    assert!(report.mendings.is_empty() && report.lone_bits.is_empty());
+    assert!(report.repairs.is_empty() && report.stray_bits.is_empty());
     let counts = Counts {
         networks: 1,
         reservations: 2,
@@ -72,7 +72,7 @@ fn a_clean_tree_has_nothing_to_report() {
         pages: 1,
         summaries: 0,
         tombstones: 1,
-        places: 1,
+        tickets: 1,
     };
     assert_eq!(report.counts, counts);
     assert!(judge(&[]).violations.is_empty());
@@ -83,17 +83,17 @@ fn what_does_not_decode_is_named_by_its_kind_and_nothing_else() {
     for (part, name) in [
         ("/page/", "undecodable-page"),
         ("/ip/", "undecodable-reservation"),
-        ("/own/", "undecodable-owner"),
+        ("/owner/", "undecodable-owner"),
         ("/pod/", "undecodable-pod-index"),
-        ("/dead/", "undecodable-tombstone"),
+        ("/tombstone/", "undecodable-tombstone"),
         ("/cursor/", "undecodable-cursor"),
         ("/meta", "undecodable-meta"),
     ] {
         let report = judge(&valued(&key_of(part), "garbage"));
         assert_eq!(names(&report.violations), [name], "{part}");
-        assert!(report.mendings.is_empty(), "{part}");
+        assert!(report.repairs.is_empty(), "{part}");
     }
-    let summary = keys().full(&net(), page().summary());
+    let summary = keys().summary(&net(), page().summary());
     assert_eq!(names(&judge(&and(summary, vec![0; 511])).violations), ["undecodable-summary"]);
 }
 
@@ -101,13 +101,13 @@ fn what_does_not_decode_is_named_by_its_kind_and_nothing_else() {
 fn whatever_hangs_on_the_wrong_lease_is_named() {
     for (part, lease, name) in [
         ("/ip/", 7, "reservation-on-lease"),
-        ("/own/", 7, "record-on-lease"),
+        ("/owner/", 7, "record-on-lease"),
         ("/pod/", 7, "record-on-lease"),
         ("/page/", 7, "record-on-lease"),
         ("/cursor/", 7, "record-on-lease"),
         ("/meta", 7, "record-on-lease"),
-        ("/dead/", 0, "stale-without-lease"),
-        ("/lock/", 0, "stale-without-lease"),
+        ("/tombstone/", 0, "stale-without-lease"),
+        ("/ticket/", 0, "stale-without-lease"),
         ("/tail/", 0, "stale-without-lease"),
         ("/fence/", 0, "stale-without-lease"),
     ] {
@@ -125,11 +125,11 @@ fn meta_says_whether_the_store_may_be_used() {
     ] {
         let report = judge(&valued(&meta, value));
         assert_eq!(names(&report.violations), [name], "{value}");
-        assert_eq!(report.mendings.allowed(), name == "suspect", "{value}");
+        assert_eq!(report.repairs.allowed(), name == "suspect", "{value}");
     }
     assert!(
-        !judge(&valued(&meta, r#"{"v":1,"min_writer":1,"id":"0f","epoch":1,"hold":"move"}"#))
-            .mendings
+        !judge(&valued(&meta, r#"{"v":1,"min_writer":1,"id":"0f","epoch":1,"paused":"move"}"#))
+            .repairs
             .allowed()
     );
     assert_eq!(names(&judge(&without(&meta)).violations), ["meta-missing"]);
@@ -138,11 +138,11 @@ fn meta_says_whether_the_store_may_be_used() {
 #[test]
 fn bits_reservations_and_owners_are_held_against_each_other() {
     let keys = keys();
-    let own = keys.own(&owner()).expect("key");
+    let own = keys.owner(&owner()).expect("key");
     let index = keys.pod("east", "u-1", "net1", &net()).expect("key");
     let first = keys.ip(&net(), addr("10.0.0.1"));
     let page_key = keys.page(&net(), page());
-    let summary = keys.full(&net(), page().summary());
+    let summary = keys.summary(&net(), page().summary());
     let other = Owner { container_id: "c2".into(), ..owner() };
     let others_record = fixture::record(&["10.0.0.1"]).encode();
     let mut another_pod = fixture::record(&["10.0.0.1", "10.0.0.2"]);
@@ -159,7 +159,7 @@ fn bits_reservations_and_owners_are_held_against_each_other() {
         (without(&index), vec![]),
         (valued(&own, another_pod.encode()), vec!["pod-index-mismatch"]),
         (
-            and(keys.own(&other).expect("key"), others_record),
+            and(keys.owner(&other).expect("key"), others_record),
             vec!["owner-without-reservation", "address-listed-twice"],
         ),
         (and(summary, bits([page().bit()])), vec!["summary-says-full"]),
@@ -190,7 +190,7 @@ fn an_index_may_name_a_younger_owner_of_the_same_pod_only() {
     let index = keys.pod("east", "u-1", "net1", &net()).expect("key");
     let mut entries = valued(&index, PodIndex::new(younger.clone()).encode());
     assert_eq!(names(&judge(&entries).violations), ["pod-index-without-owner"]);
-    entries.push(entry(keys.own(&younger).expect("key"), fixture::record(&[]).encode()));
+    entries.push(entry(keys.owner(&younger).expect("key"), fixture::record(&[]).encode()));
     assert_eq!(names(&judge(&entries).violations), ["pod-index-mismatch"]);
 }
 
@@ -198,11 +198,11 @@ fn an_index_may_name_a_younger_owner_of_the_same_pod_only() {
 fn lone_bits_and_unsaid_full_pages_are_harmless() {
     let page_key = keys().page(&net(), page());
     let report = judge(&valued(&page_key, bits([1, 2, 9])));
-    assert_eq!((names(&report.violations), names(&report.harmless)), (vec![], vec!["lone-bit"]));
-    assert_eq!(report.lone_bits, [(net(), addr("10.0.0.9"))]);
+    assert_eq!((names(&report.violations), names(&report.harmless)), (vec![], vec!["stray-bit"]));
+    assert_eq!(report.stray_bits, [(net(), addr("10.0.0.9"))]);
     assert_eq!(report.harmless[0].what, "1 bit is set without a reservation: 10.0.0.9");
     let report = judge(&valued(&page_key, bits(0..4096)));
-    assert_eq!(names(&report.harmless), ["lone-bit", "summary-misses-full"]);
+    assert_eq!(names(&report.harmless), ["stray-bit", "summary-misses-full"]);
     assert!(
         report.harmless[0].what.starts_with("4094 bits are set without a reservation: 10.0.0.0, 10.0.0.3,")
     );
@@ -259,7 +259,7 @@ impl Model {
                 tree.insert(key.clone(), Entry { create_revision: created, mod_revision: revision, ..new });
             }
             Op::Delete(key) => drop(tree.remove(key)),
-            Op::DeleteIf(..) => unreachable!("an audit takes no place"),
+            Op::DeleteIf(..) => unreachable!("an audit takes no ticket"),
             Op::Get(key) => {
                 let entries: Vec<Entry> = tree.get(key).cloned().into_iter().collect();
                 return Found { count: entries.len() as i64, entries };
@@ -316,15 +316,15 @@ impl Kv for Model {
 }
 
 #[test]
-fn an_audit_of_bits_mends_the_same_and_leaves_owners_aside() {
+fn an_audit_of_bits_repairs_the_same_and_leaves_owners_aside() {
     let mut tree = fixture::clean();
-    tree.retain(|entry| !entry.key.starts_with(b"/metes/v1/own/"));
+    tree.retain(|entry| !entry.key.starts_with(b"/metes/v1/owner/"));
     let page = keys().page(&crate::pool::NetworkName::default(), page());
     tree.iter_mut().filter(|entry| entry.key == page).for_each(|entry| entry.value = bits([1, 2, 9]));
     let model = Model::new(tree);
     let whole = wait(audit(&model, &keys(), soon())).expect("reads");
     let of_bits = wait(audit_bits(&model, &keys(), soon())).expect("reads");
-    assert_eq!(of_bits.lone_bits, whole.lone_bits);
+    assert_eq!(of_bits.stray_bits, whole.stray_bits);
     assert_eq!(of_bits.counts, whole.counts);
     assert!(!whole.violations.is_empty() && of_bits.violations.is_empty());
 }
@@ -335,12 +335,12 @@ fn what_is_empty_is_deleted_only_by_a_tidying() {
     let (empty, summary) = (addr("10.9.0.0").page(), addr("10.9.0.0").page().summary());
     let network = crate::pool::NetworkName::default();
     tree.push(entry(keys().page(&network, empty), bits([])));
-    tree.push(entry(keys().full(&network, summary), bits([])));
+    tree.push(entry(keys().summary(&network, summary), bits([])));
     let model = Model::new(tree);
-    let (mended, report) = wait(mend(&model));
-    assert_eq!(mended, Mended::default());
-    let tidied = wait(repair::tidy(&model, &keys(), report.mendings, soon())).expect("tidies");
-    assert_eq!(tidied, Mended { emptied: 2, ..Mended::default() });
+    let (repaired, report) = wait(repaired(&model));
+    assert_eq!(repaired, Repaired::default());
+    let tidied = wait(repair::tidy(&model, &keys(), report.repairs, soon())).expect("tidies");
+    assert_eq!(tidied, Repaired { emptied: 2, ..Repaired::default() });
     let report = wait(audit(&model, &keys(), soon())).expect("reads");
     assert_eq!((report.counts.pages, report.counts.summaries), (1, 0));
 }
@@ -353,21 +353,21 @@ fn soon() -> Instant {
     Instant::now() + crate::limits::CLI_DEADLINE
 }
 
-async fn mend(model: &Model) -> (Mended, Report) {
+async fn repaired(model: &Model) -> (Repaired, Report) {
     let report = audit(model, &keys(), soon()).await.expect("reads");
-    let mended = repair(model, &keys(), report.mendings, soon()).await.expect("mends");
-    (mended, audit(model, &keys(), soon()).await.expect("reads"))
+    let repaired = repair(model, &keys(), report.repairs, soon()).await.expect("repairs");
+    (repaired, audit(model, &keys(), soon()).await.expect("reads"))
 }
 
 #[test]
-fn a_full_page_of_lone_bits_is_mended_in_steps() {
+fn a_full_page_of_stray_bits_is_repaired_in_steps() {
     let keys = keys();
-    let summary = keys.full(&net(), page().summary());
+    let summary = keys.summary(&net(), page().summary());
     let mut entries = valued(&keys.page(&net(), page()), bits(0..4096));
     entries.push(entry(summary.clone(), bits([page().bit(), 5])));
     let model = Model::new(entries);
-    let (mended, after) = wait(mend(&model));
-    assert_eq!(mended, Mended { cleared: 4094, summaries: 2, ..Mended::default() });
+    let (repaired, after) = wait(repaired(&model));
+    assert_eq!(repaired, Repaired { cleared: 4094, summaries: 2, ..Repaired::default() });
     assert_eq!((names(&after.violations), names(&after.harmless)), (vec![], vec![]));
     let tree = model.tree.borrow();
     assert_eq!(Bits::from_bytes(&tree[&summary].value), Some(Bits::empty()));
@@ -377,10 +377,10 @@ fn a_full_page_of_lone_bits_is_mended_in_steps() {
 
 #[test]
 fn missing_bits_are_set_and_what_no_lease_removes_is_deleted() {
-    let mut entries = leased(&key_of("/dead/"), 0);
+    let mut entries = leased(&key_of("/tombstone/"), 0);
     entries.retain(|entry| entry.key != keys().page(&net(), page()));
-    let (mended, after) = wait(mend(&Model::new(entries)));
-    assert_eq!(mended, Mended { set: 2, deleted: 1, ..Mended::default() });
+    let (repaired, after) = wait(repaired(&Model::new(entries)));
+    assert_eq!(repaired, Repaired { set: 2, deleted: 1, ..Repaired::default() });
     assert_eq!(names(&after.violations), Vec::<&str>::new());
 }
 
@@ -391,17 +391,17 @@ fn a_bit_whose_address_was_handed_out_meanwhile_stays() {
         let key = keys().ip(&net(), addr("10.0.0.9"));
         tree.insert(key.clone(), entry(key, fixture::reservation()));
     };
-    let (mended, after) = wait(mend(&model));
-    assert_eq!(mended, Mended { lost: 1, ..Mended::default() });
-    assert!(after.lone_bits.is_empty());
+    let (repaired, after) = wait(repaired(&model));
+    assert_eq!(repaired, Repaired { lost: 1, ..Repaired::default() });
+    assert!(after.stray_bits.is_empty());
 }
 
 #[test]
-fn nothing_is_mended_in_a_newer_programs_tree() {
+fn nothing_is_repaired_in_a_newer_programs_tree() {
     let mut entries = valued(&keys().meta(), r#"{"v":9}"#);
     entries.push(entry(keys().page(&net(), Page(page().0 + 1)), bits([3])));
-    let (mended, after) = wait(mend(&Model::new(entries)));
-    assert_eq!((mended, after.lone_bits.len()), (Mended::default(), 1));
+    let (repaired, after) = wait(repaired(&Model::new(entries)));
+    assert_eq!((repaired, after.stray_bits.len()), (Repaired::default(), 1));
 }
 
 #[test]
@@ -430,7 +430,7 @@ fn a_store_is_accepted_once_and_only_if_suspect() {
 fn an_adoption_begins_under_suspicion_and_always_ends_in_the_next_epoch() {
     let meta = keys().meta();
     let suspect = r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"suspect":3}"#;
-    let hold = r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"hold":"moving"}"#;
+    let hold = r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"paused":"moving"}"#;
     for (entries, during, after) in [
         (valued(&meta, suspect), 3, 4),
         (valued(&meta, hold), 3, 4),
@@ -446,7 +446,7 @@ fn an_adoption_begins_under_suspicion_and_always_ends_in_the_next_epoch() {
         assert_eq!(wait(finish(&model, &keys(), &begun, soon())), Ok(None), "it has changed since");
         let ended = model.tree.borrow()[&meta].clone();
         let ended = Meta::decode(&ended.value).expect("decodes");
-        assert_eq!((ended.epoch, ended.suspect, ended.hold), (after, None, begun.0.hold));
+        assert_eq!((ended.epoch, ended.suspect, ended.paused), (after, None, begun.0.paused));
     }
     let newer = Model::new(valued(&meta, r#"{"v":1,"min_writer":2,"id":"0f","epoch":1}"#));
     assert_eq!(wait(begin(&newer, &keys(), soon())), Err(BeginError::Newer(2)));
@@ -478,5 +478,5 @@ fn a_tree_of_many_pages_is_read_to_its_end() {
     let seen = wait(walk::walk(&model, &keys().root(), soon(), || 0, count)).expect("reads");
     assert_eq!(seen, (keys_in_all, 1));
     let report = wait(audit(&model, &keys(), soon())).expect("reads");
-    assert_eq!(report.lone_bits.len(), 2 * crate::limits::LIST_KEYS as usize);
+    assert_eq!(report.stray_bits.len(), 2 * crate::limits::LIST_KEYS as usize);
 }

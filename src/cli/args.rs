@@ -13,7 +13,7 @@ metes is a cluster-wide IPAM plugin for CNI: networks of containers delegate to 
 every address that it hands out is held once in the whole cluster, agreed on through etcd.
 
 Container runtimes and other plugins call it with CNI_COMMAND set and a configuration on
-stdin. Called by a person, without CNI_COMMAND, it shows and mends what is held.";
+stdin. Called by a person, without CNI_COMMAND, it shows and repairs what is held.";
 
 const AFTER_HELP: &str = "\
 A network that uses metes, as a configuration for the bridge plugin (the same `ipam` serves
@@ -186,7 +186,7 @@ pub struct UsageArgs {
 /// `metes check`
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Mend bits that do not match the reservations, and delete tombstones and places in queues
+    /// Repair bits that do not match the reservations, and delete tombstones and tickets in queues
     /// that no lease would ever remove; never touches what cannot be decoded
     #[arg(long)]
     pub repair: bool,
@@ -196,9 +196,9 @@ pub struct CheckArgs {
     /// End the hold of a migration that will not be finished, so that ADD hands out addresses again;
     /// asks before. Works without Kubernetes, and from every cluster that shares the store
     #[arg(long)]
-    pub cancel_hold: bool,
+    pub resume: bool,
     /// Do not ask
-    #[arg(short = 'y', long, requires = "cancel_hold")]
+    #[arg(short = 'y', long, requires = "resume")]
     pub yes: bool,
     /// How to print.
     #[command(flatten)]
@@ -278,7 +278,7 @@ mod tests {
             "show 10.0.0.1 -o json",
             "usage",
             "check --repair --accept-store",
-            "check --cancel-hold -y",
+            "check --resume -y",
             "release 10.0.0.1 --network a --yes",
             "release --container c1 --cluster - -y",
             "show c1 --node a --cluster east",

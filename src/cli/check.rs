@@ -10,8 +10,8 @@ use super::args::{CheckArgs, Format};
 use super::table::printable;
 use super::{Failed, Store, Terminal};
 use crate::audit::accept::{Accepted, accept};
-use crate::audit::hold::{self, Ended};
-use crate::audit::repair::{Mended, repair};
+use crate::audit::pause::{self, Ended};
+use crate::audit::repair::{Repaired, repair};
 use crate::audit::{Counts, Finding, Kind, MetaState, Report, audit};
 use crate::limits;
 use crate::local::mark::Mark;
@@ -19,10 +19,10 @@ use crate::pool::record::Meta;
 use crate::store::keys::Keys;
 use crate::store::kv::Kv;
 
-/// How often a repair looks again for what changed while it was mended.
+/// How often a repair looks again for what changed while it was repaired.
 const REPAIR_ROUNDS: usize = 4;
 
-/// Audits the tree, after mending it or accepting the store if that was asked.
+/// Audits the tree, after repair it or accepting the store if that was asked.
 pub(super) async fn check<K: Kv>(
     store: &Store<'_, K>,
     args: &CheckArgs,
@@ -33,13 +33,13 @@ pub(super) async fn check<K: Kv>(
     let mut report = read(store).await?;
     let after_question;
     let mut store = store;
-    if args.cancel_hold {
+    if args.resume {
         confirm(&report, args.yes, terminal)?;
         // How long a person thinks does not count.
         let until = Instant::now() + limits::CLI_DEADLINE;
         after_question = Store { kv: store.kv, keys: store.keys, until, mark: store.mark.clone() };
         store = &after_question;
-        notes.push(cancel_hold(store, &report).await?);
+        notes.push(resume(store, &report).await?);
         report = read(store).await?;
     }
     if args.accept_store {
@@ -47,16 +47,16 @@ pub(super) async fn check<K: Kv>(
         report = read(store).await?;
     }
     if args.repair {
-        let mended;
-        (report, mended) = repair_until_clean(store, report, &mut notes).await?;
-        notes.push(mended_words(mended));
+        let repaired;
+        (report, repaired) = repair_until_clean(store, report, &mut notes).await?;
+        notes.push(repaired_words(repaired));
     }
     report.violations.extend(store.mark.as_ref().and_then(|mark| forgotten(store.keys, mark, &report)));
     report.violations.extend(too_old);
-    let hold = Hold::of(&report);
-    notes.extend(hold.as_ref().map(|hold| format!("{}; metes check --cancel-hold ends it", hold.words())));
+    let pause = Pause::of(&report);
+    notes.extend(pause.as_ref().map(|pause| format!("{}; metes check --resume ends it", pause.words())));
     match args.output.format {
-        Format::Json => terminal.answer_json(&Answer::new(&report, hold.as_ref(), &notes))?,
+        Format::Json => terminal.answer_json(&Answer::new(&report, pause.as_ref(), &notes))?,
         Format::Table => terminal.answer(&text(&report, &notes))?,
     }
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -97,36 +97,38 @@ async fn accept_store<K: Kv>(store: &Store<'_, K>, report: &Report) -> Result<St
     }
 }
 
-/// Mends what can be mended and audits again, until nothing is left or rounds are used up.
+/// Repairs what can be repaired and audits again, until nothing is left or rounds are used up.
 async fn repair_until_clean<K: Kv>(
     store: &Store<'_, K>,
     mut report: Report,
     notes: &mut Vec<String>,
-) -> Result<(Report, Mended), Failed> {
-    let mut total = Mended::default();
+) -> Result<(Report, Repaired), Failed> {
+    let mut total = Repaired::default();
     for _ in 0..REPAIR_ROUNDS {
-        if report.mendings.is_empty() {
+        if report.repairs.is_empty() {
             break;
         }
-        if !report.mendings.allowed() {
-            notes.push("nothing is mended while this version of metes may not write to the store".to_owned());
+        if !report.repairs.allowed() {
+            notes.push(
+                "nothing is repaired while this version of metes may not write to the store".to_owned(),
+            );
             break;
         }
-        let mendings = std::mem::take(&mut report.mendings);
-        let mended = repair(store.kv, store.keys, mendings, store.until).await;
-        total = total.and(mended.map_err(Failed::store("mend what is stored"))?);
+        let repairs = std::mem::take(&mut report.repairs);
+        let repaired = repair(store.kv, store.keys, repairs, store.until).await;
+        total = total.and(repaired.map_err(Failed::store("repair what is stored"))?);
         report = read(store).await?;
     }
     Ok((report, total))
 }
 
-fn mended_words(mended: Mended) -> String {
-    if mended == Mended::default() {
-        return "nothing to mend".to_owned();
+fn repaired_words(repaired: Repaired) -> String {
+    if repaired == Repaired::default() {
+        return "nothing to repair".to_owned();
     }
-    let Mended { cleared, set, summaries, deleted, lost, .. } = mended;
+    let Repaired { cleared, set, summaries, deleted, lost, .. } = repaired;
     let mut words = format!(
-        "mended: lone bits cleared: {cleared}, bits of reservations set: {set}, bits of summaries \
+        "repaired: stray bits cleared: {cleared}, bits of reservations set: {set}, bits of summaries \
          corrected: {summaries}, stale keys deleted: {deleted}"
     );
     if lost > 0 {
@@ -155,18 +157,18 @@ fn forgotten(keys: &Keys, mark: &Mark, report: &Report) -> Option<Finding> {
 
 /// A migration that is under way.
 #[derive(Serialize)]
-struct Hold<'a> {
+struct Pause<'a> {
     /// Why ADD waits.
     why: &'a str,
     /// Since when, by the clock of whoever began it.
     since: Option<&'a str>,
 }
 
-impl<'a> Hold<'a> {
+impl<'a> Pause<'a> {
     fn of(report: &'a Report) -> Option<Self> {
         match &report.meta {
-            MetaState::Known(Meta { hold: Some(why), held_since, .. }, _) => {
-                Some(Self { why, since: held_since.as_deref() })
+            MetaState::Known(Meta { paused: Some(why), paused_since, .. }, _) => {
+                Some(Self { why, since: paused_since.as_deref() })
             }
             _ => None,
         }
@@ -191,28 +193,28 @@ fn age(since: &str, now: SystemTime) -> Option<String> {
     Some(humantime::format_duration(Duration::from_secs(whole)).to_string())
 }
 
-/// Asks whether the hold, if there is one, is to be ended.
+/// Asks whether the pause, if there is one, is to be ended.
 fn confirm(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -> Result<(), Failed> {
-    let Some(hold) = Hold::of(report) else { return Ok(()) };
-    terminal.tell(&hold.words());
-    let question = "End the hold? From then on ADD hands out addresses, those too that the migration has not taken over.";
+    let Some(pause) = Pause::of(report) else { return Ok(()) };
+    terminal.tell(&pause.words());
+    let question = "End the pause? From then on ADD hands out addresses, those too that the migration has not taken over.";
     if yes || (terminal.ask)(question) {
         return Ok(());
     }
-    Err(Failed::Refused("the hold stays: its end was not confirmed (--yes does not ask)".to_owned()))
+    Err(Failed::Refused("the pause stays: its end was not confirmed (--yes does not ask)".to_owned()))
 }
 
-async fn cancel_hold<K: Kv>(store: &Store<'_, K>, report: &Report) -> Result<String, Failed> {
-    let ended = hold::end(store.kv, store.keys, report, store.until).await;
-    match ended.map_err(Failed::store("end the hold"))? {
-        Ended::Done => Ok("ended the hold: ADD hands out addresses again".to_owned()),
-        Ended::NotHeld => Ok("no migration is under way: there is no hold to end".to_owned()),
+async fn resume<K: Kv>(store: &Store<'_, K>, report: &Report) -> Result<String, Failed> {
+    let ended = pause::end(store.kv, store.keys, report, store.until).await;
+    match ended.map_err(Failed::store("end the pause"))? {
+        Ended::Done => Ok("ended the pause: ADD hands out addresses again".to_owned()),
+        Ended::NotPaused => Ok("no migration is under way: there is no pause to end".to_owned()),
         Ended::Unreadable => Err(Failed::Refused(format!(
-            "the hold cannot be ended: {} is not for this version of metes; metes check says more",
+            "the pause cannot be ended: {} is not for this version of metes; metes check says more",
             String::from_utf8_lossy(&store.keys.meta())
         ))),
         Ended::Changed => Err(Failed::Refused(
-            "the hold was not ended: somebody else changed the store's meta at the same time; look again"
+            "the pause was not ended: somebody else changed the store's meta at the same time; look again"
                 .to_owned(),
         )),
     }
@@ -226,7 +228,7 @@ fn text(report: &Report, notes: &[String]) -> String {
     lines.push(format!(
         "{}, {}; {} in {}, {}, as of revision {}",
         many(report.violations.len(), "violation"),
-        many(report.lone_bits.len(), "lone bit"),
+        many(report.stray_bits.len(), "stray bit"),
         many(reservations, "address"),
         many(networks, "network"),
         many(owners, "owner"),
@@ -251,9 +253,9 @@ struct Answer<'a> {
     revision: i64,
     violations: Vec<FindingJson<'a>>,
     harmless: Vec<FindingJson<'a>>,
-    lone_bits: Vec<LoneJson<'a>>,
+    stray_bits: Vec<StrayJson<'a>>,
     counts: Counts,
-    hold: Option<&'a Hold<'a>>,
+    pause: Option<&'a Pause<'a>>,
     notes: &'a [String],
 }
 
@@ -265,14 +267,14 @@ struct FindingJson<'a> {
 }
 
 #[derive(Serialize)]
-struct LoneJson<'a> {
+struct StrayJson<'a> {
     network: &'a str,
     address: String,
 }
 
 impl<'a> Answer<'a> {
-    fn new(report: &'a Report, hold: Option<&'a Hold<'a>>, notes: &'a [String]) -> Self {
-        let lone = |(network, address): &'a (crate::pool::NetworkName, crate::pool::Addr)| LoneJson {
+    fn new(report: &'a Report, pause: Option<&'a Pause<'a>>, notes: &'a [String]) -> Self {
+        let stray = |(network, address): &'a (crate::pool::NetworkName, crate::pool::Addr)| StrayJson {
             network: network.as_str(),
             address: address.to_string(),
         };
@@ -280,9 +282,9 @@ impl<'a> Answer<'a> {
             revision: report.revision,
             violations: report.violations.iter().map(FindingJson::new).collect(),
             harmless: report.harmless.iter().map(FindingJson::new).collect(),
-            lone_bits: report.lone_bits.iter().map(lone).collect(),
+            stray_bits: report.stray_bits.iter().map(stray).collect(),
             counts: report.counts,
-            hold,
+            pause,
             notes,
         }
     }
@@ -305,16 +307,16 @@ mod tests {
         assert_eq!(
             text(&report, &["a note".to_owned()]),
             "a note\nviolation suspect: /metes/v1/meta: why\n\
-             1 violation, 0 lone bits; 0 addresses in 0 networks, 0 owners, as of revision 7\n"
+             1 violation, 0 stray bits; 0 addresses in 0 networks, 0 owners, as of revision 7\n"
         );
         let json = serde_json::to_value(Answer::new(&report, None, &[])).expect("json");
         assert_eq!(json["violations"][0]["name"], "suspect");
-        assert_eq!(json["lone_bits"], serde_json::json!([]));
-        assert_eq!(json["hold"], serde_json::Value::Null);
+        assert_eq!(json["stray_bits"], serde_json::json!([]));
+        assert_eq!(json["pause"], serde_json::Value::Null);
     }
 
     #[test]
-    fn a_hold_is_told_with_its_age_as_far_as_clocks_agree() {
+    fn a_pause_is_told_with_its_age_as_far_as_clocks_agree() {
         let now = humantime::parse_rfc3339("2026-01-02T03:04:05Z").expect("a time");
         for (since, expected) in [
             ("2026-01-02T03:03:55Z", Some("10s")),

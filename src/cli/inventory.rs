@@ -62,7 +62,7 @@ impl Inventory {
     pub fn see(&mut self, keys: &Keys, entry: &Entry) {
         match keys.parse(&entry.key) {
             Ok(Key::Ip(network, address)) => self.see_reservation(entry, network, address),
-            Ok(Key::Own(owner)) => self.see_owner(entry, owner),
+            Ok(Key::Owner(owner)) => self.see_owner(entry, owner),
             // A network for one range alone carries the range in its name.
             Ok(Key::Page(network, _)) => self.ranges.extend(Cidr::of_network(&network).map(|c| (network, c))),
             _ => {}

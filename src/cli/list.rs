@@ -141,7 +141,7 @@ mod tests {
         let held = vec![Held { address: "192.0.2.1".parse().expect("ip"), network: None }];
         let labels = Labels { cni_network: "fixed".into(), ..Labels::default() };
         let record = OwnerRecord::new(held, None, "-".into(), labels);
-        entries.push(fixture::entry(keys.own(&owner).expect("key"), record.encode()));
+        entries.push(fixture::entry(keys.owner(&owner).expect("key"), record.encode()));
         let broken = Addr::from("10.0.0.3".parse::<IpAddr>().expect("ip"));
         entries.push(fixture::entry(keys.ip(&NetworkName::default(), broken), b"?".to_vec()));
         let mut inventory = Inventory::default();

@@ -192,14 +192,14 @@ mod tests {
     fn the_object_has_what_the_specification_wants() {
         let bare = Error::invalid_config("a \"bad\" key");
         assert_eq!(bare.to_json(None), r#"{"code":7,"msg":"a \"bad\" key"}"#);
-        let full = bare.with_details("mend it");
+        let full = bare.with_details("repair it");
         assert_eq!(
             full.to_json(Some("1.1.0")),
-            r#"{"cniVersion":"1.1.0","code":7,"msg":"a \"bad\" key","details":"mend it"}"#
+            r#"{"cniVersion":"1.1.0","code":7,"msg":"a \"bad\" key","details":"repair it"}"#
         );
-        assert_eq!(full.to_string(), "a \"bad\" key; mend it");
+        assert_eq!(full.to_string(), "a \"bad\" key; repair it");
         let notes = ["one".to_owned(), "two".to_owned()];
-        assert_eq!(full.clone().with_notes(&notes).details, "mend it; one; two");
+        assert_eq!(full.clone().with_notes(&notes).details, "repair it; one; two");
         assert_eq!(Error::io("x").with_notes(&notes).details, "one; two");
         assert_eq!(full.clone().with_notes(&[]), full);
     }

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{Run, errors, mend};
+use super::{Run, errors, repair};
 use crate::cni::error::{Code, Error};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, NodeLease};
@@ -12,7 +12,7 @@ use crate::store::allot::{Ask, Decision, Refused, decide};
 use crate::store::keys::{Bytes, Key, LeaseId};
 use crate::store::kv::{Failure, Kv};
 use crate::store::plan::Fence;
-use crate::store::queue::{Behind, PLACE_OPS, Queue, Taken, Turn, new_lease, settle, stands};
+use crate::store::queue::{Behind, Queue, TICKET_OPS, Taken, Turn, new_lease, settle, stands};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Compare, List, Op, Reply, Txn};
 
@@ -40,7 +40,7 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
         match add.attempt().await? {
             Attempt::Held(added) => return Ok(added),
             Attempt::Again => tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await,
-            Attempt::Full(set) => add.look_for_lone_bits(set).await?,
+            Attempt::Full(set) => add.look_for_stray_bits(set).await?,
         }
     }
 }
@@ -59,7 +59,7 @@ pub async fn undo<K: Kv>(run: &Run<'_, K>, ask: &Ask) {
 /// What one attempt came to.
 enum Attempt {
     Held(Added),
-    /// Lost, for now: from a new place.
+    /// Lost, for now: from a new ticket.
     Again,
     Full(usize),
 }
@@ -70,7 +70,7 @@ struct Add<'a, K> {
     ask: &'a Ask,
     own: Bytes,
     first_reads: Vec<Op>,
-    /// The node's key that a commit without a place writes on its lease.
+    /// The node's key that a commit without a ticket writes on its lease.
     fence: Bytes,
     /// The lease of this run; another run of the node may have left it.
     lease: Option<NodeLease>,
@@ -80,14 +80,14 @@ struct Add<'a, K> {
     hints: Hints,
     /// Somebody else was in the queue or quicker.
     met_others: bool,
-    /// Evicted once: the place fences, and waiting again would only be longer.
+    /// Evicted once: the ticket fences, and waiting again would only be longer.
     jumps_queue: bool,
     /// A tombstone of this owner was seen, so nothing is taken over.
     deleted_before: bool,
     /// The prefix was found without allocations by this run.
     is_first: bool,
-    /// How many searches for lone bits were made.
-    mendings: u32,
+    /// How many searches for stray bits were made.
+    repairs: u32,
     /// The pages that earlier attempts have read. They may have changed since, which the commit
     /// notices; without them, a scan of many pages would begin anew with each attempt.
     pages: Snapshot,
@@ -97,27 +97,27 @@ struct Add<'a, K> {
 
 impl<'a, K: Kv> Add<'a, K> {
     fn new(run: &'a Run<'a, K>, ask: &'a Ask) -> Result<Self, Error> {
-        let own = run.keys.own(&ask.owner).map_err(|e| Error::new(Code::Environment, e.to_string()))?;
+        let own = run.keys.owner(&ask.owner).map_err(|e| Error::new(Code::Environment, e.to_string()))?;
         let mark = run.mark.read();
         let hints = mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default();
-        let lease = hints.lease_for(&run.birth);
+        let lease = hints.lease_for(&run.start);
         let mut first_reads: Vec<Op> = ask.first_reads(run.keys)?.into_iter().map(Op::Get).collect();
-        // What does not fit beside the place's own operations is read when it is needed.
-        first_reads.truncate(limits::TXN_OPS - PLACE_OPS);
+        // What does not fit beside the ticket's own operations is read when it is needed.
+        first_reads.truncate(limits::TXN_OPS - TICKET_OPS);
         Ok(Self {
             run,
             ask,
             own,
             first_reads,
             fence: run.keys.fence(&run.identity.node).map_err(|e| Error::invalid_config(e.to_string()))?,
-            must_queue: lease.is_some() && hints.is_crowded(&run.birth),
+            must_queue: lease.is_some() && hints.is_crowded(&run.start),
             lease,
             hints,
             met_others: false,
             jumps_queue: false,
             deleted_before: false,
             is_first: false,
-            mendings: 0,
+            repairs: 0,
             pages: Snapshot::default(),
             mark,
         })
@@ -144,7 +144,7 @@ impl<'a, K: Kv> Add<'a, K> {
             }
             false => self.in_queue(&queue, lease, &mut snapshot).await,
         };
-        snapshot.retain(|key| matches!(self.run.keys.parse(key), Ok(Key::Page(..) | Key::Full(..))));
+        snapshot.retain(|key| matches!(self.run.keys.parse(key), Ok(Key::Page(..) | Key::Summary(..))));
         self.pages = snapshot;
         attempt
     }
@@ -174,7 +174,7 @@ impl<'a, K: Kv> Add<'a, K> {
             );
             match granted {
                 Ok(()) => {
-                    self.lease = Some(NodeLease { id: lease.0, since: self.run.birth.clone() });
+                    self.lease = Some(NodeLease { id: lease.0, since: self.run.start.clone() });
                     return Ok((lease, is_empty?));
                 }
                 Err(Failure::LeaseExists) => {}
@@ -187,7 +187,7 @@ impl<'a, K: Kv> Add<'a, K> {
         }
     }
 
-    /// Takes a place, waits for its turn, and commits from there.
+    /// Takes a ticket, waits for its turn, and commits from there.
     async fn in_queue(
         &mut self,
         queue: &Queue<'_, K>,
@@ -205,7 +205,7 @@ impl<'a, K: Kv> Add<'a, K> {
         self.note_tombstone(snapshot);
         let attempt = self.wait_in(queue, &taken, snapshot).await;
         if !matches!(attempt, Ok(Attempt::Held(_))) {
-            queue.leave(&taken.place).await;
+            queue.leave(&taken.ticket).await;
         }
         attempt
     }
@@ -222,7 +222,7 @@ impl<'a, K: Kv> Add<'a, K> {
             false => queue.wait(taken, &self.first_reads, snapshot, self.run.deadline).await?,
         };
         match turn {
-            Turn::Head => self.at_head(&Fence::Place(taken.place.clone()), snapshot).await,
+            Turn::Head => self.at_head(&Fence::Ticket(taken.ticket.clone()), snapshot).await,
             Turn::Evicted => {
                 self.jumps_queue = true;
                 Ok(Attempt::Again)
@@ -266,7 +266,7 @@ impl<'a, K: Kv> Add<'a, K> {
             }
             self.met_others = true;
             match fence {
-                Fence::Place(place) if !stands(snapshot, place) => {
+                Fence::Ticket(ticket) if !stands(snapshot, ticket) => {
                     self.jumps_queue = true;
                     return Ok(Attempt::Again);
                 }
@@ -292,7 +292,7 @@ impl<'a, K: Kv> Add<'a, K> {
     /// The lease has ended: what was read under it may be too old to commit on.
     fn without_lease(&mut self) -> Attempt {
         self.lease = None;
-        // Its place went with it; nobody was evicted.
+        // Its ticket went with it; nobody was evicted.
         self.jumps_queue = false;
         Attempt::Again
     }
@@ -319,7 +319,7 @@ impl<'a, K: Kv> Add<'a, K> {
         };
         let record = found.map(|entry| OwnerRecord::decode(&entry.value));
         match record {
-            Some(Ok(record)) if record.birth.as_ref() == Some(&self.run.birth) => {
+            Some(Ok(record)) if record.start.as_ref() == Some(&self.run.start) => {
                 Ok(Attempt::Held(Added { held: record.addresses, repeats }))
             }
             // Not applied, and etcd says that it would not be.
@@ -343,7 +343,7 @@ impl<'a, K: Kv> Add<'a, K> {
     }
 
     fn note_tombstone(&mut self, snapshot: &Snapshot) {
-        let dead = self.run.keys.dead(&self.ask.owner);
+        let dead = self.run.keys.tombstone(&self.ask.owner);
         self.deleted_before |= dead.is_ok_and(|key| snapshot.entry(&key).is_some());
     }
 
@@ -389,7 +389,7 @@ impl<'a, K: Kv> Add<'a, K> {
     }
 
     /// Marks a store that has gone back, was emptied or is another one. Only an answer to a write is proof of that, such
-    /// as the one that took the place, or a commit's that was refused.
+    /// as the one that took the ticket, or a commit's that was refused.
     async fn check_mark(&self, snapshot: &Snapshot) -> Result<(), Error> {
         let Some(mark) = &self.mark else { return Ok(()) };
         if !self.went_back(snapshot) {
@@ -416,12 +416,12 @@ impl<'a, K: Kv> Add<'a, K> {
         Err(errors::suspect(mark.epoch))
     }
 
-    /// Before answering that nothing is free: bits without reservations are mended, and the ADD goes on if that found
-    /// something, or if somebody else has mended or freed something meanwhile.
-    async fn look_for_lone_bits(&mut self, set: usize) -> Result<(), Error> {
-        if self.mendings < limits::MENDINGS {
-            self.mendings += 1;
-            if mend::mend_some(self.run, &self.ask.sets[set], &self.pages).await? {
+    /// Before answering that nothing is free: bits without reservations are repaired, and the ADD goes on if that found
+    /// something, or if somebody else has repaired or freed something meanwhile.
+    async fn look_for_stray_bits(&mut self, set: usize) -> Result<(), Error> {
+        if self.repairs < limits::REPAIRS {
+            self.repairs += 1;
+            if repair::repair_some(self.run, &self.ask.sets[set], &self.pages).await? {
                 // Some page is another than this run knows, and the next attempt reads but the first ones by itself.
                 self.pages = Snapshot::default();
                 return Ok(());

@@ -64,7 +64,8 @@ async fn first_record<'o, K: Kv>(
     likely: Vec<Bytes>,
     snapshot: &mut Snapshot,
 ) -> Result<Option<(&'o Owner, OwnerRecord)>, Error> {
-    let key = |owner: &&Owner| run.keys.own(owner).map_err(|e| Error::new(Code::Environment, e.to_string()));
+    let key =
+        |owner: &&Owner| run.keys.owner(owner).map_err(|e| Error::new(Code::Environment, e.to_string()));
     let keys: Vec<Bytes> = candidates.iter().map(key).collect::<Result<_, _>>()?;
     run.read(&[keys.as_slice(), &likely].concat(), snapshot).await?;
     for (owner, key) in candidates.iter().zip(&keys) {

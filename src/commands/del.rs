@@ -7,7 +7,7 @@ use super::Run;
 use crate::cni::error::{Code, Error};
 use crate::local::mark::{Mark, NodeLease};
 use crate::pool::record::{Caller, Owner};
-use crate::store::free::{Free, FreeError, Freed, Hints, Which};
+use crate::store::free::{Free, FreeError, FreeGuard, Freed, Hints};
 use crate::store::keys::LeaseId;
 use crate::store::kv::{Failure, Kv};
 use crate::store::snapshot::Snapshot;
@@ -37,9 +37,9 @@ pub async fn del<K: Kv>(
         kv: run.kv,
         keys: run.keys,
         owner,
-        which: Which::OlderThan(&run.birth),
+        which: FreeGuard::OlderThan(&run.start),
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
-        tombstone: Some(&run.birth),
+        tombstone: Some(&run.start),
         until: run.deadline,
         hints: Cell::new(hints(run, mark.as_ref())),
     };
@@ -75,7 +75,7 @@ pub async fn del<K: Kv>(
 async fn warn_of_former_name<K: Kv>(run: &Run<'_, K>, owner: &Owner, former: Option<&str>) {
     let Some(node) = former else { return };
     let former = Owner { node: node.to_owned(), ..owner.clone() };
-    let Ok(key) = run.keys.own(&former) else { return };
+    let Ok(key) = run.keys.owner(&former) else { return };
     let mut snapshot = Snapshot::default();
     let read = run.read(std::slice::from_ref(&key), &mut snapshot).await;
     if read.is_ok() && snapshot.entry(&key).is_some() {
@@ -90,8 +90,8 @@ async fn warn_of_former_name<K: Kv>(run: &Run<'_, K>, owner: &Owner, former: Opt
 
 fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> Hints {
     let Some(Mark { hints, .. }) = mark else { return Hints::default() };
-    let lease = hints.tombstones_for(&run.birth).map(|lease| LeaseId(lease.id));
-    Hints { lease, is_crowded: hints.is_crowded(&run.birth), ..Hints::default() }
+    let lease = hints.tombstones_for(&run.start).map(|lease| LeaseId(lease.id));
+    Hints { lease, is_crowded: hints.is_crowded(&run.start), ..Hints::default() }
 }
 
 /// For the next run on this node, where this one knows more than the one before. DEL has no meta to raise the mark with.
@@ -102,7 +102,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, found: Hints) {
     // Read again: other runs may have raised it meanwhile.
     let Some(Mark { store, epoch, revision, mut hints, .. }) = run.mark.read() else { return };
     if let Some(lease) = found.lease {
-        hints.tombstones = Some(NodeLease { id: lease.0, since: run.birth.clone() });
+        hints.tombstones = Some(NodeLease { id: lease.0, since: run.start.clone() });
     }
     if found.is_crowded {
         hints.crowded = Some((run.clock)());
@@ -127,8 +127,8 @@ fn can_wait(failure: &Failure) -> bool {
 /// What was spooled for this owner before is done with this DEL.
 fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
     for kept in run.spool.of(owner) {
-        let birth = &kept.spooled.birth;
-        if *birth == run.birth || run.birth.is_after(Some(birth)) {
+        let start = &kept.spooled.start;
+        if *start == run.start || run.start.is_after(Some(start)) {
             run.spool.forget(&kept);
         }
     }

@@ -83,7 +83,7 @@ impl From<Refused> for Error {
             )
             .with_details("ask for another address, or for none; `metes show` tells who holds one"),
             Refused::Suspect(epoch) => suspect(epoch),
-            Refused::Hold(why) => Error::new(Code::TryAgain, format!("new addresses are on hold: {why}"))
+            Refused::Paused(why) => Error::new(Code::TryAgain, format!("new addresses are paused: {why}"))
                 .with_details("a migration is under way; ADD works again when it has finished"),
             Refused::Newer(version) => Error::new(
                 Code::StoredState,

@@ -8,8 +8,8 @@ use crate::cni::previous::Attachment;
 use crate::cni::{Code, Error};
 use crate::limits;
 use crate::local::node::Identity;
-use crate::pool::record::{Birth, Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record};
-use crate::store::free::{Free, Which};
+use crate::pool::record::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
+use crate::store::free::{Free, FreeGuard};
 use crate::store::keys::{Key, prefix_end};
 use crate::store::kv::Kv;
 use crate::store::snapshot::Snapshot;
@@ -88,7 +88,7 @@ fn stale<K: Kv>(
     grace_s: u64,
     may_be_restored: bool,
 ) -> Option<Owner> {
-    let Ok(Key::Own(owner)) = run.keys.parse(&entry.key) else { return None };
+    let Ok(Key::Owner(owner)) = run.keys.parse(&entry.key) else { return None };
     let record = OwnerRecord::decode(&entry.value).ok()?;
     let named = Attachment { container_id: owner.container_id.clone(), ifname: owner.ifname.clone() };
     // No pod's UID tells whether the container of another machine is the one that is listed here.
@@ -97,13 +97,13 @@ fn stale<K: Kv>(
         && record.labels.cni_network == cni_network
         && (!may_be_restored || record.labels.pod.uid.is_empty())
         && !valid.contains(&named)
-        && record.birth.is_some_and(|birth| is_past_grace(&birth, &run.birth, grace_s));
+        && record.start.is_some_and(|start| is_past_grace(&start, &run.start, grace_s));
     is_stale.then_some(owner)
 }
 
-/// Whether a run born at `birth` is of another boot than `now`, or more than `grace_s` older.
-fn is_past_grace(birth: &Birth, now: &Birth, grace_s: u64) -> bool {
-    birth.boot != now.boot || birth.ns.saturating_add(grace_s.saturating_mul(1_000_000_000)) < now.ns
+/// Whether a run started at `start` is of another boot than `now`, or more than `grace_s` older.
+fn is_past_grace(start: &RunStart, now: &RunStart, grace_s: u64) -> bool {
+    start.boot != now.boot || start.ns.saturating_add(grace_s.saturating_mul(1_000_000_000)) < now.ns
 }
 
 /// Frees the record that was judged, and none that was written since.
@@ -113,7 +113,7 @@ async fn free<K: Kv>(run: &Run<'_, K>, owner: &Owner, mod_revision: i64) -> Resu
         kv: run.kv,
         keys: run.keys,
         owner,
-        which: Which::AsRead(mod_revision),
+        which: FreeGuard::AsRead(mod_revision),
         // That very record was judged.
         caller: None,
         // The DEL that should have come never did: no ADD of this owner is on its way.
@@ -132,13 +132,13 @@ mod tests {
 
     #[test]
     fn grace_counts_on_one_boot_only() {
-        let birth = |boot: &str, s: u64| Birth { boot: boot.into(), ns: s * 1_000_000_000 };
-        let now = birth("b", 1000);
+        let start = |boot: &str, s: u64| RunStart { boot: boot.into(), ns: s * 1_000_000_000 };
+        let now = start("b", 1000);
         for (of, past) in [
-            (birth("a", 999), true),
-            (birth("b", 700), false),
-            (birth("b", 699), true),
-            (birth("b", 1001), false),
+            (start("a", 999), true),
+            (start("b", 700), false),
+            (start("b", 699), true),
+            (start("b", 1001), false),
         ] {
             assert_eq!(is_past_grace(&of, &now, 300), past, "{of:?}");
         }

@@ -5,7 +5,7 @@ pub mod check;
 pub mod del;
 pub mod errors;
 pub mod gc;
-pub mod mend;
+pub mod repair;
 pub mod status;
 
 use std::cell::Cell;
@@ -20,9 +20,9 @@ use crate::local::mark::{Hints, Mark, MarkFile};
 use crate::local::node::{self, Identity};
 use crate::local::setup;
 use crate::local::spool::{Kept, Spool, Spooled};
-use crate::pool::record::{Birth, Caller, Meta, Owner};
+use crate::pool::record::{Caller, Meta, Owner, RunStart};
 use crate::random::random;
-use crate::store::free::{Free, FreeError, Freed, Which};
+use crate::store::free::{Free, FreeError, FreeGuard, Freed};
 use crate::store::keys::{Bytes, Keys, digest_hex};
 use crate::store::kv::{Failure, Kv, read_keys};
 use crate::store::snapshot::Snapshot;
@@ -36,9 +36,9 @@ pub struct Run<'a, K> {
     /// Who this node is.
     pub identity: &'a Identity,
     /// When this run began.
-    pub birth: Birth,
-    /// What time it is now, in births.
-    pub clock: &'a dyn Fn() -> Birth,
+    pub start: RunStart,
+    /// What time it is now, in starts.
+    pub clock: &'a dyn Fn() -> RunStart,
     /// When it must have answered.
     pub deadline: Instant,
     /// Whether whoever called still waits for the answer.
@@ -66,12 +66,12 @@ impl<K: Kv> Run<'_, K> {
     /// called is gone, and with it whoever would use the address.
     ///
     /// The deadline's clock stands still while the host is suspended, and etcd's leases do not: by the time that the run
-    /// goes on, the tombstone of a DEL that came after it may have ended. Births are told by a clock that goes on.
+    /// goes on, the tombstone of a DEL that came after it may have ended. Starts are told by a clock that goes on.
     ///
     /// # Errors
     /// Code 11.
     pub fn must_go_on(&self) -> Result<(), Error> {
-        let has_overslept = node::has_outlasted(&self.birth, &(self.clock)(), limits::ADD_DEADLINE);
+        let has_overslept = node::has_outlasted(&self.start, &(self.clock)(), limits::ADD_DEADLINE);
         if Instant::now() >= self.deadline || has_overslept {
             return Err(Error::new(Code::TryAgain, "the time for this request is over").with_details(
                 "etcd answers too slowly, too many runs contend for this range, or the host was suspended",
@@ -115,8 +115,8 @@ impl<K: Kv> Run<'_, K> {
 
     /// What frees what this run has reserved or was asked to free, for the spool.
     fn to_spool(&self, owner: &Owner, pod_uid: &str, unanswered: bool) -> Spooled {
-        let (owner, birth, machine) = (owner.clone(), self.birth.clone(), self.identity.machine.clone());
-        Spooled { owner, birth, machine, pod_uid: pod_uid.to_owned(), unanswered }
+        let (owner, start, machine) = (owner.clone(), self.start.clone(), self.identity.machine.clone());
+        Spooled { owner, start, machine, pod_uid: pod_uid.to_owned(), unanswered }
     }
 
     /// Frees what was spooled for one owner. It stays in the spool as long as etcd has no space for its tombstone.
@@ -136,11 +136,11 @@ impl<K: Kv> Run<'_, K> {
 
     /// Frees what was or would be spooled; and whether it lacks the tombstone that it should have left.
     async fn free_spooled(&self, spooled: &Spooled, until: Instant) -> Result<(Freed, bool), FreeError> {
-        let Spooled { owner, birth, machine, pod_uid, unanswered } = spooled;
-        let boot = &self.birth.boot;
-        let which = if *unanswered { Which::Unanswered(birth) } else { Which::UpTo { birth, boot } };
+        let Spooled { owner, start, machine, pod_uid, unanswered } = spooled;
+        let boot = &self.start.boot;
+        let which = if *unanswered { FreeGuard::Unanswered(start) } else { FreeGuard::UpTo { start, boot } };
         // No ADD of an earlier boot is on its way any more.
-        let tombstone = Some(birth).filter(|birth| birth.boot == *boot);
+        let tombstone = Some(start).filter(|start| start.boot == *boot);
         let caller = Some(Caller { machine, pod_uid });
         let (kv, keys, hints) = (self.kv, self.keys, Cell::default());
         let free = Free { kv, keys, owner, which, caller, tombstone, until, hints };
@@ -181,10 +181,10 @@ pub fn state_folder(settings: &Settings) -> PathBuf {
     Path::new(&settings.spool_dir).join(format!("{name}-{}", &digest[..8]))
 }
 
-/// The birth of this run as a CNI error if the machine does not tell it.
+/// The start of this run as a CNI error if the machine does not tell it.
 ///
 /// # Errors
 /// Code 5.
-pub fn birth() -> Result<Birth, Error> {
-    node::birth().map_err(|e| Error::new(Code::Io, format!("this run has no birth: {e}")))
+pub fn start() -> Result<RunStart, Error> {
+    node::start().map_err(|e| Error::new(Code::Io, format!("this run has no start: {e}")))
 }

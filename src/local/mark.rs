@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::files;
 use super::node::Identity;
 use crate::limits;
-use crate::pool::record::{Birth, Meta};
+use crate::pool::record::{Meta, RunStart};
 use crate::store::keys::digest_hex;
 
 /// The file's length is a multiple of this: more than a mark needs, so that it stays the same.
@@ -74,33 +74,33 @@ pub struct Hints {
     pub tombstones: Option<NodeLease>,
     /// When a run met others in a queue last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub crowded: Option<Birth>,
+    pub crowded: Option<RunStart>,
 }
 
 impl Hints {
-    /// The lease for an ADD that begins at `birth`: what is left of it is longer than any run may last.
+    /// The lease for an ADD that begins at `start`: what is left of it is longer than any run may last.
     #[must_use]
-    pub fn lease_for(&self, birth: &Birth) -> Option<NodeLease> {
-        self.lease.clone().filter(|lease| lease.serves(birth, limits::LEASE_SHARED))
+    pub fn lease_for(&self, start: &RunStart) -> Option<NodeLease> {
+        self.lease.clone().filter(|lease| lease.serves(start, limits::LEASE_SHARED))
     }
 
-    /// The lease for the tombstone of a DEL that begins at `birth`. How long it will live is for etcd to say.
+    /// The lease for the tombstone of a DEL that begins at `start`. How long it will live is for etcd to say.
     #[must_use]
-    pub fn tombstones_for(&self, birth: &Birth) -> Option<NodeLease> {
-        self.tombstones.clone().filter(|lease| lease.serves(birth, limits::TOMBSTONE_SHARED))
+    pub fn tombstones_for(&self, start: &RunStart) -> Option<NodeLease> {
+        self.tombstones.clone().filter(|lease| lease.serves(start, limits::TOMBSTONE_SHARED))
     }
 
-    /// Whether a run that begins at `birth` must expect others in its queue.
+    /// Whether a run that begins at `start` must expect others in its queue.
     #[must_use]
-    pub fn is_crowded(&self, birth: &Birth) -> bool {
+    pub fn is_crowded(&self, start: &RunStart) -> bool {
         // Another run may have met them since this one began.
-        let is_later = |at: &Birth| at.boot == birth.boot && at.ns > birth.ns;
-        self.crowded.as_ref().is_some_and(|at| is_later(at) || is_within(at, birth, limits::CROWD_MEMORY))
+        let is_later = |at: &RunStart| at.boot == start.boot && at.ns > start.ns;
+        self.crowded.as_ref().is_some_and(|at| is_later(at) || is_within(at, start, limits::CROWD_MEMORY))
     }
 }
 
 /// Whether `now` is after `then`, by less than `most`.
-fn is_within(then: &Birth, now: &Birth, most: Duration) -> bool {
+fn is_within(then: &RunStart, now: &RunStart, most: Duration) -> bool {
     now.since(then).is_some_and(|gap| gap < most)
 }
 
@@ -109,15 +109,15 @@ fn is_within(then: &Birth, now: &Birth, most: Duration) -> bool {
 pub struct NodeLease {
     /// The lease's id.
     pub id: i64,
-    /// The birth of the run that asked for it: it was granted later.
-    pub since: Birth,
+    /// The start of the run that asked for it: it was granted later.
+    pub since: RunStart,
 }
 
 impl NodeLease {
-    /// Whether a run that begins at `birth` may use it for `most` of its life. No lease has an id below 1: etcd takes 0 for
+    /// Whether a run that begins at `start` may use it for `most` of its life. No lease has an id below 1: etcd takes 0 for
     /// no lease at all, and a commit would have no fence.
-    fn serves(&self, birth: &Birth, most: Duration) -> bool {
-        self.id > 0 && is_within(&self.since, birth, most)
+    fn serves(&self, start: &RunStart, most: Duration) -> bool {
+        self.id > 0 && is_within(&self.since, start, most)
     }
 }
 
@@ -220,12 +220,12 @@ mod tests {
 
     #[test]
     fn no_lease_is_used_that_etcd_would_take_for_none() {
-        let birth = Birth { boot: "b".into(), ns: 5 };
+        let start = RunStart { boot: "b".into(), ns: 5 };
         for (id, serves) in [(7, true), (0, false), (-1, false)] {
-            let lease = Some(NodeLease { id, since: Birth { ns: 4, ..birth.clone() } });
+            let lease = Some(NodeLease { id, since: RunStart { ns: 4, ..start.clone() } });
             let hints = Hints { lease: lease.clone(), tombstones: lease, crowded: None };
-            assert_eq!(hints.lease_for(&birth).is_some(), serves, "{id}");
-            assert_eq!(hints.tombstones_for(&birth).is_some(), serves, "{id}");
+            assert_eq!(hints.lease_for(&start).is_some(), serves, "{id}");
+            assert_eq!(hints.tombstones_for(&start).is_some(), serves, "{id}");
         }
     }
 
@@ -234,7 +234,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = MarkFile::new(folder.path(), &identity("m", "east"), &[]);
         let lease = |id| Hints {
-            lease: Some(NodeLease { id, since: Birth { boot: "b".into(), ns: 1 } }),
+            lease: Some(NodeLease { id, since: RunStart { boot: "b".into(), ns: 1 } }),
             ..Hints::default()
         };
         let marks =
@@ -258,10 +258,10 @@ mod tests {
 
     #[test]
     fn a_hint_serves_for_a_while_on_one_boot() {
-        let at = |boot: &str, ms: u64| Birth { boot: boot.into(), ns: ms * 1_000_000 };
+        let at = |boot: &str, ms: u64| RunStart { boot: boot.into(), ns: ms * 1_000_000 };
         let lease = Some(NodeLease { id: 7, since: at("b", 1000) });
         let hints = Hints { lease: lease.clone(), tombstones: lease, crowded: Some(at("b", 1000)) };
-        for (birth, expected) in [
+        for (start, expected) in [
             (at("b", 1000), [true, true, true]),
             (at("b", 1999), [true, true, true]),
             (at("b", 2001), [true, true, false]),
@@ -272,11 +272,11 @@ mod tests {
             (at("a", 1001), [false, false, false]),
         ] {
             let found = [
-                hints.lease_for(&birth).is_some(),
-                hints.tombstones_for(&birth).is_some(),
-                hints.is_crowded(&birth),
+                hints.lease_for(&start).is_some(),
+                hints.tombstones_for(&start).is_some(),
+                hints.is_crowded(&start),
             ];
-            assert_eq!(found, expected, "{birth:?}");
+            assert_eq!(found, expected, "{start:?}");
         }
     }
 }

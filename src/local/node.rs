@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::files;
 use crate::pool::names::is_plain_name;
-use crate::pool::record::Birth;
+use crate::pool::record::RunStart;
 use crate::random::random_id;
 use crate::store::keys::digest_hex;
 
@@ -77,28 +77,28 @@ fn make_machine(folder: &Path, file: &Path) -> io::Result<String> {
     }
 }
 
-/// The birth of this run: read first thing in main.
+/// The start of this run: read first thing in main.
 ///
 /// # Errors
 /// A text, if the kernel does not tell the boot id.
-pub fn birth() -> Result<Birth, String> {
+pub fn start() -> Result<RunStart, String> {
     let boot = fs::read_to_string(BOOT_ID).map_err(|e| format!("{BOOT_ID}: {e}"))?;
-    Ok(Birth { boot: boot.trim().to_owned(), ns: boottime_ns() })
+    Ok(RunStart { boot: boot.trim().to_owned(), ns: boottime_ns() })
 }
 
-/// This moment on the boot of `birth`, which this process began on.
+/// This moment on the boot of `start`, which this process began on.
 #[must_use]
-pub fn later(birth: &Birth) -> Birth {
-    Birth { boot: birth.boot.clone(), ns: boottime_ns() }
+pub fn later(start: &RunStart) -> RunStart {
+    RunStart { boot: start.boot.clone(), ns: boottime_ns() }
 }
 
-/// Whether a run that was born at `birth` is at work for longer than `most` at the moment `now`.
+/// Whether a run that was started at `start` is at work for longer than `most` at the moment `now`.
 ///
 /// A deadline of tokio's stands still while the host is suspended; leases in etcd do not, and neither does whoever
 /// waits elsewhere.
 #[must_use]
-pub fn has_outlasted(birth: &Birth, now: &Birth, most: Duration) -> bool {
-    now.since(birth).is_some_and(|gap| gap > most)
+pub fn has_outlasted(start: &RunStart, now: &RunStart, most: Duration) -> bool {
+    now.since(start).is_some_and(|gap| gap > most)
 }
 
 fn boottime_ns() -> u64 {
@@ -156,9 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn a_later_run_has_a_later_birth() {
-        let first = birth().expect("a boot id");
-        let second = birth().expect("a boot id");
+    fn a_later_run_has_a_later_start() {
+        let first = start().expect("a boot id");
+        let second = start().expect("a boot id");
         assert!(!first.is_after(Some(&second)));
     }
 
@@ -166,12 +166,12 @@ mod tests {
     #[test]
     fn a_run_that_was_suspended_has_outlasted_its_deadline() {
         let most = Duration::from_secs(20);
-        let at = |s: u64| Birth { boot: "b".into(), ns: s * 1_000_000_000 };
+        let at = |s: u64| RunStart { boot: "b".into(), ns: s * 1_000_000_000 };
         for (now, expected) in [(100, false), (119, false), (120, false), (121, true), (7300, true)] {
             assert_eq!(has_outlasted(&at(100), &at(now), most), expected, "{now} s");
         }
-        let birth = birth().expect("a boot id");
-        assert!(!has_outlasted(&birth, &later(&birth), most));
-        assert!(has_outlasted(&Birth { ns: 0, ..birth.clone() }, &later(&birth), Duration::ZERO));
+        let start = start().expect("a boot id");
+        assert!(!has_outlasted(&start, &later(&start), most));
+        assert!(has_outlasted(&RunStart { ns: 0, ..start.clone() }, &later(&start), Duration::ZERO));
     }
 }

@@ -1,5 +1,5 @@
 //! Frees that could not be carried out because the store could not be reached, kept on the node
-//! until a later run carries them out. One file for each owner and birth.
+//! until a later run carries them out. One file for each owner and start.
 //!
 //! A disk may have been copied from another machine with its spool: what that one meant to free may be in use there. So
 //! an entry names its machine and cluster, and is carried out there alone.
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use super::node::Identity;
-use crate::pool::record::{Birth, Owner};
+use crate::pool::record::{Owner, RunStart};
 use crate::store::keys::digest_hex;
 
 /// A free to carry out later.
@@ -20,8 +20,8 @@ use crate::store::keys::digest_hex;
 pub struct Spooled {
     /// Whose addresses.
     pub owner: Owner,
-    /// The birth of the run that could not finish: only what it or an older run has reserved is meant.
-    pub birth: Birth,
+    /// The start of the run that could not finish: only what it or an older run has reserved is meant.
+    pub start: RunStart,
     /// The machine of that run; empty if it has no id.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
@@ -133,9 +133,9 @@ impl Spool {
     }
 
     fn path(&self, spooled: &Spooled) -> PathBuf {
-        let Birth { boot, ns } = &spooled.birth;
-        let birth = digest_hex(boot.as_bytes());
-        self.folder.join(format!("{}{}-{ns}.del", file_prefix(&spooled.owner), &birth[..8]))
+        let RunStart { boot, ns } = &spooled.start;
+        let start = digest_hex(boot.as_bytes());
+        self.folder.join(format!("{}{}-{ns}.del", file_prefix(&spooled.owner), &start[..8]))
     }
 }
 
@@ -164,8 +164,8 @@ mod tests {
     fn spooled(container: &str, ns: u64) -> Spooled {
         let (node, container_id, ifname) = ("n".into(), container.into(), "eth0".into());
         let owner = Owner { node, container_id, ifname, cluster: "east".into() };
-        let (birth, machine) = (Birth { boot: "b".into(), ns }, "m".into());
-        Spooled { owner, birth, machine, pod_uid: "u".into(), unanswered: ns == 2 }
+        let (start, machine) = (RunStart { boot: "b".into(), ns }, "m".into());
+        Spooled { owner, start, machine, pod_uid: "u".into(), unanswered: ns == 2 }
     }
 
     fn identity(machine: &str, cluster: &str) -> Identity {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_one_file_for_each_owner_and_birth() {
+    fn keeps_one_file_for_each_owner_and_start() {
         let folder = tempfile::tempdir().expect("a folder");
         let spool = Spool::new(folder.path(), &identity("m", "east"));
         for s in [spooled("a", 1), spooled("a", 1), spooled("a", 2), spooled("b", 1)] {
@@ -197,7 +197,7 @@ mod tests {
         }
         let kept = spool.of(&spooled("a", 1).owner);
         let mut of_a: Vec<Spooled> = kept.iter().map(|kept| kept.spooled.clone()).collect();
-        of_a.sort_by_key(|s| s.birth.ns);
+        of_a.sort_by_key(|s| s.start.ns);
         assert_eq!(of_a, [spooled("a", 1), spooled("a", 2)]);
         assert_eq!(spool.some(2, 1).len(), 2);
         spool.forget(&kept[0]);

@@ -70,25 +70,25 @@ impl fmt::Display for Owner {
 /// No wall clock is in it, so on one host it only ever grows; runs of different
 /// boots are told apart, never compared by time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Birth {
+pub struct RunStart {
     /// The kernel's random id of this boot.
     pub boot: String,
     /// CLOCK_BOOTTIME, in nanoseconds.
     pub ns: u64,
 }
 
-impl Birth {
-    /// Whether something born at `other` (nothing: no birth known) is older than this run.
+impl RunStart {
+    /// Whether something started at `other` (nothing: no start known) is older than this run.
     ///
-    /// Older means: no birth, another boot, or the same boot and an earlier moment.
+    /// Older means: no start, another boot, or the same boot and an earlier moment.
     #[must_use]
-    pub fn is_after(&self, other: Option<&Birth>) -> bool {
+    pub fn is_after(&self, other: Option<&RunStart>) -> bool {
         other.is_none_or(|other| other.boot != self.boot || other.ns < self.ns)
     }
 
     /// How long after `other` this was, on the same boot; none if it was not.
     #[must_use]
-    pub fn since(&self, other: &Birth) -> Option<Duration> {
+    pub fn since(&self, other: &RunStart) -> Option<Duration> {
         let ns = self.ns.checked_sub(other.ns).filter(|_| self.boot == other.boot)?;
         Some(Duration::from_nanos(ns))
     }
@@ -127,15 +127,15 @@ pub struct Held {
     pub network: Option<NetworkName>,
 }
 
-/// `v1/own/<cluster>/<node>/<container>/<ifname>`: all that one owner holds, in result order.
+/// `v1/owner/<cluster>/<node>/<container>/<ifname>`: all that one owner holds, in result order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerRecord {
     v: u32,
     /// The owner's addresses in result order, static ones too.
     pub addresses: Vec<Held>,
-    /// The birth of the run that wrote the record; none in adopted records.
+    /// The start of the run that wrote the record; none in adopted records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub birth: Option<Birth>,
+    pub start: Option<RunStart>,
     /// The machine of that run (see `local::node`); empty in adopted and imported records, and where a machine has no id.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
@@ -160,8 +160,8 @@ pub struct Labels {
 impl OwnerRecord {
     /// A record of this program's version.
     #[must_use]
-    pub fn new(addresses: Vec<Held>, birth: Option<Birth>, scope: String, labels: Labels) -> Self {
-        Self { v: VERSION, addresses, birth, machine: String::new(), scope, labels }
+    pub fn new(addresses: Vec<Held>, start: Option<RunStart>, scope: String, labels: Labels) -> Self {
+        Self { v: VERSION, addresses, start, machine: String::new(), scope, labels }
     }
 
     /// The record as a run on this machine writes it.
@@ -232,19 +232,19 @@ impl PodIndex {
     }
 }
 
-/// `v1/dead/<cluster>/<node>/<container>/<ifname>`: a DEL of this owner was here.
+/// `v1/tombstone/<cluster>/<node>/<container>/<ifname>`: a DEL of this owner was here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
     v: u32,
-    /// The birth of that DEL.
-    pub birth: Birth,
+    /// The start of that DEL.
+    pub start: RunStart,
 }
 
 impl Tombstone {
     /// A record of this program's version.
     #[must_use]
-    pub fn new(birth: Birth) -> Self {
-        Self { v: VERSION, birth }
+    pub fn new(start: RunStart) -> Self {
+        Self { v: VERSION, start }
     }
 }
 
@@ -357,10 +357,10 @@ pub struct Meta {
     pub suspect: Option<u64>,
     /// Set while a migration is under way: why ADD must wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hold: Option<String>,
+    pub paused: Option<String>,
     /// When the hold was set, RFC 3339 in UTC; for people only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_since: Option<String>,
+    pub paused_since: Option<String>,
     /// What newer programs have written beside it, which older ones write back as it was.
     #[serde(flatten)]
     rest: serde_json::Map<String, serde_json::Value>,
@@ -376,15 +376,15 @@ impl Meta {
             id,
             epoch: FIRST_EPOCH,
             suspect: None,
-            hold: None,
-            held_since: None,
+            paused: None,
+            paused_since: None,
             rest: serde_json::Map::new(),
         }
     }
 
     /// ADD works again.
-    pub fn end_hold(&mut self) {
-        (self.hold, self.held_since) = (None, None);
+    pub fn end_pause(&mut self) {
+        (self.paused, self.paused_since) = (None, None);
     }
 
     /// The version of the records in this prefix.
@@ -497,11 +497,11 @@ mod tests {
             Held { address: "10.0.0.1".parse().expect("ip"), network: Some(NetworkName::default()) },
             Held { address: "fd00::1".parse().expect("ip"), network: None },
         ];
-        let birth = Birth { boot: "b0".into(), ns: 7 };
-        let record = OwnerRecord::new(held, Some(birth.clone()), "-".into(), labels()).on_machine("0f");
+        let start = RunStart { boot: "b0".into(), ns: 7 };
+        let record = OwnerRecord::new(held, Some(start.clone()), "-".into(), labels()).on_machine("0f");
         check(
             &record,
-            r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"},{"ip":"fd00::1"}],"birth":{"boot":"b0","ns":7},"machine":"0f","scope":"-","pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet"}"#,
+            r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"},{"ip":"fd00::1"}],"start":{"boot":"b0","ns":7},"machine":"0f","scope":"-","pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet"}"#,
         );
         check(
             &Reservation::new(owner(), labels(), "2026-01-02T03:04:05Z".into()),
@@ -511,7 +511,7 @@ mod tests {
             &PodIndex::new(owner()),
             r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east"}"#,
         );
-        check(&Tombstone::new(birth), r#"{"v":1,"birth":{"boot":"b0","ns":7}}"#);
+        check(&Tombstone::new(start), r#"{"v":1,"start":{"boot":"b0","ns":7}}"#);
         check(&ClusterId::new("u-0".into()), r#"{"v":1,"uid":"u-0"}"#);
         check(&Sighting::new("pod-gone".into(), 7), r#"{"v":1,"reason":"pod-gone","revision":7}"#);
         check(&SeenNode::new(), r#"{"v":1}"#);
@@ -536,21 +536,21 @@ mod tests {
     fn what_newer_programs_have_agreed_on_is_written_back() {
         let text = br#"{"v":1,"min_writer":1,"id":"0f","epoch":1,"later":{"a":[1]}}"#;
         let mut meta = Meta::decode(text).expect("decodes");
-        meta.hold = Some("import".to_owned());
+        meta.paused = Some("import".to_owned());
         let written = Meta::decode(&meta.encode()).expect("decodes");
         assert_eq!(written, meta);
-        meta.hold = None;
+        meta.paused = None;
         assert_eq!(meta.encode(), text);
     }
 
     #[test]
     fn older_is_no_birth_another_boot_or_an_earlier_moment() {
-        let run = Birth { boot: "b1".into(), ns: 10 };
+        let run = RunStart { boot: "b1".into(), ns: 10 };
         assert!(run.is_after(None));
-        assert!(run.is_after(Some(&Birth { boot: "b0".into(), ns: 99 })));
-        assert!(run.is_after(Some(&Birth { boot: "b1".into(), ns: 9 })));
+        assert!(run.is_after(Some(&RunStart { boot: "b0".into(), ns: 99 })));
+        assert!(run.is_after(Some(&RunStart { boot: "b1".into(), ns: 9 })));
         assert!(!run.is_after(Some(&run)));
-        assert!(!run.is_after(Some(&Birth { boot: "b1".into(), ns: 11 })));
+        assert!(!run.is_after(Some(&RunStart { boot: "b1".into(), ns: 11 })));
     }
 
     #[test]

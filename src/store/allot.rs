@@ -10,7 +10,7 @@ use super::txn::Txn;
 use crate::pool::choose::{Order, Refusal, Start, Step, Wish, choose, spread_start};
 use crate::pool::range::Standing;
 use crate::pool::record::{
-    Birth, Caller, Held, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone,
+    Caller, Held, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
     Undecodable, VERSION,
 };
 use crate::pool::{Addr, Bits, Need, NetworkName, Page, RangeSet, View};
@@ -21,7 +21,7 @@ pub struct Ask {
     /// For whom.
     pub owner: Owner,
     /// When this run began.
-    pub birth: Birth,
+    pub start: RunStart,
     /// The machine that it runs on; empty if that has no id.
     pub machine: String,
     /// The id of the store, should this be the first commit into an empty prefix.
@@ -83,7 +83,7 @@ pub enum Refused {
     /// The store went back in time in this epoch.
     Suspect(u64),
     /// A migration is under way.
-    Hold(String),
+    Paused(String),
     /// The prefix is written by programs newer than this one.
     Newer(u32),
     /// A record does not decode.
@@ -151,8 +151,8 @@ impl Ask {
     fn base_keys(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
         let mut base = vec![
             keys.meta(),
-            keys.own(&self.owner).map_err(bad_name)?,
-            keys.dead(&self.owner).map_err(bad_name)?,
+            keys.owner(&self.owner).map_err(bad_name)?,
+            keys.tombstone(&self.owner).map_err(bad_name)?,
         ];
         if self.order != Order::Lowest {
             base.extend(self.sets.iter().map(|set| keys.cursor(set, self.start_page(set))));
@@ -233,7 +233,7 @@ fn cursor(key: &[u8], snapshot: &Snapshot) -> Option<Addr> {
 fn need_key(keys: &Keys, need: &Need) -> Bytes {
     match need {
         Need::Page(network, page) => keys.page(network, *page),
-        Need::Summary(network, summary) => keys.full(network, *summary),
+        Need::Summary(network, summary) => keys.summary(network, *summary),
         Need::Reservation(network, address) => keys.ip(network, *address),
     }
 }
@@ -275,7 +275,7 @@ impl Deciding<'_> {
         self.require(self.ask.base_keys(self.keys)?)?;
         self.judge_meta()?;
         let deleted = self.judge_tombstone()? || deleted_before;
-        let own = self.keys.own(&self.ask.owner).map_err(bad_name)?;
+        let own = self.keys.owner(&self.ask.owner).map_err(bad_name)?;
         let mine = self.snapshot.record::<OwnerRecord>(&own)?;
         let older = self.older_owner()?;
         match (mine, older) {
@@ -296,18 +296,18 @@ impl Deciding<'_> {
         if let Some(epoch) = meta.suspect {
             return Err(Halt::Refuse(Refused::Suspect(epoch)));
         }
-        match meta.hold {
-            Some(why) => Err(Halt::Refuse(Refused::Hold(why))),
+        match meta.paused {
+            Some(why) => Err(Halt::Refuse(Refused::Paused(why))),
             None => Ok(()),
         }
     }
 
     /// Whether there is a tombstone, an older one; a younger one ends this run.
     fn judge_tombstone(&self) -> Result<bool, Halt> {
-        let dead = self.keys.dead(&self.ask.owner).map_err(bad_name)?;
+        let dead = self.keys.tombstone(&self.ask.owner).map_err(bad_name)?;
         match self.snapshot.record::<Tombstone>(&dead)? {
             None => Ok(false),
-            Some(tombstone) if self.ask.birth.is_after(Some(&tombstone.birth)) => Ok(true),
+            Some(tombstone) if self.ask.start.is_after(Some(&tombstone.start)) => Ok(true),
             Some(_) => Err(Halt::Refuse(Refused::Deleted)),
         }
     }
@@ -323,13 +323,13 @@ impl Deciding<'_> {
             if owner == self.ask.owner || is_elsewhere(&self.ask.owner) {
                 continue;
             }
-            let own = self.keys.own(&owner).map_err(bad_name)?;
+            let own = self.keys.owner(&owner).map_err(bad_name)?;
             self.require(vec![own.clone()])?;
             let Some(record) = self.snapshot.record::<OwnerRecord>(&own)? else { continue };
             if record.labels.pod.uid != self.ask.labels.pod.uid {
                 continue;
             }
-            if !self.ask.birth.is_after(record.birth.as_ref()) {
+            if !self.ask.start.is_after(record.start.as_ref()) {
                 return Err(Halt::Refuse(Refused::Outlived(owner)));
             }
             return Ok(Some(Older { owner, record }));
@@ -353,12 +353,12 @@ impl Deciding<'_> {
         for (key, _) in self.reservations_of(&self.ask.owner, &record)? {
             builder.unchanged(key);
         }
-        let birth = match record.birth {
-            Some(other) if !self.ask.birth.is_after(Some(&other)) => other,
-            _ => self.ask.birth.clone(),
+        let start = match record.start {
+            Some(other) if !self.ask.start.is_after(Some(&other)) => other,
+            _ => self.ask.start.clone(),
         };
         // Scope and labels stay: reservations and pod index were written with them.
-        let record = OwnerRecord::new(record.addresses, Some(birth), record.scope, record.labels);
+        let record = OwnerRecord::new(record.addresses, Some(start), record.scope, record.labels);
         let record = record.on_machine(machine);
         self.put_owner(&mut builder, &record)?;
         Ok(Decision::Commit { txn: finish(builder)?, held: record.addresses, repeats: true })
@@ -371,7 +371,7 @@ impl Deciding<'_> {
             builder.unchanged(key.clone());
             builder.put(key, self.reservation());
         }
-        let own = self.keys.own(&older.owner).map_err(bad_name)?;
+        let own = self.keys.owner(&older.owner).map_err(bad_name)?;
         builder.unchanged(own.clone());
         builder.delete(own);
         let record = self.new_record(older.record.addresses.clone());
@@ -394,7 +394,7 @@ impl Deciding<'_> {
         let of_network =
             |held: &Held| held.network.as_ref().map(|n| self.keys.ip(n, Addr::from(held.address)));
         let keys: Vec<Bytes> = record.addresses.iter().filter_map(of_network).collect();
-        self.require_with(&keys, self.keys.own(owner).map_err(bad_name)?)?;
+        self.require_with(&keys, self.keys.owner(owner).map_err(bad_name)?)?;
         let mut reservations = Vec::new();
         for key in keys {
             match self.snapshot.record::<Reservation>(&key)? {
@@ -608,7 +608,7 @@ impl Deciding<'_> {
         let mut builder = Builder::new("commit", self.snapshot);
         builder.behind(self.fence);
         plan::rely_on_meta(self.keys, &self.ask.first_meta(), &mut builder);
-        if let Ok(dead) = self.keys.dead(&self.ask.owner) {
+        if let Ok(dead) = self.keys.tombstone(&self.ask.owner) {
             builder.unchanged(dead);
         }
         builder
@@ -616,13 +616,13 @@ impl Deciding<'_> {
 
     fn new_record(&self, held: Vec<Held>) -> OwnerRecord {
         let scope = self.ask.scope().as_str().to_owned();
-        OwnerRecord::new(held, Some(self.ask.birth.clone()), scope, self.ask.labels.clone())
+        OwnerRecord::new(held, Some(self.ask.start.clone()), scope, self.ask.labels.clone())
             .on_machine(&self.ask.machine)
     }
 
     /// Writes the owner's record, and the pod index that goes with it.
     fn put_owner(&self, builder: &mut Builder<'_>, record: &OwnerRecord) -> Result<(), Halt> {
-        let own = self.keys.own(&self.ask.owner).map_err(bad_name)?;
+        let own = self.keys.owner(&self.ask.owner).map_err(bad_name)?;
         builder.unchanged(own.clone());
         let uid = &record.labels.pod.uid;
         if !uid.is_empty() {

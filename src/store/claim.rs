@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::keys::{Bytes, Keys, Scope};
 use super::kv::{Failure, Kv, read_keys};
-use super::plan::{self, BitChanges, Builder, Fence, Place, bad_name};
-use super::queue::{PLACE_OPS, Queue, Taken, Turn, new_lease, settle, stands};
+use super::plan::{self, BitChanges, Builder, Fence, Ticket, bad_name};
+use super::queue::{Queue, TICKET_OPS, Taken, Turn, new_lease, settle, stands};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Op, Txn};
 use crate::limits;
@@ -50,7 +50,7 @@ pub enum Under {
     /// The store may have gone back in time.
     Suspect,
     /// A migration.
-    Hold,
+    Pause,
 }
 
 /// An owner that was judged to be gone.
@@ -170,7 +170,7 @@ pub async fn claim<K: Kv>(kv: &K, keys: &Keys, claim: &Claim, until: Instant) ->
     Ok(claim_all(kv, keys, std::slice::from_ref(claim), until).await?.alone())
 }
 
-/// What would become of a claim, read without a place and without a regard to [`Under`]; nothing is written.
+/// What would become of a claim, read without a ticket and without a regard to [`Under`]; nothing is written.
 ///
 /// # Errors
 /// [`ClaimError`]
@@ -183,7 +183,7 @@ pub async fn foresee<K: Kv>(
     Ok(foresee_all(kv, keys, std::slice::from_ref(claim), until).await?.alone())
 }
 
-/// Carries out claims of different owners in one transaction, from a place in the queue of the first one. Whoever is
+/// Carries out claims of different owners in one transaction, from a ticket in the queue of the first one. Whoever is
 /// gone for one of them is gone for all.
 ///
 /// # Errors
@@ -232,30 +232,30 @@ struct Claiming<'a, K> {
     until: Instant,
 }
 
-/// What a look without a place shows.
+/// What a look without a ticket shows.
 enum Looked {
     End(Together),
     Make(Vec<Making>),
 }
 
-/// How a try from a place ended.
+/// How a try from a ticket ended.
 enum Try {
     Done(Together),
-    /// From a new place, waiting or not.
+    /// From a new ticket, waiting or not.
     Again(Next),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Waits,
-    /// Evicted once: the place fences, and waiting again would only be longer.
+    /// Evicted once: the ticket fences, and waiting again would only be longer.
     JumpsQueue,
 }
 
 impl<K: Kv> Claiming<'_, K> {
     async fn run(&self) -> Result<Together, ClaimError> {
         let mut snapshot = Snapshot::default();
-        // Most claims find everything there: that takes one look, and no place.
+        // Most claims find everything there: that takes one look, and no ticket.
         if let Looked::End(ended) = self.look(&mut snapshot).await? {
             self.claims.judge_meta(self.keys, &snapshot)?;
             return Ok(ended);
@@ -283,7 +283,7 @@ impl<K: Kv> Claiming<'_, K> {
         }
     }
 
-    /// One try: takes a place, waits for its turn, and commits. Every way out removes the place.
+    /// One try: takes a ticket, waits for its turn, and commits. Every way out removes the ticket.
     async fn attempt(&self, next: Next, snapshot: &mut Snapshot) -> Result<Try, ClaimError> {
         let first = self.claims.first();
         let queue = Queue::new(self.kv, self.keys, &first.scope);
@@ -292,7 +292,7 @@ impl<K: Kv> Claiming<'_, K> {
         let taken = queue.take(lease, &first.owner, &self.reads, snapshot, self.until).await?;
         let tried = self.in_queue(&queue, &taken, next, snapshot).await;
         if !matches!(tried, Ok(Try::Done(Together::Made(_)))) {
-            queue.leave(&taken.place).await;
+            queue.leave(&taken.ticket).await;
         }
         tried
     }
@@ -318,7 +318,7 @@ impl<K: Kv> Claiming<'_, K> {
     async fn at_head(&self, taken: &Taken, snapshot: &mut Snapshot) -> Result<Try, ClaimError> {
         let leave_at = Instant::now() + limits::HEAD_WORK;
         while Instant::now() < leave_at {
-            let (txn, made) = match self.claims.plan(self.keys, snapshot, &taken.place)? {
+            let (txn, made) = match self.claims.plan(self.keys, snapshot, &taken.ticket)? {
                 Step::Read(keys) => {
                     read_keys(self.kv, &keys, snapshot, self.until).await?;
                     continue;
@@ -330,11 +330,11 @@ impl<K: Kv> Claiming<'_, K> {
                 Ok(reply) if reply.succeeded => return Ok(Try::Done(Together::Made(made))),
                 Ok(reply) => snapshot.absorb(&txn.otherwise, &reply),
                 Err(failure) if failure.is_open() => {
-                    return self.settle(&taken.place, &txn, made, failure).await;
+                    return self.settle(&taken.ticket, &txn, made, failure).await;
                 }
                 Err(failure) => return Err(failure.into()),
             }
-            if !stands(snapshot, &taken.place) {
+            if !stands(snapshot, &taken.ticket) {
                 return Ok(Try::Again(Next::JumpsQueue));
             }
         }
@@ -345,15 +345,15 @@ impl<K: Kv> Claiming<'_, K> {
     /// owner that it makes anything for, so one of them tells.
     async fn settle(
         &self,
-        place: &Place,
+        ticket: &Ticket,
         txn: &Txn,
         made: Vec<Made>,
         why: Failure,
     ) -> Result<Try, ClaimError> {
         let changed = self.claims.0.iter().zip(&made).find(|(_, made)| !made.held.is_empty());
         let claim = changed.map_or(self.claims.first(), |(claim, _)| claim);
-        let own = self.keys.own(&claim.owner).map_err(bad_name)?;
-        let found = settle(self.kv, &Fence::Place(place.clone()), &own, self.until).await?;
+        let own = self.keys.owner(&claim.owner).map_err(bad_name)?;
+        let found = settle(self.kv, &Fence::Ticket(ticket.clone()), &own, self.until).await?;
         let wrote = |op: &Op| matches!((op, &found), (Op::Put(key, value, _), Some(entry)) if *key == own && *value == entry.value);
         if txn.then.iter().any(wrote) {
             return Ok(Try::Done(Together::Made(made)));
@@ -422,8 +422,8 @@ impl From<BadRecord> for Halt {
 
 impl Claim {
     fn base_keys(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
-        let own = keys.own(&self.owner).map_err(bad_name)?;
-        let mut base = vec![own, keys.dead(&self.owner).map_err(bad_name)?];
+        let own = keys.owner(&self.owner).map_err(bad_name)?;
+        let mut base = vec![own, keys.tombstone(&self.owner).map_err(bad_name)?];
         let mut of_addresses = BTreeSet::new();
         for (network, address) in self.reserved() {
             of_addresses.insert(keys.ip(network, address));
@@ -458,7 +458,7 @@ impl Claim {
         gone: &[&Gone],
         unread: &mut Vec<Bytes>,
     ) -> Result<Result<Making, (&Held, Why)>, ClaimError> {
-        let own = keys.own(&self.owner).map_err(bad_name)?;
+        let own = keys.owner(&self.owner).map_err(bad_name)?;
         let mut making = Making { mine: snapshot.record(&own)?, ..Making::default() };
         let itself = Gone { owner: self.owner.clone(), revision: snapshot.mod_revision(&own) };
         if gone.contains(&&itself)
@@ -491,7 +491,7 @@ impl Claim {
                 return Ok(Err((held, Why::Undecodable(bad_page(&page)))));
             }
         }
-        let dead = keys.dead(&self.owner).map_err(bad_name)?;
+        let dead = keys.tombstone(&self.owner).map_err(bad_name)?;
         let held = self.held.iter().find(|held| making.made.contains(held));
         if let Some(first) = held.filter(|_| unread.is_empty())
             && snapshot.record::<Tombstone>(&dead)?.is_some()
@@ -536,7 +536,7 @@ impl Claim {
             return Ok(Standing::Ours);
         }
         // Its own record, too, where that is given up.
-        let own = keys.own(&owner).map_err(bad_name)?;
+        let own = keys.owner(&owner).map_err(bad_name)?;
         if !snapshot.knows(&own) {
             return Err(Halt::Read(own));
         }
@@ -582,7 +582,7 @@ impl Claim {
 
     /// What the owner holds already stays first.
     fn put_owner(&self, keys: &Keys, making: &Making, builder: &mut Builder<'_>) -> Result<(), BadRecord> {
-        let own = keys.own(&self.owner).map_err(bad_name)?;
+        let own = keys.owner(&self.owner).map_err(bad_name)?;
         builder.unchanged(own.clone());
         let record = match &making.mine {
             Some(mine) => {
@@ -619,7 +619,7 @@ impl Claim {
             builder.unchanged(key.clone());
             let named = snapshot.record::<PodIndex>(&key)?.map(|index| index.owner);
             if let Some(owner) = named.filter(|owner| *owner != self.owner && !freed.contains_key(owner)) {
-                let own = keys.own(&owner).map_err(bad_name)?;
+                let own = keys.owner(&owner).map_err(bad_name)?;
                 if !snapshot.knows(&own) {
                     unread.push(own);
                     continue;
@@ -651,10 +651,10 @@ impl<'a> Claims<'a> {
         &self.0[0]
     }
 
-    /// Everything that the first look needs, as far as it fits beside a place's own operations.
+    /// Everything that the first look needs, as far as it fits beside a ticket's own operations.
     fn first_reads(&self, keys: &Keys) -> Result<Vec<Op>, BadRecord> {
         let mut reads: Vec<Op> = self.base_keys(keys)?.into_iter().map(Op::Get).collect();
-        reads.truncate(limits::TXN_OPS - PLACE_OPS);
+        reads.truncate(limits::TXN_OPS - TICKET_OPS);
         Ok(reads)
     }
 
@@ -700,13 +700,13 @@ impl<'a> Claims<'a> {
         let is_under = |claim: &Claim| match claim.under {
             Under::Suspect => meta.suspect.is_some(),
             // What a suspect store holds is not to be relied on, whatever else is under way.
-            Under::Hold => meta.hold.is_some() && meta.suspect.is_none(),
+            Under::Pause => meta.paused.is_some() && meta.suspect.is_none(),
         };
         if self.0.iter().all(is_under) { Ok(()) } else { Err(ClaimError::InService) }
     }
 
-    /// The transaction that makes the claims from `place`, or what else is to be done.
-    fn plan(&self, keys: &Keys, snapshot: &Snapshot, place: &Place) -> Result<Step, ClaimError> {
+    /// The transaction that makes the claims from `ticket`, or what else is to be done.
+    fn plan(&self, keys: &Keys, snapshot: &Snapshot, ticket: &Ticket) -> Result<Step, ClaimError> {
         let judged = self.judge(keys, snapshot)?;
         if let Judged::Read(keys) = judged {
             return Ok(Step::Read(keys));
@@ -718,7 +718,7 @@ impl<'a> Claims<'a> {
             Judged::Make(all) => all,
         };
         let mut builder = Builder::new("claim", snapshot);
-        builder.leave(place);
+        builder.leave(ticket);
         builder.unchanged(keys.meta());
         let mut changes = BitChanges::default();
         let freed: Freed = all.iter().flat_map(|making| making.replaced.iter().cloned()).collect();
@@ -728,7 +728,7 @@ impl<'a> Claims<'a> {
         let mut unread = Vec::new();
         for (claim, making) in self.0.iter().zip(&all) {
             if !making.made.is_empty() {
-                builder.unchanged(keys.dead(&claim.owner).map_err(bad_name)?);
+                builder.unchanged(keys.tombstone(&claim.owner).map_err(bad_name)?);
                 claim.reserve(keys, snapshot, &making.made, &mut builder, &mut changes);
                 claim.put_owner(keys, making, &mut builder)?;
             }
@@ -756,7 +756,7 @@ impl<'a> Claims<'a> {
         builder: &mut Builder<'_>,
         changes: &mut BitChanges,
     ) -> Result<(), BadRecord> {
-        let own = keys.own(owner).map_err(bad_name)?;
+        let own = keys.owner(owner).map_err(bad_name)?;
         builder.unchanged(own.clone());
         let claims = || self.0.iter().zip(all);
         if !claims().any(|(claim, making)| claim.owner == *owner && !making.made.is_empty()) {

@@ -447,8 +447,8 @@ fn op_to_etcd(op: &Op) -> ec::TxnOp {
     match op {
         Op::Get(key) => ec::TxnOp::get(key.clone(), None),
         Op::List(list) => ec::TxnOp::get(list.start.clone(), Some(list_options(list))),
-        Op::Places { queue, before, end, limit } => {
-            ec::TxnOp::get(queue.clone(), Some(places_options(*before, *end, *limit)))
+        Op::Tickets { queue, before, end, limit } => {
+            ec::TxnOp::get(queue.clone(), Some(tickets_options(*before, *end, *limit)))
         }
         Op::Put(key, value, lease) => {
             let options = lease.map(|lease| ec::PutOptions::new().with_lease(lease.0));
@@ -471,7 +471,7 @@ fn list_options(list: &List) -> ec::GetOptions {
     if list.keys_only { options.with_keys_only() } else { options }
 }
 
-fn places_options(before: Option<i64>, end: QueueEnd, limit: i64) -> ec::GetOptions {
+fn tickets_options(before: Option<i64>, end: QueueEnd, limit: i64) -> ec::GetOptions {
     let order = match end {
         QueueEnd::Oldest => ec::SortOrder::Ascend,
         QueueEnd::Youngest => ec::SortOrder::Descend,

@@ -1,4 +1,4 @@
-//! Giving back all that one owner holds: from a place in its queue when there is time, without
+//! Giving back all that one owner holds: from a ticket in its queue when there is time, without
 //! one when there is not, and with deletes alone when etcd is out of space.
 
 use std::cell::Cell;
@@ -8,45 +8,45 @@ use tokio::time::Instant;
 use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::kv::{Failure, Kv, read_keys};
 use super::plan::{self, Builder, Mode};
-use super::queue::{Behind, PLACE_OPS, Queue, Turn, new_lease, stands};
+use super::queue::{Behind, Queue, TICKET_OPS, Turn, new_lease, stands};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Op, Txn};
 use crate::limits;
 use crate::pool::Addr;
-use crate::pool::record::{Birth, Caller, Held, Owner, OwnerRecord};
+use crate::pool::record::{Caller, Held, Owner, OwnerRecord, RunStart};
 use crate::random::random_pause;
 
 /// Which record of an owner may be freed.
 #[derive(Debug, Clone, Copy)]
-pub enum Which<'a> {
-    /// One older than this birth (DEL, GC).
-    OlderThan(&'a Birth),
-    /// One of the run that was `birth`, or older; `boot` is the boot that this is judged in.
+pub enum FreeGuard<'a> {
+    /// One older than this start (DEL, GC).
+    OlderThan(&'a RunStart),
+    /// One of the run that was `start`, or older; `boot` is the boot that this is judged in.
     ///
     /// A DEL that was spooled before the host came up anew says nothing of what was reserved since.
     UpTo {
-        /// The birth of the run.
-        birth: &'a Birth,
+        /// The start of the run.
+        start: &'a RunStart,
         /// The present boot.
         boot: &'a str,
     },
-    /// The one that the run of this birth has made, if no other run has answered with it since.
-    Unanswered(&'a Birth),
+    /// The one that the run of this start has made, if no other run has answered with it since.
+    Unanswered(&'a RunStart),
     /// The one of this mod revision (a person's release, the reconciler).
     AsRead(i64),
 }
 
-impl Which<'_> {
+impl FreeGuard<'_> {
     fn admits(self, record: &OwnerRecord, created: i64, modified: i64) -> bool {
         match self {
-            Which::OlderThan(birth) => birth.is_after(record.birth.as_ref()),
-            Which::UpTo { birth, boot } => record.birth.as_ref().is_none_or(|of_record| {
-                of_record == birth
-                    || birth.is_after(Some(of_record)) && (of_record.boot != boot || birth.boot == boot)
+            FreeGuard::OlderThan(start) => start.is_after(record.start.as_ref()),
+            FreeGuard::UpTo { start, boot } => record.start.as_ref().is_none_or(|of_record| {
+                of_record == start
+                    || start.is_after(Some(of_record)) && (of_record.boot != boot || start.boot == boot)
             }),
             // Whoever answers with a record writes it once more.
-            Which::Unanswered(birth) => record.birth.as_ref() == Some(birth) && created == modified,
-            Which::AsRead(revision) => revision == modified,
+            FreeGuard::Unanswered(start) => record.start.as_ref() == Some(start) && created == modified,
+            FreeGuard::AsRead(revision) => revision == modified,
         }
     }
 }
@@ -81,14 +81,14 @@ pub enum FreeError {
 /// # Errors
 /// [`FreeError`]
 pub async fn release<K: Kv>(kv: &K, keys: &Keys, owner: &Owner, until: Instant) -> Result<Freed, FreeError> {
-    let own = keys.own(owner).map_err(plan::bad_name)?;
+    let own = keys.owner(owner).map_err(plan::bad_name)?;
     let read = Txn::read(vec![Op::Get(own.clone())]);
     let reply = kv.txn(&read, until).await?;
     let Some(revision) = reply.found.first().and_then(|found| found.one()).map(|entry| entry.mod_revision)
     else {
         return Ok(Freed::Nothing);
     };
-    let which = Which::AsRead(revision);
+    let which = FreeGuard::AsRead(revision);
     Free { kv, keys, owner, which, caller: None, tombstone: None, until, hints: Cell::default() }.run().await
 }
 
@@ -101,11 +101,11 @@ pub struct Free<'a, K> {
     /// Whose addresses.
     pub owner: &'a Owner,
     /// Which record of it.
-    pub which: Which<'a>,
+    pub which: FreeGuard<'a>,
     /// Who asks; none if the record itself was looked at, whichever machine wrote it (a person's release, the reconciler).
     pub caller: Option<Caller<'a>>,
-    /// The birth for the tombstone; none to leave no tombstone.
-    pub tombstone: Option<&'a Birth>,
+    /// The start for the tombstone; none to leave no tombstone.
+    pub tombstone: Option<&'a RunStart>,
     /// When it must be over.
     pub until: Instant,
     /// What earlier runs of the node have left, and after this one what it has found: a lease only if it is a new one.
@@ -230,8 +230,8 @@ impl<K: Kv> Free<'_, K> {
     }
 
     fn base_keys(&self) -> Result<Vec<Bytes>, BadRecord> {
-        let own = self.keys.own(self.owner).map_err(plan::bad_name)?;
-        let dead = self.keys.dead(self.owner).map_err(plan::bad_name)?;
+        let own = self.keys.owner(self.owner).map_err(plan::bad_name)?;
+        let dead = self.keys.tombstone(self.owner).map_err(plan::bad_name)?;
         Ok(vec![own, dead])
     }
 
@@ -241,7 +241,7 @@ impl<K: Kv> Free<'_, K> {
 
     /// The owner's record as read, if it is one that may be freed.
     fn record(&self, snapshot: &Snapshot) -> Result<Result<OwnerRecord, Freed>, BadRecord> {
-        let own = self.keys.own(self.owner).map_err(plan::bad_name)?;
+        let own = self.keys.owner(self.owner).map_err(plan::bad_name)?;
         let (Some(entry), Some(record)) = (snapshot.entry(&own), snapshot.record::<OwnerRecord>(&own)?)
         else {
             return Ok(Err(Freed::Nothing));
@@ -253,7 +253,7 @@ impl<K: Kv> Free<'_, K> {
         Ok(if is_meant { Ok(record) } else { Err(Freed::Younger) })
     }
 
-    /// One try: nothing to free, or a commit; from a place in the queue that the record names, if others are in it.
+    /// One try: nothing to free, or a commit; from a ticket in the queue that the record names, if others are in it.
     async fn attempt(
         &self,
         lease: &mut Option<LeaseId>,
@@ -274,9 +274,9 @@ impl<K: Kv> Free<'_, K> {
         let taken = queue.take(lease, self.owner, &reads, snapshot, self.until).await?;
         self.meet(taken.behind != Behind::Nobody);
         let tried = self.commit_at(&queue, &taken, &reads, snapshot).await;
-        // A try that is done has removed its place in its commit.
+        // A try that is done has removed its ticket in its commit.
         if !matches!(tried, Ok(Try::Done(Freed::Addresses(_)))) {
-            queue.leave(&taken.place).await;
+            queue.leave(&taken.ticket).await;
         }
         tried
     }
@@ -295,7 +295,7 @@ impl<K: Kv> Free<'_, K> {
         loop {
             let Ok(record) = self.record(snapshot)? else { return Ok(Try::Again) };
             let tombstone = match self.tombstone {
-                Some(birth) => Some((birth, self.lease(lease).await?)),
+                Some(start) => Some((start, self.lease(lease).await?)),
                 None => None,
             };
             let txn = match plan::free(self.keys, snapshot, self.owner, &record, tombstone, Mode::Whole)? {
@@ -324,7 +324,7 @@ impl<K: Kv> Free<'_, K> {
             self.until - limits::DEL_RESERVE.min(self.until.saturating_duration_since(Instant::now()));
         match queue.wait(taken, reads, snapshot, patience).await? {
             Turn::Head => {}
-            // The place fences all the same when it is taken anew; but a DEL that was stopped for
+            // The ticket fences all the same when it is taken anew; but a DEL that was stopped for
             // so long has no time to queue again.
             Turn::Evicted | Turn::OutOfTime => return Ok(Try::OutOfTime),
         }
@@ -333,8 +333,8 @@ impl<K: Kv> Free<'_, K> {
                 Ok(record) => record,
                 Err(_) => return Ok(Try::Again),
             };
-            let tombstone = self.tombstone.map(|birth| (birth, taken.place.lease));
-            let mode = Mode::From(&taken.place);
+            let tombstone = self.tombstone.map(|start| (start, taken.ticket.lease));
+            let mode = Mode::From(&taken.ticket);
             let txn = match plan::free(self.keys, snapshot, self.owner, &record, tombstone, mode)? {
                 Ok(txn) => txn,
                 Err(missing) => {
@@ -347,7 +347,7 @@ impl<K: Kv> Free<'_, K> {
                 return Ok(Try::Done(Freed::Addresses(record.addresses)));
             }
             snapshot.absorb(&txn.otherwise, &reply);
-            if !stands(snapshot, &taken.place) || Instant::now() >= patience {
+            if !stands(snapshot, &taken.ticket) || Instant::now() >= patience {
                 return Ok(Try::OutOfTime);
             }
         }
@@ -371,8 +371,8 @@ impl<K: Kv> Free<'_, K> {
         }
         keys.sort();
         keys.dedup();
-        // What does not fit beside the place's own operations is read when the plan asks for it.
-        keys.truncate(limits::TXN_OPS - PLACE_OPS);
+        // What does not fit beside the ticket's own operations is read when the plan asks for it.
+        keys.truncate(limits::TXN_OPS - TICKET_OPS);
         Ok(keys)
     }
 
@@ -385,12 +385,12 @@ impl<K: Kv> Free<'_, K> {
     ) -> Result<Try, FreeError> {
         // Where a younger run of the container holds something, no older one can commit any more. An ADD that undoes
         // itself knows nothing of other runs: its own commit may be on its way yet.
-        let is_over = stays == Freed::Younger && !matches!(self.which, Which::Unanswered(_));
-        let Some(birth) = self.tombstone.filter(|_| !is_over) else { return Ok(Try::Done(stays)) };
+        let is_over = stays == Freed::Younger && !matches!(self.which, FreeGuard::Unanswered(_));
+        let Some(start) = self.tombstone.filter(|_| !is_over) else { return Ok(Try::Done(stays)) };
         let lease = self.lease(lease).await?;
         let mut builder = Builder::new("bury", snapshot);
-        builder.unchanged(self.keys.own(self.owner).map_err(plan::bad_name)?);
-        plan::bury(self.keys, self.owner, birth, lease, &mut builder)?;
+        builder.unchanged(self.keys.owner(self.owner).map_err(plan::bad_name)?);
+        plan::bury(self.keys, self.owner, start, lease, &mut builder)?;
         let Ok(txn) = builder.finish() else { return Ok(Try::Again) };
         if self.kv.txn(&txn, self.until).await?.succeeded {
             return Ok(Try::Done(stays));
@@ -398,22 +398,22 @@ impl<K: Kv> Free<'_, K> {
         Ok(Try::Again)
     }
 
-    /// Frees without place and pages: the bits are left to be mended.
+    /// Frees without ticket and pages: the bits are left to be repaired.
     async fn quick(&self, lease: LeaseId, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
-        let tombstone = self.tombstone.map(|birth| (birth, lease));
-        self.without_place(Mode::Quick, tombstone, snapshot).await
+        let tombstone = self.tombstone.map(|start| (start, lease));
+        self.without_ticket(Mode::Quick, tombstone, snapshot).await
     }
 
     /// Frees with deletes alone: etcd takes them even when it is out of space.
     async fn delete_only(&self, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
         self.hints.set(Hints { lacks_tombstone: self.tombstone.is_some(), ..self.hints.get() });
-        self.without_place(Mode::DeleteOnly, None, snapshot).await
+        self.without_ticket(Mode::DeleteOnly, None, snapshot).await
     }
 
-    async fn without_place(
+    async fn without_ticket(
         &self,
         mode: Mode<'_>,
-        tombstone: Option<(&Birth, LeaseId)>,
+        tombstone: Option<(&RunStart, LeaseId)>,
         snapshot: &mut Snapshot,
     ) -> Result<Freed, FreeError> {
         loop {
@@ -457,33 +457,33 @@ mod tests {
 
     #[test]
     fn only_the_record_that_was_meant_is_freed() {
-        let birth = |boot: &str, ns| Birth { boot: boot.into(), ns };
-        let record = |birth| OwnerRecord::new(Vec::new(), birth, "-".into(), Labels::default());
-        let now = birth("b", 10);
-        let before_boot = birth("a", 50);
-        let older = Which::OlderThan(&now);
-        let spooled = Which::UpTo { birth: &now, boot: "b" };
-        let spooled_before = Which::UpTo { birth: &before_boot, boot: "b" };
-        let unanswered = Which::Unanswered(&now);
+        let start = |boot: &str, ns| RunStart { boot: boot.into(), ns };
+        let record = |start| OwnerRecord::new(Vec::new(), start, "-".into(), Labels::default());
+        let now = start("b", 10);
+        let before_boot = start("a", 50);
+        let older = FreeGuard::OlderThan(&now);
+        let spooled = FreeGuard::UpTo { start: &now, boot: "b" };
+        let spooled_before = FreeGuard::UpTo { start: &before_boot, boot: "b" };
+        let unanswered = FreeGuard::Unanswered(&now);
         for (which, of, admitted) in [
             (older, None, true),
-            (older, Some(birth("b", 9)), true),
-            (older, Some(birth("b", 10)), false),
-            (older, Some(birth("b", 11)), false),
-            (older, Some(birth("a", 99)), true),
-            (spooled, Some(birth("b", 10)), true),
-            (spooled, Some(birth("b", 11)), false),
-            (spooled, Some(birth("a", 99)), true),
+            (older, Some(start("b", 9)), true),
+            (older, Some(start("b", 10)), false),
+            (older, Some(start("b", 11)), false),
+            (older, Some(start("a", 99)), true),
+            (spooled, Some(start("b", 10)), true),
+            (spooled, Some(start("b", 11)), false),
+            (spooled, Some(start("a", 99)), true),
             // Spooled before the host came up anew: nothing that was reserved since is meant.
             (spooled_before, None, true),
-            (spooled_before, Some(birth("a", 50)), true),
-            (spooled_before, Some(birth("a", 51)), false),
-            (spooled_before, Some(birth("b", 1)), false),
-            (unanswered, Some(birth("b", 10)), true),
-            (unanswered, Some(birth("b", 9)), false),
+            (spooled_before, Some(start("a", 50)), true),
+            (spooled_before, Some(start("a", 51)), false),
+            (spooled_before, Some(start("b", 1)), false),
+            (unanswered, Some(start("b", 10)), true),
+            (unanswered, Some(start("b", 9)), false),
             (unanswered, None, false),
-            (Which::AsRead(7), Some(birth("b", 1)), true),
-            (Which::AsRead(8), Some(birth("b", 1)), false),
+            (FreeGuard::AsRead(7), Some(start("b", 1)), true),
+            (FreeGuard::AsRead(8), Some(start("b", 1)), false),
         ] {
             assert_eq!(which.admits(&record(of.clone()), 7, 7), admitted, "{which:?} {of:?}");
         }

@@ -30,9 +30,9 @@ pub type Bytes = Vec<u8>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub i64);
 
-/// Tells the places of a queue apart: random, and always positive.
+/// Tells the tickets of a queue apart: random, and always positive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PlaceId(pub i64);
+pub struct TicketId(pub i64);
 
 /// The queue that a run stands in: its network and first range, and with `spread` the
 /// page where its node starts; `-` for a configuration without ranges.
@@ -86,20 +86,20 @@ pub enum Key {
     Meta,
     /// `v1/net/<network>/page/<hex>`
     Page(NetworkName, Page),
-    /// `v1/net/<network>/full/<hex>`
-    Full(NetworkName, Summary),
+    /// `v1/net/<network>/summary/<hex>`
+    Summary(NetworkName, Summary),
     /// `v1/net/<network>/ip/<hex>`
     Ip(NetworkName, Addr),
     /// `v1/net/<network>/cursor/<id>`
     Cursor(NetworkName, String),
-    /// `v1/own/<cluster>/<node>/<container>/<ifname>`
-    Own(Owner),
+    /// `v1/owner/<cluster>/<node>/<container>/<ifname>`
+    Owner(Owner),
     /// `v1/pod/<cluster>/<uid>/<ifname>/<network>`
     Pod(PodInterface),
-    /// `v1/dead/<cluster>/<node>/<container>/<ifname>`
-    Dead(Owner),
-    /// `v1/lock/<scope>/<id>`
-    Lock(Scope, PlaceId),
+    /// `v1/tombstone/<cluster>/<node>/<container>/<ifname>`
+    Tombstone(Owner),
+    /// `v1/ticket/<scope>/<id>`
+    Ticket(Scope, TicketId),
     /// `v1/tail/<scope>`
     Tail(Scope),
     /// `v1/fence/<node>`
@@ -170,7 +170,7 @@ impl Keys {
     /// The prefix of all owner records.
     #[must_use]
     pub fn owners(&self) -> Bytes {
-        self.join("own/")
+        self.join("owner/")
     }
 
     /// The prefix of the pod index.
@@ -187,8 +187,8 @@ impl Keys {
 
     /// One summary of a network.
     #[must_use]
-    pub fn full(&self, network: &NetworkName, summary: Summary) -> Bytes {
-        self.join(&format!("net/{network}/full/{:032x}", summary.first().0))
+    pub fn summary(&self, network: &NetworkName, summary: Summary) -> Bytes {
+        self.join(&format!("net/{network}/summary/{:032x}", summary.first().0))
     }
 
     /// One address of a network.
@@ -218,8 +218,8 @@ impl Keys {
     ///
     /// # Errors
     /// [`InvalidName`] if a part of the owner cannot stand in a key.
-    pub fn own(&self, owner: &Owner) -> Result<Bytes, InvalidName> {
-        Ok(self.join(&format!("own/{}", owner_path(owner)?)))
+    pub fn owner(&self, owner: &Owner) -> Result<Bytes, InvalidName> {
+        Ok(self.join(&format!("owner/{}", owner_path(owner)?)))
     }
 
     /// The prefix of the owner records of one node of a cluster, whose name may be empty.
@@ -228,15 +228,15 @@ impl Keys {
     /// [`InvalidName`] if a name cannot stand in a key.
     pub fn owners_of(&self, cluster: &str, node: &str) -> Result<Bytes, InvalidName> {
         check_node(node)?;
-        Ok(self.join(&format!("own/{}/{node}/", cluster_part(cluster)?)))
+        Ok(self.join(&format!("owner/{}/{node}/", cluster_part(cluster)?)))
     }
 
     /// An owner's tombstone.
     ///
     /// # Errors
     /// [`InvalidName`] if a part of the owner cannot stand in a key.
-    pub fn dead(&self, owner: &Owner) -> Result<Bytes, InvalidName> {
-        Ok(self.join(&format!("dead/{}", owner_path(owner)?)))
+    pub fn tombstone(&self, owner: &Owner) -> Result<Bytes, InvalidName> {
+        Ok(self.join(&format!("tombstone/{}", owner_path(owner)?)))
     }
 
     /// Where the cluster's identity is kept, so that no two clusters take one name.
@@ -325,19 +325,19 @@ impl Keys {
         Ok(self.join(&format!("pod/{cluster}/{uid}/{ifname}/{network}")))
     }
 
-    /// The prefix of all places in one queue.
+    /// The prefix of all tickets in one queue.
     #[must_use]
     pub fn queue(&self, scope: &Scope) -> Bytes {
-        self.join(&format!("lock/{scope}/"))
+        self.join(&format!("ticket/{scope}/"))
     }
 
-    /// One run's place in a queue.
+    /// One run's ticket in a queue.
     #[must_use]
-    pub fn place(&self, scope: &Scope, id: PlaceId) -> Bytes {
-        self.join(&format!("lock/{scope}/{:016x}", id.0))
+    pub fn ticket(&self, scope: &Scope, id: TicketId) -> Bytes {
+        self.join(&format!("ticket/{scope}/{:016x}", id.0))
     }
 
-    /// Which place of a queue was taken last.
+    /// Which ticket of a queue was taken last.
     #[must_use]
     pub fn tail(&self, scope: &Scope) -> Bytes {
         self.join(&format!("tail/{scope}"))
@@ -379,8 +379,8 @@ fn parse_path(path: &str) -> Option<Key> {
     match parts[..] {
         ["meta"] => Some(Key::Meta),
         ["net", network, kind, name] => parse_net(NetworkName::stored(network).ok()?, kind, name),
-        ["own", ref owner @ ..] => parse_owner(owner).map(Key::Own),
-        ["dead", ref owner @ ..] => parse_owner(owner).map(Key::Dead),
+        ["owner", ref owner @ ..] => parse_owner(owner).map(Key::Owner),
+        ["tombstone", ref owner @ ..] => parse_owner(owner).map(Key::Tombstone),
         ["orphan", ref owner @ ..] => parse_owner(owner).map(Key::Orphan),
         ["seen", cluster, node] => {
             check_cluster(cluster).and_then(|()| check_node(node)).ok()?;
@@ -395,7 +395,7 @@ fn parse_path(path: &str) -> Option<Key> {
                 network: NetworkName::stored(network).ok()?,
             }))
         }
-        ["lock", scope, id] => Some(Key::Lock(Scope::stored(scope).ok()?, parse_place(id)?)),
+        ["ticket", scope, id] => Some(Key::Ticket(Scope::stored(scope).ok()?, parse_ticket(id)?)),
         ["tail", scope] => Some(Key::Tail(Scope::stored(scope).ok()?)),
         ["fence", node] => check_node(node).ok().map(|()| Key::Fence(node.to_owned())),
         ["cluster", name] => check_cluster(name).ok().map(|()| Key::Cluster(name.to_owned())),
@@ -413,9 +413,9 @@ fn parse_net(network: NetworkName, kind: &str, name: &str) -> Option<Key> {
     match kind {
         "ip" => Some(Key::Ip(network, address)),
         "page" => (address.page().first() == address).then(|| Key::Page(network, address.page())),
-        "full" => {
+        "summary" => {
             let summary = address.page().summary();
-            (summary.first() == address).then_some(Key::Full(network, summary))
+            (summary.first() == address).then_some(Key::Summary(network, summary))
         }
         _ => None,
     }
@@ -425,8 +425,8 @@ fn parse_address(hex: &str) -> Option<Addr> {
     (hex.len() == 32 && is_lower_hex(hex)).then(|| u128::from_str_radix(hex, 16).ok())?.map(Addr)
 }
 
-fn parse_place(hex: &str) -> Option<PlaceId> {
-    (hex.len() == 16 && is_lower_hex(hex)).then(|| i64::from_str_radix(hex, 16).ok())?.map(PlaceId)
+fn parse_ticket(hex: &str) -> Option<TicketId> {
+    (hex.len() == 16 && is_lower_hex(hex)).then(|| i64::from_str_radix(hex, 16).ok())?.map(TicketId)
 }
 
 fn is_lower_hex(s: &str) -> bool {
@@ -567,9 +567,9 @@ mod tests {
                 Key::Page(net.clone(), a.page()),
             ),
             (
-                keys().full(&net, a.page().summary()),
-                "/metes/v1/net/default/full/00000000000000000000ffff0a000000",
-                Key::Full(net.clone(), a.page().summary()),
+                keys().summary(&net, a.page().summary()),
+                "/metes/v1/net/default/summary/00000000000000000000ffff0a000000",
+                Key::Summary(net.clone(), a.page().summary()),
             ),
             (
                 keys().ip(&net, a),
@@ -577,19 +577,19 @@ mod tests {
                 Key::Ip(net.clone(), a),
             ),
             (
-                keys().own(&owner()).expect("own"),
-                "/metes/v1/own/east/n-1.example/c_1/net1",
-                Key::Own(owner()),
+                keys().owner(&owner()).expect("owner"),
+                "/metes/v1/owner/east/n-1.example/c_1/net1",
+                Key::Owner(owner()),
             ),
             (
-                keys().dead(&owner()).expect("dead"),
-                "/metes/v1/dead/east/n-1.example/c_1/net1",
-                Key::Dead(owner()),
+                keys().tombstone(&owner()).expect("tombstone"),
+                "/metes/v1/tombstone/east/n-1.example/c_1/net1",
+                Key::Tombstone(owner()),
             ),
             (
-                keys().own(&Owner { cluster: String::new(), ..owner() }).expect("own"),
-                "/metes/v1/own/-/n-1.example/c_1/net1",
-                Key::Own(Owner { cluster: String::new(), ..owner() }),
+                keys().owner(&Owner { cluster: String::new(), ..owner() }).expect("owner"),
+                "/metes/v1/owner/-/n-1.example/c_1/net1",
+                Key::Owner(Owner { cluster: String::new(), ..owner() }),
             ),
             (
                 keys().pod("east", "u-1", "net1", &net).expect("pod"),
@@ -615,9 +615,9 @@ mod tests {
             (keys().lead("east").expect("lead"), "/metes/v1/lead/east", Key::Lead("east".into())),
             (keys().import("east").expect("import"), "/metes/v1/import/east", Key::Import("east".into())),
             (
-                keys().place(&scope, PlaceId(0x1f)),
-                "/metes/v1/lock/default,00000000000000000000ffff0a000000-8/000000000000001f",
-                Key::Lock(scope.clone(), PlaceId(0x1f)),
+                keys().ticket(&scope, TicketId(0x1f)),
+                "/metes/v1/ticket/default,00000000000000000000ffff0a000000-8/000000000000001f",
+                Key::Ticket(scope.clone(), TicketId(0x1f)),
             ),
             (
                 keys().tail(&scope),
@@ -639,8 +639,8 @@ mod tests {
     #[test]
     fn no_part_leaves_its_place() {
         for bad in ["", "..", "a/b", "a b", "\u{0}"] {
-            assert!(keys().own(&Owner { node: bad.into(), ..owner() }).is_err(), "{bad:?}");
-            assert!(keys().own(&Owner { container_id: bad.into(), ..owner() }).is_err(), "{bad:?}");
+            assert!(keys().owner(&Owner { node: bad.into(), ..owner() }).is_err(), "{bad:?}");
+            assert!(keys().owner(&Owner { container_id: bad.into(), ..owner() }).is_err(), "{bad:?}");
             assert!(keys().fence(bad).is_err(), "{bad:?}");
             assert!(keys().pod("east", bad, "net1", &NetworkName::default()).is_err(), "{bad:?}");
             assert!(keys().seen_node("east", bad).is_err(), "{bad:?}");
@@ -648,11 +648,11 @@ mod tests {
         }
         // What stands for no cluster in a key is no cluster's name.
         for bad in ["..", "a/b", "a b", "\u{0}", "-"] {
-            assert!(keys().own(&Owner { cluster: bad.into(), ..owner() }).is_err(), "{bad:?}");
+            assert!(keys().owner(&Owner { cluster: bad.into(), ..owner() }).is_err(), "{bad:?}");
             assert!(keys().pod(bad, "u-1", "net1", &NetworkName::default()).is_err(), "{bad:?}");
         }
         for bad in ["", ".", "a/b", "a b", "sixteen-bytes-xx"] {
-            assert!(keys().own(&Owner { ifname: bad.into(), ..owner() }).is_err(), "{bad:?}");
+            assert!(keys().owner(&Owner { ifname: bad.into(), ..owner() }).is_err(), "{bad:?}");
         }
         assert!(Scope::stored("a/b").is_err());
     }
@@ -662,11 +662,11 @@ mod tests {
         for foreign in [
             "/metes/v1/",
             "/metes/v1/net/default/page/00000000000000000000ffff0a010001",
-            "/metes/v1/net/default/full/00000000000000000000ffff0a010000",
+            "/metes/v1/net/default/summary/00000000000000000000ffff0a010000",
             "/metes/v1/net/default/ip/xyz",
             "/metes/v1/net/default/ip/00000000000000000000FFFF0A010203",
-            "/metes/v1/own/n/c",
-            "/metes/v1/own/n/c/net1",
+            "/metes/v1/owner/n/c",
+            "/metes/v1/owner/n/c/net1",
             "/metes/v2/meta",
             "/other",
         ] {

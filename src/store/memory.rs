@@ -92,7 +92,7 @@ impl Memory {
                 }
                 Found::default()
             }
-            Op::List(_) | Op::Places { .. } => Found::default(),
+            Op::List(_) | Op::Tickets { .. } => Found::default(),
         }
     }
 }

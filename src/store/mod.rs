@@ -3,7 +3,7 @@
 //! - [`keys`], [`txn`], [`snapshot`], [`plan`]: pure; what is asked, and what was found.
 //! - [`allot`]: what an ADD does next, given what it has read; pure.
 //! - [`kv`]: what a store is; [`etcd`]: the real one.
-//! - [`queue`]: a run's lease and its place among others.
+//! - [`queue`]: a run's lease and its ticket among others.
 //! - [`free`]: giving back all that an owner holds; [`claim`]: putting given addresses under an owner.
 
 pub mod allot;

@@ -9,24 +9,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::keys::{Bytes, Keys, LeaseId};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Compare, Op, Txn};
-use crate::pool::record::{Birth, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone};
+use crate::pool::record::{Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone};
 use crate::pool::{Addr, Bits, NetworkName, Page};
 
-/// A run's place in its queue, as the key was read after it was made.
+/// A run's ticket in its queue, as the key was read after it was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Ticket {
     /// The key.
     pub key: Bytes,
-    /// What a commit compares: a place that was removed and made anew does not serve.
+    /// What a commit compares: a ticket that was removed and made anew does not serve.
     pub create_revision: i64,
-    /// The lease that the place hangs on.
+    /// The lease that the ticket hangs on.
     pub lease: LeaseId,
-    /// The tail of the queue, and what it says as long as nobody has come after this place.
+    /// The tail of the queue, and what it says as long as nobody has come after this ticket.
     pub tail: (Bytes, Vec<u8>),
 }
 
-impl Place {
-    /// What removes the place, and with it the queue if it was the last one in it.
+impl Ticket {
+    /// What removes the ticket, and with it the queue if it was the last one in it.
     #[must_use]
     pub fn removal(&self) -> [Op; 2] {
         let (tail, last) = self.tail.clone();
@@ -38,8 +38,8 @@ impl Place {
 /// has settled that it was not applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fence {
-    /// A place in the queue: the commit compares that it stands, and removes it.
-    Place(Place),
+    /// A ticket in the queue: the commit compares that it stands, and removes it.
+    Ticket(Ticket),
     /// A lease alone, where nobody queues: the commit writes `key` on it, and etcd refuses all of a transaction that
     /// writes on a lease which has ended.
     Lease {
@@ -67,16 +67,16 @@ impl<'a> Builder<'a> {
         Self { snapshot, txn: Txn { step, ..Txn::default() }, missing: Vec::new() }
     }
 
-    /// The run must still stand in its place, which the transaction removes.
-    pub fn leave(&mut self, place: &Place) {
-        self.compare(Compare::Create(place.key.clone(), place.create_revision), place.key.clone());
-        self.txn.then.extend(place.removal());
+    /// The run must still have its ticket, which the transaction removes.
+    pub fn leave(&mut self, ticket: &Ticket) {
+        self.compare(Compare::Create(ticket.key.clone(), ticket.create_revision), ticket.key.clone());
+        self.txn.then.extend(ticket.removal());
     }
 
     /// The transaction takes effect only as long as the fence stands.
     pub fn behind(&mut self, fence: &Fence) {
         match fence {
-            Fence::Place(place) => self.leave(place),
+            Fence::Ticket(ticket) => self.leave(ticket),
             Fence::Lease { key, lease } => self.put_on(key.clone(), Vec::new(), *lease),
         }
     }
@@ -171,7 +171,7 @@ impl BitChanges {
             let Some(before) = bits(builder.snapshot, &key) else { continue };
             let after = change.apply(&before);
             if before.is_full() != after.is_full() {
-                let summary = keys.full(network, page.summary());
+                let summary = keys.summary(network, page.summary());
                 summaries.entry(summary).or_default().push((page.bit(), after.is_full()));
             }
             if before != after {
@@ -214,13 +214,13 @@ pub fn bits(snapshot: &Snapshot, key: &[u8]) -> Option<Bits> {
 /// How much of a free is done in its transaction.
 #[derive(Debug, Clone, Copy)]
 pub enum Mode<'a> {
-    /// Everything, from a place in the owner's queue.
-    From(&'a Place),
+    /// Everything, from a ticket in the owner's queue.
+    From(&'a Ticket),
     /// Everything, as part of an ADD that goes on after it.
     Behind(&'a Fence),
     /// Everything, where nobody queues: the record's revision is all that a free must compare.
     Whole,
-    /// Without place and pages: bits are left to be mended.
+    /// Without ticket and pages: bits are left to be repaired.
     Quick,
     /// Only deletes, which etcd takes even when it is out of space.
     DeleteOnly,
@@ -250,16 +250,16 @@ pub fn free(
     snapshot: &Snapshot,
     owner: &Owner,
     record: &OwnerRecord,
-    tombstone: Option<(&Birth, LeaseId)>,
+    tombstone: Option<(&RunStart, LeaseId)>,
     mode: Mode<'_>,
 ) -> Result<Planned, BadRecord> {
     let mut builder = Builder::new(mode.step(), snapshot);
     match mode {
-        Mode::From(place) => builder.leave(place),
+        Mode::From(ticket) => builder.leave(ticket),
         Mode::Behind(fence) => builder.behind(fence),
         Mode::Whole | Mode::Quick | Mode::DeleteOnly => {}
     }
-    let own = keys.own(owner).map_err(bad_name)?;
+    let own = keys.owner(owner).map_err(bad_name)?;
     builder.unchanged(own.clone());
     builder.delete(own);
     let mut changes = BitChanges::default();
@@ -268,8 +268,8 @@ pub fn free(
     if !matches!(mode, Mode::Quick | Mode::DeleteOnly) {
         changes.plan(keys, &mut builder);
     }
-    if let (Some((birth, lease)), false) = (tombstone, matches!(mode, Mode::DeleteOnly)) {
-        bury(keys, owner, birth, lease, &mut builder)?;
+    if let (Some((start, lease)), false) = (tombstone, matches!(mode, Mode::DeleteOnly)) {
+        bury(keys, owner, start, lease, &mut builder)?;
     }
     Ok(builder.finish())
 }
@@ -292,7 +292,7 @@ pub(super) fn free_reservations(
                 builder.delete(key);
                 changes.clear(network, address);
             }
-            // A lone bit: nobody's, so it goes with the owner that was thought to hold it.
+            // A stray bit: nobody's, so it goes with the owner that was thought to hold it.
             Ok(None) => changes.clear(network, address),
             Ok(Some(_)) | Err(_) => {}
         }
@@ -333,15 +333,15 @@ pub fn networks(record: &OwnerRecord) -> BTreeSet<&NetworkName> {
 pub fn bury(
     keys: &Keys,
     owner: &Owner,
-    birth: &Birth,
+    start: &RunStart,
     lease: LeaseId,
     builder: &mut Builder<'_>,
 ) -> Result<(), BadRecord> {
-    let key = keys.dead(owner).map_err(bad_name)?;
+    let key = keys.tombstone(owner).map_err(bad_name)?;
     builder.unchanged(key.clone());
     let standing = builder.snapshot.record::<Tombstone>(&key)?;
-    if birth.is_after(standing.as_ref().map(|tombstone| &tombstone.birth)) {
-        builder.put_on(key, Tombstone::new(birth.clone()).encode(), lease);
+    if start.is_after(standing.as_ref().map(|tombstone| &tombstone.start)) {
+        builder.put_on(key, Tombstone::new(start.clone()).encode(), lease);
     }
     Ok(())
 }

@@ -1,25 +1,25 @@
-//! A run's place in a first-in-first-out queue, and the end of what its commit stands behind.
+//! A run's ticket in a first-in-first-out queue, and the end of what its commit stands behind.
 //!
 //! The queue only keeps contenders from wasting work: what makes an allocation safe are the
-//! compares of its commit and its fence, which may be the place. So nobody has to wait for a dead run: who
+//! compares of its commit and its fence, which may be the ticket. So nobody has to wait for a dead run: who
 //! has seen one head for too long evicts it, and a run that was evicted and wakes up finds that
-//! its place does not serve any more.
+//! its ticket does not serve any more.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::keys::{Bytes, Keys, LeaseId, PlaceId, Scope};
+use super::keys::{Bytes, Keys, LeaseId, Scope, TicketId};
 use super::kv::{Failure, Kv, Watch};
-use super::plan::{Fence, Place};
+use super::plan::{Fence, Ticket};
 use super::snapshot::Snapshot;
 use super::txn::{Compare, Entry, Op, QueueEnd, Reply, Txn};
 use crate::limits;
 use crate::pool::record::{Owner, PodIndex, Record};
 use crate::random::{random, random_pause};
 
-/// How many operations of its own the transaction that takes a place has, beside what it reads for the run.
-pub const PLACE_OPS: usize = 4;
+/// How many operations of its own the transaction that takes a ticket has, beside what it reads for the run.
+pub const TICKET_OPS: usize = 4;
 
 /// One queue, as one run sees it.
 pub struct Queue<'a, K> {
@@ -33,28 +33,28 @@ pub struct Queue<'a, K> {
 pub enum Turn {
     /// The run is at the head.
     Head,
-    /// The run's place is gone.
+    /// The run's ticket is gone.
     Evicted,
     /// There is no time left to wait.
     OutOfTime,
 }
 
-/// A place, and what stood before it when it was taken.
+/// A ticket, and what stood before it when it was taken.
 #[derive(Debug, Clone)]
 pub struct Taken {
-    /// The place.
-    pub place: Place,
-    /// What the place is behind.
+    /// The ticket.
+    pub ticket: Ticket,
+    /// What the ticket is behind.
     pub behind: Behind,
 }
 
-/// What a place is behind.
+/// What a ticket is behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Behind {
     /// Nobody: it is at the head.
     Nobody,
-    /// This place.
-    Place(Bytes),
+    /// This ticket.
+    Ticket(Bytes),
     /// The answer did not tell.
     Somebody,
 }
@@ -80,10 +80,10 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(reply.found[0].one().is_none())
     }
 
-    /// Takes a place on a lease that was granted before. What `reads` ask for is read in the transaction that takes it.
+    /// Takes a ticket on a lease that was granted before. What `reads` ask for is read in the transaction that takes it.
     ///
     /// # Errors
-    /// [`Failure`]; a place that may have been made is gone with its lease.
+    /// [`Failure`]; a ticket that may have been made is gone with its lease.
     pub async fn take(
         &self,
         lease: LeaseId,
@@ -92,11 +92,11 @@ impl<'a, K: Kv> Queue<'a, K> {
         snapshot: &mut Snapshot,
         until: Instant,
     ) -> Result<Taken, Failure> {
-        // Runs of one node share leases, so a lease does not name a place.
-        let id = PlaceId(random_id());
-        let key = self.keys.place(self.scope, id);
+        // Runs of one node share leases, so a lease does not name a ticket.
+        let id = TicketId(random_id());
+        let key = self.keys.ticket(self.scope, id);
         let tail = (self.keys.tail(self.scope), tail_value(id));
-        let txn = place_txn(&key, &tail, lease, owner, reads);
+        let txn = ticket_txn(&key, &tail, lease, owner, reads);
         let mut placed = self.kv.txn(&txn, until).await;
         // An etcd that accepts connections and never answers is given up like one that is not there.
         let give_up = until.min(Instant::now() + limits::UNREACHABLE);
@@ -105,33 +105,33 @@ impl<'a, K: Kv> Queue<'a, K> {
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
             placed = self.kv.txn(&txn, until).await;
         }
-        let mut place = Place { key, create_revision: 0, lease, tail };
+        let mut ticket = Ticket { key, create_revision: 0, lease, tail };
         if let Err(failure) = &placed
             && failure.is_open()
         {
-            self.leave(&place).await;
+            self.leave(&ticket).await;
         }
         let reply = placed?;
         let ops = if reply.succeeded { &txn.then } else { &txn.otherwise };
         snapshot.absorb(ops, &reply);
-        let Some(entry) = snapshot.entry(&place.key) else { return Err(Failure::LeaseNotFound) };
-        place.create_revision = entry.create_revision;
+        let Some(entry) = snapshot.entry(&ticket.key) else { return Err(Failure::LeaseNotFound) };
+        ticket.create_revision = entry.create_revision;
         let behind = match reply.found[0].one() {
-            // The answer to a request that was sent twice may name this place, or one that came after it.
+            // The answer to a request that was sent twice may name this ticket, or one that came after it.
             _ if !reply.succeeded => Behind::Somebody,
             None => Behind::Nobody,
             Some(tail) => match parse_tail(&tail.value) {
-                Some(id) => Behind::Place(self.keys.place(self.scope, id)),
+                Some(id) => Behind::Ticket(self.keys.ticket(self.scope, id)),
                 None => Behind::Somebody,
             },
         };
-        Ok(Taken { place, behind })
+        Ok(Taken { ticket, behind })
     }
 
     /// Waits for the head of the queue. At the head, `reads` have been read anew.
     ///
     /// # Errors
-    /// [`Failure`]; the place may still stand.
+    /// [`Failure`]; the ticket may still stand.
     pub async fn wait(
         &self,
         taken: &Taken,
@@ -139,19 +139,19 @@ impl<'a, K: Kv> Queue<'a, K> {
         snapshot: &mut Snapshot,
         until: Instant,
     ) -> Result<Turn, Failure> {
-        let place = &taken.place;
+        let ticket = &taken.ticket;
         let mut patience = Patience::default();
         let mut survey_at = Instant::now() + limits::SURVEY_AFTER;
         let survey_by = Instant::now() + limits::SURVEY_AT_LATEST;
         let mut newest = newest_revision(reads, snapshot);
         let mut before = match &taken.behind {
             Behind::Nobody => return Ok(Turn::Head),
-            Behind::Place(key) => Some(key.clone()),
+            Behind::Ticket(key) => Some(key.clone()),
             Behind::Somebody => None,
         };
         while Instant::now() < until {
             if let Some(key) = &before {
-                match self.stand_behind(key, place, reads, snapshot, (survey_at, until)).await? {
+                match self.stand_behind(key, ticket, reads, snapshot, (survey_at, until)).await? {
                     Look::Gone => return Ok(Turn::Evicted),
                     Look::Head => return Ok(Turn::Head),
                     Look::Behind if Instant::now() < survey_at => continue,
@@ -165,18 +165,18 @@ impl<'a, K: Kv> Queue<'a, K> {
                     continue;
                 }
             }
-            let (head, last, others) = match self.survey(place, reads, snapshot, until).await? {
+            let (head, last, others) = match self.survey(ticket, reads, snapshot, until).await? {
                 Survey::Gone => return Ok(Turn::Evicted),
                 Survey::Head => return Ok(Turn::Head),
                 Survey::Behind { head, last, others } => (head, last, others),
             };
             match patience.see(&head, if head.key == last { 1 } else { others }) {
-                Bear::Until(at) => {
+                PatienceVerdict::Until(at) => {
                     survey_at = at;
                     before = Some(last);
                 }
-                Bear::NoMore => {
-                    self.evict(place, &head, until).await?;
+                PatienceVerdict::NoMore => {
+                    self.evict(ticket, &head, until).await?;
                     patience.has_evicted();
                     before = None;
                 }
@@ -185,13 +185,13 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(Turn::OutOfTime)
     }
 
-    /// Waits until the place before is gone, or until `look_at`, and looks. This costs etcd the same however long the
-    /// queue is. If the place before left from the middle of the queue, this run goes on too early, and its commit or
+    /// Waits until the ticket before is gone, or until `look_at`, and looks. This costs etcd the same however long the
+    /// queue is. If the ticket before left from the middle of the queue, this run goes on too early, and its commit or
     /// another's is lost.
     async fn stand_behind(
         &self,
         before: &[u8],
-        place: &Place,
+        ticket: &Ticket,
         reads: &[Op],
         snapshot: &mut Snapshot,
         (look_at, until): (Instant, Instant),
@@ -200,10 +200,10 @@ impl<'a, K: Kv> Queue<'a, K> {
         let mut watch = self.kv.watch(before, until).await?;
         let mut is_over = false;
         loop {
-            let ops = vec![Op::Get(before.to_vec()), Op::Get(place.key.clone())];
+            let ops = vec![Op::Get(before.to_vec()), Op::Get(ticket.key.clone())];
             let reply = self.read(ops, reads, snapshot, until).await?;
             match reply.found[0].one() {
-                _ if !stands(snapshot, place) => return Ok(Look::Gone),
+                _ if !stands(snapshot, ticket) => return Ok(Look::Gone),
                 None => return Ok(Look::Head),
                 Some(_) if is_over => {
                     // A watch that ends as soon as it is opened must not make this a race.
@@ -223,24 +223,24 @@ impl<'a, K: Kv> Queue<'a, K> {
         }
     }
 
-    /// Who is at the head, and who is right before: etcd sorts all places for this, and walks over all that have been
+    /// Who is at the head, and who is right before: etcd sorts all tickets for this, and walks over all that have been
     /// there since it was compacted last.
     async fn survey(
         &self,
-        place: &Place,
+        ticket: &Ticket,
         reads: &[Op],
         snapshot: &mut Snapshot,
         until: Instant,
     ) -> Result<Survey, Failure> {
         let ops = vec![
-            self.places(None, QueueEnd::Oldest, 1),
-            self.places(Some(place.create_revision), QueueEnd::Youngest, 1),
-            Op::Get(place.key.clone()),
+            self.tickets(None, QueueEnd::Oldest, 1),
+            self.tickets(Some(ticket.create_revision), QueueEnd::Youngest, 1),
+            Op::Get(ticket.key.clone()),
         ];
         let reply = self.read(ops, reads, snapshot, until).await?;
         let (all, older) = (&reply.found[0], &reply.found[1]);
         Ok(match (all.one(), older.one()) {
-            _ if !stands(snapshot, place) => Survey::Gone,
+            _ if !stands(snapshot, ticket) => Survey::Gone,
             (Some(head), Some(last)) => {
                 Survey::Behind { head: head.clone(), last: last.key.clone(), others: all.count - 1 }
             }
@@ -263,9 +263,9 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(reply)
     }
 
-    /// Removes the oldest places before `place`, if `head` is still the first of them.
-    async fn evict(&self, place: &Place, head: &Entry, until: Instant) -> Result<(), Failure> {
-        let oldest = self.places(Some(place.create_revision), QueueEnd::Oldest, limits::EVICT_PLACES);
+    /// Removes the oldest tickets before `ticket`, if `head` is still the first of them.
+    async fn evict(&self, ticket: &Ticket, head: &Entry, until: Instant) -> Result<(), Failure> {
+        let oldest = self.tickets(Some(ticket.create_revision), QueueEnd::Oldest, limits::EVICT_TICKETS);
         let reply = self.kv.txn(&Txn::read(vec![oldest]), until).await?;
         let stale = reply.found.first().map(|found| found.entries.as_slice()).unwrap_or_default();
         let txn = Txn {
@@ -274,7 +274,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             then: stale.iter().map(|entry| Op::Delete(entry.key.clone())).collect(),
             otherwise: Vec::new(),
         };
-        tracing::info!(queue = %self.scope, places = stale.len(), "evicting runs that do not move");
+        tracing::info!(queue = %self.scope, tickets = stale.len(), "evicting runs that do not move");
         match self.kv.txn(&txn, until).await {
             // Whether it was applied shows at the next look.
             Ok(_) | Err(Failure::Unknown(_)) => Ok(()),
@@ -282,21 +282,21 @@ impl<'a, K: Kv> Queue<'a, K> {
         }
     }
 
-    /// Gives a place up, in at most [`limits::LEAVE`]; if it does not succeed the lease's end will.
-    pub async fn leave(&self, place: &Place) {
-        let txn = Txn { step: "leave", then: place.removal().to_vec(), ..Txn::default() };
+    /// Gives a ticket up, in at most [`limits::LEAVE`]; if it does not succeed the lease's end will.
+    pub async fn leave(&self, ticket: &Ticket) {
+        let txn = Txn { step: "leave", then: ticket.removal().to_vec(), ..Txn::default() };
         let until = Instant::now() + limits::LEAVE;
         if !matches!(timeout(limits::LEAVE, self.kv.txn(&txn, until)).await, Ok(Ok(_))) {
-            tracing::info!(queue = %self.scope, "the place in the queue stays until its lease ends");
+            tracing::info!(queue = %self.scope, "the ticket in the queue stays until its lease ends");
         }
     }
 
-    fn places(&self, before: Option<i64>, end: QueueEnd, limit: i64) -> Op {
-        Op::Places { queue: self.keys.queue(self.scope), before, end, limit }
+    fn tickets(&self, before: Option<i64>, end: QueueEnd, limit: i64) -> Op {
+        Op::Tickets { queue: self.keys.queue(self.scope), before, end, limit }
     }
 }
 
-/// What a look at the place before showed.
+/// What a look at the ticket before showed.
 enum Look {
     Gone,
     Head,
@@ -309,15 +309,15 @@ enum Survey {
     Head,
     Behind {
         head: Entry,
-        /// The place right before this run's.
+        /// The ticket right before this run's.
         last: Bytes,
         /// How many others there are, before and after.
         others: i64,
     },
 }
 
-/// The transaction that takes a place, and reads what is needed at once.
-fn place_txn(key: &Bytes, tail: &(Bytes, Vec<u8>), lease: LeaseId, owner: &Owner, reads: &[Op]) -> Txn {
+/// The transaction that takes a ticket, and reads what is needed at once.
+fn ticket_txn(key: &Bytes, tail: &(Bytes, Vec<u8>), lease: LeaseId, owner: &Owner, reads: &[Op]) -> Txn {
     // For people who look at a queue; nothing reads it.
     let value = PodIndex::new(owner.clone()).encode();
     let mut then = vec![
@@ -329,7 +329,7 @@ fn place_txn(key: &Bytes, tail: &(Bytes, Vec<u8>), lease: LeaseId, owner: &Owner
     let mut otherwise = vec![Op::Get(tail.0.clone()), Op::Get(key.clone())];
     then.extend_from_slice(reads);
     otherwise.extend_from_slice(reads);
-    Txn { step: "place", compares: vec![Compare::Create(key.clone(), 0)], then, otherwise }
+    Txn { step: "ticket", compares: vec![Compare::Create(key.clone(), 0)], then, otherwise }
 }
 
 /// The newest revision of what a run reads, which the commits from its queue write.
@@ -341,14 +341,14 @@ fn newest_revision(reads: &[Op], snapshot: &Snapshot) -> i64 {
     reads.iter().map(revision).max().unwrap_or(0)
 }
 
-/// What the tail of a queue says when the place was taken last.
-fn tail_value(id: PlaceId) -> Vec<u8> {
+/// What the tail of a queue says when the ticket was taken last.
+fn tail_value(id: TicketId) -> Vec<u8> {
     format!("{:016x}", id.0).into_bytes()
 }
 
 /// What the tail of a queue names.
-fn parse_tail(value: &[u8]) -> Option<PlaceId> {
-    i64::from_str_radix(std::str::from_utf8(value).ok()?, 16).ok().map(PlaceId)
+fn parse_tail(value: &[u8]) -> Option<TicketId> {
+    i64::from_str_radix(std::str::from_utf8(value).ok()?, 16).ok().map(TicketId)
 }
 
 /// Makes sure that no late copy of a commit from behind `fence` can succeed any more, and reads one key after that.
@@ -362,15 +362,15 @@ pub async fn settle<K: Kv>(
     until: Instant,
 ) -> Result<Option<Entry>, Failure> {
     // Both take effect even when etcd is out of space.
-    let remove_place = |place: &Place| Txn {
+    let remove_ticket = |ticket: &Ticket| Txn {
         step: "settle",
         compares: Vec::new(),
-        then: place.removal().into_iter().chain([Op::Get(key.to_vec())]).collect(),
+        then: ticket.removal().into_iter().chain([Op::Get(key.to_vec())]).collect(),
         otherwise: Vec::new(),
     };
     loop {
         let settled = match fence {
-            Fence::Place(place) => kv.txn(&remove_place(place), until).await,
+            Fence::Ticket(ticket) => kv.txn(&remove_ticket(ticket), until).await,
             Fence::Lease { lease, .. } => match kv.revoke(*lease, until).await {
                 Ok(()) => {
                     let look = Txn { step: "settle", ..Txn::read(vec![Op::Get(key.to_vec())]) };
@@ -387,10 +387,10 @@ pub async fn settle<K: Kv>(
     }
 }
 
-/// Whether a place still stands, as last read.
+/// Whether a ticket still stands, as last read.
 #[must_use]
-pub fn stands(snapshot: &Snapshot, place: &Place) -> bool {
-    snapshot.entry(&place.key).is_some_and(|entry| entry.create_revision == place.create_revision)
+pub fn stands(snapshot: &Snapshot, ticket: &Ticket) -> bool {
+    snapshot.entry(&ticket.key).is_some_and(|entry| entry.create_revision == ticket.create_revision)
 }
 
 /// A new random lease id; positive, as etcd wants it.
@@ -419,7 +419,7 @@ struct Seen {
 }
 
 /// What to do about a head.
-enum Bear {
+enum PatienceVerdict {
     /// Look again then.
     Until(Instant),
     /// No longer.
@@ -427,11 +427,11 @@ enum Bear {
 }
 
 impl Patience {
-    /// Notes a head seen right now by one with `before` places before its own.
+    /// Notes a head seen right now by one with `before` tickets before its own.
     ///
     /// Silence of etcd must not count against a head that had no chance to move: the wait ends only
     /// with two looks, [`limits::EVICT_CONFIRM`] apart, both of which etcd answered in time.
-    fn see(&mut self, head: &Entry, before: i64) -> Bear {
+    fn see(&mut self, head: &Entry, before: i64) -> PatienceVerdict {
         let now = Instant::now();
         let wait = self.wait(before);
         let new = Seen { create_revision: head.create_revision, since: now, confirmed: None };
@@ -441,23 +441,27 @@ impl Patience {
         };
         let due = seen.since + wait.saturating_sub(limits::EVICT_CONFIRM);
         if now < due {
-            return Bear::Until(due);
+            return PatienceVerdict::Until(due);
         }
         let confirmed = seen.confirmed.map(|at| (at, now.duration_since(at)));
         match confirmed {
-            Some((at, gap)) if gap < limits::EVICT_CONFIRM => Bear::Until(at + limits::EVICT_CONFIRM),
-            Some((_, gap)) if gap < limits::EVICT_CONFIRM + limits::EVICT_SLOW_LOOK => Bear::NoMore,
+            Some((at, gap)) if gap < limits::EVICT_CONFIRM => {
+                PatienceVerdict::Until(at + limits::EVICT_CONFIRM)
+            }
+            Some((_, gap)) if gap < limits::EVICT_CONFIRM + limits::EVICT_SLOW_LOOK => {
+                PatienceVerdict::NoMore
+            }
             _ => {
                 seen.confirmed = Some(now);
-                Bear::Until(now + limits::EVICT_CONFIRM)
+                PatienceVerdict::Until(now + limits::EVICT_CONFIRM)
             }
         }
     }
 
     fn wait(&self, before: i64) -> Duration {
         let after = if self.has_evicted { limits::EVICT_AFTER_ONE } else { limits::EVICT_AFTER };
-        let places = u32::try_from(before).unwrap_or(u32::MAX);
-        (after + limits::EVICT_PER_PLACE.saturating_mul(places)).min(limits::EVICT_AT_MOST)
+        let tickets = u32::try_from(before).unwrap_or(u32::MAX);
+        (after + limits::EVICT_PER_TICKET.saturating_mul(tickets)).min(limits::EVICT_AT_MOST)
     }
 
     fn has_evicted(&mut self) {
@@ -487,14 +491,14 @@ mod tests {
         let mut silence = Duration::from_millis(silence_ms);
         loop {
             match patience.see(&head(1), before) {
-                Bear::NoMore => return start.elapsed().as_millis(),
-                Bear::Until(at) => sleep_until(at + std::mem::take(&mut silence)).await,
+                PatienceVerdict::NoMore => return start.elapsed().as_millis(),
+                PatienceVerdict::Until(at) => sleep_until(at + std::mem::take(&mut silence)).await,
             }
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_dead_head_is_borne_for_two_seconds_and_a_little_for_each_place() {
+    async fn a_dead_head_is_waited_for_for_two_seconds_and_a_little_for_each_ticket() {
         for (before, expected) in [(1, 2020), (10, 2200), (100, 4000), (100_000, 4000)] {
             assert_eq!(bear(&mut Patience::default(), before, 0).await, expected, "{before} before");
         }
@@ -512,9 +516,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_head_has_its_own_time() {
         let mut patience = Patience::default();
-        assert!(matches!(patience.see(&head(1), 1), Bear::Until(_)));
+        assert!(matches!(patience.see(&head(1), 1), PatienceVerdict::Until(_)));
         tokio::time::sleep(Duration::from_secs(3)).await;
-        let Bear::Until(at) = patience.see(&head(2), 1) else { panic!("evicted at first sight") };
+        let PatienceVerdict::Until(at) = patience.see(&head(2), 1) else { panic!("evicted at first sight") };
         assert_eq!((at - Instant::now()).as_millis(), 1720);
     }
 }

@@ -21,12 +21,12 @@ pub enum Op {
     Get(Bytes),
     /// Reads keys in order from `start` up to, without, `end`.
     List(List),
-    /// Reads the names of a queue's places by age, `limit` of them, among those created
-    /// before `before` (none: all). The count in the answer is of all places in the queue.
-    Places {
+    /// Reads the names of a queue's tickets by age, `limit` of them, among those created
+    /// before `before` (none: all). The count in the answer is of all tickets in the queue.
+    Tickets {
         /// The prefix of the queue.
         queue: Bytes,
-        /// Only places of a smaller create revision.
+        /// Only tickets of a smaller create revision.
         before: Option<i64>,
         /// Which end of the queue.
         end: QueueEnd,
@@ -44,9 +44,9 @@ pub enum Op {
 /// Which end of a queue to read first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueEnd {
-    /// The head: the oldest place.
+    /// The head: the oldest ticket.
     Oldest,
-    /// The tail: the youngest place.
+    /// The tail: the youngest ticket.
     Youngest,
 }
 

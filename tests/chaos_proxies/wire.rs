@@ -11,9 +11,9 @@ pub(crate) enum Kind {
     Watch,
     /// A transaction that only reads.
     Look,
-    /// It takes a place in a queue.
-    Place,
-    /// It removes a place and commits nothing: a run leaves its queue, settles a commit, or evicts others.
+    /// It takes a ticket in a queue.
+    Ticket,
+    /// It removes a ticket and commits nothing: a run leaves its queue, settles a commit, or evicts others.
     Leave,
     /// The commit of an ADD: it puts an owner's record.
     Commit,
@@ -96,11 +96,11 @@ impl Writes {
         let puts = |part| self.puts.iter().any(is_below(part));
         let deletes = |part| self.deletes.iter().any(is_below(part));
         match () {
-            () if puts("/v1/own/") => Kind::Commit,
-            () if deletes("/v1/own/") => Kind::Free,
-            () if puts("/v1/dead/") => Kind::Bury,
-            () if puts("/v1/lock/") => Kind::Place,
-            () if deletes("/v1/lock/") => Kind::Leave,
+            () if puts("/v1/owner/") => Kind::Commit,
+            () if deletes("/v1/owner/") => Kind::Free,
+            () if puts("/v1/tombstone/") => Kind::Bury,
+            () if puts("/v1/ticket/") => Kind::Ticket,
+            () if deletes("/v1/ticket/") => Kind::Leave,
             () if self.puts.is_empty() && self.deletes.is_empty() => Kind::Look,
             () => Kind::Other,
         }

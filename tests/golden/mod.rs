@@ -53,7 +53,7 @@ pub(crate) fn golden(name: &str, version: &str) -> Value {
 /// Everything that is held: reservations, owners and pods.
 pub(crate) fn held(cluster: &Cluster) -> Vec<String> {
     let store = cluster.store();
-    let keys = ["v1/net/", "v1/own/", "v1/pod/"].into_iter().flat_map(|part| store.keys(part));
+    let keys = ["v1/net/", "v1/owner/", "v1/pod/"].into_iter().flat_map(|part| store.keys(part));
     keys.filter(|key| !key.starts_with("v1/net/") || key.contains("/ip/")).collect()
 }
 

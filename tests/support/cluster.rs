@@ -101,30 +101,30 @@ impl Cluster {
     /// Every invariant holds, and no bit is set without a reservation.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
-        let lone = self.lone_bits();
-        assert!(lone.is_empty(), "bits without a reservation: {lone:?}");
+        let stray = self.stray_bits();
+        assert!(stray.is_empty(), "bits without a reservation: {stray:?}");
     }
 
     /// Every invariant holds. For a test in which something is freed that is short of time or without space, or in which a pass
-    /// of the reconciler is killed before it mends: that leaves bits behind.
+    /// of the reconciler is killed before it repairs: that leaves bits behind.
     #[track_caller]
     pub(crate) fn assert_whole(&self) {
-        self.lone_bits();
+        self.stray_bits();
     }
 
     /// What `metes check` finds where it finds nothing worse.
     #[track_caller]
-    fn lone_bits(&self) -> Vec<Value> {
+    fn stray_bits(&self) -> Vec<Value> {
         self.checked.store(true, Ordering::Relaxed);
         let outcome = self.node("auditor").cli(["check", "-o", "json"]);
         assert!(outcome.succeeded(), "metes check found violations: {outcome}");
-        outcome.json()["lone_bits"].as_array().expect("an audit lists them").clone()
+        outcome.json()["stray_bits"].as_array().expect("an audit lists them").clone()
     }
 
     /// Nothing is held and nobody queues any more.
     #[track_caller]
     pub(crate) fn assert_nothing_held(&self) {
-        let left: Vec<String> = ["v1/net/", "v1/own/", "v1/pod/", "v1/lock/"]
+        let left: Vec<String> = ["v1/net/", "v1/owner/", "v1/pod/", "v1/ticket/"]
             .into_iter()
             .flat_map(|part| self.store.keys(part))
             .filter(|key| !key.starts_with("v1/net/") || key.contains("/ip/"))

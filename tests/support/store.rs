@@ -173,7 +173,7 @@ impl Store {
         });
     }
 
-    /// A key on a new lease of `ttl_s`, as a queue's place is; the id of the lease.
+    /// A key on a new lease of `ttl_s`, as a queue's ticket is; the id of the lease.
     pub(crate) fn put_leased(&self, key: &str, value: impl Into<Vec<u8>>, ttl_s: i64) -> i64 {
         let key = self.key(key);
         self.run(async |client| {

@@ -173,12 +173,12 @@ impl Pass {
         if is_left_out { json!({}) } else { self.report[field].clone() }
     }
 
-    /// What was mended; what is not named was not.
+    /// What was repaired; what is not named was not.
     #[track_caller]
-    pub(crate) fn mended(self, expected: Value) -> Self {
-        let mut mended = self.done("mended").as_object().expect("it is an object").clone();
-        mended.retain(|_, count| *count != 0);
-        assert_eq!(Value::Object(mended), expected, "mended: {}", self.outcome);
+    pub(crate) fn repaired(self, expected: Value) -> Self {
+        let mut repaired = self.done("repaired").as_object().expect("it is an object").clone();
+        repaired.retain(|_, count| *count != 0);
+        assert_eq!(Value::Object(repaired), expected, "repaired: {}", self.outcome);
         self
     }
 }

@@ -150,7 +150,7 @@ impl Soak {
             self.violated(format!("metes check: {check}"));
         }
         let mut left = self.cluster.store().keys("v1/");
-        left.retain(|key| key.contains("/ip/") || key.starts_with("v1/own/") || key.starts_with("v1/pod/"));
+        left.retain(|key| key.contains("/ip/") || key.starts_with("v1/owner/") || key.starts_with("v1/pod/"));
         if !left.is_empty() {
             self.violated(format!("left behind: {left:?}"));
         }

@@ -365,7 +365,7 @@ impl<'a> Gathering<'a> {
             Err(doubt) => return self.out.refused.push(refuse(doubt.to_string())),
         };
         let owner = owner(self.world.cluster, &node, entry, (&named, &facts), address);
-        if let Err(e) = self.world.keys.own(&owner) {
+        if let Err(e) = self.world.keys.owner(&owner) {
             return self.out.refused.push(refuse(e.to_string()));
         }
         self.out.containers.insert(owner.container_id.clone());
@@ -432,7 +432,7 @@ impl<'a> Gathering<'a> {
             cluster: self.world.cluster.to_owned(),
         };
         let owner = self.owners.get(&(pod.clone(), ifname.to_owned())).cloned().unwrap_or_else(made_up);
-        self.world.keys.own(&owner).map_err(|e| e.to_string())?;
+        self.world.keys.owner(&owner).map_err(|e| e.to_string())?;
         let found = Found { at: "annotation network-status".to_owned(), network, address };
         let facts = Cow::Borrowed(facts);
         let member = Member { pod: pod.clone(), facts, is_labelled: true, found: Vec::new() };

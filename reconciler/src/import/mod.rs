@@ -1,19 +1,19 @@
 //! A cluster switches from whereabouts to metes without restarting a pod: what whereabouts has handed out is
 //! reserved in metes, under the containers that its pools name.
 //!
-//! Two steps, and between them somebody changes the NetworkAttachmentDefinitions. The first one puts a hold on the
+//! Two steps, and between them somebody changes the NetworkAttachmentDefinitions. The first one pauses the
 //! store, so that metes hands out nothing while whereabouts still may. The second one comes when no
-//! whereabouts can be at work any more, takes over what came meanwhile, and ends the hold. Pools are read before
+//! whereabouts can be at work any more, takes over what came meanwhile, and ends the pause. Pools are read before
 //! pods, so that an entry without its pod has lost it. Either may be killed anywhere and run again.
 //!
 //! - [`objects`]: what is read from Kubernetes.
 //! - [`nads`], [`pools`], [`gather`]: what follows from it; pure.
-//! - [`hold`]: what keeps ADD waiting, and for how long the definitions have been as they are.
+//! - [`pause`]: what keeps ADD waiting, and for how long the definitions have been as they are.
 
 pub mod gather;
-pub mod hold;
 pub mod nads;
 pub mod objects;
+pub mod pause;
 pub mod pools;
 pub mod report;
 
@@ -26,7 +26,7 @@ use metes::audit::walk::walk;
 use metes::pool::NetworkName;
 use metes::pool::record::{Held, Owner, OwnerRecord, Record};
 use metes::store::claim::{Claim, ClaimError, Claimed, Gone, Made, Under, Why, claim, foresee};
-use metes::store::free::{Free, FreeError, Which};
+use metes::store::free::{Free, FreeError, FreeGuard};
 use metes::store::keys::{Key, Keys};
 use metes::store::kv::{Failure, Kv};
 use metes::store::snapshot::BadRecord;
@@ -39,8 +39,8 @@ use crate::identity::{First, NameError, claim_name};
 use crate::kubernetes::Kubernetes;
 use crate::verdict::is_named;
 use gather::{Gathered, Group, HeldByPods, PodFacts, PodRef, Refused, World};
-use hold::{Hold, State, digest};
 use nads::{Nad, Use};
+use pause::{Pause, State, digest};
 use report::{GivenUp, Report, Taken, Unusable, pod_name};
 
 /// How many interfaces are taken over at the same time.
@@ -84,7 +84,7 @@ pub struct Options {
     pub dry_run: bool,
     /// Wait until the definitions have not changed for long enough.
     pub wait: bool,
-    /// End the hold whatever could not be taken over.
+    /// End the pause whatever could not be taken over.
     pub force: bool,
     /// For how long the definitions must not have changed before the end.
     pub settle: Duration,
@@ -119,18 +119,18 @@ pub enum Stop {
         "{0}: nothing is taken over; point --kubeconfig to the right cluster, or give each cluster a `cluster` of its own in the host file"
     )]
     OtherCluster(NameError),
-    /// Somebody else's hold.
+    /// Somebody else's pause.
     #[error("another migration is under way: {0}")]
-    OtherHold(String),
+    OtherPause(String),
     /// Nothing to finish.
     #[error("no import is under way in this cluster: run import-whereabouts --begin first")]
     NotBegun,
     /// Too early by far.
-    #[error("ADD stays on hold: whereabouts still hands out addresses for {}; change `type` in their `ipam` to metes", .0.join(", "))]
+    #[error("ADD stays paused: whereabouts still hands out addresses for {}; change `type` in their `ipam` to metes", .0.join(", "))]
     StillUsed(Vec<String>),
     /// Too early.
     #[error(
-        "ADD stays on hold: whereabouts may still be at work for {pods} pods, which have no annotation network-status yet; until they have, \
+        "ADD stays paused: whereabouts may still be at work for {pods} pods, which have no annotation network-status yet; until they have, \
          the NetworkAttachmentDefinitions must not have changed for {}: run it again in {} or with --wait",
         humantime::format_duration(*.settle), whole_seconds(*.left)
     )]
@@ -143,23 +143,23 @@ pub enum Stop {
         pods: usize,
     },
     /// Changed in the middle.
-    #[error("ADD stays on hold: a NetworkAttachmentDefinition was changed meanwhile; run it again")]
+    #[error("ADD stays paused: a NetworkAttachmentDefinition was changed meanwhile; run it again")]
     DefinitionsChanged,
-    /// Somebody else changed meta, or ended the hold.
+    /// Somebody else changed meta, or ended the pause.
     #[error(
-        "somebody else ended the hold, or changed what all writers rely on: look at `metes check`, and run it again"
+        "somebody else ended the pause, or changed what all writers rely on: look at `metes check`, and run it again"
     )]
     Changed,
     /// Not everything was taken over.
     #[error(
         "{failures} addresses of running pods could not be taken over{}",
-        if *.is_on_hold { ": ADD stays on hold; settle them and run it again, or end the hold with --force" } else { "" }
+        if *.is_paused { ": ADD stays paused; settle them and run it again, or end the pause with --force" } else { "" }
     )]
     Incomplete {
         /// How many.
         failures: usize,
         /// Whether ADD waits.
-        is_on_hold: bool,
+        is_paused: bool,
     },
     /// Out of time.
     #[error("it took longer than {}; run it again, with a longer --timeout", humantime::format_duration(*.0))]
@@ -249,29 +249,29 @@ impl<K: Kv> Import<'_, K> {
     /// # Errors
     /// [`Stop`]
     pub async fn run(&mut self) -> Result<(), Stop> {
-        let before = self.hold().state().await?;
-        self.report.on_hold = Some(before == State::Held);
+        let before = self.pause().state().await?;
+        self.report.paused = Some(before == State::Held);
         let first = if self.options.dry_run { First::OnlyLooks } else { First::Registers };
         claim_name(self.kv, self.keys, self.cluster, self.api, first, self.until).await?;
         match self.options.step {
             Step::Begin => self.begin().await,
             Step::Finish | Step::Cancel if before == State::Open => Err(Stop::NotBegun),
             Step::Finish => self.finish().await,
-            Step::Cancel => self.end_hold().await,
+            Step::Cancel => self.end_pause().await,
         }
     }
 
     async fn begin(&mut self) -> Result<(), Stop> {
         let nads = self.nads().await?;
         if !self.options.dry_run {
-            self.hold().set().await?;
-            self.report.on_hold = Some(true);
-            self.hold().remember(&nads, None).await?;
+            self.pause().set().await?;
+            self.report.paused = Some(true);
+            self.pause().remember(&nads, None).await?;
         }
         self.import(&nads).await?;
         match self.report.failures() {
             0 => Ok(()),
-            failures => Err(Stop::Incomplete { failures, is_on_hold: false }),
+            failures => Err(Stop::Incomplete { failures, is_paused: false }),
         }
     }
 
@@ -280,25 +280,25 @@ impl<K: Kv> Import<'_, K> {
         self.import(&nads).await?;
         let failures = self.report.failures();
         if failures > 0 && !self.options.force {
-            return Err(Stop::Incomplete { failures, is_on_hold: true });
+            return Err(Stop::Incomplete { failures, is_paused: true });
         }
         // Changed back in the last moment.
         if digest(&objects::nads(self.api).await?) != digest(&nads) {
             return Err(Stop::DefinitionsChanged);
         }
-        self.end_hold().await
+        self.end_pause().await
     }
 
-    async fn end_hold(&mut self) -> Result<(), Stop> {
+    async fn end_pause(&mut self) -> Result<(), Stop> {
         if !self.options.dry_run {
-            self.hold().clear().await?;
-            self.report.on_hold = Some(false);
+            self.pause().clear().await?;
+            self.report.paused = Some(false);
         }
         Ok(())
     }
 
-    fn hold(&self) -> Hold<'_, K> {
-        Hold { kv: self.kv, keys: self.keys, cluster: self.cluster, until: self.until }
+    fn pause(&self) -> Pause<'_, K> {
+        Pause { kv: self.kv, keys: self.keys, cluster: self.cluster, until: self.until }
     }
 
     async fn nads(&mut self) -> Result<Vec<Nad>, Stop> {
@@ -323,12 +323,12 @@ impl<K: Kv> Import<'_, K> {
             if !self.report.whereabouts.is_empty() {
                 return Err(Stop::StillUsed(self.report.whereabouts.clone()));
             }
-            let seen = self.hold().seen(&nads).await?;
+            let seen = self.pause().seen(&nads).await?;
             let left = settle.saturating_sub(seen.unchanged_for);
             // After the definitions: whoever is made later finds them changed.
             let waiting = objects::waiting(self.api).await?;
             if !self.options.dry_run {
-                self.hold().remember(&nads, Some(&waiting)).await?;
+                self.pause().remember(&nads, Some(&waiting)).await?;
             }
             let is_older = |uid: &&String| seen.waiting.as_ref().is_none_or(|older| older.contains(*uid));
             let pods = waiting.iter().filter(is_older).count();
@@ -380,13 +380,13 @@ impl<K: Kv> Import<'_, K> {
     /// What earlier imports have written, and all that this cluster's pods hold.
     async fn imported(&self) -> Result<(Vec<Imported>, HeldByPods), Stop> {
         let see = |(found, held): &mut (Vec<Imported>, HeldByPods), entry: Entry| {
-            let Ok(Key::Own(owner)) = self.keys.parse(&entry.key) else { return };
+            let Ok(Key::Owner(owner)) = self.keys.parse(&entry.key) else { return };
             let Ok(record) = OwnerRecord::decode(&entry.value) else { return };
             if owner.cluster != self.cluster {
                 return;
             }
             held.see(&owner, &record);
-            if record.birth.is_none() && !owner.container_id.starts_with(ADOPTED) {
+            if record.start.is_none() && !owner.container_id.starts_with(ADOPTED) {
                 found.push(Imported { owner, revision: entry.mod_revision, record });
             }
         };
@@ -407,7 +407,7 @@ impl<K: Kv> Import<'_, K> {
             for earlier in imported.iter().filter(is_earlier) {
                 if !self.options.dry_run {
                     let until = self.until.min(Instant::now() + ONE_DEADLINE);
-                    let which = Which::AsRead(earlier.revision);
+                    let which = FreeGuard::AsRead(earlier.revision);
                     let (kv, keys, owner) = (self.kv, self.keys, &earlier.owner);
                     Free {
                         kv,
@@ -489,7 +489,7 @@ impl<K: Kv> Taking<'_, K> {
             scope: group.scope.clone(),
             labels: group.labels.clone(),
             created_at: metes::local::node::timestamp(),
-            under: Under::Hold,
+            under: Under::Pause,
             gone: Vec::new(),
         };
         let mut refused = Vec::new();

@@ -41,7 +41,7 @@ pub struct Report {
     /// Definitions of which metes cannot or will not make use, and why.
     pub unusable: Vec<Unusable>,
     /// Whether ADD waits when this ends; none as long as nobody knows.
-    pub on_hold: Option<bool>,
+    pub paused: Option<bool>,
     /// Whether it ended early, so that it tells what was done and counts nothing.
     pub aborted: bool,
 }
@@ -114,7 +114,7 @@ impl Report {
             given_up: Vec::new(),
             whereabouts: Vec::new(),
             unusable: Vec::new(),
-            on_hold: None,
+            paused: None,
             aborted: false,
         }
     }
@@ -140,7 +140,7 @@ impl Report {
             "dry_run": self.dry_run,
             "aborted": self.aborted,
             "error": stop.map(Stop::to_string),
-            "on_hold": self.on_hold,
+            "paused": self.paused,
             "scanned": self.scanned,
             "taken_over": self.taken.iter().map(Taken::to_json).collect::<Vec<_>>(),
             "present": self.present,
@@ -243,9 +243,9 @@ impl fmt::Display for Report {
 
 impl Report {
     fn next(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.on_hold, self.step) {
-            (Some(true), _) => writeln!(f, "ADD of metes is on hold")?,
-            (Some(false), Step::Finish | Step::Cancel) => writeln!(f, "ADD of metes is not on hold")?,
+        match (self.paused, self.step) {
+            (Some(true), _) => writeln!(f, "ADD of metes is paused")?,
+            (Some(false), Step::Finish | Step::Cancel) => writeln!(f, "ADD of metes is not paused")?,
             (Some(false), Step::Begin) | (None, _) => {}
         }
         if self.whereabouts.is_empty() {

@@ -17,7 +17,7 @@
 //!   one, one that deletes nothing takes none. Later operations see what earlier ones of their transaction wrote, a list at
 //!   a revision of its own does not.
 //! - Lists (`executeRange`, `storage/mvcc/index.go`): an empty end reads one key, an end of one zero byte reads to the last key, a limit
-//!   up to 0 is none, the count is of the whole range. A bound on the create revision, of [`Op::Places`], changes what is
+//!   up to 0 is none, the count is of the whole range. A bound on the create revision, of [`Op::Tickets`], changes what is
 //!   returned but not the count, and a bound of 0 is none. Places that one transaction created stay in the order of their names; so
 //!   does etcd up to 12 of them (it sorts with Go's `sort.Sort`, which is not stable beyond).
 //! - Leases (`lease/lessor.go`): whole seconds, at least 2 with the default election timeout; an id is refused while it lives. A key
@@ -297,7 +297,7 @@ impl Model {
     /// Does one operation of a transaction that will be `revision` if it changes anything.
     fn carry_out(&mut self, op: &Op, revision: i64) -> Found {
         match op {
-            Op::Get(_) | Op::List(_) | Op::Places { .. } => return self.at(NEWEST).read(op),
+            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => return self.at(NEWEST).read(op),
             Op::Put(key, value, lease) => self.put(key, value, lease.map_or(0, |lease| lease.0), revision),
             Op::Delete(key) => self.delete(key, revision),
             // etcd judges the condition before it writes anything. No put of the same transaction can change its

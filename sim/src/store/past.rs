@@ -52,7 +52,7 @@ impl<'a> Past<'a> {
                 Found { count: entries.len() as i64, entries }
             }
             Op::List(list) => self.list(list),
-            Op::Places { queue, before, end, limit } => self.places(queue, *before, *end, *limit),
+            Op::Tickets { queue, before, end, limit } => self.tickets(queue, *before, *end, *limit),
             Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..) => Found::default(),
         }
     }
@@ -65,18 +65,20 @@ impl<'a> Past<'a> {
         Found { entries: chosen.map(|(key, record)| read(key, record)).collect(), count: all.len() as i64 }
     }
 
-    fn places(&self, queue: &[u8], before: Option<i64>, end: QueueEnd, most: i64) -> Found {
-        let mut places = self.select(Span::Prefix(queue));
-        let count = places.len() as i64;
+    fn tickets(&self, queue: &[u8], before: Option<i64>, end: QueueEnd, most: i64) -> Found {
+        let mut tickets = self.select(Span::Prefix(queue));
+        let count = tickets.len() as i64;
         // To etcd a bound of 0 is none.
         if let Some(bound) = before.map(|before| before - 1).filter(|bound| *bound != 0) {
-            places.retain(|(_, record)| record.create_revision <= bound);
+            tickets.retain(|(_, record)| record.create_revision <= bound);
         }
         match end {
-            QueueEnd::Oldest => places.sort_by_key(|(_, record)| record.create_revision),
-            QueueEnd::Youngest => places.sort_by_key(|(_, record)| std::cmp::Reverse(record.create_revision)),
+            QueueEnd::Oldest => tickets.sort_by_key(|(_, record)| record.create_revision),
+            QueueEnd::Youngest => {
+                tickets.sort_by_key(|(_, record)| std::cmp::Reverse(record.create_revision))
+            }
         }
-        let chosen = places.iter().take(limit(most));
+        let chosen = tickets.iter().take(limit(most));
         Found { entries: chosen.map(|(key, record)| name(key, record)).collect(), count }
     }
 

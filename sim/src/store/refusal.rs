@@ -34,7 +34,7 @@ fn has_no_key(op: &Op) -> bool {
         Op::Get(key) | Op::Put(key, ..) | Op::Delete(key) | Op::DeleteIf(key, _) => key.is_empty(),
         Op::List(list) => list.start.is_empty(),
         // The client reads all keys instead.
-        Op::Places { .. } => false,
+        Op::Tickets { .. } => false,
     }
 }
 
@@ -43,7 +43,7 @@ fn writes_twice(ops: &[Op]) -> bool {
         let Op::Put(key, ..) = op else { return false };
         let written = |other: &Op| match other {
             Op::Put(other, ..) | Op::Delete(other) | Op::DeleteIf(other, _) => other == key,
-            Op::Get(_) | Op::List(_) | Op::Places { .. } => false,
+            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => false,
         };
         ops.iter().enumerate().any(|(other, op)| other != index && written(op))
     })

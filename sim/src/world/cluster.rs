@@ -6,7 +6,7 @@ use std::time::Duration;
 use metes::local::mark::MarkFile;
 use metes::local::node::Identity;
 use metes::pool::record::{self, Owner};
-use metes_reconciler::api::{self, Phase, Which};
+use metes_reconciler::api::{self, Phase, PodFilter};
 
 use super::kubelet::IFNAME;
 use super::plan::{Plan, Twins};
@@ -171,7 +171,7 @@ impl World<'_> {
             Ask::ClusterUid if is_rogue => Answer::ClusterUid(Ok("uid-of-another".to_owned())),
             Ask::ClusterUid => Answer::ClusterUid(Ok("uid-of-east".to_owned())),
             Ask::Pods(which) => {
-                let is_meant = |phase: Phase| *which == Which::All || phase == Phase::Finished;
+                let is_meant = |phase: Phase| *which == PodFilter::All || phase == Phase::Finished;
                 let pods = self.pods.iter().filter(|pod| pod.phase().is_some_and(is_meant));
                 Answer::Pods(Ok(pods.map(PodSlot::as_told).collect()))
             }

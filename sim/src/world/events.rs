@@ -1,11 +1,11 @@
 //! What goes wrong beside single requests and processes: leaders change, space runs out, nodes come up anew, hosts are
-//! suspended, persons put the store on hold, and some write to it with other tools.
+//! suspended, persons put the store paused, and some write to it with other tools.
 
 use std::time::Duration;
 
 use metes::local::mark::{Hints, Mark, MarkFile};
 use metes::local::spool::Spool;
-use metes::pool::record::{Birth, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone, VERSION};
+use metes::pool::record::{Labels, Meta, Owner, OwnerRecord, PodIndex, Record, RunStart, Tombstone, VERSION};
 use metes::pool::{Addr, Bits, NetworkName, Page};
 use metes::store::keys::{LeaseId, PodInterface};
 use metes::store::txn::{Compare, Op, Txn};
@@ -13,7 +13,7 @@ use metes::store::txn::{Compare, Op, Txn};
 use super::World;
 use super::plan::{Theme, Twins};
 use super::requests::Step;
-use super::tree::Place;
+use super::tree::Ticket;
 use super::works::Boot;
 use crate::mutant::Guard;
 
@@ -31,7 +31,7 @@ impl<'w> World<'w> {
             (events.reboot, Self::reboot),
             (events.suspend, Self::suspend),
             (events.node_lost, Self::lose_node),
-            (events.hold, Self::hold),
+            (events.pause, Self::pause),
             (events.mark, Self::forge_mark),
             (events.newer, Self::raise_min_writer),
             (events.hand, Self::lend_a_hand),
@@ -181,26 +181,26 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    pub(crate) fn hold(&mut self) -> Result<(), String> {
+    pub(crate) fn pause(&mut self) -> Result<(), String> {
         if self.hold_until.is_some() {
             return Ok(());
         }
-        self.count("on hold");
+        self.count("paused");
         self.hold_until = Some(self.after(10, 10_000));
-        self.change_meta(|meta| meta.hold = Some("a migration".to_owned()))
+        self.change_meta(|meta| meta.paused = Some("a migration".to_owned()))
     }
 
     /// A person says that all is well: nothing keeps ADD from handing out addresses any more.
     pub(crate) fn take_into_service(&mut self) -> Result<(), String> {
         self.change_meta(|meta| {
-            meta.hold = None;
+            meta.paused = None;
             meta.epoch += u64::from(meta.suspect.take().is_some());
         })
     }
 
     /// A person ends what a migration has left.
-    pub(crate) fn release_hold(&mut self) -> Result<(), String> {
-        self.change_meta(|meta| meta.hold = None)
+    pub(crate) fn release_pause(&mut self) -> Result<(), String> {
+        self.change_meta(|meta| meta.paused = None)
     }
 
     fn raise_min_writer(&mut self) -> Result<(), String> {
@@ -247,7 +247,7 @@ impl<'w> World<'w> {
             self.model.set_space(false);
         }
         if is_over(&mut self.hold_until) {
-            self.change_meta(|meta| meta.hold = None)?;
+            self.change_meta(|meta| meta.paused = None)?;
         }
         if is_over(&mut self.newer_until) {
             self.change_meta(|meta| meta.min_writer = VERSION)?;
@@ -301,7 +301,7 @@ impl<'w> World<'w> {
                 if !self.aim().iter().any(|compare| matches!(compare, Compare::Mod(key, _) if *key == meta)) {
                     return Ok(());
                 }
-                if self.chance.one_in(2) { self.hold() } else { self.raise_min_writer() }
+                if self.chance.one_in(2) { self.pause() } else { self.raise_min_writer() }
             }
             _ if self.tree.meta.is_none() => Ok(()),
             _ if self.plan.theme != Theme::Hand || self.chance.one_in(2) => {
@@ -313,7 +313,7 @@ impl<'w> World<'w> {
             }
             _ => match self.chance.below(6) {
                 0 | 1 => self.clear_bit(),
-                2 => self.set_lone_bit(),
+                2 => self.set_stray_bit(),
                 3 => self.drop_reservation(),
                 4 => self.drop_index(),
                 _ => self.stay_dead(),
@@ -321,14 +321,14 @@ impl<'w> World<'w> {
         }
     }
 
-    fn some_place(&self) -> Option<Place> {
-        let places = &self.tree.reservations;
-        let at = if places.is_empty() { return None } else { self.chance.index(places.len()) };
-        places.keys().nth(at).cloned()
+    fn some_ticket(&self) -> Option<Ticket> {
+        let tickets = &self.tree.reservations;
+        let at = if tickets.is_empty() { return None } else { self.chance.index(tickets.len()) };
+        tickets.keys().nth(at).cloned()
     }
 
     fn clear_bit(&mut self) -> Result<(), String> {
-        let Some((network, address)) = self.some_place() else { return Ok(()) };
+        let Some((network, address)) = self.some_ticket() else { return Ok(()) };
         let mut bits = self.tree.bits(&network, address.page());
         if bits.is_full() {
             return Ok(());
@@ -343,7 +343,7 @@ impl<'w> World<'w> {
         self.by_hand(vec![Op::Put(self.shared.keys.page(network, page), bits.to_bytes(), None)])
     }
 
-    fn set_lone_bit(&mut self) -> Result<(), String> {
+    fn set_stray_bit(&mut self) -> Result<(), String> {
         let config = self.chance.index(self.plan.configs.len());
         let range = &self.plan.configs[config].sets[0].ranges()[0];
         let size = (range.last().0 - range.first().0 + 1) as u64;
@@ -356,9 +356,9 @@ impl<'w> World<'w> {
 
     /// A reservation is deleted; its owner has a record of what it does not hold any more.
     fn drop_reservation(&mut self) -> Result<(), String> {
-        let Some(place) = self.some_place() else { return Ok(()) };
-        let (network, address) = place.clone();
-        let Some(owner) = self.tree.reservations.get(&place).cloned() else { return Ok(()) };
+        let Some(ticket) = self.some_ticket() else { return Ok(()) };
+        let (network, address) = ticket.clone();
+        let Some(owner) = self.tree.reservations.get(&ticket).cloned() else { return Ok(()) };
         let mut bits = self.tree.bits(&network, address.page());
         if bits.is_full() {
             return Ok(());
@@ -367,7 +367,7 @@ impl<'w> World<'w> {
         if let Some(id) = self.truth.sandbox_of(&owner) {
             self.truth.end(id);
         }
-        self.tree.cleared_by_hand.insert(place);
+        self.tree.cleared_by_hand.insert(ticket);
         self.tree.spoil(&owner);
         let keys = &self.shared.keys;
         let ops = vec![
@@ -393,12 +393,12 @@ impl<'w> World<'w> {
         let newest = self.truth.sandboxes.len().saturating_sub(8);
         let id = newest + self.chance.index(self.truth.sandboxes.len() - newest);
         let sandbox = &self.truth.sandboxes[id];
-        let Ok(key) = self.shared.keys.dead(&sandbox.owner) else { return Ok(()) };
+        let Ok(key) = self.shared.keys.tombstone(&sandbox.owner) else { return Ok(()) };
         if self.model.entry(&key).is_some() {
             return Ok(());
         }
-        let birth = Birth { boot: self.nodes[sandbox.node].boot.id.clone(), ns: 0 };
-        self.by_hand(vec![Op::Put(key, Tombstone::new(birth).encode(), None)])
+        let start = RunStart { boot: self.nodes[sandbox.node].boot.id.clone(), ns: 0 };
+        self.by_hand(vec![Op::Put(key, Tombstone::new(start).encode(), None)])
     }
 
     /// One key of a tree without its meta, as if somebody restored it key by key.
@@ -415,7 +415,7 @@ impl<'w> World<'w> {
             0 => Op::Put(keys.page(&network, Page(7)), Bits::empty().to_bytes(), None),
             1 => {
                 let record = OwnerRecord::new(Vec::new(), None, "-".to_owned(), Labels::default());
-                let Ok(key) = keys.own(&owner) else { return Ok(()) };
+                let Ok(key) = keys.owner(&owner) else { return Ok(()) };
                 Op::Put(key, record.encode(), None)
             }
             _ => {

@@ -36,7 +36,7 @@ impl World<'_> {
         self.finish().await?;
         if self.plan.theme == Theme::Adopted {
             // An import that was killed leaves its hold.
-            self.release_hold()?;
+            self.release_pause()?;
         }
         if matches!(self.plan.theme, Theme::First | Theme::Rogue | Theme::Twins | Theme::Emptied) {
             return Ok(());
@@ -83,7 +83,7 @@ impl World<'_> {
     fn judge_spooled(&self) -> Result<(), String> {
         for sandbox in &self.truth.sandboxes {
             let Some(owned) = self.tree.owners.get(&sandbox.owner) else { continue };
-            if self.truth.order(owned.record.birth.as_ref()) <= sandbox.spooled {
+            if self.truth.order(owned.record.start.as_ref()) <= sandbox.spooled {
                 return Err(format!("{} holds what a spooled DEL should have freed", words(&sandbox.owner)));
             }
         }
@@ -179,10 +179,10 @@ impl World<'_> {
             .filter(|finding| finding.kind != metes::audit::Kind::OwnerWithoutPodIndex)
             .map(ToString::to_string)
             .collect();
-        if found.is_empty() && report.lone_bits.is_empty() {
+        if found.is_empty() && report.stray_bits.is_empty() {
             return Ok(());
         }
-        Err(format!("the audit finds {found:?} and lone bits {:?}", report.lone_bits))
+        Err(format!("the audit finds {found:?} and stray bits {:?}", report.stray_bits))
     }
 
     /// One more pod of each kind gets an address exactly if there is a free one.

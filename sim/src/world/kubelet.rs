@@ -348,7 +348,7 @@ impl World<'_> {
         let gives_back = self.chance.one_in(2);
         self.begin_run(
             id,
-            |birth| Work::Add { sandbox: id, birth },
+            |start| Work::Add { sandbox: id, start },
             |world, begun| {
                 let ask = world.ask(id, pod, &begun);
                 begun.add(ask, gives_back)
@@ -390,7 +390,7 @@ impl World<'_> {
         requests[0] = sandbox.request.map(metes::pool::Addr::from);
         Ask {
             owner: sandbox.owner.clone(),
-            birth: begun.birth.clone(),
+            start: begun.start.clone(),
             machine: begun.boot.identity.machine.clone(),
             store_id: if self.is_left_out(Guard::MARK_STORE) { "one".to_owned() } else { random_id() },
             labels: self.labels(sandbox.config, pod),
@@ -410,12 +410,12 @@ impl World<'_> {
     pub(crate) fn begin_del(&mut self, id: SandboxId) {
         let owner = self.truth.sandboxes[id].owner.clone();
         let uid = self.pods[self.truth.sandboxes[id].pod].labels().uid;
-        self.begin_run(id, |birth| Work::Del { sandbox: id, birth }, |_, begun| begun.del(owner, uid));
-        let birth = match &self.processes.last().map(|process| process.work.clone()) {
-            Some(Work::Del { birth, .. }) => birth.clone(),
+        self.begin_run(id, |start| Work::Del { sandbox: id, start }, |_, begun| begun.del(owner, uid));
+        let start = match &self.processes.last().map(|process| process.work.clone()) {
+            Some(Work::Del { start, .. }) => start.clone(),
             _ => return,
         };
-        let order = self.truth.order(Some(&birth));
+        let order = self.truth.order(Some(&start));
         let sandbox = &mut self.truth.sandboxes[id];
         sandbox.dels += 1;
         sandbox.deleted = order;
@@ -431,7 +431,7 @@ impl World<'_> {
             sandbox.live.iter().flat_map(|live| live.held.iter().map(|held| held.address)).collect();
         self.begin_run(
             id,
-            |birth| Work::Check { sandbox: id, birth },
+            |start| Work::Check { sandbox: id, start },
             |_, begun| begun.check(owner, uid, sets, previous),
         );
     }
@@ -441,7 +441,7 @@ impl World<'_> {
         let cni_network = self.plan.configs[config].cni_network.clone();
         let grace_s = if self.is_healing { 0 } else { self.plan.grace_s };
         let boot = self.nodes[node].boot.clone();
-        let birth = self.birth(node);
+        let start = self.start(node);
         let mut valid = HashSet::new();
         for index in 0..self.truth.sandboxes.len() {
             let sandbox = &self.truth.sandboxes[index];
@@ -459,11 +459,11 @@ impl World<'_> {
             }
             for add in sandbox.adds.clone() {
                 let born = match self.process(add).map(|process| &process.work) {
-                    Some(Work::Add { birth, .. }) => birth.clone(),
+                    Some(Work::Add { start, .. }) => start.clone(),
                     _ => continue,
                 };
                 let is_past_grace =
-                    born.boot != birth.boot || born.ns.saturating_add(grace_s * 1_000_000_000) < birth.ns;
+                    born.boot != start.boot || born.ns.saturating_add(grace_s * 1_000_000_000) < start.ns;
                 if is_past_grace {
                     self.truth.excused.insert(add);
                 }
@@ -472,16 +472,16 @@ impl World<'_> {
         let work = Work::Gc;
         self.begin(Some(node), work, |world, process| {
             let is_awaited = world.awaited();
-            let begun = Begun { shared: world.shared.clone(), boot, process, birth, is_awaited };
+            let begun = Begun { shared: world.shared.clone(), boot, process, start, is_awaited };
             begun.gc(cni_network, valid, grace_s)
         });
     }
 
     pub(crate) fn begin_drain(&mut self, node: usize) {
-        let (boot, birth) = (self.nodes[node].boot.clone(), self.birth(node));
+        let (boot, start) = (self.nodes[node].boot.clone(), self.start(node));
         self.begin(Some(node), Work::Drain, |world, process| {
             let is_awaited = world.awaited();
-            Begun { shared: world.shared.clone(), boot, process, birth, is_awaited }.drain()
+            Begun { shared: world.shared.clone(), boot, process, start, is_awaited }.drain()
         });
     }
 
@@ -510,7 +510,7 @@ impl World<'_> {
     }
 
     fn begin_import(&mut self) {
-        let claims = self.claims_of_others(Under::Hold);
+        let claims = self.claims_of_others(Under::Pause);
         let by_hand = self.chance.one_in(3);
         self.begin(None, Work::Import, |world, id| works::import(world.shared.clone(), id, claims, by_hand));
     }
@@ -576,30 +576,30 @@ impl World<'_> {
         std::rc::Rc::new(std::cell::Cell::new(true))
     }
 
-    fn birth(&mut self, node: usize) -> metes::pool::record::Birth {
-        let birth = self.nodes[node].boot.birth(&self.shared);
+    fn start(&mut self, node: usize) -> metes::pool::record::RunStart {
+        let start = self.nodes[node].boot.start(&self.shared);
         let now = self.now();
-        self.truth.note_birth(&birth, node, now);
-        birth
+        self.truth.note_start(&start, node, now);
+        start
     }
 
     /// A run of the plugin for a sandbox, on its node.
     fn begin_run(
         &mut self,
         id: SandboxId,
-        work: impl FnOnce(metes::pool::record::Birth) -> Work,
+        work: impl FnOnce(metes::pool::record::RunStart) -> Work,
         verb: impl FnOnce(&Self, Begun) -> Future_,
     ) {
         let node = self.truth.sandboxes[id].node;
-        let birth = self.birth(node);
+        let start = self.start(node);
         let boot = self.nodes[node].boot.clone();
         let is_awaited = self.awaited();
-        let work = work(birth.clone());
+        let work = work(start.clone());
         let owner = self.truth.sandboxes[id].owner.clone();
-        self.note(|| format!("{} of {} at {}", work.name(), words(&owner), birth.ns));
+        self.note(|| format!("{} of {} at {}", work.name(), words(&owner), start.ns));
         let awaited = is_awaited.clone();
         self.begin(Some(node), work, |world, process| {
-            verb(world, Begun { shared: world.shared.clone(), boot, process, birth, is_awaited })
+            verb(world, Begun { shared: world.shared.clone(), boot, process, start, is_awaited })
         });
         if let Some(process) = self.processes.last_mut() {
             process.is_awaited = awaited;
@@ -644,11 +644,11 @@ impl World<'_> {
     ) -> Result<(), String> {
         let is_of_healing = self.process(id).is_some_and(|process| process.is_of_healing);
         match (work, outcome) {
-            (Work::Add { sandbox, birth }, Outcome::Added(Ok(added))) => {
+            (Work::Add { sandbox, start }, Outcome::Added(Ok(added))) => {
                 self.tally("ADD ok");
-                self.heard_addresses(id, *sandbox, birth, is_awaited, &added.held)
+                self.heard_addresses(id, *sandbox, start, is_awaited, &added.held)
             }
-            (Work::Add { sandbox, birth }, Outcome::Added(Err(error))) => {
+            (Work::Add { sandbox, start }, Outcome::Added(Err(error))) => {
                 self.tally(match error.code {
                     Code::NoFreeAddress => "ADD full",
                     Code::AddressNotAvailable => "ADD taken",
@@ -670,19 +670,19 @@ impl World<'_> {
                     .tree
                     .owners
                     .get(&owner)
-                    .is_some_and(|owned| owned.record.birth.as_ref() == Some(birth));
-                self.truth.failed(*sandbox, birth, is_spooled, holds).map_err(|why| format!("#{id} {why}"))
+                    .is_some_and(|owned| owned.record.start.as_ref() == Some(start));
+                self.truth.failed(*sandbox, start, is_spooled, holds).map_err(|why| format!("#{id} {why}"))
             }
-            (Work::Del { sandbox, birth }, Outcome::Deleted(Ok(done))) => {
+            (Work::Del { sandbox, start }, Outcome::Deleted(Ok(done))) => {
                 self.tally(if done == Done::Freed { "DEL ok" } else { "DEL spooled" });
-                self.heard_deleted(id, *sandbox, birth, done)
+                self.heard_deleted(id, *sandbox, start, done)
             }
             (Work::Del { .. }, Outcome::Deleted(Err(error))) => {
                 self.tally("DEL failed");
                 Err(format!("#{id}: a DEL failed that could have been spooled: {error:?}"))
             }
-            (Work::Check { sandbox, birth }, Outcome::Checked(checked)) => {
-                let order = self.truth.order(Some(birth));
+            (Work::Check { sandbox, start }, Outcome::Checked(checked)) => {
+                let order = self.truth.order(Some(start));
                 let sandbox = &self.truth.sandboxes[*sandbox];
                 match checked {
                     Err(error)
@@ -722,11 +722,11 @@ impl World<'_> {
         &mut self,
         id: ProcessId,
         sandbox_id: SandboxId,
-        birth: &metes::pool::record::Birth,
+        start: &metes::pool::record::RunStart,
         is_awaited: bool,
         held: &[metes::pool::record::Held],
     ) -> Result<(), String> {
-        let order = self.truth.order(Some(birth));
+        let order = self.truth.order(Some(start));
         let sandbox = &self.truth.sandboxes[sandbox_id];
         if sandbox.is_over || sandbox.deleted > order || self.truth.excused.contains(&id) {
             return Ok(());
@@ -762,10 +762,10 @@ impl World<'_> {
         &mut self,
         id: ProcessId,
         sandbox_id: SandboxId,
-        birth: &metes::pool::record::Birth,
+        start: &metes::pool::record::RunStart,
         done: Done,
     ) -> Result<(), String> {
-        let order = self.truth.order(Some(birth));
+        let order = self.truth.order(Some(start));
         let sandbox = &self.truth.sandboxes[sandbox_id];
         let held = self.tree.owners.get(&sandbox.owner);
         if done == Done::Spooled {
@@ -777,7 +777,7 @@ impl World<'_> {
         if let Some(held) = held
             && is_own(&held.record)
             && self.emptied.is_none()
-            && self.truth.order(held.record.birth.as_ref()) < order
+            && self.truth.order(held.record.start.as_ref()) < order
             && !self.tree.spoilt_owners.contains(&sandbox.owner)
             && !self.lacked_space(id)
         {

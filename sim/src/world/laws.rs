@@ -23,9 +23,9 @@ pub(crate) struct Facts {
     had_allocations: bool,
     /// Whom the index entries named that it deletes, by whether their record goes too.
     foreign_index: Option<String>,
-    /// The tail that it deletes, and whether it names a place that goes too.
+    /// The tail that it deletes, and whether it names a ticket that goes too.
     foreign_tail: bool,
-    /// The queue that it removes places from had another head a moment ago.
+    /// The queue that it removes tickets from had another head a moment ago.
     moving_queue: bool,
     /// Whose record it deletes, and on which node that was written.
     freed: Option<(String, usize)>,
@@ -40,8 +40,8 @@ pub(crate) struct Facts {
     skipped: Option<String>,
     /// What it overwrites or deletes though its process has not seen it as it is.
     unseen: Option<String>,
-    /// The place that it commits from does not stand any more.
-    lost_place: bool,
+    /// The ticket that it commits from does not stand any more.
+    lost_ticket: bool,
 }
 
 impl World<'_> {
@@ -64,7 +64,7 @@ impl World<'_> {
                 Op::Delete(key) | Op::DeleteIf(key, _) => match keys.parse(key) {
                     Ok(Key::Pod(interface)) => {
                         let named = self.tree.index.get(&interface);
-                        let record_goes = |owner| keys.own(owner).is_ok_and(|own| goes(&own));
+                        let record_goes = |owner| keys.owner(owner).is_ok_and(|own| goes(&own));
                         if txn.step != "delete-stale"
                             && let Some(owner) = named
                             && !record_goes(owner)
@@ -81,23 +81,23 @@ impl World<'_> {
                             && is_deleted(&tail.value)
                         {
                             let names =
-                                |op: &Op| matches!(op, Op::Delete(place) if place.ends_with(&tail.value));
+                                |op: &Op| matches!(op, Op::Delete(ticket) if ticket.ends_with(&tail.value));
                             facts.foreign_tail |= !txn.then.iter().any(names);
                         }
                     }
-                    Ok(Key::Own(owner)) => {
+                    Ok(Key::Owner(owner)) => {
                         let record = self.tree.owners.get(&owner).map(|owned| &owned.record);
                         let writer = record.and_then(|record| self.truth.writer(record));
                         facts.freed = facts.freed.or(writer.map(|node| (super::tree::words(&owner), node)));
                     }
                     Ok(Key::Lead(cluster)) => facts.led_by = self.tree.leads.get(&cluster).cloned(),
-                    Ok(Key::Lock(..)) if matches!(txn.step, "commit" | "free" | "free-first" | "claim") => {
-                        facts.lost_place |= self.model.entry(key).is_none();
+                    Ok(Key::Ticket(..)) if matches!(txn.step, "commit" | "free" | "free-first" | "claim") => {
+                        facts.lost_ticket |= self.model.entry(key).is_none();
                     }
-                    Ok(Key::Lock(scope, _)) if txn.step == "evict" => {
+                    Ok(Key::Ticket(scope, _)) if txn.step == "evict" => {
                         facts.moving_queue |= self.is_moving(&scope);
                     }
-                    Ok(Key::Lock(..) | Key::Dead(_))
+                    Ok(Key::Ticket(..) | Key::Tombstone(_))
                         if txn.step == "delete-stale"
                             && self.model.entry(key).is_some_and(|record| record.lease != 0) =>
                     {
@@ -106,13 +106,13 @@ impl World<'_> {
                     _ => {}
                 },
                 Op::Put(key, ..) if txn.step == "claim" => {
-                    if let Ok(Key::Own(owner)) = keys.parse(key)
+                    if let Ok(Key::Owner(owner)) = keys.parse(key)
                         && self.tree.is_buried(&owner)
                     {
                         facts.buried = Some(super::tree::words(&owner));
                     }
                 }
-                Op::Put(key, ..) if matches!(txn.step, "mend" | "clear") => {
+                Op::Put(key, ..) if matches!(txn.step, "repair" | "clear") => {
                     if let Ok(Key::Page(network, page)) = keys.parse(key) {
                         let bits = self.tree.bits(&network, page);
                         facts.pages.push((network, page, bits));
@@ -128,11 +128,11 @@ impl World<'_> {
     fn unseen(&self, op: &Op, process: ProcessId, seen: &Seen) -> Option<String> {
         let (Op::Put(key, ..) | Op::Delete(key)) = op else { return None };
         match self.shared.keys.parse(key) {
-            Ok(Key::Lock(..) | Key::Tail(_) | Key::Fence(_) | Key::Orphan(_) | Key::Seen(..)) | Err(_) => {
+            Ok(Key::Ticket(..) | Key::Tail(_) | Key::Fence(_) | Key::Orphan(_) | Key::Seen(..)) | Err(_) => {
                 return None;
             }
             // That nobody holds it now is all that counts; and that no tombstone stands now, though one did meanwhile.
-            Ok(Key::Ip(..) | Key::Dead(_)) if self.model.entry(key).is_none() => return None,
+            Ok(Key::Ip(..) | Key::Tombstone(_)) if self.model.entry(key).is_none() => return None,
             Ok(_) => {}
         }
         let now = self.model.entry(key).map_or(0, |record| record.mod_revision);
@@ -158,14 +158,14 @@ impl World<'_> {
                 }
                 Op::Put(key, ..) => _ = seen.insert((process, key.clone()), reply.revision),
                 Op::Delete(key) => _ = seen.insert((process, key.clone()), 0),
-                Op::DeleteIf(..) | Op::Places { .. } => {}
+                Op::DeleteIf(..) | Op::Tickets { .. } => {}
             }
         }
     }
 
     fn is_moving(&self, scope: &Scope) -> bool {
         let now = self.shared.start.elapsed();
-        // A place that is on its way out shows to the model at once, and to the one that evicts it a moment later.
+        // A ticket that is on its way out shows to the model at once, and to the one that evicts it a moment later.
         let least = limits::EVICT_AFTER_ONE - Duration::from_millis(1);
         self.tree.queues.get(scope).is_some_and(|queue| now - queue.since < least)
     }
@@ -185,18 +185,18 @@ impl World<'_> {
         if let Some(key) = &facts.unseen {
             return Err(format!("{key} was overwritten"));
         }
-        if facts.lost_place {
-            return Err("it took effect from a place that was gone".to_owned());
+        if facts.lost_ticket {
+            return Err("it took effect from a ticket that was gone".to_owned());
         }
         let meta = self.shared.keys.meta();
         if facts.meta.is_none()
             && facts.had_allocations
-            && matches!(txn.step, "commit" | "hold")
+            && matches!(txn.step, "commit" | "pause")
             && txn.then.iter().any(|op| matches!(op, Op::Put(key, ..) if *key == meta))
         {
             return Err("meta was made anew beside allocations".to_owned());
         }
-        let is_kept_by = |meta: &Meta| meta.hold.is_none() && meta.min_writer <= VERSION;
+        let is_kept_by = |meta: &Meta| meta.paused.is_none() && meta.min_writer <= VERSION;
         match txn.step {
             "commit" => {
                 if !facts.is_in_service {
@@ -211,7 +211,7 @@ impl World<'_> {
                     return Err(format!("{skipped} was free and left out"));
                 }
             }
-            "mend" | "delete-stale"
+            "repair" | "delete-stale"
                 if matches!(work, Some(Work::Pass | Work::Repair))
                     && !facts.meta.as_ref().is_none_or(is_kept_by) =>
             {
@@ -224,7 +224,10 @@ impl World<'_> {
                 return Err(format!("{:?} was deleted, and gets something all the same", facts.buried));
             }
             "claim"
-                if !facts.meta.as_ref().is_some_and(|meta| meta.suspect.is_some() || meta.hold.is_some()) =>
+                if !facts
+                    .meta
+                    .as_ref()
+                    .is_some_and(|meta| meta.suspect.is_some() || meta.paused.is_some()) =>
             {
                 return Err(format!("a claim took effect in a store with {:?}", facts.meta));
             }
@@ -232,7 +235,7 @@ impl World<'_> {
                 return Err(format!("the lead of {:?} was given up by another", facts.led_by));
             }
             "evict" if facts.moving_queue => return Err("a queue that moves was cut".to_owned()),
-            "place" => self.names_last(txn)?,
+            "ticket" => self.names_last(txn)?,
             _ => {}
         }
         if let Some(owner) = &facts.foreign_index {
@@ -252,7 +255,7 @@ impl World<'_> {
             return Err(format!("{owner} was freed by another machine than that which holds it"));
         }
         for (network, page, before) in &facts.pages {
-            self.mends_well(txn, network, *page, before)?;
+            self.repairs_well(txn, network, *page, before)?;
         }
         Ok(())
     }
@@ -262,18 +265,18 @@ impl World<'_> {
         self.process(process)?.node
     }
 
-    /// The tail that is put names the youngest place.
+    /// The tail that is put names the youngest ticket.
     fn names_last(&self, txn: &Txn) -> Result<(), String> {
         for op in &txn.then {
             let Op::Put(key, value, _) = op else { continue };
             let Ok(Key::Tail(scope)) = self.shared.keys.parse(key) else { continue };
             let prefix = self.shared.keys.queue(&scope);
             let created = |named: bool| {
-                let places = self
+                let tickets = self
                     .model
                     .entries()
-                    .filter(|(place, _)| place.starts_with(&prefix) && (place.ends_with(value) == named));
-                places.map(|(_, record)| record.create_revision).max()
+                    .filter(|(ticket, _)| ticket.starts_with(&prefix) && (ticket.ends_with(value) == named));
+                tickets.map(|(_, record)| record.create_revision).max()
             };
             if created(false) > created(true) {
                 return Err("the tail of a queue names one that is not the last".to_owned());
@@ -282,21 +285,27 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Mending sets no bit that nothing is reserved for.
-    fn mends_well(&self, txn: &Txn, network: &NetworkName, page: Page, before: &Bits) -> Result<(), String> {
+    /// Repair sets no bit that nothing is reserved for.
+    fn repairs_well(
+        &self,
+        txn: &Txn,
+        network: &NetworkName,
+        page: Page,
+        before: &Bits,
+    ) -> Result<(), String> {
         let key = self.shared.keys.page(network, page);
         let put = txn.then.iter().find_map(|op| match op {
             Op::Put(other, value, _) if *other == key => Bits::from_bytes(value),
             _ => None,
         });
         let Some(after) = put else { return Ok(()) };
-        let is_lone = |bit: &usize| {
-            let place = (network.clone(), page.address(*bit));
-            !before.get(*bit) && !self.tree.reservations.contains_key(&place)
+        let is_stray = |bit: &usize| {
+            let ticket = (network.clone(), page.address(*bit));
+            !before.get(*bit) && !self.tree.reservations.contains_key(&ticket)
         };
-        match after.ones().find(is_lone) {
+        match after.ones().find(is_stray) {
             None => Ok(()),
-            Some(bit) => Err(format!("mending set the bit of {}, which is free", page.address(bit))),
+            Some(bit) => Err(format!("repair set the bit of {}, which is free", page.address(bit))),
         }
     }
 
@@ -361,12 +370,12 @@ impl World<'_> {
         let Some(before) = before else { return Ok(()) };
         // A migration begins or ends, and nothing else changes.
         let mut as_before = after.clone();
-        as_before.hold.clone_from(&before.hold);
-        as_before.held_since.clone_from(&before.held_since);
+        as_before.paused.clone_from(&before.paused);
+        as_before.paused_since.clone_from(&before.paused_since);
         if as_before == *before {
             return Ok(());
         }
-        let keeps = after.hold == before.hold && after.min_writer == before.min_writer;
+        let keeps = after.paused == before.paused && after.min_writer == before.min_writer;
         let is_next = match (before.suspect, after.suspect) {
             // Taken into service.
             (Some(suspect), None) => after.epoch == before.epoch.max(suspect) + 1,

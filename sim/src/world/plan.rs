@@ -19,7 +19,7 @@ pub enum Theme {
     Narrow,
     /// Many at once on a small pool: queues, evictions.
     Crowd,
-    /// Pages that are full but for a few addresses, with lone bits.
+    /// Pages that are full but for a few addresses, with stray bits.
     Full,
     /// Somebody writes to etcd with other tools.
     Hand,
@@ -122,7 +122,7 @@ pub(crate) struct Events {
     pub(crate) reboot: Parts,
     pub(crate) suspend: Parts,
     pub(crate) node_lost: Parts,
-    pub(crate) hold: Parts,
+    pub(crate) pause: Parts,
     /// A node's mark says that the store has gone back.
     pub(crate) mark: Parts,
     /// A writer of a newer version raises `min_writer`, and takes it back.
@@ -261,7 +261,7 @@ impl Plan {
                 self.requests = 30;
             }
             Theme::Meta => {
-                self.events.hold = 40;
+                self.events.pause = 40;
                 self.events.mark = 20;
                 self.events.newer = 30;
                 self.events.hand = 200;
@@ -304,7 +304,7 @@ impl Plan {
                 self.faults = faults(1, chance);
                 self.events.mark = 0;
                 self.events.reboot = 0;
-                self.events.hold = 0;
+                self.events.pause = 0;
                 self.events.emptied = 12;
                 self.full_pages = false;
             }
@@ -336,7 +336,7 @@ fn events(rough: u32, chance: &Chance) -> Events {
         reboot: often(3, 3),
         suspend: often(5, 4),
         node_lost: often(6, 3),
-        hold: often(3, 8),
+        pause: often(3, 8),
         mark: often(2, 10),
         newer: 0,
         hand: 0,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use metes::cni::Error;
 use metes::commands::add::Added;
 use metes::commands::del::Done;
-use metes::pool::record::Birth;
+use metes::pool::record::RunStart;
 use metes::store::kv::Failure;
 use metes_reconciler::pass::Stop;
 
@@ -23,9 +23,9 @@ pub(crate) type ProcessId = u32;
 /// What a process is.
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
-    Add { sandbox: SandboxId, birth: Birth },
-    Del { sandbox: SandboxId, birth: Birth },
-    Check { sandbox: SandboxId, birth: Birth },
+    Add { sandbox: SandboxId, start: RunStart },
+    Del { sandbox: SandboxId, start: RunStart },
+    Check { sandbox: SandboxId, start: RunStart },
     Gc,
     Drain,
     Pass,

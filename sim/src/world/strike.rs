@@ -1,7 +1,7 @@
 //! Striking at a guard: while a transaction that carries it is on its way, or would if it were not left out, the very thing
 //! happens that it guards against. Left to chance alone, some of these meetings are too rare to hunt for.
 
-use metes::pool::record::{Birth, Held, Labels, Owner, OwnerRecord, Pod, Record, Reservation, Tombstone};
+use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, Record, Reservation, RunStart, Tombstone};
 use metes::store::keys::Key;
 use metes::store::txn::{Compare, Op, Txn};
 
@@ -31,9 +31,9 @@ impl World<'_> {
         self.count("strike");
         match relied_on[self.chance.index(relied_on.len())].clone() {
             Compare::Mod(..) if guard.class == "meta" && guard.step == "claim" => self.take_into_service(),
-            Compare::Mod(..) if guard.class == "meta" && self.chance.one_in(2) => self.hold(),
+            Compare::Mod(..) if guard.class == "meta" && self.chance.one_in(2) => self.pause(),
             Compare::Mod(key, 0) => self.bury_by_hand(&key),
-            Compare::Mod(key, _) if matches!(guard.step, "mend" | "clear") && guard.class == "ip" => {
+            Compare::Mod(key, _) if matches!(guard.step, "repair" | "clear") && guard.class == "ip" => {
                 self.free_by_hand(&key)
             }
             Compare::Create(key, 0) => self.reserve_by_hand(&key),
@@ -67,11 +67,11 @@ impl World<'_> {
 
     /// A tombstone where there was none, older than everybody.
     fn bury_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
-        let Ok(Key::Dead(owner)) = self.shared.keys.parse(key) else { return Ok(()) };
+        let Ok(Key::Tombstone(owner)) = self.shared.keys.parse(key) else { return Ok(()) };
         let node = self.truth.sandbox_of(&owner).map_or(0, |id| self.truth.sandboxes[id].node);
         let boot = self.nodes[node].boot.id.clone();
-        let birth = Birth { boot, ns: 0 };
-        self.by_hand(vec![Op::Put(key.to_vec(), Tombstone::new(birth).encode(), None)])
+        let start = RunStart { boot, ns: 0 };
+        self.by_hand(vec![Op::Put(key.to_vec(), Tombstone::new(start).encode(), None)])
     }
 
     /// A reservation is deleted, and its page left as it is.
@@ -98,7 +98,7 @@ impl World<'_> {
             ifname: "net1".into(),
             cluster: CLUSTER.into(),
         };
-        let Ok(own) = keys.own(&owner) else { return Ok(()) };
+        let Ok(own) = keys.owner(&owner) else { return Ok(()) };
         let held = vec![Held { address: address.ip(), network: Some(network) }];
         // Of a pod that is gone, so that a pass will free it.
         let pod = Pod { namespace: "ns".into(), name: "restored".into(), uid: "u-restored".into() };

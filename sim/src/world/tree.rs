@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use metes::pool::record::{
-    Birth, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, VERSION,
+    Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone, VERSION,
 };
 use metes::pool::{Addr, Bits, NetworkName, Page, Summary};
-use metes::store::keys::{Key, Keys, PlaceId, PodInterface, Scope};
+use metes::store::keys::{Key, Keys, PodInterface, Scope, TicketId};
 
 use crate::store::Model;
 
 /// An address of a network.
-pub(crate) type Place = (NetworkName, Addr);
+pub(crate) type Ticket = (NetworkName, Addr);
 
 /// One owner's record, as far as it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,12 +23,12 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    pub(crate) fn reserved(&self) -> impl Iterator<Item = Place> {
+    pub(crate) fn reserved(&self) -> impl Iterator<Item = Ticket> {
         self.record.addresses.iter().filter_map(reserved)
     }
 }
 
-pub(crate) fn reserved(held: &Held) -> Option<Place> {
+pub(crate) fn reserved(held: &Held) -> Option<Ticket> {
     Some((held.network.clone()?, Addr::from(held.address)))
 }
 
@@ -51,21 +51,21 @@ pub(crate) struct Changes {
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     pub(crate) owners: HashMap<Owner, Owned>,
-    pub(crate) reservations: BTreeMap<Place, Owner>,
+    pub(crate) reservations: BTreeMap<Ticket, Owner>,
     pages: BTreeMap<(NetworkName, Page), Bits>,
     summaries: BTreeMap<(NetworkName, Summary), Bits>,
     pub(crate) index: HashMap<PodInterface, Owner>,
-    tombstones: HashMap<Owner, Birth>,
+    tombstones: HashMap<Owner, RunStart>,
     identities: BTreeMap<String, Vec<u8>>,
     pub(crate) meta: Option<Meta>,
     /// Who leads, by cluster.
     pub(crate) leads: BTreeMap<String, String>,
     /// Who lists an address.
-    listed: BTreeMap<Place, Owner>,
+    listed: BTreeMap<Ticket, Owner>,
     /// What a foreign hand has touched: nothing is expected of it any more.
-    pub(crate) spoilt_bits: BTreeSet<Place>,
+    pub(crate) spoilt_bits: BTreeSet<Ticket>,
     /// Whose bits a foreign hand has ever cleared.
-    pub(crate) cleared_by_hand: BTreeSet<Place>,
+    pub(crate) cleared_by_hand: BTreeSet<Ticket>,
     pub(crate) spoilt_owners: BTreeSet<Owner>,
     /// What changes now is changed with other tools.
     pub(crate) is_by_hand: bool,
@@ -74,17 +74,17 @@ pub(crate) struct Tree {
     revision: i64,
 }
 
-/// The places of a queue by age, and since when its head is the head.
+/// The tickets of a queue by age, and since when its head is the head.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
-    by_age: BTreeMap<i64, PlaceId>,
+    by_age: BTreeMap<i64, TicketId>,
     pub(crate) since: Duration,
 }
 
 /// What is to be judged when all changes of a revision are known.
 #[derive(Default)]
 struct Touched {
-    places: BTreeSet<Place>,
+    tickets: BTreeSet<Ticket>,
     pages: BTreeSet<(NetworkName, Page)>,
     owners: BTreeSet<Owner>,
     indexes: BTreeSet<PodInterface>,
@@ -129,7 +129,12 @@ impl Tree {
         if let Some(record) = record {
             let goes = matches!(
                 parsed,
-                Key::Dead(_) | Key::Lock(..) | Key::Tail(_) | Key::Orphan(_) | Key::Lead(_) | Key::Import(_)
+                Key::Tombstone(_)
+                    | Key::Ticket(..)
+                    | Key::Tail(_)
+                    | Key::Orphan(_)
+                    | Key::Lead(_)
+                    | Key::Import(_)
             );
             if goes && record.lease == 0 && !self.is_by_hand {
                 return Err(format!("{}: hangs on no lease", shown()));
@@ -142,7 +147,7 @@ impl Tree {
         let value = record.map(|record| &*record.value);
         let bad = |what: &dyn std::fmt::Display| format!("{}: {what}", shown());
         match parsed {
-            Key::Own(owner) => {
+            Key::Owner(owner) => {
                 let after = match record {
                     None => None,
                     Some(stored) => {
@@ -154,14 +159,14 @@ impl Tree {
                     Some(after) => self.owners.insert(owner.clone(), after),
                     None => self.owners.remove(&owner),
                 };
-                for place in before.iter().flat_map(Owned::reserved) {
-                    if self.listed.get(&place) == Some(&owner) {
-                        self.listed.remove(&place);
+                for ticket in before.iter().flat_map(Owned::reserved) {
+                    if self.listed.get(&ticket) == Some(&owner) {
+                        self.listed.remove(&ticket);
                     }
-                    touched.places.insert(place);
+                    touched.tickets.insert(ticket);
                 }
-                for place in after.iter().flat_map(Owned::reserved) {
-                    touched.places.insert(place);
+                for ticket in after.iter().flat_map(Owned::reserved) {
+                    touched.tickets.insert(ticket);
                 }
                 for owned in before.iter().chain(&after) {
                     let uid = &owned.record.labels.pod.uid;
@@ -178,15 +183,15 @@ impl Tree {
                 changes.owners.push(OwnerChange { owner, before, after });
             }
             Key::Ip(network, address) => {
-                let place = (network, address);
+                let ticket = (network, address);
                 match value {
-                    None => self.reservations.remove(&place),
+                    None => self.reservations.remove(&ticket),
                     Some(value) => {
                         let reservation = Reservation::decode(value).map_err(|e| bad(&e))?;
-                        self.reservations.insert(place.clone(), reservation.owner)
+                        self.reservations.insert(ticket.clone(), reservation.owner)
                     }
                 };
-                touched.places.insert(place);
+                touched.tickets.insert(ticket);
             }
             Key::Page(network, page) => {
                 let id = (network, page);
@@ -199,7 +204,7 @@ impl Tree {
                 };
                 touched.pages.insert(id);
             }
-            Key::Full(network, summary) => {
+            Key::Summary(network, summary) => {
                 let id = (network, summary);
                 match value {
                     None => self.summaries.remove(&id),
@@ -222,15 +227,15 @@ impl Tree {
                 };
                 touched.indexes.insert(id);
             }
-            Key::Dead(owner) => match value {
+            Key::Tombstone(owner) => match value {
                 None => {
                     self.tombstones.remove(&owner);
                 }
                 Some(value) => {
-                    let birth = Tombstone::decode(value).map_err(|e| bad(&e))?.birth;
-                    if let Some(older) = self.tombstones.insert(owner, birth.clone())
-                        && !birth.is_after(Some(&older))
-                        && birth != older
+                    let start = Tombstone::decode(value).map_err(|e| bad(&e))?.start;
+                    if let Some(older) = self.tombstones.insert(owner, start.clone())
+                        && !start.is_after(Some(&older))
+                        && start != older
                     {
                         return Err(bad(&"a younger tombstone was replaced by an older one"));
                     }
@@ -263,12 +268,12 @@ impl Tree {
                     self.leads.insert(cluster, holder);
                 }
             }
-            Key::Lock(scope, id) => {
+            Key::Ticket(scope, id) => {
                 let queue = self.queues.entry(scope).or_default();
                 let head = queue.by_age.first_key_value().map(|(age, _)| *age);
                 match record {
                     Some(record) => _ = queue.by_age.insert(record.create_revision, id),
-                    None => queue.by_age.retain(|_, place| *place != id),
+                    None => queue.by_age.retain(|_, ticket| *ticket != id),
                 }
                 if queue.by_age.first_key_value().map(|(age, _)| *age) != head {
                     queue.since = monotonic;
@@ -294,22 +299,23 @@ impl Tree {
             if self.spoilt_owners.contains(owner) {
                 continue;
             }
-            for place in owned.reserved() {
-                if let Some(other) = self.listed.insert(place.clone(), owner.clone())
+            for ticket in owned.reserved() {
+                if let Some(other) = self.listed.insert(ticket.clone(), owner.clone())
                     && other != *owner
                 {
                     let (one, other) = (words(owner), words(&other));
-                    return Err(format!("{} of {} is listed by {one} and by {other}", place.1, place.0));
+                    return Err(format!("{} of {} is listed by {one} and by {other}", ticket.1, ticket.0));
                 }
             }
         }
         if !self.spoilt_bits.is_empty() {
             let spoilt = std::mem::take(&mut self.spoilt_bits);
-            let is_so =
-                |place: &Place| self.reservations.contains_key(place) && !self.has_bit(&place.0, place.1);
+            let is_so = |ticket: &Ticket| {
+                self.reservations.contains_key(ticket) && !self.has_bit(&ticket.0, ticket.1)
+            };
             self.spoilt_bits = spoilt.into_iter().filter(is_so).collect();
         }
-        touched.places.iter().try_for_each(|place| self.judge_place(place))?;
+        touched.tickets.iter().try_for_each(|ticket| self.judge_ticket(ticket))?;
         touched.pages.iter().try_for_each(|(network, page)| self.judge_page(network, *page))?;
         touched.indexes.iter().try_for_each(|id| self.judge_index(id))
     }
@@ -326,10 +332,10 @@ impl Tree {
     }
 
     /// A reservation has its bit and an owner that lists it; what an owner lists is reserved for it.
-    fn judge_place(&self, place: &Place) -> Result<(), String> {
-        let (network, address) = place;
-        let holder = self.reservations.get(place);
-        let lister = self.listed.get(place);
+    fn judge_ticket(&self, ticket: &Ticket) -> Result<(), String> {
+        let (network, address) = ticket;
+        let holder = self.reservations.get(ticket);
+        let lister = self.listed.get(ticket);
         if holder.is_some_and(|holder| self.spoilt_owners.contains(holder)) {
             return Ok(());
         }
@@ -355,7 +361,7 @@ impl Tree {
                 ));
             }
         }
-        if self.has_bit(network, *address) || self.spoilt_bits.contains(place) {
+        if self.has_bit(network, *address) || self.spoilt_bits.contains(ticket) {
             return Ok(());
         }
         Err(format!("{address} of {network} is reserved and its bit is not set"))
@@ -368,9 +374,9 @@ impl Tree {
     /// What is reserved in a page has its bit; a summary calls it full only if it is.
     fn judge_page(&self, network: &NetworkName, page: Page) -> Result<(), String> {
         let of_page = (network.clone(), page.first())..=(network.clone(), page.last());
-        for (place, _) in self.reservations.range(of_page) {
-            if !self.has_bit(network, place.1) && !self.spoilt_bits.contains(place) {
-                return Err(format!("{} of {network} is reserved and its bit was cleared", place.1));
+        for (ticket, _) in self.reservations.range(of_page) {
+            if !self.has_bit(network, ticket.1) && !self.spoilt_bits.contains(ticket) {
+                return Err(format!("{} of {network} is reserved and its bit was cleared", ticket.1));
             }
         }
         let says_full = self
@@ -408,10 +414,10 @@ impl Tree {
                 && other.ifname == *ifname
                 && theirs.record.labels.pod.uid == *uid
                 && theirs.reserved().any(|(held, _)| held == *network);
-            let (Some(birth), Some(their_birth)) = (&owned.record.birth, &theirs.record.birth) else {
+            let (Some(start), Some(their_start)) = (&owned.record.start, &theirs.record.start) else {
                 continue;
             };
-            if is_same && their_birth.boot == birth.boot && their_birth.ns > birth.ns {
+            if is_same && their_start.boot == start.boot && their_start.ns > start.ns {
                 return wrong(&format!("though {} is younger", words(other)));
             }
         }
@@ -430,7 +436,7 @@ impl Tree {
     pub(crate) fn is_in_service(&self) -> bool {
         self.meta
             .as_ref()
-            .is_none_or(|meta| meta.hold.is_none() && meta.suspect.is_none() && meta.min_writer <= VERSION)
+            .is_none_or(|meta| meta.paused.is_none() && meta.suspect.is_none() && meta.min_writer <= VERSION)
     }
 
     /// The bits of a page.

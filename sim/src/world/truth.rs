@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use metes::pool::record::{Birth, Held, Owner, OwnerRecord};
+use metes::pool::record::{Held, Owner, OwnerRecord, RunStart};
 
 use super::process::ProcessId;
 use super::tree::{Owned, OwnerChange, words};
@@ -11,7 +11,7 @@ use super::tree::{Owned, OwnerChange, words};
 /// A sandbox of a pod, with its one interface: an owner.
 pub(crate) type SandboxId = usize;
 
-/// How long after its birth an ADD can commit at most: its deadline, and the lease that was granted before it.
+/// How long after its start an ADD can commit at most: its deadline, and the lease that was granted before it.
 const FENCED: Duration = Duration::from_secs(51);
 
 /// What ADD answered, and the container uses.
@@ -52,12 +52,12 @@ pub(crate) struct Sandbox {
     /// The order of the youngest DEL that has begun, and of the youngest that has said that nothing is held.
     pub(crate) deleted: u64,
     pub(crate) freed: u64,
-    /// Births whose ADD has failed and promised that nothing is held.
-    failed: HashSet<Birth>,
+    /// Starts whose ADD has failed and promised that nothing is held.
+    failed: HashSet<RunStart>,
     /// The order of the youngest run that has left a DEL in the spool.
     pub(crate) spooled: u64,
-    /// The birth that the present record was created with.
-    creator: Option<Birth>,
+    /// The start that the present record was created with.
+    creator: Option<RunStart>,
     pub(crate) tries: u32,
 }
 
@@ -72,8 +72,8 @@ pub(crate) struct Truth {
     boots: HashMap<String, usize>,
     /// Owners that sandboxes of two machines have had.
     shared: HashSet<Owner>,
-    /// The place of each birth in the order of all, and the world's time then.
-    births: HashMap<Birth, (u64, Duration)>,
+    /// The ticket of each start in the order of all, and the world's time then.
+    starts: HashMap<RunStart, (u64, Duration)>,
     /// ADDs whose answer may be outdated when it comes.
     pub(crate) excused: HashSet<ProcessId>,
     /// A new leader has prolonged leases: fences last longer.
@@ -117,15 +117,15 @@ impl Truth {
         id
     }
 
-    pub(crate) fn note_birth(&mut self, birth: &Birth, node: usize, now: Duration) {
-        self.boots.entry(birth.boot.clone()).or_insert(node);
-        let order = self.births.len() as u64 + 1;
-        self.births.insert(birth.clone(), (order, now));
+    pub(crate) fn note_start(&mut self, start: &RunStart, node: usize, now: Duration) {
+        self.boots.entry(start.boot.clone()).or_insert(node);
+        let order = self.starts.len() as u64 + 1;
+        self.starts.insert(start.clone(), (order, now));
     }
 
-    /// Which of all births it is; 0 for one that nobody had.
-    pub(crate) fn order(&self, birth: Option<&Birth>) -> u64 {
-        birth.and_then(|birth| self.births.get(birth)).map_or(0, |(order, _)| *order)
+    /// Which of all starts it is; 0 for one that nobody had.
+    pub(crate) fn order(&self, start: Option<&RunStart>) -> u64 {
+        start.and_then(|start| self.starts.get(start)).map_or(0, |(order, _)| *order)
     }
 
     /// Nobody promises any more that it keeps what it has.
@@ -165,41 +165,41 @@ impl Truth {
         if change.before.is_some() {
             return Ok(());
         }
-        let birth = after.record.birth.clone();
-        let order = self.order(birth.as_ref());
+        let start = after.record.start.clone();
+        let order = self.order(start.as_ref());
         // A tombstone of another machine's replaces one's own.
         if order < sandbox.freed && !self.shared.contains(&change.owner) {
             return Err(format!("{} holds something again, of a run that was before its DEL", name()));
         }
-        if let Some(birth) = &birth {
-            if sandbox.failed.contains(birth) {
+        if let Some(start) = &start {
+            if sandbox.failed.contains(start) {
                 return Err(format!("{} holds something after its ADD has failed", name()));
             }
-            let since = self.births.get(birth).map_or(now, |(_, since)| *since);
+            let since = self.starts.get(start).map_or(now, |(_, since)| *since);
             if !self.leases_prolonged && now > since + FENCED {
                 return Err(format!("an ADD of {} took effect {:?} after it began", name(), now - since));
             }
         }
-        self.sandboxes[id].creator = birth;
+        self.sandboxes[id].creator = start;
         Ok(())
     }
 
-    /// An ADD has failed. `spooled` says that it has left a DEL, `holds` that the record is of its birth.
+    /// An ADD has failed. `spooled` says that it has left a DEL, `holds` that the record is of its start.
     pub(crate) fn failed(
         &mut self,
         id: SandboxId,
-        birth: &Birth,
+        start: &RunStart,
         spooled: bool,
         holds: bool,
     ) -> Result<(), String> {
-        let order = self.order(Some(birth));
+        let order = self.order(Some(start));
         let sandbox = &mut self.sandboxes[id];
         if spooled {
             sandbox.spooled = sandbox.spooled.max(order);
             return Ok(());
         }
-        sandbox.failed.insert(birth.clone());
-        if holds && sandbox.creator.as_ref() == Some(birth) {
+        sandbox.failed.insert(start.clone());
+        if holds && sandbox.creator.as_ref() == Some(start) {
             return Err(format!("the ADD of {} has failed and holds something", words(&sandbox.owner)));
         }
         Ok(())
@@ -207,7 +207,7 @@ impl Truth {
 
     /// The node whose run has written a record; none if nobody knows.
     pub(crate) fn writer(&self, record: &OwnerRecord) -> Option<usize> {
-        self.boots.get(&record.birth.as_ref()?.boot).copied()
+        self.boots.get(&record.start.as_ref()?.boot).copied()
     }
 
     /// The sandbox that holds a record.

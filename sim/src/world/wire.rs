@@ -13,7 +13,7 @@ use std::time::Duration;
 use metes::store::keys::{Bytes, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge, Watch};
 use metes::store::txn::{Reply, Txn};
-use metes_reconciler::api::{Api, ApiError, Claims, Node, Phase, Pod, Which};
+use metes_reconciler::api::{Api, ApiError, Claims, Node, Phase, Pod, PodFilter};
 use tokio::time::Instant;
 
 use super::process::{Outcome, ProcessId};
@@ -28,7 +28,7 @@ pub(crate) enum Ask {
     Watch(Bytes),
     About,
     ClusterUid,
-    Pods(Which),
+    Pods(PodFilter),
     Nodes,
     /// By its name, in the only namespace that there is.
     Pod(String),
@@ -333,7 +333,7 @@ impl Api for Line {
         heard!(self.ask_api(Ask::ClusterUid).await, Answer::ClusterUid)
     }
 
-    async fn pods(&self, which: Which, see: &mut dyn FnMut(Pod)) -> Result<(), ApiError> {
+    async fn pods(&self, which: PodFilter, see: &mut dyn FnMut(Pod)) -> Result<(), ApiError> {
         heard!(self.ask_api(Ask::Pods(which)).await, Answer::Pods)?.into_iter().for_each(see);
         Ok(())
     }

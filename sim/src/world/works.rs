@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes::audit::{accept, audit, hold, repair};
+use metes::audit::{accept, audit, pause, repair};
 use metes::cni::previous::Attachment;
 use metes::commands::{Run, add, check, del, gc};
 use metes::limits;
@@ -17,12 +17,12 @@ use metes::local::mark::MarkFile;
 use metes::local::node::Identity;
 use metes::local::spool::Spool;
 use metes::pool::RangeSet;
-use metes::pool::record::{Birth, Owner};
+use metes::pool::record::{Owner, RunStart};
 use metes::store::allot::Ask;
 use metes::store::claim::{Claim, claim};
 use metes::store::free::release;
 use metes::store::keys::Keys;
-use metes_reconciler::import::hold::Hold;
+use metes_reconciler::import::pause::Pause;
 use metes_reconciler::lead::Candidate;
 use metes_reconciler::pass::{self, Options, Pass};
 use metes_reconciler::report::Report;
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) start: Instant,
     /// For how long hosts were suspended: their monotonic clocks stood still, all others went on.
     pub(crate) suspended: Cell<Duration>,
-    /// No two births are the same.
+    /// No two starts are the same.
     pub(crate) ticks: Cell<u64>,
 }
 
@@ -76,11 +76,11 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
-    /// The birth of a process that begins now.
-    pub(crate) fn birth(&self, shared: &Shared) -> Birth {
+    /// The start of a process that begins now.
+    pub(crate) fn start(&self, shared: &Shared) -> RunStart {
         shared.ticks.set(shared.ticks.get() + 1);
         let ns = (shared.now() - self.since).as_nanos() as u64 + shared.ticks.get();
-        Birth { boot: self.id.clone(), ns }
+        RunStart { boot: self.id.clone(), ns }
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Begun {
     pub(crate) shared: Rc<Shared>,
     pub(crate) boot: Boot,
     pub(crate) process: ProcessId,
-    pub(crate) birth: Birth,
+    pub(crate) start: RunStart,
     pub(crate) is_awaited: Rc<Cell<bool>>,
 }
 
@@ -102,15 +102,15 @@ impl Begun {
     ) -> Future_ {
         let deadline = Instant::now() + limit;
         Box::pin(async move {
-            let Self { shared, boot, process, birth, is_awaited } = self;
+            let Self { shared, boot, process, start, is_awaited } = self;
             let line = shared.line(process);
-            let clock = || boot.birth(&shared);
+            let clock = || boot.start(&shared);
             let awaited = || is_awaited.get();
             let mut run = Run {
                 kv: &line,
                 keys: &shared.keys,
                 identity: &boot.identity,
-                birth,
+                start,
                 clock: &clock,
                 deadline,
                 awaited: &awaited,
@@ -220,7 +220,7 @@ pub(crate) fn repair(shared: Rc<Shared>, process: ProcessId) -> Future_ {
         let line = shared.line(process);
         let repaired = async {
             let report = audit(&line, &shared.keys, until).await?;
-            repair::tidy(&line, &shared.keys, report.mendings, until).await
+            repair::tidy(&line, &shared.keys, report.repairs, until).await
         };
         let repaired = repaired.await.map(|_| ());
         shared.wire.report(process, Outcome::Repaired(repaired));
@@ -264,18 +264,18 @@ pub(crate) fn import(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>,
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
         let line = shared.line(process);
-        let hold = Hold { kv: &line, keys: &shared.keys, cluster: &shared.cluster, until };
+        let pause = Pause { kv: &line, keys: &shared.keys, cluster: &shared.cluster, until };
         let imported = async {
-            hold.set().await.ok()?;
+            pause.set().await.ok()?;
             for one in &claims {
                 claim(&line, &shared.keys, one, until).await.ok()?;
             }
             if by_hand {
                 let report = audit(&line, &shared.keys, until).await.ok()?;
-                hold::end(&line, &shared.keys, &report, until).await.ok()?;
+                pause::end(&line, &shared.keys, &report, until).await.ok()?;
                 return Some(());
             }
-            hold.clear().await.ok()
+            pause.clear().await.ok()
         };
         let _ = imported.await;
         shared.wire.report(process, Outcome::Repaired(Ok(())));

@@ -131,7 +131,7 @@ impl Space {
         match if read { random.below(8) } else { random.below(20) } {
             0..3 => Op::Get(self.key(random)),
             3..6 => Op::List(self.list(random, model)),
-            6..8 => self.places(random, model),
+            6..8 => self.tickets(random, model),
             8..14 => Op::Put(self.key(random), random.one_of(&VALUES).to_vec(), self.lease_of_put(random)),
             14..17 => Op::Delete(self.key(random)),
             _ => {
@@ -172,7 +172,7 @@ impl Space {
         }
     }
 
-    fn places(&self, random: &mut Random, model: &Model) -> Op {
+    fn tickets(&self, random: &mut Random, model: &Model) -> Op {
         let before = match random.below(8) {
             0..4 => None,
             4 => Some(random.below(3) as i64),
@@ -180,7 +180,7 @@ impl Space {
             _ => Some(model.entry(&self.key(random)).map_or(0, |record| record.create_revision)),
         };
         let end = if random.chance(50) { QueueEnd::Oldest } else { QueueEnd::Youngest };
-        Op::Places { queue: self.some_prefix(random), before, end, limit: some_limit(random) }
+        Op::Tickets { queue: self.some_prefix(random), before, end, limit: some_limit(random) }
     }
 
     fn key(&self, random: &mut Random) -> Bytes {
@@ -217,7 +217,7 @@ fn write_once(ops: &mut Vec<Op>) {
         let (key, is_put) = match op {
             Op::Put(key, ..) => (key, true),
             Op::Delete(key) | Op::DeleteIf(key, _) => (key, false),
-            Op::Get(_) | Op::List(_) | Op::Places { .. } => return true,
+            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => return true,
         };
         let clashes = written.iter().any(|(other, put)| other == key && (is_put || *put));
         written.push((key.clone(), is_put));

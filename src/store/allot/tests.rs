@@ -3,23 +3,28 @@
 use super::*;
 use crate::pool::RangeSpec;
 use crate::pool::record::Pod;
-use crate::store::keys::{Key, LeaseId, PlaceId};
+use crate::store::keys::{Key, LeaseId, TicketId};
 use crate::store::memory::Memory;
-use crate::store::plan::Place;
+use crate::store::plan::Ticket;
 use crate::store::txn::Op;
 
-/// A store, and the place that the run under test stands in.
+/// A store, and the ticket that the run under test stands in.
 struct World {
     keys: Keys,
     store: Memory,
-    place: Place,
+    ticket: Ticket,
 }
 
 impl World {
     fn new() -> Self {
         let keys = Keys::new("/m/");
         let mut world = Self {
-            place: Place { key: Vec::new(), create_revision: 0, lease: LeaseId(7), tail: Default::default() },
+            ticket: Ticket {
+                key: Vec::new(),
+                create_revision: 0,
+                lease: LeaseId(7),
+                tail: Default::default(),
+            },
             keys,
             store: Memory::default(),
         };
@@ -28,16 +33,16 @@ impl World {
         world
     }
 
-    /// Takes a new place.
+    /// Takes a new ticket.
     fn stand(&mut self) {
-        let key = self.keys.place(&Scope::stored("-").expect("a scope"), PlaceId(7));
+        let key = self.keys.ticket(&Scope::stored("-").expect("a scope"), TicketId(7));
         self.store.put(key.clone(), "");
         let create_revision = self.store.get(&key).expect("just put").create_revision;
-        self.place = Place { key, create_revision, ..self.place.clone() };
+        self.ticket = Ticket { key, create_revision, ..self.ticket.clone() };
     }
 
     fn fence(&self) -> Fence {
-        Fence::Place(self.place.clone())
+        Fence::Ticket(self.ticket.clone())
     }
 
     fn run(&mut self, ask: &Ask) -> Decision {
@@ -68,14 +73,14 @@ impl World {
         }
     }
 
-    /// Frees all that an owner holds, as a DEL from a new place does.
+    /// Frees all that an owner holds, as a DEL from a new ticket does.
     fn free(&mut self, owner: &Owner) {
         self.stand();
-        let own = self.keys.own(owner).expect("a key");
+        let own = self.keys.owner(owner).expect("a key");
         let record = OwnerRecord::decode(&self.store.get(&own).expect("held").value).expect("decodes");
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match plan::free(&self.keys, &snapshot, owner, &record, None, Mode::From(&self.place)) {
+            match plan::free(&self.keys, &snapshot, owner, &record, None, Mode::From(&self.ticket)) {
                 Ok(Ok(txn)) => return assert!(self.store.apply(&txn).succeeded),
                 Ok(Err(missing)) => self.store.read(&missing, &mut snapshot),
                 Err(bad) => panic!("{bad}"),
@@ -118,18 +123,18 @@ fn owner(container: &str) -> Owner {
     Owner { node, container_id, ifname, cluster: "east".into() }
 }
 
-fn birth(ns: u64) -> Birth {
-    Birth { boot: "b".into(), ns }
+fn start(ns: u64) -> RunStart {
+    RunStart { boot: "b".into(), ns }
 }
 
-/// A run of container `id`, born at `ns`, of the pod `uid`, on one /29.
+/// A run of container `id`, started at `ns`, of the pod `uid`, on one /29.
 fn ask(id: &str, ns: u64, uid: &str) -> Ask {
     let pod = Pod { namespace: "ns".into(), name: "p".into(), uid: uid.into() };
     Ask {
         owner: owner(id),
         machine: "m".into(),
         store_id: "s".into(),
-        birth: birth(ns),
+        start: start(ns),
         labels: Labels { pod, cni_network: "net".into() },
         created_at: "2026-01-01T00:00:00Z".into(),
         sets: vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")],
@@ -155,21 +160,21 @@ fn the_first_commit_of_a_prefix_makes_meta_and_only_in_an_empty_one() {
     world.stand();
     let Decision::Commit { txn, .. } = world.run(&ask("a", 1, "")) else { panic!("no commit") };
     let mut occupied = world.store.clone();
-    occupied.put(world.keys.own(&owner("z")).expect("a key"), "");
+    occupied.put(world.keys.owner(&owner("z")).expect("a key"), "");
     assert!(!occupied.apply(&txn).succeeded);
     assert!(world.store.apply(&txn).succeeded);
     assert!(world.store.get(&world.keys.meta()).is_some());
 }
 
 #[test]
-fn a_repetition_keeps_the_younger_of_two_births() {
+fn a_repetition_keeps_the_younger_of_two_starts() {
     for (first, second, kept) in [(1, 5, 5), (5, 1, 5)] {
         let mut world = World::new();
         world.hold(&ask("a", first, ""));
         world.hold(&ask("a", second, ""));
-        let own = world.keys.own(&owner("a")).expect("a key");
+        let own = world.keys.owner(&owner("a")).expect("a key");
         let record = OwnerRecord::decode(&world.store.get(&own).expect("a record").value).expect("decodes");
-        assert_eq!(record.birth, Some(birth(kept)));
+        assert_eq!(record.start, Some(start(kept)));
     }
 }
 
@@ -177,8 +182,8 @@ fn a_repetition_keeps_the_younger_of_two_births() {
 fn a_commit_fails_when_anything_it_relied_on_has_changed() {
     let asked = ask("a", 1, "u");
     let changes: [fn(&World) -> Bytes; 6] = [
-        |w| w.keys.own(&owner("a")).expect("a key"),
-        |w| w.keys.dead(&owner("a")).expect("a key"),
+        |w| w.keys.owner(&owner("a")).expect("a key"),
+        |w| w.keys.tombstone(&owner("a")).expect("a key"),
         |w| w.keys.meta(),
         |w| w.keys.page(&NetworkName::default(), addr("10.0.0.1").page()),
         |w| w.ip("10.0.0.1"),
@@ -193,10 +198,10 @@ fn a_commit_fails_when_anything_it_relied_on_has_changed() {
 }
 
 #[test]
-fn a_commit_fails_from_a_place_that_was_lost_even_if_it_was_made_anew() {
+fn a_commit_fails_from_a_ticket_that_was_lost_even_if_it_was_made_anew() {
     let mut world = World::new();
     let Decision::Commit { txn, .. } = world.run(&ask("a", 1, "")) else { panic!("no commit") };
-    let key = world.place.key.clone();
+    let key = world.ticket.key.clone();
     world.store.apply(&Txn { then: vec![Op::Delete(key)], ..Txn::default() });
     assert!(!world.store.clone().apply(&txn).succeeded);
     world.stand();
@@ -204,7 +209,7 @@ fn a_commit_fails_from_a_place_that_was_lost_even_if_it_was_made_anew() {
 }
 
 #[test]
-fn a_commit_where_nobody_queues_writes_on_its_lease_and_removes_no_place() {
+fn a_commit_where_nobody_queues_writes_on_its_lease_and_removes_no_ticket() {
     let world = World::new();
     let mut snapshot = Snapshot::default();
     let ask = ask("a", 1, "");
@@ -226,7 +231,7 @@ fn an_owner_freed_between_two_reads_is_no_contradiction() {
     let mut world = World::new();
     let ask = ask("a", 1, "");
     world.hold(&ask);
-    let again = Ask { birth: birth(2), ..ask.clone() };
+    let again = Ask { start: start(2), ..ask.clone() };
     let mut snapshot = Snapshot::default();
     let mut is_freed = false;
     let decided = loop {
@@ -288,8 +293,8 @@ fn a_page_that_does_not_decode_is_full_and_stays() {
 fn records_that_do_not_decode_end_the_run() {
     let asked = ask("a", 1, "u");
     let keys: [fn(&World) -> Bytes; 4] = [
-        |w| w.keys.own(&owner("a")).expect("a key"),
-        |w| w.keys.dead(&owner("a")).expect("a key"),
+        |w| w.keys.owner(&owner("a")).expect("a key"),
+        |w| w.keys.tombstone(&owner("a")).expect("a key"),
         |w| w.keys.meta(),
         |w| w.keys.pod("east", "u", "eth0", &NetworkName::default()).expect("a key"),
     ];
@@ -309,7 +314,7 @@ fn meta_holds_runs_back() {
     };
     for (meta, expected) in [
         (meta(|m| m.suspect = Some(3)), Refused::Suspect(3)),
-        (meta(|m| m.hold = Some("import".into())), Refused::Hold("import".into())),
+        (meta(|m| m.paused = Some("import".into())), Refused::Paused("import".into())),
         (meta(|m| m.min_writer = 2), Refused::Newer(2)),
     ] {
         let mut world = World::new();
@@ -321,8 +326,8 @@ fn meta_holds_runs_back() {
 #[test]
 fn a_younger_tombstone_ends_the_run_and_an_older_one_does_not() {
     let mut world = World::new();
-    let dead = world.keys.dead(&owner("a")).expect("a key");
-    world.store.put(dead.clone(), Tombstone::new(birth(5)).encode());
+    let dead = world.keys.tombstone(&owner("a")).expect("a key");
+    world.store.put(dead.clone(), Tombstone::new(start(5)).encode());
     assert_eq!(world.refusal(&ask("a", 4, "")), Refused::Deleted);
     assert_eq!(world.hold(&ask("a", 6, "")), ["10.0.0.1"]);
 }
@@ -333,7 +338,7 @@ fn a_retried_sandbox_takes_over_and_nobody_else_does() {
     assert_eq!(world.hold(&ask("a", 1, "u")), ["10.0.0.1"]);
     assert_eq!(world.hold(&ask("other-pod", 2, "v")), ["10.0.0.2"]);
     assert_eq!(world.hold(&ask("b", 3, "u")), ["10.0.0.1"]);
-    assert!(!world.store.keys().iter().any(|key| key.ends_with("/own/east/n/a/eth0")));
+    assert!(!world.store.keys().iter().any(|key| key.ends_with("/owner/east/n/a/eth0")));
     let reservation = Reservation::decode(&world.store.get(&world.ip("10.0.0.1")).expect("held").value);
     assert_eq!(reservation.expect("decodes").owner, owner("b"));
     let mut elsewhere = ask("c", 4, "u");
@@ -366,8 +371,8 @@ fn nothing_is_taken_over_after_a_tombstone_of_ones_own() {
     world.stand();
     let Decision::Commit { held, .. } = world.run_as(&ask("b", 3, "u"), true) else { panic!("no commit") };
     assert_eq!(held[0].address.to_string(), "10.0.0.2");
-    let dead = world.keys.dead(&owner("b")).expect("a key");
-    world.store.put(dead, Tombstone::new(birth(2)).encode());
+    let dead = world.keys.tombstone(&owner("b")).expect("a key");
+    world.store.put(dead, Tombstone::new(start(2)).encode());
     assert_eq!(world.hold(&ask("b", 3, "u")), ["10.0.0.2"]);
 }
 
@@ -497,19 +502,19 @@ fn what_is_reserved_for_another_is_neither_answered_nor_freed() {
 #[test]
 fn a_free_leaves_the_youngest_tombstone() {
     let mut world = World::new();
-    let (owner, dead) = (owner("a"), world.keys.dead(&owner("a")).expect("a key"));
+    let (owner, dead) = (owner("a"), world.keys.tombstone(&owner("a")).expect("a key"));
     for (born, left) in [(5, 5), (7, 7), (6, 7)] {
         let record = OwnerRecord::new(Vec::new(), None, "-".into(), Labels::default());
-        let own = world.keys.own(&owner).expect("a key");
+        let own = world.keys.owner(&owner).expect("a key");
         world.store.put(own.clone(), record.encode());
         let mut snapshot = Snapshot::default();
         world.store.read(&[own, dead.clone()], &mut snapshot);
-        let birth = birth(born);
-        let tombstone = Some((&birth, LeaseId(7)));
+        let start = start(born);
+        let tombstone = Some((&start, LeaseId(7)));
         let planned = plan::free(&world.keys, &snapshot, &owner, &record, tombstone, Mode::Whole);
         assert!(world.store.apply(&planned.expect("names").expect("all was read")).succeeded);
         let standing = Tombstone::decode(&world.store.get(&dead).expect("it is left").value);
-        assert_eq!(standing.expect("decodes").birth.ns, left, "after one of {born}");
+        assert_eq!(standing.expect("decodes").start.ns, left, "after one of {born}");
     }
 }
 
@@ -569,7 +574,7 @@ fn a_repetition_keeps_the_labels_that_the_reservation_was_made_with() {
     let Decision::Commit { txn, repeats, .. } = world.run(&ask("a", 2, "")) else { panic!("no commit") };
     assert!(repeats);
     assert!(world.store.apply(&txn).succeeded);
-    let own = world.keys.own(&owner("a")).expect("a key");
+    let own = world.keys.owner(&owner("a")).expect("a key");
     let record = OwnerRecord::decode(&world.store.get(&own).expect("held").value).expect("decodes");
     assert_eq!(record.labels.pod.uid, "u");
 }
@@ -617,7 +622,7 @@ fn a_page_that_becomes_full_is_noted_in_its_summary_and_freeing_takes_that_back(
     bits.clear(9);
     let address = addr("10.0.0.9");
     let page = world.keys.page(&NetworkName::default(), address.page());
-    let full = world.keys.full(&NetworkName::default(), address.page().summary());
+    let full = world.keys.summary(&NetworkName::default(), address.page().summary());
     world.store.put(page, bits.to_bytes());
     let mut asked = ask("a", 1, "");
     asked.sets = vec![set("10.0.0.0/8", "10.0.0.1", "10.0.15.254")];

@@ -2,21 +2,21 @@
 
 use super::*;
 use crate::audit::Audit;
-use crate::store::keys::{LeaseId, PlaceId};
+use crate::store::keys::{LeaseId, TicketId};
 use crate::store::memory::Memory;
 
-/// A store under suspicion, and the place that the claim under test is made from.
+/// A store under suspicion, and the ticket that the claim under test is made from.
 struct World {
     keys: Keys,
     store: Memory,
-    place: Place,
+    ticket: Ticket,
 }
 
 impl World {
     fn new() -> Self {
-        let place =
-            Place { key: Vec::new(), create_revision: 0, lease: LeaseId(7), tail: Default::default() };
-        let mut world = Self { keys: Keys::new("/m/"), store: Memory::default(), place };
+        let ticket =
+            Ticket { key: Vec::new(), create_revision: 0, lease: LeaseId(7), tail: Default::default() };
+        let mut world = Self { keys: Keys::new("/m/"), store: Memory::default(), ticket };
         world.put_meta(meta(Some(1), None));
         world
     }
@@ -26,10 +26,10 @@ impl World {
     }
 
     fn stand(&mut self) {
-        let key = self.keys.place(&Scope::stored("-").expect("a scope"), PlaceId(7));
+        let key = self.keys.ticket(&Scope::stored("-").expect("a scope"), TicketId(7));
         self.store.put(key.clone(), "");
         let create_revision = self.store.get(&key).expect("just put").create_revision;
-        self.place = Place { key, create_revision, ..self.place.clone() };
+        self.ticket = Ticket { key, create_revision, ..self.ticket.clone() };
     }
 
     /// Plans, supplying what is asked for, until there is more to do than to read.
@@ -41,7 +41,7 @@ impl World {
         self.stand();
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match Claims::new(claims).plan(&self.keys, &snapshot, &self.place)? {
+            match Claims::new(claims).plan(&self.keys, &snapshot, &self.ticket)? {
                 Step::Read(keys) => {
                     keys.chunks(limits::TXN_OPS).for_each(|some| self.store.read(some, &mut snapshot));
                 }
@@ -86,18 +86,18 @@ impl World {
         let mut audit = Audit::new(&self.keys);
         for key in self.store.keys() {
             let entry = self.store.get(key.as_bytes()).expect("listed");
-            if !matches!(self.keys.parse(&entry.key), Ok(super::super::keys::Key::Lock(..))) {
+            if !matches!(self.keys.parse(&entry.key), Ok(super::super::keys::Key::Ticket(..))) {
                 audit.see(entry);
             }
         }
         let report = audit.finish();
         let wrong: Vec<_> = report.violations.iter().map(ToString::to_string).collect();
         let wrong: Vec<_> = wrong.iter().filter(|text| !text.contains("suspect")).collect();
-        assert!(wrong.is_empty() && report.lone_bits.is_empty(), "{wrong:?} {:?}", report.lone_bits);
+        assert!(wrong.is_empty() && report.stray_bits.is_empty(), "{wrong:?} {:?}", report.stray_bits);
     }
 
     fn record_of(&self, claim: &Claim) -> Option<OwnerRecord> {
-        let entry = self.store.get(&self.keys.own(&claim.owner).expect("a key"))?;
+        let entry = self.store.get(&self.keys.owner(&claim.owner).expect("a key"))?;
         Some(OwnerRecord::decode(&entry.value).expect("decodes"))
     }
 
@@ -111,7 +111,7 @@ impl World {
 fn meta(suspect: Option<u64>, hold: Option<&str>) -> Meta {
     let mut meta = Meta::first("s".into());
     meta.suspect = suspect;
-    meta.hold = hold.map(str::to_owned);
+    meta.paused = hold.map(str::to_owned);
     meta
 }
 
@@ -155,11 +155,11 @@ fn what_nobody_holds_is_made_and_then_present() {
     let claim = claim_of("c1", "u1", &["10.0.0.5", "fd00::5"]);
     assert_eq!(world.carry_out(&claim), made(&["10.0.0.5", "fd00::5"]));
     let record = world.record_of(&claim).expect("a record");
-    assert_eq!((record.addresses.len(), record.birth), (2, None));
+    assert_eq!((record.addresses.len(), record.start), (2, None));
     assert_eq!(world.index_of("u1").as_deref(), Some("c1"));
     let before = world.store.keys();
     assert_eq!(world.carry_out(&claim), Claimed::Present);
-    assert_eq!(world.store.keys().len(), before.len() + 1, "only the place of the second try is new");
+    assert_eq!(world.store.keys().len(), before.len() + 1, "only the ticket of the second try is new");
 }
 
 #[test]
@@ -235,13 +235,13 @@ fn whatever_changes_before_the_commit_fails_it() {
     let keys = Keys::new("/m/");
     let network = NetworkName::default();
     let address = Addr::from(held("10.0.0.5").address);
-    let birth = crate::pool::record::Birth { boot: "b".into(), ns: 1 };
+    let start = crate::pool::record::RunStart { boot: "b".into(), ns: 1 };
     let record = OwnerRecord::new(Vec::new(), None, "-".into(), Labels::default()).encode();
     let reservation = Reservation::new(owner.clone(), Labels::default(), String::new()).encode();
     for (key, value) in [
         (keys.meta(), Meta::first("s".into()).encode()),
-        (keys.own(&owner).expect("a key"), record),
-        (keys.dead(&owner).expect("a key"), Tombstone::new(birth).encode()),
+        (keys.owner(&owner).expect("a key"), record),
+        (keys.tombstone(&owner).expect("a key"), Tombstone::new(start).encode()),
         (keys.ip(&network, address), reservation),
         (keys.page(&network, address.page()), vec![0; 512]),
         (keys.pod("east", "u1", "net1", &network).expect("a key"), PodIndex::new(owner.clone()).encode()),
@@ -253,7 +253,7 @@ fn whatever_changes_before_the_commit_fails_it() {
     }
     let mut world = World::new();
     let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
-    world.store.apply(&Txn { then: vec![Op::Delete(world.place.key.clone())], ..Txn::default() });
+    world.store.apply(&Txn { then: vec![Op::Delete(world.ticket.key.clone())], ..Txn::default() });
     assert!(!world.store.apply(&txn).succeeded, "evicted");
 }
 
@@ -271,7 +271,7 @@ fn what_does_not_decode_is_occupied() {
         assert_eq!(bad.key.as_bytes(), key);
     }
     for key in [
-        keys.own(&claim_of("c1", "u1", &[]).owner).expect("a key"),
+        keys.owner(&claim_of("c1", "u1", &[]).owner).expect("a key"),
         keys.pod("east", "u1", "net1", &network).expect("a key"),
     ] {
         let mut world = World::new();
@@ -297,9 +297,9 @@ fn a_reservation_without_its_owners_record_is_in_the_way() {
 fn an_owner_that_was_deleted_gets_nothing() {
     let mut world = World::new();
     let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let birth = crate::pool::record::Birth { boot: "b".into(), ns: 1 };
-    let dead = world.keys.dead(&claim.owner).expect("a key");
-    world.store.put(dead, Tombstone::new(birth).encode());
+    let start = crate::pool::record::RunStart { boot: "b".into(), ns: 1 };
+    let dead = world.keys.tombstone(&claim.owner).expect("a key");
+    world.store.put(dead, Tombstone::new(start).encode());
     let Step::End(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
     assert_eq!(conflict(ended.alone()).1, Why::Deleted);
 }
@@ -322,13 +322,13 @@ fn claims_are_made_only_while_add_waits() {
     let both = meta(Some(1), Some("import"));
     for (meta, under, works) in [
         (Meta::first("s".into()), Under::Suspect, false),
-        (Meta::first("s".into()), Under::Hold, false),
+        (Meta::first("s".into()), Under::Pause, false),
         (suspect.clone(), Under::Suspect, true),
-        (suspect, Under::Hold, false),
-        (hold.clone(), Under::Hold, true),
+        (suspect, Under::Pause, false),
+        (hold.clone(), Under::Pause, true),
         (hold, Under::Suspect, false),
         (both.clone(), Under::Suspect, true),
-        (both, Under::Hold, false),
+        (both, Under::Pause, false),
     ] {
         let mut world = World::new();
         world.put_meta(meta.clone());
@@ -367,7 +367,7 @@ fn the_last_bit_of_a_page_fills_its_summary() {
     let claim = claim_of("c1", "u1", &["10.0.0.5"]);
     let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
     assert!(world.store.apply(&txn).succeeded);
-    let summary = world.store.get(&world.keys.full(&network, page.summary())).expect("a summary");
+    let summary = world.store.get(&world.keys.summary(&network, page.summary())).expect("a summary");
     assert_eq!(crate::pool::Bits::from_bytes(&summary.value).expect("decodes").count(), 1);
 }
 
@@ -406,7 +406,7 @@ fn what_went_round_is_put_right_in_one_transaction() {
             assert_eq!(world.record_of(claim).expect("a record").addresses, claim.held);
             assert_eq!(world.index_of(&format!("u{i}")), Some(format!("adopted-u{i}")));
         }
-        let records = world.store.keys().into_iter().filter(|key| key.contains("/own/")).count();
+        let records = world.store.keys().into_iter().filter(|key| key.contains("/owner/")).count();
         assert_eq!((records, holders(&world).len()), (pods, 2 * pods), "nothing of the old owners is left");
         assert_eq!(world.carry_out_all(&claims), Together::Present);
     }
@@ -463,7 +463,7 @@ fn a_holder_that_was_written_since_is_not_replaced() {
     let mut world = World::new();
     let old = claim_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
     world.carry_out(&old);
-    let own = world.keys.own(&old.owner).expect("a key");
+    let own = world.keys.owner(&old.owner).expect("a key");
     let revision = world.store.get(&own).expect("a record").mod_revision;
     let gone = vec![Gone { owner: old.owner.clone(), revision }];
     let claim = Claim { gone, ..claim_of("c1", "u1", &["10.0.0.5"]) };

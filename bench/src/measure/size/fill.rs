@@ -52,7 +52,7 @@ impl HeldRun {
         let address = self.address(number);
         let held = vec![Held { address: address.ip(), network: Some(self.network.clone()) }];
         let record = OwnerRecord::new(held, None, self.scope.to_string(), labels.clone());
-        let own = keys.own(&owner).expect("the owner's parts are plain names");
+        let own = keys.owner(&owner).expect("the owner's parts are plain names");
         let reservation = Reservation::new(owner, labels, "2026-01-02T03:04:05Z".to_owned());
         [(keys.ip(&self.network, address), reservation.encode()), (own, record.encode())]
     }
@@ -67,7 +67,7 @@ impl HeldRun {
             summaries.entry(page.summary()).or_insert_with(Bits::empty).set(page.bit());
         }
         let pages = pages.iter().map(|(page, bits)| (keys.page(&self.network, *page), bits.to_bytes()));
-        let full = summaries.iter().map(|(at, bits)| (keys.full(&self.network, *at), bits.to_bytes()));
+        let full = summaries.iter().map(|(at, bits)| (keys.summary(&self.network, *at), bits.to_bytes()));
         pages.chain(full).collect()
     }
 }
@@ -117,7 +117,7 @@ mod tests {
         let bits = |key: Vec<u8>| Bits::from_bytes(&entries[&key]).expect("a bitmap");
         let page = |number| keys.page(&network, Page(base.page().0 + number));
         assert_eq!([0, 1, 2].map(|number| bits(page(number)).count()), [4095, 4096, 2]);
-        let full = bits(keys.full(&network, base.page().summary()));
+        let full = bits(keys.summary(&network, base.page().summary()));
         assert_eq!((full.count(), full.get(Page(base.page().0 + 1).bit())), (1, true));
         assert!(entries.contains_key(&keys.ip(&network, Addr(base.0 + 8193))));
         assert!(!entries.contains_key(&keys.ip(&network, Addr(base.0 + 8194))));

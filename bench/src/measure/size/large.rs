@@ -146,7 +146,7 @@ fn assignable(prefix_len: u32) -> usize {
 const V4_BASE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0));
 const V6_BASE: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0));
 
-/// As etcd counts them. The lease is granted beside the first of them, and a place that arrived before its lease is
+/// As etcd counts them. The lease is granted beside the first of them, and a ticket that arrived before its lease is
 /// refused: neither is among these.
 fn requests_per_add(etcd: &Etcd, node: &Node, config: &Value) -> f64 {
     const TRIES: usize = 20;

@@ -1,4 +1,4 @@
-//! ADDs while very many wait in another queue, and what a place costs in that one.
+//! ADDs while very many wait in another queue, and what a ticket costs in that one.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use etcd_client::{PutOptions, TxnOp};
 use metes::limits;
 use metes::pool::record::{Owner, PodIndex, Record};
 use metes::store::etcd::Etcd as EtcdClient;
-use metes::store::keys::{Keys, LeaseId, PlaceId, Scope};
+use metes::store::keys::{Keys, LeaseId, Scope, TicketId};
 use metes::store::queue::{Behind, Queue};
 use metes::store::snapshot::Snapshot;
 use tokio::runtime::Runtime;
@@ -35,7 +35,7 @@ pub(super) fn measure(options: &Options, results: &mut Results) {
         (0..BLOCK).for_each(|index| alone.add(add_and_del(lab.node(), &round(index), &config)));
         crowd.come();
         (0..BLOCK).for_each(|index| beside.add(add_and_del(lab.node(), &round(index), &config)));
-        crowd.time_places(&mut empty, &mut crowded);
+        crowd.time_tickets(&mut empty, &mut crowded);
         crowd.go();
     }
     lab.cluster.assert_whole();
@@ -44,8 +44,8 @@ pub(super) fn measure(options: &Options, results: &mut Results) {
     };
     add("add-nobody-waits", "ADD while nobody waits".to_owned(), alone, "add-nobody-waits");
     add("add-others-wait", format!("ADD while {WAITERS} wait elsewhere"), beside, "add-nobody-waits");
-    add("place-empty", "only a place, empty queue".to_owned(), empty, "place-empty");
-    add("place-crowded", format!("only a place, behind {WAITERS}"), crowded, "place-empty");
+    add("ticket-empty", "only a ticket, empty queue".to_owned(), empty, "ticket-empty");
+    add("ticket-crowded", format!("only a ticket, behind {WAITERS}"), crowded, "ticket-empty");
 }
 
 /// Places in one queue, each on a lease of its own, as so many runs would have taken them.
@@ -78,11 +78,11 @@ impl<'a> Crowd<'a> {
 
     fn come(&self) {
         let value = PodIndex::new(owner()).encode();
-        let place = |lease: &i64| {
+        let ticket = |lease: &i64| {
             let options = PutOptions::new().with_lease(*lease);
-            TxnOp::put(self.keys.place(&self.scope, PlaceId(*lease)), value.clone(), Some(options))
+            TxnOp::put(self.keys.ticket(&self.scope, TicketId(*lease)), value.clone(), Some(options))
         };
-        fill::put_ops(self.store, self.leases.iter().map(place));
+        fill::put_ops(self.store, self.leases.iter().map(ticket));
         self.put_tail();
     }
 
@@ -95,30 +95,30 @@ impl<'a> Crowd<'a> {
     }
 
     fn go(&self) {
-        self.store.delete_prefix("v1/lock/");
+        self.store.delete_prefix("v1/ticket/");
         self.store.delete_prefix("v1/tail/");
     }
 
-    /// Takes a place, as an ADD does once it has connected, in an empty queue and behind all the others.
-    fn time_places(&self, empty: &mut Sample, crowded: &mut Sample) {
+    /// Takes a ticket, as an ADD does once it has connected, in an empty queue and behind all the others.
+    fn time_tickets(&self, empty: &mut Sample, crowded: &mut Sample) {
         for _ in 0..BLOCK {
             self.runtime.block_on(async {
-                assert_eq!(self.time_place(&self.nobody, empty).await, Behind::Nobody);
-                assert_ne!(self.time_place(&self.scope, crowded).await, Behind::Nobody);
+                assert_eq!(self.time_ticket(&self.nobody, empty).await, Behind::Nobody);
+                assert_ne!(self.time_ticket(&self.scope, crowded).await, Behind::Nobody);
             });
             self.put_tail();
         }
     }
 
     /// What it was behind.
-    async fn time_place(&self, scope: &Scope, sample: &mut Sample) -> Behind {
+    async fn time_ticket(&self, scope: &Scope, sample: &mut Sample) -> Behind {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         let queue = Queue::new(&self.client, &self.keys, scope);
         let start = Instant::now();
         let taken = queue.take(LeaseId(self.leases[0]), &owner(), &[], &mut Snapshot::default(), until).await;
         sample.add(start.elapsed());
-        let taken = taken.unwrap_or_else(|error| panic!("no place in a queue: {error}"));
-        queue.leave(&taken.place).await;
+        let taken = taken.unwrap_or_else(|error| panic!("no ticket in a queue: {error}"));
+        queue.leave(&taken.ticket).await;
         taken.behind
     }
 }

@@ -25,8 +25,8 @@ const TRIES: usize = 5;
 /// Of more pods than so many it is not remembered that they may be waiting: a value of etcd takes no more.
 const WAITING_MAX: usize = 20_000;
 
-/// A cluster's own hold on the store.
-pub struct Hold<'a, K> {
+/// A cluster's own pause of the store.
+pub struct Pause<'a, K> {
     /// The store.
     pub kv: &'a K,
     /// Its keys.
@@ -46,7 +46,7 @@ pub enum State {
     Held,
 }
 
-impl<K: Kv> Hold<'_, K> {
+impl<K: Kv> Pause<'_, K> {
     /// What is said to whoever asks for an address meanwhile.
     fn text(&self) -> String {
         format!("the addresses that whereabouts has handed out in cluster {} are taken over", self.cluster)
@@ -80,11 +80,11 @@ impl<K: Kv> Hold<'_, K> {
                 ),
             };
             compares.push(Compare::Mod(key.clone(), revision));
-            meta.hold = Some(self.text());
-            meta.held_since = Some(timestamp());
+            meta.paused = Some(self.text());
+            meta.paused_since = Some(timestamp());
             let then = vec![Op::Put(key.clone(), meta.encode(), None)];
             let reply =
-                self.kv.txn(&Txn { step: "hold", compares, then, ..Txn::default() }, self.until).await?;
+                self.kv.txn(&Txn { step: "pause", compares, then, ..Txn::default() }, self.until).await?;
             if reply.succeeded {
                 return Ok(());
             }
@@ -103,9 +103,9 @@ impl<K: Kv> Hold<'_, K> {
         let key = self.keys.meta();
         for _ in 0..TRIES {
             let (State::Held, Some(mut meta), revision) = self.read().await? else { return Ok(()) };
-            meta.end_hold();
+            meta.end_pause();
             let txn = Txn {
-                step: "hold",
+                step: "pause",
                 compares: vec![Compare::Mod(key.clone(), revision)],
                 then: vec![Op::Put(key.clone(), meta.encode(), None), Op::Delete(self.import_key()?)],
                 otherwise: Vec::new(),
@@ -122,12 +122,12 @@ impl<K: Kv> Hold<'_, K> {
         let mut snapshot = Snapshot::default();
         read_keys(self.kv, std::slice::from_ref(&key), &mut snapshot, self.until).await?;
         let Some(meta) = snapshot.record::<Meta>(&key)? else { return Ok((State::Open, None, 0)) };
-        let state = match (&meta.suspect, &meta.hold) {
+        let state = match (&meta.suspect, &meta.paused) {
             _ if meta.min_writer > VERSION => return Err(Stop::Newer(meta.min_writer)),
             (Some(epoch), _) => return Err(Stop::Suspect(*epoch)),
             (None, None) => State::Open,
             (None, Some(why)) if *why == self.text() => State::Held,
-            (None, Some(why)) => return Err(Stop::OtherHold(why.clone())),
+            (None, Some(why)) => return Err(Stop::OtherPause(why.clone())),
         };
         Ok((state, Some(meta), snapshot.mod_revision(&key)))
     }
@@ -162,7 +162,7 @@ impl<K: Kv> Hold<'_, K> {
         let value =
             Definitions::new(digest(nads), waiting.map(|uids| uids.iter().cloned().collect())).encode();
         let then = vec![Op::Put(self.import_key()?, value, Some(lease))];
-        self.kv.txn(&Txn { step: "hold", then, ..Txn::default() }, self.until).await?;
+        self.kv.txn(&Txn { step: "pause", then, ..Txn::default() }, self.until).await?;
         Ok(())
     }
 

@@ -13,23 +13,23 @@ use crate::store::plan::{BitChanges, Builder};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{self, Entry, List, Op, Txn};
 
-/// Looks through at most [`limits::MEND_PAGES`] pages of a set, from a random one, and clears the
-/// lone bits that it finds in one transaction. Returns whether another look at the set makes sense: bits were cleared, or the
+/// Looks through at most [`limits::REPAIR_PAGES`] pages of a set, from a random one, and clears the
+/// stray bits that it finds in one transaction. Returns whether another look at the set makes sense: bits were cleared, or the
 /// pages are others than those that `judged` knows, because somebody else cleared or freed some.
 ///
 /// # Errors
 /// A CNI error
-pub async fn mend_some<K: Kv>(run: &Run<'_, K>, set: &RangeSet, judged: &Snapshot) -> Result<bool, Error> {
+pub async fn repair_some<K: Kv>(run: &Run<'_, K>, set: &RangeSet, judged: &Snapshot) -> Result<bool, Error> {
     let pages = some_pages(set, random());
     loop {
-        let Found { lone, has_changed } = look(run, set, &pages, judged).await?;
-        if lone.is_empty() {
+        let Found { stray, has_changed } = look(run, set, &pages, judged).await?;
+        if stray.is_empty() {
             return Ok(has_changed);
         }
-        if clear(run, &lone).await? {
+        if clear(run, &stray).await? {
             return Ok(true);
         }
-        // Who was quicker may have mended the same, or written something else on a page.
+        // Who was quicker may have repaired the same, or written something else on a page.
         tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
         run.must_go_on()?;
     }
@@ -37,7 +37,7 @@ pub async fn mend_some<K: Kv>(run: &Run<'_, K>, set: &RangeSet, judged: &Snapsho
 
 /// What a look through pages showed.
 struct Found {
-    lone: Vec<(NetworkName, Addr)>,
+    stray: Vec<(NetworkName, Addr)>,
     has_changed: bool,
 }
 
@@ -47,7 +47,7 @@ async fn look<K: Kv>(
     pages: &[(NetworkName, Page)],
     judged: &Snapshot,
 ) -> Result<Found, Failure> {
-    let mut found = Found { lone: Vec::new(), has_changed: false };
+    let mut found = Found { stray: Vec::new(), has_changed: false };
     // To count what is reserved in a page costs etcd next to nothing, to list it a walk over each key. Pages and
     // reservations are compared as of one revision: that of this answer.
     let counts =
@@ -67,12 +67,12 @@ async fn look<K: Kv>(
             ..reservations(run.keys, network, *page)
         });
         let listed = run.kv.txn(&Txn::read(vec![list]), run.deadline).await?;
-        let lone = lone_bits(run.keys, bits, &listed.found[0], *page);
-        found.lone.extend(lone.into_iter().map(|address| (network.clone(), address)));
+        let stray = stray_bits(run.keys, bits, &listed.found[0], *page);
+        found.stray.extend(stray.into_iter().map(|address| (network.clone(), address)));
     }
     // Those that this set can hand out come first.
-    found.lone.sort_by_key(|(_, address)| set.standing(*address) != Standing::Assignable);
-    found.lone.truncate(limits::MEND_BITS);
+    found.stray.sort_by_key(|(_, address)| set.standing(*address) != Standing::Assignable);
+    found.stray.truncate(limits::REPAIR_BITS);
     Ok(found)
 }
 
@@ -103,7 +103,7 @@ fn reservations(keys: &Keys, network: &NetworkName, page: Page) -> List {
     List { start: keys.ip(network, page.first()), end: past, limit: 1, revision: 0, keys_only: true }
 }
 
-fn lone_bits(keys: &Keys, mut bits: Bits, reserved: &txn::Found, page: Page) -> Vec<Addr> {
+fn stray_bits(keys: &Keys, mut bits: Bits, reserved: &txn::Found, page: Page) -> Vec<Addr> {
     for entry in &reserved.entries {
         if let Ok(Key::Ip(_, address)) = keys.parse(&entry.key) {
             bits.clear(address.bit());
@@ -113,12 +113,12 @@ fn lone_bits(keys: &Keys, mut bits: Bits, reserved: &txn::Found, page: Page) -> 
 }
 
 /// Clears the bits in one transaction that compares each page and the absence of each reservation; whether they held.
-async fn clear<K: Kv>(run: &Run<'_, K>, lone: &[(NetworkName, Addr)]) -> Result<bool, Failure> {
+async fn clear<K: Kv>(run: &Run<'_, K>, stray: &[(NetworkName, Addr)]) -> Result<bool, Failure> {
     let mut snapshot = Snapshot::default();
     loop {
         let mut builder = Builder::new("clear", &snapshot);
         let mut changes = BitChanges::default();
-        for (network, address) in lone {
+        for (network, address) in stray {
             builder.absent(run.keys.ip(network, *address));
             changes.clear(network, *address);
         }
@@ -130,13 +130,13 @@ async fn clear<K: Kv>(run: &Run<'_, K>, lone: &[(NetworkName, Addr)]) -> Result<
     }
 }
 
-/// Up to [`limits::MEND_PAGES`] pages of the set in a row, wrapping, from the one that `seed`
+/// Up to [`limits::REPAIR_PAGES`] pages of the set in a row, wrapping, from the one that `seed`
 /// selects.
 fn some_pages(set: &RangeSet, seed: u64) -> Vec<(NetworkName, Page)> {
     let pages_of = |first: Addr, last: Addr| last.page().0 - first.page().0 + 1;
     let total: u128 = set.ranges().iter().map(|range| pages_of(range.first(), range.last())).sum();
     let start = u128::from(seed) % total;
-    (0..total.min(limits::MEND_PAGES))
+    (0..total.min(limits::REPAIR_PAGES))
         .filter_map(|i| {
             let mut position = (start + i) % total;
             for range in set.ranges() {

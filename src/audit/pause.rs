@@ -14,7 +14,7 @@ pub enum Ended {
     /// ADD works again, as far as the hold kept it from that.
     Done,
     /// There was no hold; nothing was written.
-    NotHeld,
+    NotPaused,
     /// The store's meta is not for this program; nothing was written.
     Unreadable,
     /// The meta changed since it was read; nothing was written.
@@ -28,12 +28,12 @@ pub enum Ended {
 pub async fn end<K: Kv>(kv: &K, keys: &Keys, report: &Report, until: Instant) -> Result<Ended, Failure> {
     let (mut meta, revision) = match &report.meta {
         MetaState::Unreadable => return Ok(Ended::Unreadable),
-        MetaState::Known(meta, revision) if meta.hold.is_some() => (meta.clone(), *revision),
-        MetaState::Missing | MetaState::Known(..) => return Ok(Ended::NotHeld),
+        MetaState::Known(meta, revision) if meta.paused.is_some() => (meta.clone(), *revision),
+        MetaState::Missing | MetaState::Known(..) => return Ok(Ended::NotPaused),
     };
-    meta.end_hold();
+    meta.end_pause();
     let txn = Txn {
-        step: "hold",
+        step: "pause",
         compares: vec![Compare::Mod(keys.meta(), revision)],
         then: vec![Op::Put(keys.meta(), meta.encode(), None)],
         otherwise: Vec::new(),
