@@ -25,6 +25,7 @@ use crate::pool::record::{Held, Labels, Owner, RunStart};
 use crate::random::random_id;
 use crate::store::allot::Ask;
 use crate::store::keys::{Keys, digest_hex};
+use crate::store::session::Session;
 use crate::store::{self, Store};
 
 /// What a run was given.
@@ -147,12 +148,10 @@ async fn act(
     let keys = Keys::new(&settings.prefix);
     let folder = state_folder(settings);
     let run = Run {
-        kv: &kv,
-        keys: &keys,
+        session: Session { kv: &kv, keys: &keys, until: begun.began + deadline(Some(request.verb)) },
         identity: &identity,
         clock: &|| node::later(&begun.start),
         start: begun.start.clone(),
-        deadline: begun.began + deadline(Some(request.verb)),
         awaited: &|| parent_id() == begun.parent,
         spool: Spool::new(&folder, &identity),
         mark: MarkFile::new(&folder, &identity, &setup::urls(settings)),

@@ -18,6 +18,7 @@ use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::free::{Free, FreeGuard, Freed, Hints};
 use metes::store::keys::{Key, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
+use metes::store::session::Session;
 use metes::store::txn::{Op, Reply, Txn};
 use support::{Cluster, Etcd, plain_store, range_set};
 use tokio::time::Instant;
@@ -406,12 +407,10 @@ impl World {
         awaited: &'r dyn Fn() -> bool,
     ) -> Run<'r, Meddling<'r>> {
         Run {
-            kv,
-            keys: &self.keys,
+            session: Session { kv, keys: &self.keys, until: Instant::now() + kv.patience() },
             identity: &self.identity,
             start: RunStart { boot: "b1".into(), ns },
             clock: &after_all_runs,
-            deadline: Instant::now() + kv.patience(),
             awaited,
             spool: Spool::new(self.cluster.folder(), &self.identity),
             mark: MarkFile::new(self.cluster.folder(), &self.identity, &[]),

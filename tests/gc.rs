@@ -11,6 +11,7 @@ use metes::pool::choose::Order;
 use metes::pool::record::{Labels, RunStart};
 use metes::store::allot::Ask;
 use metes::store::keys::Keys;
+use metes::store::session::Session;
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Node, failing_metes, network_as, plain_store, range_set, wait_for};
 
@@ -43,12 +44,10 @@ fn hold(cluster: &Cluster, containers: &[String]) {
     runtime.block_on(async {
         for container in containers {
             let run = Run {
-                kv: &kv,
-                keys: &keys,
+                session: Session { kv: &kv, keys: &keys, until: (Instant::now() + PATIENCE).into() },
                 identity: &identity,
                 start: clock(),
                 clock: &clock,
-                deadline: (Instant::now() + PATIENCE).into(),
                 awaited: &|| true,
                 spool: Spool::new(cluster.folder(), &identity),
                 mark: MarkFile::new(cluster.folder(), &identity, &[]),

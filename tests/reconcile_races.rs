@@ -19,6 +19,7 @@ use metes::store::allot::Ask;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::keys::{Bytes, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge, read_keys};
+use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Reply, Txn};
 use metes_reconciler::api::{Api, ApiError, Claims, Node, Phase, Pod, PodFilter};
@@ -234,12 +235,10 @@ impl World {
 
     fn run<'r>(&'r self, kv: &'r Stepped<'r>, start: RunStart) -> Run<'r, Stepped<'r>> {
         Run {
-            kv,
-            keys: &self.keys,
+            session: Session { kv, keys: &self.keys, until: Instant::now() + ADD_MAX },
             identity: &self.identity,
             start,
             clock: &after_all_runs,
-            deadline: Instant::now() + ADD_MAX,
             awaited: &|| true,
             spool: Spool::new(&self.folder.join("state"), &self.identity),
             mark: MarkFile::new(&self.folder.join("state"), &self.identity, &[]),

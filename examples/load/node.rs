@@ -19,6 +19,7 @@ use metes::store::allot::Ask;
 use metes::store::etcd::Etcd;
 use metes::store::keys::{Keys, digest_hex};
 use metes::store::kv::Kv;
+use metes::store::session::Session;
 use tokio::time::Instant;
 
 use crate::crew::{Client, Log};
@@ -133,12 +134,10 @@ impl Node {
     /// As the plugin makes it for each of its processes.
     fn run(&self, deadline: Duration) -> Run<'_, Etcd> {
         Run {
-            kv: &self.kv,
-            keys: &self.keys,
+            session: Session { kv: &self.kv, keys: &self.keys, until: Instant::now() + deadline },
             identity: &self.identity,
             start: now(),
             clock: &now,
-            deadline: Instant::now() + deadline,
             awaited: &|| true,
             spool: Spool::new(&self.folder, &self.identity),
             mark: MarkFile::new(&self.folder, &self.identity, &self.endpoints),

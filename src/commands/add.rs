@@ -32,7 +32,7 @@ pub struct Added {
 /// see to that.
 pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
     for kept in run.spool.of(&ask.owner) {
-        run.carry_out(&kept, run.deadline).await?;
+        run.carry_out(&kept, run.session.until).await?;
     }
     let mut add = Add::new(run, ask)?;
     loop {
@@ -49,7 +49,7 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
 /// answered with since is that one's.
 pub async fn undo<K: Kv>(run: &Run<'_, K>, ask: &Ask) {
     let spooled = run.to_spool(&ask.owner, &ask.labels.pod.uid, true);
-    if let Err(e) = run.free_spooled(&spooled, run.deadline).await
+    if let Err(e) = run.free_spooled(&spooled, run.session.until).await
         && let Err(kept) = run.spool.keep(&spooled)
     {
         tracing::error!(error = %e, spool = %kept, "an address that nobody heard of cannot be given back");
@@ -97,11 +97,12 @@ struct Add<'a, K> {
 
 impl<'a, K: Kv> Add<'a, K> {
     fn new(run: &'a Run<'a, K>, ask: &'a Ask) -> Result<Self, Error> {
-        let own = run.keys.owner(&ask.owner).map_err(|e| Error::new(Code::Environment, e.to_string()))?;
+        let own =
+            run.session.keys.owner(&ask.owner).map_err(|e| Error::new(Code::Environment, e.to_string()))?;
         let mark = run.mark.read();
         let hints = mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default();
         let lease = hints.lease_for(&run.start);
-        let mut first_reads: Vec<Op> = ask.first_reads(run.keys)?.into_iter().map(Op::Get).collect();
+        let mut first_reads: Vec<Op> = ask.first_reads(run.session.keys)?.into_iter().map(Op::Get).collect();
         // What does not fit beside the ticket's own operations is read when it is needed.
         first_reads.truncate(limits::TXN_OPS - TICKET_OPS);
         Ok(Self {
@@ -109,7 +110,11 @@ impl<'a, K: Kv> Add<'a, K> {
             ask,
             own,
             first_reads,
-            fence: run.keys.fence(&run.identity.node).map_err(|e| Error::invalid_config(e.to_string()))?,
+            fence: run
+                .session
+                .keys
+                .fence(&run.identity.node)
+                .map_err(|e| Error::invalid_config(e.to_string()))?,
             must_queue: lease.is_some() && hints.is_crowded(&run.start),
             lease,
             hints,
@@ -126,7 +131,7 @@ impl<'a, K: Kv> Add<'a, K> {
     /// One attempt: looks, commits at once where nobody queues, and queues where others do.
     async fn attempt(&mut self) -> Result<Attempt, Error> {
         let scope = self.ask.scope();
-        let queue = Queue::new(self.run.kv, self.run.keys, &scope);
+        let queue = Queue::new(self.run.session.kv, self.run.session.keys, &scope);
         let mut snapshot = std::mem::take(&mut self.pages);
         let (lease, is_clear) = match &self.lease {
             Some(lease) if self.must_queue => (LeaseId(lease.id), false),
@@ -144,7 +149,8 @@ impl<'a, K: Kv> Add<'a, K> {
             }
             false => self.in_queue(&queue, lease, &mut snapshot).await,
         };
-        snapshot.retain(|key| matches!(self.run.keys.parse(key), Ok(Key::Page(..) | Key::Summary(..))));
+        snapshot
+            .retain(|key| matches!(self.run.session.keys.parse(key), Ok(Key::Page(..) | Key::Summary(..))));
         self.pages = snapshot;
         attempt
     }
@@ -158,7 +164,7 @@ impl<'a, K: Kv> Add<'a, K> {
         queue: &Queue<'_, K>,
         snapshot: &mut Snapshot,
     ) -> Result<(LeaseId, bool), Error> {
-        let (kv, deadline) = (self.run.kv, self.run.deadline);
+        let (kv, deadline) = (self.run.session.kv, self.run.session.until);
         if let Some(lease) = &self.lease {
             let is_empty = queue.is_empty(&self.first_reads, snapshot, deadline).await?;
             return Ok((LeaseId(lease.id), is_empty));
@@ -194,7 +200,7 @@ impl<'a, K: Kv> Add<'a, K> {
         lease: LeaseId,
         snapshot: &mut Snapshot,
     ) -> Result<Attempt, Error> {
-        let (owner, reads, until) = (&self.ask.owner, &self.first_reads, self.run.deadline);
+        let (owner, reads, until) = (&self.ask.owner, &self.first_reads, self.run.session.until);
         let taken = match queue.take(lease, owner, reads, snapshot, until).await {
             Ok(taken) => taken,
             Err(Failure::LeaseNotFound) => return Ok(self.without_lease()),
@@ -219,7 +225,7 @@ impl<'a, K: Kv> Add<'a, K> {
         self.check_mark(snapshot).await?;
         let turn = match self.jumps_queue {
             true => Turn::Head,
-            false => queue.wait(taken, &self.first_reads, snapshot, self.run.deadline).await?,
+            false => queue.wait(taken, &self.first_reads, snapshot, self.run.session.until).await?,
         };
         match turn {
             Turn::Head => self.at_head(&Fence::Ticket(taken.ticket.clone()), snapshot).await,
@@ -238,10 +244,10 @@ impl<'a, K: Kv> Add<'a, K> {
         while Instant::now() < leave_at {
             self.note_tombstone(snapshot);
             self.prepare_first(snapshot).await?;
-            let decision = decide(self.ask, self.run.keys, snapshot, fence, self.deleted_before);
+            let decision = decide(self.ask, self.run.session.keys, snapshot, fence, self.deleted_before);
             let (txn, added) = match decision {
                 Decision::Read(keys) => {
-                    self.run.read(&keys, snapshot).await?;
+                    self.run.session.read(&keys, snapshot).await?;
                     continue;
                 }
                 Decision::Full { set } => return Ok(Attempt::Full(set)),
@@ -250,7 +256,7 @@ impl<'a, K: Kv> Add<'a, K> {
                 Decision::Commit { txn, held, repeats } => (txn, Some(Added { held, repeats })),
             };
             self.run.must_go_on()?;
-            match self.run.kv.txn(&txn, self.run.deadline).await {
+            match self.run.session.txn(&txn).await {
                 Ok(reply) if reply.succeeded => return Ok(self.committed(added, snapshot, &reply)),
                 Ok(reply) => {
                     snapshot.absorb(&txn.otherwise, &reply);
@@ -298,7 +304,7 @@ impl<'a, K: Kv> Add<'a, K> {
     }
 
     fn committed(&self, added: Option<Added>, snapshot: &Snapshot, reply: &Reply) -> Attempt {
-        let meta = snapshot.record::<Meta>(&self.run.keys.meta()).ok().flatten();
+        let meta = snapshot.record::<Meta>(&self.run.session.keys.meta()).ok().flatten();
         // Where there was none this commit has made it.
         let Meta { id, epoch, .. } = meta.unwrap_or_else(|| self.ask.first_meta());
         self.run.raise_mark(id, epoch, reply.revision, self.hints_left());
@@ -311,7 +317,7 @@ impl<'a, K: Kv> Add<'a, K> {
         if matches!(fence, Fence::Lease { .. }) {
             self.lease = None;
         }
-        let found = match settle(self.run.kv, fence, &self.own, self.run.deadline).await {
+        let found = match settle(self.run.session.kv, fence, &self.own, self.run.session.until).await {
             Ok(found) => found,
             // What the owner held before this run stays: it was another run's answer.
             Err(failure) if repeats => return Err(failure.into()),
@@ -343,28 +349,28 @@ impl<'a, K: Kv> Add<'a, K> {
     }
 
     fn note_tombstone(&mut self, snapshot: &Snapshot) {
-        let dead = self.run.keys.tombstone(&self.ask.owner);
+        let dead = self.run.session.keys.tombstone(&self.ask.owner);
         self.deleted_before |= dead.is_ok_and(|key| snapshot.entry(&key).is_some());
     }
 
     /// A prefix without meta is a new one, or one that has lost it; only a new one is written to.
     async fn prepare_first(&mut self, snapshot: &mut Snapshot) -> Result<(), Error> {
-        let meta = self.run.keys.meta();
+        let meta = self.run.session.keys.meta();
         if self.is_first || !snapshot.knows(&meta) || snapshot.entry(&meta).is_some() {
             return Ok(());
         }
         let one = |prefix: Bytes| Op::List(List { keys_only: true, ..List::prefix(&prefix, 1) });
         let mut ops = vec![Op::Get(meta)];
-        ops.extend(self.run.keys.allocations().into_iter().map(one));
+        ops.extend(self.run.session.keys.allocations().into_iter().map(one));
         let read = Txn::read(ops);
-        let reply = self.run.kv.txn(&read, self.run.deadline).await?;
+        let reply = self.run.session.txn(&read).await?;
         // Another run may have been the first meanwhile.
         snapshot.absorb(&read.then, &reply);
         let has_meta = reply.found[0].one().is_some();
         if !has_meta && reply.found[1..].iter().any(|found| found.count > 0) {
             let text = format!(
                 "{}meta is missing while allocations exist",
-                String::from_utf8_lossy(&self.run.keys.root())
+                String::from_utf8_lossy(&self.run.session.keys.root())
             );
             return Err(Refused::Contradiction(text).into());
         }
@@ -376,14 +382,14 @@ impl<'a, K: Kv> Add<'a, K> {
     }
 
     async fn check_version(&self) -> Result<(), Error> {
-        let about = self.run.kv.about(self.run.deadline).await?;
+        let about = self.run.session.kv.about(self.run.session.until).await?;
         about.too_old().map_or(Ok(()), |text| Err(Error::new(Code::Refused, text)))
     }
 
     /// Whether the store seems to have forgotten something that this node has seen.
     fn went_back(&self, snapshot: &Snapshot) -> bool {
         let Some(mark) = &self.mark else { return false };
-        let meta = snapshot.record::<Meta>(&self.run.keys.meta());
+        let meta = snapshot.record::<Meta>(&self.run.session.keys.meta());
         // What does not decode is refused for what it is.
         meta.is_ok_and(|meta| mark.contradicts(meta.as_ref(), snapshot.revision))
     }
@@ -395,7 +401,7 @@ impl<'a, K: Kv> Add<'a, K> {
         if !self.went_back(snapshot) {
             return Ok(());
         }
-        let meta_key = self.run.keys.meta();
+        let meta_key = self.run.session.keys.meta();
         let Ok(meta) = snapshot.record::<Meta>(&meta_key) else { return Ok(()) };
         // Nothing is written for programs that are newer than this one: the decision refuses.
         if meta.as_ref().is_some_and(|meta| meta.min_writer > VERSION) {
@@ -411,7 +417,7 @@ impl<'a, K: Kv> Add<'a, K> {
                 then: vec![Op::Put(meta_key, suspect.encode(), None)],
                 otherwise: Vec::new(),
             };
-            self.run.kv.txn(&txn, self.run.deadline).await?;
+            self.run.session.txn(&txn).await?;
         }
         Err(errors::suspect(mark.epoch))
     }

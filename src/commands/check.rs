@@ -64,10 +64,11 @@ async fn first_record<'o, K: Kv>(
     likely: Vec<Bytes>,
     snapshot: &mut Snapshot,
 ) -> Result<Option<(&'o Owner, OwnerRecord)>, Error> {
-    let key =
-        |owner: &&Owner| run.keys.owner(owner).map_err(|e| Error::new(Code::Environment, e.to_string()));
+    let key = |owner: &&Owner| {
+        run.session.keys.owner(owner).map_err(|e| Error::new(Code::Environment, e.to_string()))
+    };
     let keys: Vec<Bytes> = candidates.iter().map(key).collect::<Result<_, _>>()?;
-    run.read(&[keys.as_slice(), &likely].concat(), snapshot).await?;
+    run.session.read(&[keys.as_slice(), &likely].concat(), snapshot).await?;
     for (owner, key) in candidates.iter().zip(&keys) {
         if let Some(record) = snapshot.record::<OwnerRecord>(key)? {
             return Ok(Some((*owner, record)));
@@ -81,7 +82,7 @@ fn likely_reservations<K>(run: &Run<'_, K>, sets: &[RangeSet], previous: &[IpAdd
     let reservation = |ip: &IpAddr| {
         let address = Addr::from(*ip);
         let range = sets.iter().find_map(|set| set.covers(address))?;
-        Some(run.keys.ip(range.network(), address))
+        Some(run.session.keys.ip(range.network(), address))
     };
     previous.iter().filter_map(reservation).take(limits::TXN_OPS / 2).collect()
 }
@@ -93,12 +94,14 @@ async fn check_reservations<K: Kv>(
     snapshot: &mut Snapshot,
 ) -> Result<(), Error> {
     let key_of = |held: &crate::pool::record::Held| {
-        held.network.as_ref().map(|network| (run.keys.ip(network, Addr::from(held.address)), held.address))
+        held.network
+            .as_ref()
+            .map(|network| (run.session.keys.ip(network, Addr::from(held.address)), held.address))
     };
     let expected: Vec<(Bytes, IpAddr)> = record.addresses.iter().filter_map(key_of).collect();
     let unknown = |(key, _): &(Bytes, IpAddr)| (!snapshot.knows(key)).then(|| key.clone());
     let keys: Vec<Bytes> = expected.iter().filter_map(unknown).collect();
-    run.read(&keys, snapshot).await?;
+    run.session.read(&keys, snapshot).await?;
     for (key, address) in expected {
         let holder = snapshot.record::<Reservation>(&key)?.map(|reservation| reservation.owner);
         if holder.as_ref() == Some(owner) {

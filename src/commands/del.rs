@@ -34,13 +34,13 @@ pub async fn del<K: Kv>(
 ) -> Result<Done, Error> {
     let mark = run.mark.read();
     let free = Free {
-        kv: run.kv,
-        keys: run.keys,
+        kv: run.session.kv,
+        keys: run.session.keys,
         owner,
         which: FreeGuard::OlderThan(&run.start),
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
         tombstone: Some(&run.start),
-        until: run.deadline,
+        until: run.session.until,
         hints: Cell::new(hints(run, mark.as_ref())),
     };
     match free.run().await {
@@ -75,9 +75,9 @@ pub async fn del<K: Kv>(
 async fn warn_of_former_name<K: Kv>(run: &Run<'_, K>, owner: &Owner, former: Option<&str>) {
     let Some(node) = former else { return };
     let former = Owner { node: node.to_owned(), ..owner.clone() };
-    let Ok(key) = run.keys.owner(&former) else { return };
+    let Ok(key) = run.session.keys.owner(&former) else { return };
     let mut snapshot = Snapshot::default();
-    let read = run.read(std::slice::from_ref(&key), &mut snapshot).await;
+    let read = run.session.read(std::slice::from_ref(&key), &mut snapshot).await;
     if read.is_ok() && snapshot.entry(&key).is_some() {
         tracing::warn!(
             %owner, %former,

@@ -34,8 +34,11 @@ pub async fn gc<K: Kv>(
         return Ok(());
     };
     let Identity { node, cluster, .. } = run.identity;
-    let prefix =
-        run.keys.owners_of(cluster, node).map_err(|e| Error::new(Code::InvalidConfig, e.to_string()))?;
+    let prefix = run
+        .session
+        .keys
+        .owners_of(cluster, node)
+        .map_err(|e| Error::new(Code::InvalidConfig, e.to_string()))?;
     let (mut start, end) = (prefix.clone(), prefix_end(&prefix));
     loop {
         let list = List {
@@ -45,7 +48,7 @@ pub async fn gc<K: Kv>(
             revision: 0,
             keys_only: false,
         };
-        let reply = run.kv.txn(&Txn::read(vec![Op::List(list)]), run.deadline).await?;
+        let reply = run.session.kv.txn(&Txn::read(vec![Op::List(list)]), run.session.until).await?;
         let entries = reply.found.into_iter().next().map(|found| found.entries).unwrap_or_default();
         for entry in &entries {
             let may_be_restored = entry.mod_revision <= since;
@@ -66,9 +69,9 @@ pub async fn gc<K: Kv>(
 /// The revision up to which a record may be one that a restore brought back, 0 in the first epoch; none
 /// while the store is suspect.
 async fn in_service_since<K: Kv>(run: &Run<'_, K>) -> Result<Option<i64>, Error> {
-    let key = run.keys.meta();
+    let key = run.session.keys.meta();
     let mut snapshot = Snapshot::default();
-    run.read(std::slice::from_ref(&key), &mut snapshot).await?;
+    run.session.read(std::slice::from_ref(&key), &mut snapshot).await?;
     let meta = snapshot.record::<Meta>(&key)?;
     if run.suspicion(&snapshot).is_some() {
         return Ok(None);
@@ -88,7 +91,7 @@ fn stale<K: Kv>(
     grace_s: u64,
     may_be_restored: bool,
 ) -> Option<Owner> {
-    let Ok(Key::Owner(owner)) = run.keys.parse(&entry.key) else { return None };
+    let Ok(Key::Owner(owner)) = run.session.keys.parse(&entry.key) else { return None };
     let record = OwnerRecord::decode(&entry.value).ok()?;
     let named = Attachment { container_id: owner.container_id.clone(), ifname: owner.ifname.clone() };
     // No pod's UID tells whether the container of another machine is the one that is listed here.
@@ -110,15 +113,15 @@ fn is_past_grace(start: &RunStart, now: &RunStart, grace_s: u64) -> bool {
 async fn free<K: Kv>(run: &Run<'_, K>, owner: &Owner, mod_revision: i64) -> Result<(), Error> {
     run.must_go_on()?;
     let free = Free {
-        kv: run.kv,
-        keys: run.keys,
+        kv: run.session.kv,
+        keys: run.session.keys,
         owner,
         which: FreeGuard::AsRead(mod_revision),
         // That very record was judged.
         caller: None,
         // The DEL that should have come never did: no ADD of this owner is on its way.
         tombstone: None,
-        until: run.deadline,
+        until: run.session.until,
         hints: Cell::default(),
     };
     let freed = free.run().await?;

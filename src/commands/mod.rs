@@ -23,24 +23,21 @@ use crate::local::spool::{Kept, Spool, Spooled};
 use crate::pool::record::{Caller, Meta, Owner, RunStart};
 use crate::random::random;
 use crate::store::free::{Free, FreeError, FreeGuard, Freed};
-use crate::store::keys::{Bytes, Keys, digest_hex};
-use crate::store::kv::{Failure, Kv, read_keys};
+use crate::store::keys::digest_hex;
+use crate::store::kv::{Failure, Kv};
+use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 
 /// What every verb needs to do its work.
 pub struct Run<'a, K> {
-    /// The store.
-    pub kv: &'a K,
-    /// Its keys.
-    pub keys: &'a Keys,
+    /// The store; its deadline is the one by which the verb must have answered.
+    pub session: Session<'a, K>,
     /// Who this node is.
     pub identity: &'a Identity,
     /// When this run began.
     pub start: RunStart,
     /// What time it is now, in starts.
     pub clock: &'a dyn Fn() -> RunStart,
-    /// When it must have answered.
-    pub deadline: Instant,
     /// Whether whoever called still waits for the answer.
     pub awaited: &'a dyn Fn() -> bool,
     /// Frees that wait for the store.
@@ -72,7 +69,7 @@ impl<K: Kv> Run<'_, K> {
     /// Code 11.
     pub fn must_go_on(&self) -> Result<(), Error> {
         let has_overslept = node::has_outlasted(&self.start, &(self.clock)(), limits::ADD_DEADLINE);
-        if Instant::now() >= self.deadline || has_overslept {
+        if Instant::now() >= self.session.until || has_overslept {
             return Err(Error::new(Code::TryAgain, "the time for this request is over").with_details(
                 "etcd answers too slowly, too many runs contend for this range, or the host was suspended",
             ));
@@ -81,14 +78,6 @@ impl<K: Kv> Run<'_, K> {
             return Err(Error::new(Code::TryAgain, "the process that asked for an address is gone"));
         }
         Ok(())
-    }
-
-    /// Reads keys that are not known yet.
-    ///
-    /// # Errors
-    /// [`Failure`]
-    pub async fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) -> Result<(), Failure> {
-        read_keys(self.kv, keys, snapshot, self.deadline).await
     }
 
     /// Notes how far the store has come, for answers to acknowledged writes, and what the next run may use.
@@ -102,7 +91,7 @@ impl<K: Kv> Run<'_, K> {
     /// ADD of this node has written to it.
     fn suspicion(&self, snapshot: &Snapshot) -> Option<Error> {
         // What does not decode has an error of its own.
-        let meta = snapshot.record::<Meta>(&self.keys.meta()).ok()?;
+        let meta = snapshot.record::<Meta>(&self.session.keys.meta()).ok()?;
         let suspect = meta.as_ref().and_then(|meta| meta.suspect);
         let known = || {
             self.mark
@@ -142,7 +131,7 @@ impl<K: Kv> Run<'_, K> {
         // No ADD of an earlier boot is on its way any more.
         let tombstone = Some(start).filter(|start| start.boot == *boot);
         let caller = Some(Caller { machine, pod_uid });
-        let (kv, keys, hints) = (self.kv, self.keys, Cell::default());
+        let (kv, keys, hints) = (self.session.kv, self.session.keys, Cell::default());
         let free = Free { kv, keys, owner, which, caller, tombstone, until, hints };
         let freed = free.run().await?;
         Ok((freed, free.hints.get().lacks_tombstone))

@@ -50,13 +50,14 @@ async fn look<K: Kv>(
     let mut found = Found { stray: Vec::new(), has_changed: false };
     // To count what is reserved in a page costs etcd next to nothing, to list it a walk over each key. Pages and
     // reservations are compared as of one revision: that of this answer.
-    let counts =
-        Txn::read(pages.iter().flat_map(|(network, page)| count_reads(run.keys, network, *page)).collect());
-    let counted = run.kv.txn(&counts, run.deadline).await?;
+    let counts = Txn::read(
+        pages.iter().flat_map(|(network, page)| count_reads(run.session.keys, network, *page)).collect(),
+    );
+    let counted = run.session.txn(&counts).await?;
     for ((network, page), answers) in pages.iter().zip(counted.found.chunks_exact(2)) {
         let [stored, reserved] = answers else { continue };
         found.has_changed |= hands_out(set, network, *page)
-            && is_another(judged, &run.keys.page(network, *page), stored.one());
+            && is_another(judged, &run.session.keys.page(network, *page), stored.one());
         let Some(bits) = stored.one().and_then(|entry| Bits::from_bytes(&entry.value)) else { continue };
         if i64::try_from(bits.count()) == Ok(reserved.count) {
             continue;
@@ -64,10 +65,10 @@ async fn look<K: Kv>(
         let list = Op::List(List {
             limit: PAGE_ADDRESSES as i64,
             revision: counted.revision,
-            ..reservations(run.keys, network, *page)
+            ..reservations(run.session.keys, network, *page)
         });
-        let listed = run.kv.txn(&Txn::read(vec![list]), run.deadline).await?;
-        let stray = stray_bits(run.keys, bits, &listed.found[0], *page);
+        let listed = run.session.txn(&Txn::read(vec![list])).await?;
+        let stray = stray_bits(run.session.keys, bits, &listed.found[0], *page);
         found.stray.extend(stray.into_iter().map(|address| (network.clone(), address)));
     }
     // Those that this set can hand out come first.
@@ -119,13 +120,13 @@ async fn clear<K: Kv>(run: &Run<'_, K>, stray: &[(NetworkName, Addr)]) -> Result
         let mut builder = Builder::new("clear", &snapshot);
         let mut changes = BitChanges::default();
         for (network, address) in stray {
-            builder.absent(run.keys.ip(network, *address));
+            builder.absent(run.session.keys.ip(network, *address));
             changes.clear(network, *address);
         }
-        changes.plan(run.keys, &mut builder);
+        changes.plan(run.session.keys, &mut builder);
         match builder.finish() {
-            Err(missing) => run.read(&missing, &mut snapshot).await?,
-            Ok(txn) => return Ok(run.kv.txn(&txn, run.deadline).await?.succeeded),
+            Err(missing) => run.session.read(&missing, &mut snapshot).await?,
+            Ok(txn) => return Ok(run.session.txn(&txn).await?.succeeded),
         }
     }
 }

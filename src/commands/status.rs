@@ -17,9 +17,9 @@ const REFUSES_WRITES: [(&str, &str); 2] =
 /// Code 50.
 pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
     let not_available = |text: String| Error::new(Code::NotAvailable, text);
-    let txn = Txn::read(vec![Op::Get(run.keys.meta())]);
+    let txn = Txn::read(vec![Op::Get(run.session.keys.meta())]);
     // The read is linearizable: it needs a quorum, which a member's own word does not.
-    let (read, about) = tokio::join!(run.kv.txn(&txn, run.deadline), run.kv.about(run.deadline));
+    let (read, about) = tokio::join!(run.session.txn(&txn), run.session.kv.about(run.session.until));
     let read = read.map_err(|failure| not_available(failure.to_string()))?;
     let mut snapshot = Snapshot::default();
     snapshot.absorb(&txn.then, &read);

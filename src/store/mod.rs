@@ -18,6 +18,7 @@ pub mod kv;
 pub(crate) mod memory;
 pub mod plan;
 pub mod queue;
+pub mod session;
 pub mod snapshot;
 pub mod txn;
 

@@ -22,6 +22,7 @@ use metes::store::allot::Ask;
 use metes::store::claim::{Claim, claim};
 use metes::store::free::release;
 use metes::store::keys::Keys;
+use metes::store::session::Session;
 use metes_reconciler::import::pause::Pause;
 use metes_reconciler::lead::Candidate;
 use metes_reconciler::pass::{self, Options, Pass};
@@ -107,12 +108,10 @@ impl Begun {
             let clock = || boot.start(&shared);
             let awaited = || is_awaited.get();
             let mut run = Run {
-                kv: &line,
-                keys: &shared.keys,
+                session: Session { kv: &line, keys: &shared.keys, until: deadline },
                 identity: &boot.identity,
                 start,
                 clock: &clock,
-                deadline,
                 awaited: &awaited,
                 spool: Spool::new(&boot.folder, &boot.identity),
                 mark: MarkFile::new(&boot.folder, &boot.identity, &[]),

@@ -1,0 +1,50 @@
+//! What every exchange with the store needs, in one value.
+
+use tokio::time::Instant;
+
+use super::keys::{Bytes, Keys};
+use super::kv::{Failure, Kv, read_keys};
+use super::snapshot::Snapshot;
+use super::txn::{Reply, Txn};
+
+/// A store, the keys of one prefix of it, and when the work on it must be over.
+pub struct Session<'a, K> {
+    /// The store.
+    pub kv: &'a K,
+    /// Its keys.
+    pub keys: &'a Keys,
+    /// The deadline of every request.
+    pub until: Instant,
+}
+
+impl<K> Clone for Session<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Session<'_, K> {}
+
+impl<'a, K: Kv> Session<'a, K> {
+    /// The same with another deadline.
+    #[must_use]
+    pub fn by(self, until: Instant) -> Self {
+        Self { until, ..self }
+    }
+
+    /// Carries out a transaction; see [`Kv::txn`].
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn txn(&self, txn: &Txn) -> Result<Reply, Failure> {
+        self.kv.txn(txn, self.until).await
+    }
+
+    /// Reads keys into a snapshot, as many in one request as etcd allows.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) -> Result<(), Failure> {
+        read_keys(self.kv, keys, snapshot, self.until).await
+    }
+}
