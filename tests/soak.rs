@@ -3,7 +3,7 @@
 mod chaos_proxies;
 mod support;
 
-#[path = "../examples/soak/soak/mod.rs"]
+#[path = "../tools/soak/soak/mod.rs"]
 mod soak;
 
 use std::time::Duration;

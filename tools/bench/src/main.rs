@@ -20,7 +20,7 @@ mod options;
 mod output;
 mod results;
 mod samples;
-#[path = "../../tests/support/mod.rs"]
+#[path = "../../../tests/support/mod.rs"]
 mod support;
 
 use clap::Parser;
