@@ -24,9 +24,6 @@ use metes::config::Settings;
 use metes::limits;
 use metes::pool::record::{self, Meta, Record, Reservation};
 use metes::pool::{Addr, NetworkName};
-use metes::store::claim::{
-    Claim, ClaimError, Claimed, Gone, Made, Together, Under, Why, claim, claim_all, foresee, foresee_all,
-};
 use metes::store::keys::{Key, Keys};
 use metes::store::kv::{Failure, Kv};
 use metes::store::snapshot::BadRecord;
@@ -34,6 +31,9 @@ use metes::store::txn::Entry;
 use tokio::time::Instant;
 
 use crate::api::{Api, ApiError};
+use crate::claim::{
+    Claim, ClaimError, Claimed, Gone, Made, Together, Under, Why, claim, claim_all, foresee, foresee_all,
+};
 use crate::holder::{Holder, Stamp, Summary};
 use crate::identity::{First, NameError, claim_name};
 use crate::kubernetes::Kubernetes;

@@ -13,12 +13,13 @@
 //! ([`lead`]) and with [`listen`] answering; [`metrics`] and [`events`] tell of passes.
 //!
 //! Besides passes ([`command`]): [`adopt`] writes down what running pods use after a restore, where [`running`] says
-//! what that is and [`nad`] in which network; [`import`] writes down what whereabouts has handed out. [`identity`]
-//! keeps two clusters from taking one name.
+//! what that is and [`nad`] in which network; [`import`] writes down what whereabouts has handed out. Both put given
+//! addresses under an owner ([`claim`]). [`identity`] keeps two clusters from taking one name.
 
 pub mod adopt;
 pub mod api;
 pub mod census;
+pub mod claim;
 pub mod cli;
 pub mod command;
 pub mod events;

@@ -1,4 +1,5 @@
-//! A store of a few keys in memory, for unit tests of plans and decisions.
+//! A store of a few keys in memory, for unit tests of plans and decisions, here and in the reconciler. No program uses
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +9,14 @@ use super::txn::{Compare, Entry, Found, Op, Reply, Txn};
 
 /// Keys with their revisions; evaluates transactions as etcd does.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Memory {
+pub struct Memory {
     entries: BTreeMap<Bytes, Entry>,
     revision: i64,
 }
 
 impl Memory {
-    pub(crate) fn put(&mut self, key: Bytes, value: impl Into<Vec<u8>>) {
+    /// Puts a key at a revision of its own.
+    pub fn put(&mut self, key: Bytes, value: impl Into<Vec<u8>>) {
         self.revision += 1;
         let create_revision = self.entries.get(&key).map_or(self.revision, |old| old.create_revision);
         let entry = Entry {
@@ -27,23 +29,30 @@ impl Memory {
         self.entries.insert(key, entry);
     }
 
-    pub(crate) fn get(&self, key: &[u8]) -> Option<&Entry> {
+    /// The entry of a key.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<&Entry> {
         self.entries.get(key)
     }
 
-    pub(crate) fn keys(&self) -> Vec<String> {
+    /// All keys, in order.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
         self.entries.keys().map(|key| String::from_utf8_lossy(key).into_owned()).collect()
     }
 
     /// Reads keys into a snapshot.
-    pub(crate) fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) {
+    pub fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) {
         let ops: Vec<Op> = keys.iter().cloned().map(Op::Get).collect();
         let reply = self.clone().apply(&Txn::read(ops.clone()));
         snapshot.absorb(&ops, &reply);
     }
 
-    /// Applies a transaction; one that could not be sent to etcd fails the test.
-    pub(crate) fn apply(&mut self, txn: &Txn) -> Reply {
+    /// Applies a transaction.
+    ///
+    /// # Panics
+    /// If etcd would refuse the transaction, for too many operations or for a key that is written twice.
+    pub fn apply(&mut self, txn: &Txn) -> Reply {
         assert!(txn.fits(), "more than 128 operations: {txn:?}");
         let written: Vec<&Bytes> = txn
             .then

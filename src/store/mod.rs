@@ -4,18 +4,17 @@
 //! - [`allot`]: what an ADD does next, given what it has read; pure.
 //! - [`kv`]: what a store is; [`etcd`]: the real one.
 //! - [`queue`]: a run's lease and its ticket among others.
-//! - [`free`]: giving back all that an owner holds; [`claim`]: putting given addresses under an owner.
+//! - [`free`]: giving back all that an owner holds.
+//! - [`memory`]: a store for unit tests.
 
 pub mod allot;
-pub mod claim;
 pub mod etcd;
 #[cfg(feature = "failpoints")]
 pub mod failing;
 pub mod free;
 pub mod keys;
 pub mod kv;
-#[cfg(test)]
-pub(crate) mod memory;
+pub mod memory;
 pub mod plan;
 pub mod queue;
 pub mod session;

@@ -275,7 +275,7 @@ pub fn free(
 }
 
 /// The reservations of a record, with their bits: those that name `owner` are deleted.
-pub(super) fn free_reservations(
+pub fn free_reservations(
     keys: &Keys,
     owner: &Owner,
     record: &OwnerRecord,
@@ -300,7 +300,10 @@ pub(super) fn free_reservations(
 }
 
 /// The index entries of a record: those that name `owner` are deleted.
-pub(super) fn free_index(
+///
+/// # Errors
+/// If a name cannot stand in a key.
+pub fn free_index(
     keys: &Keys,
     owner: &Owner,
     record: &OwnerRecord,

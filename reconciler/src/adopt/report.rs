@@ -3,12 +3,12 @@
 use std::fmt::{self, Write};
 
 use metes::pool::record::{Held, Owner};
-use metes::store::claim::Made;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Stop;
 use super::demand::Demand;
+use crate::claim::Made;
 use crate::report::{aborted_words, told};
 
 /// What came of an adoption so far.

@@ -25,7 +25,6 @@ use futures_util::stream::{self, StreamExt};
 use metes::audit::walk::walk;
 use metes::pool::NetworkName;
 use metes::pool::record::{Held, Owner, OwnerRecord, Record};
-use metes::store::claim::{Claim, ClaimError, Claimed, Gone, Made, Under, Why, claim, foresee};
 use metes::store::free::{Free, FreeError, FreeGuard};
 use metes::store::keys::{Key, Keys};
 use metes::store::kv::{Failure, Kv};
@@ -34,6 +33,7 @@ use metes::store::txn::Entry;
 use tokio::time::Instant;
 
 use crate::api::{Api, ApiError, Phase};
+use crate::claim::{Claim, ClaimError, Claimed, Gone, Made, Under, Why, claim, foresee};
 use crate::holder::Stamp;
 use crate::identity::{First, NameError, claim_name};
 use crate::kubernetes::Kubernetes;

@@ -11,7 +11,7 @@ use metes::commands::del::Done;
 use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
 use metes::random::random_id;
 use metes::store::allot::Ask;
-use metes::store::claim::{Claim, Gone, Under};
+use metes_reconciler::claim::{Claim, Gone, Under};
 use metes_reconciler::pass::Stop;
 
 use super::cluster::{Labelling, Life};

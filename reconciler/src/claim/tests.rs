@@ -1,9 +1,12 @@
 //! Each case of a claim, on a store of a few keys; after each the audit must find nothing wrong.
 
+use metes::audit::Audit;
+use metes::pool::Bits;
+use metes::pool::record::RunStart;
+use metes::store::keys::{Key, LeaseId, TicketId};
+use metes::store::memory::Memory;
+
 use super::*;
-use crate::audit::Audit;
-use crate::store::keys::{LeaseId, TicketId};
-use crate::store::memory::Memory;
 
 /// A store under suspicion, and the ticket that the claim under test is made from.
 struct World {
@@ -86,7 +89,7 @@ impl World {
         let mut audit = Audit::new(&self.keys);
         for key in self.store.keys() {
             let entry = self.store.get(key.as_bytes()).expect("listed");
-            if !matches!(self.keys.parse(&entry.key), Ok(super::super::keys::Key::Ticket(..))) {
+            if !matches!(self.keys.parse(&entry.key), Ok(Key::Ticket(..))) {
                 audit.see(entry);
             }
         }
@@ -235,7 +238,7 @@ fn whatever_changes_before_the_commit_fails_it() {
     let keys = Keys::new("/m/");
     let network = NetworkName::default();
     let address = Addr::from(held("10.0.0.5").address);
-    let start = crate::pool::record::RunStart { boot: "b".into(), ns: 1 };
+    let start = RunStart { boot: "b".into(), ns: 1 };
     let record = OwnerRecord::new(Vec::new(), None, "-".into(), Labels::default()).encode();
     let reservation = Reservation::new(owner.clone(), Labels::default(), String::new()).encode();
     for (key, value) in [
@@ -297,7 +300,7 @@ fn a_reservation_without_its_owners_record_is_in_the_way() {
 fn an_owner_that_was_deleted_gets_nothing() {
     let mut world = World::new();
     let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let start = crate::pool::record::RunStart { boot: "b".into(), ns: 1 };
+    let start = RunStart { boot: "b".into(), ns: 1 };
     let dead = world.keys.tombstone(&claim.owner).expect("a key");
     world.store.put(dead, Tombstone::new(start).encode());
     let Step::End(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
@@ -361,14 +364,14 @@ fn the_last_bit_of_a_page_fills_its_summary() {
     let mut world = World::new();
     let network = NetworkName::default();
     let page = Addr::from(held("10.0.0.5").address).page();
-    let mut bits = crate::pool::Bits::empty();
+    let mut bits = Bits::empty();
     (0..4096).filter(|bit| *bit != 5).for_each(|bit| bits.set(bit));
     world.store.put(world.keys.page(&network, page), bits.to_bytes());
     let claim = claim_of("c1", "u1", &["10.0.0.5"]);
     let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
     assert!(world.store.apply(&txn).succeeded);
     let summary = world.store.get(&world.keys.summary(&network, page.summary())).expect("a summary");
-    assert_eq!(crate::pool::Bits::from_bytes(&summary.value).expect("decodes").count(), 1);
+    assert_eq!(Bits::from_bytes(&summary.value).expect("decodes").count(), 1);
 }
 
 /// Claims of pods u0, u1, ... for what the next one holds, in a store where each holds one address and one more.
@@ -386,9 +389,7 @@ fn holders(world: &World) -> Vec<(String, String)> {
     let nets = world.store.keys().into_iter().filter(|key| key.contains("/ip/"));
     let holder = |key: String| {
         let entry = world.store.get(key.as_bytes()).expect("listed");
-        let Ok(super::super::keys::Key::Ip(_, address)) = world.keys.parse(&entry.key) else {
-            unreachable!()
-        };
+        let Ok(Key::Ip(_, address)) = world.keys.parse(&entry.key) else { unreachable!() };
         let reservation = Reservation::decode(&entry.value).expect("decodes");
         (address.ip().to_string(), reservation.owner.container_id)
     };

@@ -9,20 +9,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tokio::time::Instant;
-
-use super::keys::{Bytes, Keys, Scope};
-use super::kv::{Failure, Kv, read_keys};
-use super::plan::{self, BitChanges, Builder, Fence, Ticket, bad_name};
-use super::queue::{Queue, TICKET_OPS, Taken, Turn, new_lease, settle, stands};
-use super::snapshot::{BadRecord, Snapshot};
-use super::txn::{Op, Txn};
-use crate::limits;
-use crate::pool::record::{
-    Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone, VERSION,
+use metes::limits;
+use metes::pool::record::{
+    Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone, Undecodable,
+    VERSION,
 };
-use crate::pool::{Addr, NetworkName};
-use crate::random::random_pause;
+use metes::pool::{Addr, NetworkName};
+use metes::random::random_pause;
+use metes::store::keys::{Bytes, Keys, Scope};
+use metes::store::kv::{Failure, Kv, read_keys};
+use metes::store::plan::{self, BitChanges, Builder, Fence, Ticket, bad_name};
+use metes::store::queue::{Queue, TICKET_OPS, Taken, Turn, new_lease, settle, stands};
+use metes::store::snapshot::{BadRecord, Snapshot};
+use metes::store::txn::{Op, Txn};
+use tokio::time::Instant;
 
 /// What one owner is to hold.
 #[derive(Debug, Clone)]
@@ -799,7 +799,7 @@ fn is_same_pod((one, a): (&Owner, &Pod), (other, b): (&Owner, &Pod)) -> bool {
 
 fn bad_page(key: &[u8]) -> BadRecord {
     let reason = "not a bitmap of 512 bytes".to_owned();
-    let why = crate::pool::record::Undecodable::Malformed { kind: "page", reason };
+    let why = Undecodable::Malformed { kind: "page", reason };
     BadRecord { key: String::from_utf8_lossy(key).into_owned(), why }
 }
 
