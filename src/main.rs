@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         std::process::exit(1);
     }));
     let run = || {
-        let until = began + plugin::deadline(verb);
+        let until = began + verb.map_or(limits::STATUS_DEADLINE, Verb::deadline);
         let stdin = match verb {
             // It needs nothing from there, and other plugins do not read it either.
             Some(Verb::Version) => Ok(Vec::new()),

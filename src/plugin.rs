@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::process::parent_id;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -13,8 +12,8 @@ use crate::cni::result::{Dns, IpConfig, Success};
 use crate::cni::version::version_json;
 use crate::cni::{Code, Environment, Error, Json, Request, Verb, Version, previous};
 use crate::commands::{Run, add, check, del, gc, state_folder, status};
-use crate::config::{self, Config, Settings};
-use crate::limits;
+use crate::config::settings::Rule;
+use crate::config::{self, Config, IpamSettings, Settings};
 use crate::local::files::Trust;
 use crate::local::mark::MarkFile;
 use crate::local::node::{self, Identity};
@@ -91,27 +90,6 @@ struct Begun {
     answered: &'static AtomicBool,
 }
 
-/// How long a verb may take, from the start of the process on; none: an unknown one.
-#[must_use]
-pub fn deadline(verb: Option<Verb>) -> Duration {
-    match verb {
-        Some(Verb::Add) => limits::ADD_DEADLINE,
-        Some(Verb::Del) => limits::DEL_DEADLINE,
-        Some(Verb::Check) => limits::CHECK_DEADLINE,
-        Some(Verb::Gc) => limits::GC_DEADLINE,
-        Some(Verb::Status | Verb::Version) | None => limits::STATUS_DEADLINE,
-    }
-}
-
-/// How long a verb tries to reach an etcd that nobody answers for.
-fn give_up(verb: Verb) -> Duration {
-    match verb {
-        Verb::Del => limits::UNREACHABLE_DEL,
-        Verb::Status | Verb::Version => limits::STATUS_DEADLINE,
-        Verb::Add | Verb::Check | Verb::Gc => limits::UNREACHABLE,
-    }
-}
-
 async fn carry_out(
     request: &Request,
     begun: Begun,
@@ -144,11 +122,11 @@ async fn act(
         settings.notes.iter().chain(notes).for_each(|note| tracing::warn!("{note}"));
     }
     let identity = setup::identity(settings)?;
-    let kv = store::open(setup::access(settings, Trust::OwnerReads, give_up(request.verb))?);
+    let kv = store::open(setup::access(settings, Trust::OwnerReads, request.verb.gives_up_after())?);
     let keys = Keys::new(&settings.prefix);
     let folder = state_folder(settings);
     let run = Run {
-        session: Session { kv: &kv, keys: &keys, until: begun.began + deadline(Some(request.verb)) },
+        session: Session { kv: &kv, keys: &keys, until: begun.began + request.verb.deadline() },
         identity: &identity,
         clock: &|| node::later(&begun.start),
         start: begun.start.clone(),
@@ -184,23 +162,14 @@ fn former_name(settings: &Settings, identity: &Identity) -> Option<String> {
     derived.filter(|name| *name != identity.node)
 }
 
-/// The host file decides; without one, what the network's configuration says of the store.
+/// Reads the host file and decides what the run goes by; starts the log.
 fn settings(request: &Request, named: Option<&str>, notes: &mut Vec<String>) -> Result<Settings, Error> {
-    let access = config::Access::of(request);
-    let Some(host) = setup::host_file(named, access.configuration_path.as_deref())? else {
-        let settings = Settings::from_network(&access.store)?;
-        setup::start_log(access.log_file.as_deref(), access.log_level.as_deref());
-        return Ok(settings);
-    };
-    if request.verb != Verb::Del {
-        access.store.refuse_beside_host_file()?;
-    }
-    let settings = Settings::from_host(host)?;
+    let said = IpamSettings::of(request);
+    let host = setup::host_file(named, said.configuration_path.as_deref())?;
+    let settings = Settings::for_verb(request.verb, host, &said)?;
     setup::start_log(settings.log_file.as_deref(), settings.log_level.as_deref());
-    for (key, given) in [("log_file", access.log_file), ("configuration_path", access.configuration_path)] {
-        if given.is_some() && request.verb == Verb::Add {
-            notes.push(format!("`ipam.{key}` has no effect: the host file decides"));
-        }
+    if request.verb == Verb::Add && settings.rule == Rule::HostFile {
+        notes.extend(said.without_effect());
     }
     Ok(settings)
 }

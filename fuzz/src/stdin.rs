@@ -1,7 +1,7 @@
 //! What a runtime says: the variables, each with a zero byte after it, then stdin.
 
 use metes::cni::{Environment, Request};
-use metes::config::{Access, Config, Settings};
+use metes::config::{Config, IpamSettings, Settings};
 
 use super::config::{check_config, check_error, check_request, check_settings};
 
@@ -12,9 +12,9 @@ pub(super) fn stdin(data: &[u8]) {
         Err(e) => return check_error(&e),
     };
     check_request(&request);
-    let access = Access::of(&request);
-    assert_eq!(access.store.is_empty(), access.store.refuse_beside_host_file().is_ok());
-    match Settings::from_network(&access.store) {
+    let said = IpamSettings::of(&request);
+    assert_eq!(said.store.is_empty(), said.store.refuse_beside_host_file().is_ok());
+    match Settings::from_network(&said) {
         Ok(settings) => check_settings(&settings),
         Err(e) => check_error(&e),
     }

@@ -10,10 +10,12 @@ pub mod previous;
 pub mod request;
 pub mod result;
 pub mod section;
+pub mod verb;
 pub mod version;
 
 pub use error::{Code, Error};
 pub use json::Json;
-pub use request::{Environment, Request, Verb};
+pub use request::{Environment, Request};
 pub use section::Section;
+pub use verb::Verb;
 pub use version::Version;

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::args::Args;
-use super::{Error, Json, Version, version};
+use super::{Error, Json, Verb, Version, version};
 use crate::limits;
 
 /// The largest network configuration that is read, in bytes.
@@ -15,50 +15,6 @@ pub const CONTAINER_ID_MAX: usize = 253;
 
 /// The longest name of an interface that Linux knows, in bytes.
 const IFNAME_MAX: usize = 15;
-
-/// A command of CNI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verb {
-    /// Give an interface its addresses.
-    Add,
-    /// Take them back.
-    Del,
-    /// Say whether they are still held.
-    Check,
-    /// Say whether an ADD could be served.
-    Status,
-    /// Free what belongs to no valid attachment.
-    Gc,
-    /// Name the versions spoken.
-    Version,
-}
-
-impl Verb {
-    const ALL: [Verb; 6] = [Verb::Add, Verb::Del, Verb::Check, Verb::Status, Verb::Gc, Verb::Version];
-
-    /// The verb as CNI_COMMAND spells it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Verb::Add => "ADD",
-            Verb::Del => "DEL",
-            Verb::Check => "CHECK",
-            Verb::Status => "STATUS",
-            Verb::Gc => "GC",
-            Verb::Version => "VERSION",
-        }
-    }
-
-    fn is_for_one_interface(self) -> bool {
-        matches!(self, Verb::Add | Verb::Del | Verb::Check)
-    }
-}
-
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// The CNI_* variables as given. Empty and unset are the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,7 +53,7 @@ impl Environment {
     /// The command, if it is one of CNI's.
     #[must_use]
     pub fn verb(&self) -> Option<Verb> {
-        Verb::ALL.into_iter().find(|verb| verb.as_str() == self.command)
+        Verb::named(&self.command)
     }
 
     /// What the verb needs must be there and valid; an unknown command needs nothing.

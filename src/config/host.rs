@@ -44,10 +44,6 @@ const KEYS: [&str; 15] = [
     "etcd_ca_cert_file",
 ];
 
-/// All keys of its section `etcd`.
-pub(super) const ETCD_KEYS: [&str; 8] =
-    ["endpoints", "prefix", "ca_file", "cert_file", "key_file", "server_name", "username", "password_file"];
-
 /// Without one of these that was meant, others than the addresses that are meant may be given.
 const LEVEL: Level<'_> = Level { known: &KEYS, deciding: &["etcd", "etcd_host", "allowed"] };
 

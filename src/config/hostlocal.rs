@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::keys::two_forms;
-use super::network::Input;
+use super::sections::Sections;
 use super::{keys, results};
 use crate::cni::address::{self, Zeros, next, parse_cidr, previous};
 use crate::cni::{Error, Json, Section};
@@ -31,17 +31,17 @@ struct Checked {
 /// The range sets, in host-local's order: the capability's, the old style's, `ranges`.
 /// `gateways` are those of routes: like the ranges' own, none of them is ever given away.
 pub(super) fn sets(
-    input: &Input<'_>,
+    sections: &Sections<'_>,
     network: &NetworkName,
     gateways: &[IpAddr],
     notes: &mut Vec<String>,
 ) -> Result<Vec<RangeSet>, Error> {
     let mut sets = Vec::new();
-    if let Some(runtime) = &input.runtime {
+    if let Some(runtime) = &sections.runtime {
         sets.extend(checked_sets(runtime, "ipRanges")?);
     }
-    sets.extend(old_style(&input.ipam, notes)?);
-    sets.extend(checked_sets(&input.ipam, "ranges")?);
+    sets.extend(old_style(&sections.ipam, notes)?);
+    sets.extend(checked_sets(&sections.ipam, "ranges")?);
     if sets.iter().map(Vec::len).sum::<usize>() > RANGES_MAX {
         return Err(Error::invalid_config(format!("`ipam` has more than {RANGES_MAX} ranges")));
     }

@@ -3,8 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::host::ETCD_KEYS;
-use super::network::Input;
+use super::sections::Sections;
 use crate::cni::{Error, Section};
 
 /// Keys that only whereabouts' form has.
@@ -42,6 +41,9 @@ const COMMON: [&str; 10] = [
     "log_level",
 ];
 
+/// Those of them that say where the host file and the log are. Their values are texts.
+pub(super) const SETTINGS: [&str; 3] = ["configuration_path", "log_file", "log_level"];
+
 /// Those of them that decide which addresses may be given.
 const DECIDING_COMMON: [&str; 5] = ["gateway", "routes", "addresses", "network_name", "order"];
 
@@ -66,6 +68,10 @@ const STORE: [&str; 6] = ["etcd", "ca_file", "cert_file", "key_file", "server_na
 /// The prefix of whereabouts' names for the same.
 const STORE_PREFIX: &str = "etcd_";
 
+/// Keys of the section `etcd`, of the host file too.
+const ETCD_KEYS: [&str; 8] =
+    ["endpoints", "prefix", "ca_file", "cert_file", "key_file", "server_name", "username", "password_file"];
+
 /// The keys of one kind of object.
 pub(super) struct Level<'a> {
     /// Those that are read.
@@ -80,7 +86,6 @@ const ADDRESS: Level<'_> = Level { known: &["address", "gateway"], deciding: &["
 const ROUTE: Level<'_> =
     Level { known: &["dst", "gw", "mtu", "advmss", "priority", "table", "scope"], deciding: &["gw"] };
 const DNS: Level<'_> = Level { known: &["nameservers", "domain", "search", "options"], deciding: &[] };
-/// The section `etcd`, of the host file too.
 pub(super) const ETCD: Level<'_> = Level { known: &ETCD_KEYS, deciding: &["endpoints", "prefix"] };
 const DOCUMENT: Level<'_> = Level { known: &["ipam", "args", "runtimeConfig"], deciding: &[] };
 const RUNTIME: Level<'_> = Level { known: &["ips", "ipRanges"], deciding: &["ips", "ipRanges"] };
@@ -111,18 +116,18 @@ pub(super) fn two_forms(key: &str, form: &str, other: &str, other_form: &str) ->
 }
 
 /// The keys of a network configuration, at every level that is read.
-pub(super) fn judge(input: &Input<'_>) -> Findings {
+pub(super) fn judge(sections: &Sections<'_>) -> Findings {
     let mut found = Findings::default();
-    found.shared(&input.document, &DOCUMENT);
-    found.ipam(&input.ipam);
-    if let Some(runtime) = &input.runtime {
+    found.shared(&sections.document, &DOCUMENT);
+    found.ipam(&sections.ipam);
+    if let Some(runtime) = &sections.runtime {
         found.shared(runtime, &RUNTIME);
         found.ranges(runtime, "ipRanges");
     }
-    if let Some(args) = &input.args {
+    if let Some(args) = &sections.args {
         found.shared(args, &ARGS);
     }
-    if let Some(args) = &input.args_cni {
+    if let Some(args) = &sections.args_cni {
         found.shared(args, &ARGS_CNI);
     }
     found

@@ -13,10 +13,11 @@ pub mod network;
 mod requests;
 pub mod resolv;
 mod results;
+mod sections;
 pub mod settings;
 mod statics;
 mod whereabouts;
 
 pub use host::HostFile;
-pub use network::{Access, Config, Static};
-pub use settings::Settings;
+pub use network::{Config, Static};
+pub use settings::{IpamSettings, Settings};

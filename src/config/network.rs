@@ -5,14 +5,13 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::etcd::StoreKeys;
 use super::keys::{Findings, two_forms};
+use super::sections::Sections;
 use super::statics::Given;
 use super::{hostlocal, keys, requests, results, statics, whereabouts};
 use crate::cni::address::Zeros;
 use crate::cni::result::{Dns, Route};
-use crate::cni::section::Shows;
-use crate::cni::{Error, Json, Request, Section, Verb};
+use crate::cni::{Error, Request, Section, Verb};
 use crate::pool::range::RangeSet;
 use crate::pool::{Addr, NetworkName, Order};
 
@@ -44,14 +43,6 @@ pub struct Config {
     pub dns: Dns,
     /// A file in resolv.conf's format whose content is the result's DNS; the caller reads it.
     pub resolv_conf: Option<String>,
-    /// What the configuration says about the store; [`Settings`](super::Settings) judges it.
-    pub store: StoreKeys,
-    /// The last place to look for the host file.
-    pub configuration_path: Option<String>,
-    /// The log file; without effect if there is a host file.
-    pub log_file: Option<String>,
-    /// The log level, as written.
-    pub log_level: Option<String>,
     /// One line for each key that has no effect, for the log and the details of an error.
     pub notes: Vec<String>,
 }
@@ -78,47 +69,6 @@ impl Order {
     }
 }
 
-/// Where a configuration can say something.
-pub(super) struct Input<'a> {
-    pub(super) request: &'a Request,
-    /// All of the network configuration.
-    pub(super) document: Section<'a>,
-    pub(super) ipam: Section<'a>,
-    /// runtimeConfig.
-    pub(super) runtime: Option<Section<'a>>,
-    /// args.
-    pub(super) args: Option<Section<'a>>,
-    /// args.cni.
-    pub(super) args_cni: Option<Section<'a>>,
-    /// Whether the main plugin takes network + 1 for itself where no gateway is configured: bridge
-    /// does with `isGateway` or `isDefaultGateway`.
-    pub(super) first_is_gateway: bool,
-}
-
-impl<'a> Input<'a> {
-    fn of(request: &'a Request) -> Result<Self, Error> {
-        let document = document(request);
-        let ipam = document.section("ipam")?;
-        let args = document.section("args")?;
-        Ok(Self {
-            request,
-            ipam: ipam
-                .ok_or_else(|| Error::invalid_config("the network configuration has no `ipam` section"))?,
-            runtime: document.section("runtimeConfig")?,
-            args_cni: args.as_ref().map(|args| args.section("cni")).transpose()?.flatten(),
-            args,
-            first_is_gateway: ["isGateway", "isDefaultGateway"]
-                .iter()
-                .any(|key| matches!(document.get(key), Some(Json::Bool(true)))),
-            document,
-        })
-    }
-
-    fn is_add(&self) -> bool {
-        self.request.verb == Verb::Add
-    }
-}
-
 /// The form in which `ipam` is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -128,11 +78,11 @@ enum Form {
 }
 
 impl Form {
-    fn of(input: &Input<'_>) -> Result<Self, Error> {
-        let ipam = &input.ipam;
+    fn of(sections: &Sections<'_>) -> Result<Self, Error> {
+        let ipam = &sections.ipam;
         let given = |keys: &[&str]| keys.iter().find(|key| ipam.has(key)).map(|key| ipam.at(key));
         let host_local = match given(&keys::HOST_LOCAL) {
-            None => capability(input)?,
+            None => capability(sections)?,
             key => key,
         };
         match (given(&keys::WHEREABOUTS), host_local) {
@@ -163,8 +113,8 @@ impl Form {
 }
 
 /// The capability ipRanges belongs to host-local's form.
-fn capability(input: &Input<'_>) -> Result<Option<String>, Error> {
-    let Some(runtime) = &input.runtime else {
+fn capability(sections: &Sections<'_>) -> Result<Option<String>, Error> {
+    let Some(runtime) = &sections.runtime else {
         return Ok(None);
     };
     let given = !runtime.list("ipRanges")?.is_empty();
@@ -179,14 +129,14 @@ impl Config {
     /// Code 7 for whatever is invalid, naming the key and what was found; code 4 for addresses
     /// in CNI_ARGS that are none. The details say what else is odd about the configuration.
     pub fn parse(request: &Request) -> Result<Config, Error> {
-        let input = Input::of(request)?;
-        let Findings { refused, mut notes, .. } = keys::judge(&input);
+        let sections = Sections::of(request)?;
+        let Findings { refused, mut notes, .. } = keys::judge(&sections);
         let read = match refused {
             Some(why) if request.verb != Verb::Del => Err(Error::invalid_config(why)
                 .with_details("what is meant is not guessed: correct the key or remove it")),
             refused => {
                 notes.extend(refused);
-                Config::read(&input, &mut notes)
+                Config::read(&sections, &mut notes)
             }
         };
         match read {
@@ -195,33 +145,32 @@ impl Config {
         }
     }
 
-    fn read(input: &Input<'_>, notes: &mut Vec<String>) -> Result<Config, Error> {
-        let form = Form::of(input)?;
-        let mut config = Config::without_addresses(input, form)?;
-        let given = statics::configured(&input.ipam, form.zeros())?;
-        config.sets = config.take_sets(input, form, &given, notes)?;
+    fn read(sections: &Sections<'_>, notes: &mut Vec<String>) -> Result<Config, Error> {
+        let form = Form::of(sections)?;
+        let mut config = Config::without_addresses(sections, form)?;
+        let given = statics::configured(&sections.ipam, form.zeros())?;
+        config.sets = config.take_sets(sections, form, &given, notes)?;
         config.requests = vec![None; config.sets.len()];
-        let given = if config.sets.is_empty() { statics::without_ranges(input, given)? } else { given };
-        if input.is_add() && !config.sets.is_empty() {
-            config.requests = requests::of_sets(input, form.zeros(), &config.sets)?;
+        let given = if config.sets.is_empty() { statics::without_ranges(sections, given)? } else { given };
+        if sections.is_add() && !config.sets.is_empty() {
+            config.requests = requests::of_sets(sections, form.zeros(), &config.sets)?;
         }
-        let named = input.ipam.has("network_name");
+        let named = sections.ipam.has("network_name");
         config.statics = given.into_iter().map(|given| config.placed(given, named)).collect();
-        notes.extend(without_effect(input, form, &config));
-        config.check(input.is_add(), form)?;
+        notes.extend(without_effect(sections, form, &config));
+        config.check(sections.is_add(), form)?;
         Ok(config)
     }
 
-    fn without_addresses(input: &Input<'_>, form: Form) -> Result<Config, Error> {
-        let ipam = &input.ipam;
+    fn without_addresses(sections: &Sections<'_>, form: Form) -> Result<Config, Error> {
+        let ipam = &sections.ipam;
         if let Some(other) = ipam.text("type")?.filter(|found| OTHER_PLUGINS.contains(found)) {
             return Err(Error::invalid_config(format!("`ipam.type` is {other:?}, which is not this plugin")));
         }
-        let owned = |key| Ok::<_, Error>(ipam.text(key)?.map(str::to_owned));
         let order = ipam.parsed("order", "\"lowest\", \"next\" or \"spread\"", Order::named)?;
         let dns = if form == Form::HostLocal { Dns::default() } else { results::dns(ipam)? };
-        Ok(Config {
-            cni_network: input.request.name.clone(),
+        let config = Config {
+            cni_network: sections.request.name.clone(),
             network: network_name(ipam)?,
             sets: Vec::new(),
             requests: Vec::new(),
@@ -229,19 +178,20 @@ impl Config {
             order: order.unwrap_or(form.default_order()),
             routes: results::routes(ipam, form.zeros())?,
             dns,
-            resolv_conf: owned("resolvConf")?,
-            store: StoreKeys::of(ipam),
-            configuration_path: owned("configuration_path")?,
-            log_file: owned("log_file")?,
-            log_level: owned("log_level")?,
+            resolv_conf: ipam.text("resolvConf")?.map(str::to_owned),
             notes: Vec::new(),
-        })
+        };
+        // Their values are read with the settings, which take what they can get.
+        for key in keys::SETTINGS {
+            ipam.text(key)?;
+        }
+        Ok(config)
     }
 
     /// The range sets, none of which ever gives away a gateway that the configuration names.
     fn take_sets(
         &self,
-        input: &Input<'_>,
+        sections: &Sections<'_>,
         form: Form,
         given: &[Given],
         notes: &mut Vec<String>,
@@ -249,8 +199,8 @@ impl Config {
         let routes = self.routes.iter().filter_map(|route| route.gw);
         let gateways: Vec<IpAddr> = routes.chain(given.iter().filter_map(|given| given.gateway)).collect();
         match form {
-            Form::Whereabouts => whereabouts::sets(input, &self.network, &gateways, notes),
-            Form::HostLocal => hostlocal::sets(input, &self.network, &gateways, notes),
+            Form::Whereabouts => whereabouts::sets(sections, &self.network, &gateways, notes),
+            Form::HostLocal => hostlocal::sets(sections, &self.network, &gateways, notes),
             Form::Static => Ok(Vec::new()),
         }
     }
@@ -312,9 +262,9 @@ fn network_name(ipam: &Section<'_>) -> Result<NetworkName, Error> {
 }
 
 /// Known keys that mean nothing in this form.
-fn without_effect(input: &Input<'_>, form: Form, config: &Config) -> Vec<String> {
+fn without_effect(sections: &Sections<'_>, form: Form, config: &Config) -> Vec<String> {
     let ignored = |key: &str, why: &str| {
-        input.ipam.has(key).then(|| format!("key `{}` is ignored: {why}", input.ipam.at(key)))
+        sections.ipam.has(key).then(|| format!("key `{}` is ignored: {why}", sections.ipam.at(key)))
     };
     let dns = || ignored("dns", "in host-local's form DNS comes from `resolvConf`");
     let gateway = || ignored("gateway", "without ranges, each of `addresses` has its own");
@@ -324,41 +274,6 @@ fn without_effect(input: &Input<'_>, form: Form, config: &Config) -> Vec<String>
         _ => None,
     };
     notes.into_iter().collect()
-}
-
-/// What a request says about reaching the store and the log, read without judging the rest:
-/// a DEL or GC must work whatever has become of `ipam`.
-#[derive(Debug, Clone, Default)]
-pub struct Access {
-    /// As [`Config::store`].
-    pub store: StoreKeys,
-    /// As [`Config::configuration_path`].
-    pub configuration_path: Option<String>,
-    /// As [`Config::log_file`].
-    pub log_file: Option<String>,
-    /// As [`Config::log_level`].
-    pub log_level: Option<String>,
-}
-
-impl Access {
-    /// Reads what can be read.
-    #[must_use]
-    pub fn of(request: &Request) -> Self {
-        let Ok(Some(ipam)) = document(request).section("ipam") else {
-            return Self::default();
-        };
-        let text = |key| ipam.text(key).ok().flatten().map(str::to_owned);
-        Self {
-            store: StoreKeys::of(&ipam),
-            configuration_path: text("configuration_path"),
-            log_file: text("log_file"),
-            log_level: text("log_level"),
-        }
-    }
-}
-
-fn document(request: &Request) -> Section<'_> {
-    Section::new("", request.config.pairs().unwrap_or_default(), Shows::Values)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::network::Input;
+use super::sections::Sections;
 use crate::cni::address::{self, Zeros, parse_cidr, parse_ip};
 use crate::cni::{Error, Section};
 use crate::pool::Addr;
@@ -11,12 +11,12 @@ use crate::pool::range::RangeSet;
 /// The address asked of each set. Sources are CNI_ARGS `IP=`, args.cni.ips and
 /// runtimeConfig.ips; their prefix lengths mean nothing here, the range's counts.
 pub(super) fn of_sets(
-    input: &Input<'_>,
+    sections: &Sections<'_>,
     zeros: Zeros,
     sets: &[RangeSet],
 ) -> Result<Vec<Option<Addr>>, Error> {
     let mut requests = vec![None; sets.len()];
-    for ip in wanted(input, zeros)? {
+    for ip in wanted(sections, zeros)? {
         let addr = Addr::from(ip);
         let set = set_for(addr, sets, &requests).ok_or_else(|| unmatched(addr, sets))?;
         requests[set] = Some(addr);
@@ -31,12 +31,12 @@ pub(super) fn bad_arg(key: &str, expected: &str, found: &str) -> Error {
 }
 
 /// All requested addresses, each once.
-fn wanted(input: &Input<'_>, zeros: Zeros) -> Result<Vec<IpAddr>, Error> {
+fn wanted(sections: &Sections<'_>, zeros: Zeros) -> Result<Vec<IpAddr>, Error> {
     let mut wanted = Vec::new();
-    for text in &input.request.args.ips {
+    for text in &sections.request.args.ips {
         wanted.push(with_or_without_prefix(text, zeros).ok_or_else(|| bad_arg("IP", address::IP, text))?);
     }
-    for list in [&input.args_cni, &input.runtime].into_iter().flatten() {
+    for list in [&sections.args_cni, &sections.runtime].into_iter().flatten() {
         wanted.extend(ips(list, zeros)?);
     }
     let mut once = Vec::new();

@@ -6,8 +6,10 @@ use ipnetwork::IpNetwork;
 
 use super::etcd::{Endpoint, Etcd, Login, StoreKeys, TlsFiles};
 use super::host::{Allowed, HostFile};
+use super::keys;
 use super::network::Config;
-use crate::cni::Error;
+use super::sections::document;
+use crate::cni::{Error, Request, Verb};
 use crate::pool::NetworkName;
 
 /// Where state of a node is kept by default.
@@ -15,6 +17,40 @@ pub const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
 
 /// GC's grace by default, in seconds.
 pub const DEFAULT_GC_GRACE_S: u64 = 300;
+
+/// What `ipam` says about the store, the host file and the log. It is read without judging the rest of `ipam`: a DEL
+/// must work whatever has become of it.
+#[derive(Debug, Clone, Default)]
+pub struct IpamSettings {
+    /// The keys about etcd.
+    pub store: StoreKeys,
+    /// The last place to look for the host file.
+    pub configuration_path: Option<String>,
+    /// The log file.
+    pub log_file: Option<String>,
+    /// The log level, as written.
+    pub log_level: Option<String>,
+}
+
+impl IpamSettings {
+    /// Reads what can be read.
+    #[must_use]
+    pub fn of(request: &Request) -> Self {
+        let Ok(Some(ipam)) = document(request).section("ipam") else {
+            return Self::default();
+        };
+        let [configuration_path, log_file, log_level] =
+            keys::SETTINGS.map(|key| ipam.text(key).ok().flatten().map(str::to_owned));
+        Self { store: StoreKeys::of(&ipam), configuration_path, log_file, log_level }
+    }
+
+    /// One line for each key that a host file leaves without effect.
+    pub(crate) fn without_effect(&self) -> impl Iterator<Item = String> {
+        let keys = [("log_file", &self.log_file), ("configuration_path", &self.configuration_path)];
+        let given = keys.into_iter().filter(|(_, value)| value.is_some());
+        given.map(|(key, _)| format!("`ipam.{key}` has no effect: the host file decides"))
+    }
+}
 
 /// What the program needs besides the network configuration.
 #[derive(Debug, Clone)]
@@ -35,9 +71,9 @@ pub struct Settings {
     pub spool_dir: String,
     /// How much older than itself an owner must be for GC to free it, in seconds.
     pub gc_grace_s: u64,
-    /// The host file's log file.
+    /// The log file.
     pub log_file: Option<String>,
-    /// The host file's log level, as written.
+    /// The log level, as written.
     pub log_level: Option<String>,
     /// Whether etcd may be spoken to in the clear across the network.
     pub allow_plaintext: bool,
@@ -61,6 +97,19 @@ pub enum Rule {
 }
 
 impl Settings {
+    /// The settings that a verb goes by: the host file decides, and without one what `ipam` says.
+    ///
+    /// # Errors
+    /// As [`Settings::from_host`] and [`Settings::from_network`]; code 7 too if `ipam` says which etcd is meant where
+    /// there is a host file, but a DEL must not fail over that.
+    pub fn for_verb(verb: Verb, host: Option<HostFile>, said: &IpamSettings) -> Result<Settings, Error> {
+        let Some(host) = host else { return Self::from_network(said) };
+        if verb != Verb::Del {
+            said.store.refuse_beside_host_file()?;
+        }
+        Self::from_host(host)
+    }
+
     /// The settings of a node with a host file.
     ///
     /// # Errors
@@ -85,12 +134,14 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The settings of a node without a host file: what the network configuration says.
+    /// The settings of a node without a host file: what `ipam` says.
     ///
     /// # Errors
     /// Code 7, naming the key.
-    pub fn from_network(keys: &StoreKeys) -> Result<Settings, Error> {
-        let settings = Self::defaults(Etcd::read(&keys.section())?);
+    pub fn from_network(said: &IpamSettings) -> Result<Settings, Error> {
+        let (log_file, log_level) = (said.log_file.clone(), said.log_level.clone());
+        let etcd = Etcd::read(&said.store.section())?;
+        let settings = Settings { log_file, log_level, ..Self::defaults(etcd) };
         settings.check_plaintext()?;
         Ok(settings)
     }

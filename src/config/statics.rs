@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::network::Input;
+use super::sections::Sections;
 use super::{requests, results};
 use crate::cni::address::{self, Zeros, parse_cidr, parse_ip};
 use crate::cni::{Error, Section, Verb};
@@ -28,8 +28,8 @@ pub(super) fn configured(ipam: &Section<'_>, zeros: Zeros) -> Result<Vec<Given>,
 
 /// What a configuration without ranges gives. As in the static plugin, args.cni.ips takes the
 /// place of `addresses` and CNI_ARGS, and runtimeConfig.ips the place of all of them.
-pub(super) fn without_ranges(input: &Input<'_>, configured: Vec<Given>) -> Result<Vec<Given>, Error> {
-    for list in [&input.runtime, &input.args_cni].into_iter().flatten() {
+pub(super) fn without_ranges(sections: &Sections<'_>, configured: Vec<Given>) -> Result<Vec<Given>, Error> {
+    for list in [&sections.runtime, &sections.args_cni].into_iter().flatten() {
         let ips = list.parsed_list("ips", "an array of addresses with prefix lengths", |text| {
             parse_cidr(text, Zeros::Refused)
         })?;
@@ -38,17 +38,17 @@ pub(super) fn without_ranges(input: &Input<'_>, configured: Vec<Given>) -> Resul
         }
     }
     let mut all = configured;
-    all.extend(from_environment(input)?);
+    all.extend(from_environment(sections)?);
     Ok(all)
 }
 
 /// CNI_ARGS: each address with the gateway that its subnet contains.
-fn from_environment(input: &Input<'_>) -> Result<Vec<Given>, Error> {
-    let args = &input.request.args;
+fn from_environment(sections: &Sections<'_>) -> Result<Vec<Given>, Error> {
+    let args = &sections.request.args;
     let ip = |text: &str| parse_ip(text, Zeros::Refused);
-    let gateways = all_or_known(input, "GATEWAY", address::IP, &args.gateways, ip)?;
+    let gateways = all_or_known(sections, "GATEWAY", address::IP, &args.gateways, ip)?;
     let cidr = |text: &str| parse_cidr(text, Zeros::Refused);
-    let addresses = all_or_known(input, "IP", address::CIDR, &args.ips, cidr)?;
+    let addresses = all_or_known(sections, "IP", address::CIDR, &args.ips, cidr)?;
     let given = |address: IpNetwork| {
         let gateway = gateways.iter().rev().find(|gateway| address.contains(**gateway));
         Given { address, gateway: gateway.copied() }
@@ -58,13 +58,13 @@ fn from_environment(input: &Input<'_>) -> Result<Vec<Given>, Error> {
 
 /// Everything for an ADD; for other verbs, which must not fail over CNI_ARGS, what can be read.
 fn all_or_known<T>(
-    input: &Input<'_>,
+    sections: &Sections<'_>,
     key: &str,
     expected: &str,
     texts: &[String],
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Vec<T>, Error> {
-    if input.request.verb != Verb::Add {
+    if sections.request.verb != Verb::Add {
         return Ok(texts.iter().filter_map(|text| parse(text)).collect());
     }
     let parsed = |text: &String| parse(text).ok_or_else(|| requests::bad_arg(key, expected, text));

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::keys::two_forms;
-use super::network::Input;
+use super::sections::Sections;
 use super::{keys, results};
 use crate::cni::address::{Zeros, masked, next, parse_cidr, parse_ip, parse_prefix, previous};
 use crate::cni::{Error, Section, Verb};
@@ -41,20 +41,20 @@ enum Domains {
 /// The range sets, `range` first. `gateways` are those of routes and static addresses: like
 /// the configuration's own, none of them is ever given away.
 pub(super) fn sets(
-    input: &Input<'_>,
+    sections: &Sections<'_>,
     network: &NetworkName,
     gateways: &[IpAddr],
     notes: &mut Vec<String>,
 ) -> Result<Vec<RangeSet>, Error> {
-    let ipam = &input.ipam;
+    let ipam = &sections.ipam;
     let gateway = results::ip(ipam, "gateway", ZEROS)?;
     let domains = match ipam.flag("enable_overlapping_ranges")? {
         Some(false) => Domains::Range,
         Some(true) | None => Domains::Network,
     };
     let never = gateways.iter().copied().chain(gateway).collect();
-    let first_is_gateway = gateway.is_none() && input.first_is_gateway;
-    let verb = input.request.verb;
+    let first_is_gateway = gateway.is_none() && sections.first_is_gateway;
+    let verb = sections.request.verb;
     let shared = Shared { verb, network, domains, gateway, never, first_is_gateway };
     let mut sets = Vec::new();
     if ipam.has("range") {

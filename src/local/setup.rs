@@ -18,8 +18,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::files::{self, Trust};
 use super::node::{self, Identity};
 use crate::cni::{Code, Error};
-use crate::config::etcd::{Endpoint, Password, StoreKeys, TlsFiles};
-use crate::config::{HostFile, Settings};
+use crate::config::etcd::{Endpoint, Password, TlsFiles};
+use crate::config::{HostFile, IpamSettings, Settings};
 use crate::limits;
 use crate::store::etcd::{Access, Tls};
 
@@ -49,7 +49,7 @@ pub fn own_settings(named: Option<&Path>) -> Result<Settings, Error> {
     let named = named.map(|path| path.to_string_lossy());
     match host_file(named.as_deref(), None)? {
         Some(host) => Settings::from_host(host),
-        None => Settings::from_network(&StoreKeys::default()),
+        None => Settings::from_network(&IpamSettings::default()),
     }
 }
 

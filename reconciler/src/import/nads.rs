@@ -6,9 +6,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use metes::cni::request::{Environment, Request, Verb};
 use metes::cni::section::Shows;
-use metes::cni::{Json, Section, version};
+use metes::cni::{Environment, Json, Request, Section, Verb, version};
 use metes::config::Config;
 use metes::pool::range::RangeSet;
 use metes::pool::record::Held;

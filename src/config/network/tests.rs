@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cni::{Environment, Json};
+use crate::config::IpamSettings;
 use crate::pool::range::Standing;
 
 /// A request for an ADD with CNI_ARGS and a whole configuration.
@@ -584,8 +585,10 @@ fn what_has_no_effect_is_noted() {
     }
     let known = r#"{"type":"metes","range":"10.0.0.0/24","log_file":"/l","log_level":"debug","configuration_path":"/c","etcd":{},"network_name":"n"}"#;
     let config = valid(known);
-    assert!(config.notes.is_empty() && !config.store.is_empty());
-    assert_eq!((config.log_file.as_deref(), config.configuration_path.as_deref()), (Some("/l"), Some("/c")));
+    assert!(config.notes.is_empty(), "{:?}", config.notes);
+    let said = IpamSettings::of(&request("", &whole(known, "")));
+    assert!(!said.store.is_empty());
+    assert_eq!((said.log_file.as_deref(), said.configuration_path.as_deref()), (Some("/l"), Some("/c")));
 }
 
 #[test]
@@ -697,16 +700,16 @@ fn picked_addresses_are_an_ordered_list() {
 #[test]
 fn a_del_reads_what_it_can() {
     for ipam in ["null", "5", "[]", "{}", r#"{"log_file":5,"range":7}"#] {
-        let access = Access::of(&request_for("DEL", "", &whole(ipam, "")));
-        assert!(access.store.is_empty() && access.log_file.is_none(), "{ipam}");
+        let said = IpamSettings::of(&request_for("DEL", "", &whole(ipam, "")));
+        assert!(said.store.is_empty() && said.log_file.is_none(), "{ipam}");
     }
-    let access = Access::of(&request_for(
+    let said = IpamSettings::of(&request_for(
         "DEL",
         "",
         &whole(r#"{"range":7,"etcd_password":"hunter2","log_file":"/l"}"#, ""),
     ));
-    assert_eq!(access.log_file.as_deref(), Some("/l"));
-    assert!(!format!("{access:?}").contains("hunter2"), "{access:?}");
+    assert_eq!(said.log_file.as_deref(), Some("/l"));
+    assert!(!format!("{said:?}").contains("hunter2"), "{said:?}");
 }
 
 /// Values that come near to what keys expect.
@@ -770,8 +773,8 @@ proptest! {
             prop_assert!(command != "ADD" || config.sets.len() + config.statics.len() > 0);
             prop_assert!(config.sets.len() + config.statics.len() <= ADDRESSES_MAX);
         }
-        let access = Access::of(&request);
-        let _ = crate::config::Settings::from_network(&access.store);
+        let said = IpamSettings::of(&request);
+        let _ = crate::config::Settings::from_network(&said);
         let _ = crate::cni::previous::prev_result_addresses(&request.config);
         let _ = crate::cni::previous::valid_attachments(&request.config);
     }

@@ -19,6 +19,15 @@ fn network(ipam: &str) -> Config {
 }
 
 fn network_with(args: &str, ipam: &str) -> Config {
+    let request = request(args, ipam);
+    Config::parse(&request).unwrap_or_else(|e| panic!("{e}: {ipam}"))
+}
+
+fn said(ipam: &str) -> IpamSettings {
+    IpamSettings::of(&request("", ipam))
+}
+
+fn request(args: &str, ipam: &str) -> Request {
     let env = Environment {
         command: "ADD".into(),
         container_id: "ID".into(),
@@ -29,8 +38,7 @@ fn network_with(args: &str, ipam: &str) -> Config {
         ..Environment::default()
     };
     let config = format!(r#"{{"cniVersion":"1.0.0","name":"n","ipam":{ipam}}}"#);
-    let request = Request::parse(&env, config.as_bytes()).expect("valid request");
-    Config::parse(&request).unwrap_or_else(|e| panic!("{e}: {ipam}"))
+    Request::parse(&env, config.as_bytes()).expect("valid request")
 }
 
 fn urls(settings: &Settings) -> Vec<String> {
@@ -39,7 +47,7 @@ fn urls(settings: &Settings) -> Vec<String> {
 
 #[test]
 fn an_empty_file_is_all_defaults() {
-    for settings in [valid("{}"), Settings::from_network(&StoreKeys::default()).expect("defaults")] {
+    for settings in [valid("{}"), Settings::from_network(&IpamSettings::default()).expect("defaults")] {
         assert_eq!(urls(&settings), ["http://127.0.0.1:2379"]);
         assert_eq!(
             (settings.prefix.as_str(), settings.spool_dir.as_str()),
@@ -171,31 +179,31 @@ fn plain_http_needs_leave_except_at_home() {
     for home in ["127.0.0.1", "[::1]", "localhost"] {
         valid(&format!(r#"{{"etcd":{{"endpoints":["http://{home}:2379"]}}}}"#));
     }
-    let store = network(
-        r#"{"range":"10.0.0.0/24","etcd":{"endpoints":["http://etcd:2379"]},"allow_plaintext":true}"#,
-    )
-    .store;
-    assert!(Settings::from_network(&store).is_err(), "a network configuration cannot give leave");
+    let said =
+        said(r#"{"range":"10.0.0.0/24","etcd":{"endpoints":["http://etcd:2379"]},"allow_plaintext":true}"#);
+    assert!(Settings::from_network(&said).is_err(), "a network configuration cannot give leave");
 }
 
 #[test]
 fn without_a_host_file_the_network_says_which_etcd() {
-    let store = network(r#"{"range":"10.0.0.0/24","ETCD":{"endpoints":["http://127.0.0.1:5"],"prefix":"/p/"},"etcd_username":"u","etcd_password":"w"}"#).store;
-    let settings = Settings::from_network(&store).expect("valid");
+    let of_etcd = said(
+        r#"{"range":"10.0.0.0/24","ETCD":{"endpoints":["http://127.0.0.1:5"],"prefix":"/p/"},"etcd_username":"u","etcd_password":"w"}"#,
+    );
+    let settings = Settings::from_network(&of_etcd).expect("valid");
     assert_eq!((urls(&settings)[0].as_str(), settings.prefix.as_str()), ("http://127.0.0.1:5", "/p/"));
     assert_eq!(settings.login.map(|login| login.username).as_deref(), Some("u"));
-    let store = network(r#"{"range":"10.0.0.0/24","etcd":{"endpoints":["x"]}}"#).store;
-    assert!(Settings::from_network(&store).unwrap_err().msg.contains("`ipam.etcd.endpoints[0]`"));
+    let invalid = said(r#"{"range":"10.0.0.0/24","etcd":{"endpoints":["x"]}}"#);
+    assert!(Settings::from_network(&invalid).unwrap_err().msg.contains("`ipam.etcd.endpoints[0]`"));
 }
 
 #[test]
 fn with_a_host_file_the_network_may_not_say_which_etcd() {
     for key in ["etcd", "ETCD", "etcd_host", "etcd_x", "key_file", "cert_file", "ca_file"] {
-        let store = network(&format!(r#"{{"range":"10.0.0.0/24","{key}":"x"}}"#)).store;
+        let store = said(&format!(r#"{{"range":"10.0.0.0/24","{key}":"x"}}"#)).store;
         let error = store.refuse_beside_host_file().unwrap_err();
         assert!(error.code.number() == 7 && error.msg.contains(key), "{key}: {error}");
     }
-    let store = network(r#"{"range":"10.0.0.0/24","etcd":null}"#).store;
+    let store = said(r#"{"range":"10.0.0.0/24","etcd":null}"#).store;
     assert_eq!(store.refuse_beside_host_file(), Ok(()));
 }
 
