@@ -8,9 +8,8 @@ use metes::local::node::Identity;
 use metes::pool::record::{self, Owner};
 use metes_reconciler::api::{self, Phase, PodFilter};
 
-use super::kubelet::IFNAME;
+use super::ids::SandboxId;
 use super::plan::{Plan, Twins};
-use super::truth::SandboxId;
 use super::wire::{Answer, Ask};
 use super::works::Boot;
 use super::{CLUSTER, Setup, World};
@@ -18,6 +17,8 @@ use crate::mutant::Guard;
 
 /// The namespace of all pods.
 const NAMESPACE: &str = "ns";
+/// The one interface of each pod that gets addresses.
+pub(crate) const IFNAME: &str = "net1";
 
 /// A node.
 #[derive(Debug)]

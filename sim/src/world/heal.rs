@@ -10,9 +10,9 @@ use metes::store::txn::Entry;
 
 use super::World;
 use super::cluster::Life;
+use super::ids::SandboxId;
 use super::plan::Theme;
 use super::tree::words;
-use super::truth::SandboxId;
 
 /// More turns than any healing takes.
 const TURNS: u64 = 200_000;

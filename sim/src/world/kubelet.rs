@@ -14,16 +14,15 @@ use metes::store::allot::Ask;
 use metes_reconciler::claim::{Claim, Gone, Under};
 use metes_reconciler::pass::Stop;
 
-use super::cluster::{Labelling, Life};
+use super::cluster::{IFNAME, Labelling, Life};
+use super::ids::{ProcessId, SandboxId};
 use super::plan::{Theme, Twins};
-use super::process::{Outcome, Process, ProcessId, Work};
+use super::process::{Outcome, Process, Work};
 use super::tree::words;
-use super::truth::{Asks, Live, Sandbox, SandboxId};
+use super::truth::{Asks, Live, Sandbox};
 use super::works::{self, Begun, Future_};
 use super::{CLUSTER, World};
 use crate::mutant::Guard;
-
-pub(crate) const IFNAME: &str = "net1";
 
 impl World<'_> {
     /// Begins an operation if it is time for one; whether it did.

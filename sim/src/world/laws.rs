@@ -10,8 +10,9 @@ use metes::pool::{Addr, Bits, NetworkName, Page, RangeSet};
 use metes::store::keys::{Key, Scope};
 use metes::store::txn::{Op, Reply, Txn};
 
+use super::ids::ProcessId;
 use super::plan::Theme;
-use super::process::{ProcessId, Work};
+use super::process::Work;
 use super::works::candidate;
 use super::{Seen, World};
 

@@ -15,10 +15,7 @@ use metes::pool::record::RunStart;
 use metes::store::kv::Failure;
 use metes_reconciler::pass::Stop;
 
-use super::truth::SandboxId;
-
-/// Tells the processes of a world apart.
-pub(crate) type ProcessId = u32;
+use super::ids::{ProcessId, SandboxId};
 
 /// What a process is.
 #[derive(Debug, Clone)]

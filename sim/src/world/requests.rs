@@ -8,7 +8,8 @@ use metes::store::txn::Txn;
 use tokio::time::Instant;
 
 use super::World;
-use super::process::{ProcessId, Work};
+use super::ids::ProcessId;
+use super::process::Work;
 use super::tree::Changes;
 use super::wire::{Answer, Ask, AskId, Sent, WatchId};
 use crate::mutant::Guard;

@@ -5,11 +5,8 @@ use std::time::Duration;
 
 use metes::pool::record::{Held, Owner, OwnerRecord, RunStart};
 
-use super::process::ProcessId;
+use super::ids::{ProcessId, SandboxId};
 use super::tree::{Owned, OwnerChange, words};
-
-/// A sandbox of a pod, with its one interface: an owner.
-pub(crate) type SandboxId = usize;
 
 /// How long after its start an ADD can commit at most: its deadline, and the lease that was granted before it.
 const FENCED: Duration = Duration::from_secs(51);
@@ -31,7 +28,7 @@ pub(crate) struct Asks {
     pub(crate) with_fixed: bool,
 }
 
-/// A sandbox.
+/// A sandbox of a pod, with its one interface: an owner.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     pub(crate) owner: Owner,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::time::{Instant, advance, sleep_until};
 
 use super::World;
-use super::process::{Outcome, Process, ProcessId, Work};
+use super::ids::ProcessId;
+use super::process::{Outcome, Process, Work};
 use super::requests::Step;
 use super::wire::Answer;
 

@@ -16,7 +16,8 @@ use metes::store::txn::{Reply, Txn};
 use metes_reconciler::api::{Api, ApiError, Claims, Node, Phase, Pod, PodFilter};
 use tokio::time::Instant;
 
-use super::process::{Outcome, ProcessId};
+use super::ids::ProcessId;
+use super::process::Outcome;
 
 /// What a process asks for.
 #[derive(Debug, Clone)]

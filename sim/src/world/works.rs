@@ -30,7 +30,8 @@ use metes_reconciler::report::Report;
 use metes_reconciler::verdict::Graces;
 use tokio::time::Instant;
 
-use super::process::{Outcome, ProcessId};
+use super::ids::ProcessId;
+use super::process::Outcome;
 use super::wire::{Line, Wire};
 
 /// A process before it begins.
