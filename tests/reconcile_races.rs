@@ -312,8 +312,8 @@ impl World {
                 owners.push(owner);
             }
         };
-        let until = Instant::now() + ADD_MAX;
-        let walked = metes::audit::walk::walk(&self.etcd, &self.keys.owners(), until, Vec::new, see).await;
+        let session = Session { kv: &self.etcd, keys: &self.keys, until: Instant::now() + ADD_MAX };
+        let walked = metes::store::walk::walk(session, &self.keys.owners(), Vec::new, see).await;
         let (mut left, _) = walked.expect("etcd answers");
         let mut expected: Vec<Owner> = living.into_iter().map(|living| living.owner).collect();
         left.sort();

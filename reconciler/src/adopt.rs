@@ -19,15 +19,16 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use metes::audit::accept::{self, BeginError};
-use metes::audit::walk::walk;
 use metes::config::Settings;
 use metes::limits;
 use metes::pool::record::{self, Meta, Record, Reservation};
 use metes::pool::{Addr, NetworkName};
 use metes::store::keys::{Key, Keys};
 use metes::store::kv::{Failure, Kv};
+use metes::store::session::Session;
 use metes::store::snapshot::BadRecord;
 use metes::store::txn::Entry;
+use metes::store::walk::walk;
 use tokio::time::Instant;
 
 use crate::api::{Api, ApiError};
@@ -192,6 +193,10 @@ enum Outcome {
 }
 
 impl<K: Kv> Adoption<'_, K> {
+    fn session(&self) -> Session<'_, K> {
+        Session { kv: self.kv, keys: self.keys, until: self.until }
+    }
+
     /// Does all of it.
     ///
     /// # Errors
@@ -213,7 +218,7 @@ impl<K: Kv> Adoption<'_, K> {
             None => self.expect_no_others().await?,
         }
         let Some(begun) = begun else { return Ok(()) };
-        let epoch = accept::finish(self.kv, self.keys, &begun, self.until).await?;
+        let epoch = accept::finish(self.session(), &begun).await?;
         self.report.borrow_mut().epoch = Some(epoch.ok_or_else(|| self.changed())?);
         Ok(())
     }
@@ -224,7 +229,7 @@ impl<K: Kv> Adoption<'_, K> {
             Ok(Key::Cluster(name)) if name != self.cluster => names.push(name),
             _ => {}
         };
-        let (others, _) = walk(self.kv, &self.keys.clusters(), self.until, Vec::new, see).await?;
+        let (others, _) = walk(self.session(), &self.keys.clusters(), Vec::new, see).await?;
         if others.is_empty() { Ok(()) } else { Err(Stop::OtherClusters(others)) }
     }
 
@@ -235,17 +240,16 @@ impl<K: Kv> Adoption<'_, K> {
     /// From here on no ADD hands out anything; a dry run only looks whether it could be so.
     async fn begin(&self) -> Result<Option<(Meta, i64)>, Stop> {
         if self.dry_run {
-            accept::read_meta(self.kv, self.keys, self.until).await?;
+            accept::read_meta(self.session()).await?;
             return Ok(None);
         }
-        Ok(Some(accept::begin(self.kv, self.keys, self.until).await?))
+        Ok(Some(accept::begin(self.session()).await?))
     }
 
     /// Reads every reservation at one revision.
     async fn reserved(&self) -> Result<Reserved, Stop> {
         let see = |reserved: &mut Reserved, entry: Entry| reserved.see(self.keys, self.cluster, &entry);
-        let (reserved, revision) =
-            walk(self.kv, &self.keys.nets(), self.until, Reserved::default, see).await?;
+        let (reserved, revision) = walk(self.session(), &self.keys.nets(), Reserved::default, see).await?;
         let report = &mut *self.report.borrow_mut();
         report.revision = revision;
         report.scanned.addresses = reserved.holders.len();

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use metes::audit::walk::walk;
 use metes::pool::record::{Owner, OwnerRecord, PodIndex, Record};
 use metes::store::keys::{Bytes, Key, Keys};
 use metes::store::kv::{Failure, Kv, read_keys};
 use metes::store::plan;
+use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::Entry;
+use metes::store::walk::walk;
 use tokio::time::Instant;
 
 use crate::holder::{Holder, Stamp, Summary};
@@ -35,9 +36,10 @@ impl Census {
     ///
     /// # Errors
     /// [`Failure`] if it could not be read to its end.
-    pub async fn take<K: Kv>(kv: &K, keys: &Keys, cluster: &str, until: Instant) -> Result<Self, Failure> {
+    pub async fn take<K: Kv>(session: Session<'_, K>, cluster: &str) -> Result<Self, Failure> {
+        let keys = session.keys;
         let see = |census: &mut Census, entry: Entry| census.see(keys, cluster, &entry);
-        let (census, revision) = walk(kv, &keys.owners(), until, Census::default, see).await?;
+        let (census, revision) = walk(session, &keys.owners(), Census::default, see).await?;
         Ok(Census { revision, ..census })
     }
 

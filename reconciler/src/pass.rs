@@ -15,6 +15,7 @@ use metes::pool::record::{Held, Meta, Owner, OwnerRecord, Record, VERSION};
 use metes::store::free::{Free as Freeing, FreeError, FreeGuard, Freed};
 use metes::store::keys::{Bytes, Keys};
 use metes::store::kv::{Failure, Kv, read_keys};
+use metes::store::session::Session;
 use metes::store::snapshot::{BadRecord, Snapshot};
 use tokio::time::Instant;
 
@@ -151,6 +152,10 @@ struct Looked {
 }
 
 impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
+    fn session(&self) -> Session<'a, K> {
+        Session { kv: self.kv, keys: self.keys, until: self.until }
+    }
+
     /// Does all of it.
     ///
     /// # Errors
@@ -188,7 +193,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
 
     /// Finds out who is an orphan, and for how long; returns those that are due.
     async fn look(&self) -> Result<Looked, Stop> {
-        let mut census = Census::take(self.kv, self.keys, self.cluster, self.until).await?;
+        let mut census = Census::take(self.session(), self.cluster).await?;
         self.report.borrow_mut().revision = census.revision;
         self.report.borrow_mut().scanned.owners = census.holders.len();
         if !census.holders.is_empty() && self.read::<Meta>(&self.keys.meta()).await?.is_none() {
@@ -406,14 +411,14 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
 
     /// Repairs what costs addresses or time, and says what a person should look at.
     async fn repair(&self) -> Result<(), Stop> {
-        let audit = audit::audit_bits(self.kv, self.keys, self.until).await?;
+        let audit = audit::audit_bits(self.session()).await?;
         self.report.borrow_mut().scanned.addresses = audit.counts.reservations;
         self.report.borrow_mut().found(&audit);
         if audit.violations.iter().any(|finding| finding.kind == audit::Kind::MetaMissing) {
             return Err(self.meta_missing());
         }
         if !self.options.dry_run {
-            let repaired = repair::tidy(self.kv, self.keys, audit.repairs, self.until).await?;
+            let repaired = repair::tidy(self.session(), audit.repairs).await?;
             self.report.borrow_mut().repaired = repaired;
         }
         Ok(())

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use metes::audit::walk::walk;
 use metes::pool::record::{Record, SeenNode};
 use metes::store::keys::{Bytes, Key};
 use metes::store::kv::{Failure, Kv};
+use metes::store::session::Session;
 use metes::store::txn::{Entry, Op};
+use metes::store::walk::walk;
 
 use crate::holder::{Holder, Stamp};
 use crate::sightings::Memory;
@@ -45,7 +46,8 @@ impl<K: Kv> Memory<'_, K> {
             };
             names.insert(node);
         };
-        walk(self.kv, &prefix, self.until, SeenNodes::default, see).await.map(|(seen, _)| seen)
+        let session = Session { kv: self.kv, keys: self.keys, until: self.until };
+        walk(session, &prefix, SeenNodes::default, see).await.map(|(seen, _)| seen)
     }
 
     /// Writes down the nodes that are new, and forgets those that are gone and have no record left.

@@ -8,13 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
-use metes::audit::walk::walk;
 use metes::limits;
 use metes::pool::record::{Owner, Record, Sighting};
 use metes::store::keys::{Bytes, Key, Keys, LeaseId};
 use metes::store::kv::{Failure, Kv};
 use metes::store::queue::new_lease;
+use metes::store::session::Session;
 use metes::store::txn::{Entry, Op, Txn};
+use metes::store::walk::walk;
 use tokio::time::Instant;
 
 use crate::holder::Holder;
@@ -78,7 +79,8 @@ impl<K: Kv> Memory<'_, K> {
     pub async fn recall(&self) -> Result<Sightings, Failure> {
         let Ok(prefix) = self.keys.orphans(self.cluster) else { return Ok(Sightings::default()) };
         let see = |entries: &mut Vec<Entry>, entry| entries.push(entry);
-        let (entries, _) = walk(self.kv, &prefix, self.until, Vec::new, see).await?;
+        let session = Session { kv: self.kv, keys: self.keys, until: self.until };
+        let (entries, _) = walk(session, &prefix, Vec::new, see).await?;
         let ages = self.ages(&entries).await?;
         let seen = |entry: Entry| {
             let Ok(Key::Orphan(owner)) = self.keys.parse(&entry.key) else { return None };

@@ -10,8 +10,8 @@ use super::{MetaState, Report};
 use crate::limits;
 use crate::pool::record::{Meta, Record, VERSION};
 use crate::random::{random_id, random_pause};
-use crate::store::keys::Keys;
-use crate::store::kv::{Failure, Kv, read_keys};
+use crate::store::kv::{Failure, Kv};
+use crate::store::session::Session;
 use crate::store::snapshot::{BadRecord, Snapshot};
 use crate::store::txn::{Compare, Op, Txn};
 
@@ -59,23 +59,18 @@ impl Report {
 ///
 /// # Errors
 /// [`Failure`]; with one that leaves the outcome open, asking again does no harm.
-pub async fn accept<K: Kv>(
-    kv: &K,
-    keys: &Keys,
-    report: &Report,
-    until: Instant,
-) -> Result<Accepted, Failure> {
+pub async fn accept<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<Accepted, Failure> {
     if report.meta == MetaState::Unreadable {
         return Ok(Accepted::Unreadable);
     }
     let Some((meta, replaces)) = successor(report) else { return Ok(Accepted::NotNeeded) };
     let txn = Txn {
         step: "meta",
-        compares: vec![Compare::Mod(keys.meta(), replaces)],
-        then: vec![Op::Put(keys.meta(), meta.encode(), None)],
+        compares: vec![Compare::Mod(session.keys.meta(), replaces)],
+        then: vec![Op::Put(session.keys.meta(), meta.encode(), None)],
         otherwise: Vec::new(),
     };
-    if !kv.txn(&txn, until).await?.succeeded {
+    if !session.txn(&txn).await?.succeeded {
         return Ok(Accepted::Changed);
     }
     Ok(if replaces == 0 { Accepted::Made(meta.epoch) } else { Accepted::Epoch(meta.epoch) })
@@ -102,10 +97,10 @@ pub type Read = (Option<Meta>, i64);
 ///
 /// # Errors
 /// [`BeginError`] also if it is not for this program.
-pub async fn read_meta<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<Read, BeginError> {
-    let key = keys.meta();
+pub async fn read_meta<K: Kv>(session: Session<'_, K>) -> Result<Read, BeginError> {
+    let key = session.keys.meta();
     let mut snapshot = Snapshot::default();
-    read_keys(kv, std::slice::from_ref(&key), &mut snapshot, until).await?;
+    session.read(std::slice::from_ref(&key), &mut snapshot).await?;
     match snapshot.record::<Meta>(&key)? {
         Some(meta) if meta.min_writer > VERSION => Err(BeginError::Newer(meta.min_writer)),
         meta => Ok((meta, snapshot.mod_revision(&key))),
@@ -117,9 +112,9 @@ pub async fn read_meta<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<Rea
 ///
 /// # Errors
 /// [`BeginError`]; asking again does no harm.
-pub async fn begin<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<(Meta, i64), BeginError> {
+pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, i64), BeginError> {
     loop {
-        let (meta, revision) = read_meta(kv, keys, until).await?;
+        let (meta, revision) = read_meta(session).await?;
         let mut meta = match meta {
             Some(meta) if meta.suspect.is_some() => return Ok((meta, revision)),
             meta => meta.unwrap_or_else(|| Meta::first(random_id())),
@@ -127,13 +122,13 @@ pub async fn begin<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<(Meta, 
         meta.suspect = Some(meta.epoch);
         let txn = Txn {
             step: "meta",
-            compares: vec![Compare::Mod(keys.meta(), revision)],
-            then: vec![Op::Put(keys.meta(), meta.encode(), None)],
+            compares: vec![Compare::Mod(session.keys.meta(), revision)],
+            then: vec![Op::Put(session.keys.meta(), meta.encode(), None)],
             otherwise: Vec::new(),
         };
-        match kv.txn(&txn, until).await {
+        match session.txn(&txn).await {
             // Whether it was applied shows when it is read again.
-            Ok(_) | Err(Failure::Unknown(_)) if Instant::now() < until => {}
+            Ok(_) | Err(Failure::Unknown(_)) if Instant::now() < session.until => {}
             Ok(_) => return Err(Failure::Unknown("the time is over".to_owned()).into()),
             Err(failure) => return Err(failure.into()),
         }
@@ -146,19 +141,14 @@ pub async fn begin<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<(Meta, 
 ///
 /// # Errors
 /// [`Failure`]; with one that leaves the outcome open, the store may be in service.
-pub async fn finish<K: Kv>(
-    kv: &K,
-    keys: &Keys,
-    begun: &(Meta, i64),
-    until: Instant,
-) -> Result<Option<u64>, Failure> {
+pub async fn finish<K: Kv>(session: Session<'_, K>, begun: &(Meta, i64)) -> Result<Option<u64>, Failure> {
     let (mut meta, revision) = begun.clone();
     in_service(&mut meta);
     let txn = Txn {
         step: "meta",
-        compares: vec![Compare::Mod(keys.meta(), revision)],
-        then: vec![Op::Put(keys.meta(), meta.encode(), None)],
+        compares: vec![Compare::Mod(session.keys.meta(), revision)],
+        then: vec![Op::Put(session.keys.meta(), meta.encode(), None)],
         otherwise: Vec::new(),
     };
-    Ok(kv.txn(&txn, until).await?.succeeded.then_some(meta.epoch))
+    Ok(session.txn(&txn).await?.succeeded.then_some(meta.epoch))
 }

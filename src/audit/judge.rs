@@ -16,7 +16,17 @@ use crate::store::keys::{Keys, PodInterface};
 /// How many addresses a sentence names before it only counts.
 const NAMED: usize = 8;
 
-pub(super) fn judge(mut audit: Audit) -> Report {
+impl Audit {
+    /// Judges what was taken.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        self.counts.networks = self.networks.len();
+        let counts = self.counts;
+        Report { counts, ..judge(self) }
+    }
+}
+
+fn judge(mut audit: Audit) -> Report {
     let mut report = Report { violations: std::mem::take(&mut audit.found), ..Report::default() };
     report.repairs.stale = std::mem::take(&mut audit.stale);
     judge_meta(&audit, &mut report);

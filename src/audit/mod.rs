@@ -1,9 +1,8 @@
 //! Proves the invariants of a whole tree, read at one revision.
 //!
-//! - [`Audit`] takes keys one by one and judges them together; pure.
+//! - [`Audit`] takes keys one by one, and then judges them together; pure.
 //! - [`finding`]: what it may find; [`repair`]: what of it can be repaired without harm.
-//! - [`walk`]: reads a tree at one revision.
-//! - [`accept`]: takes a store that went back in time into service again; [`hold`]: ends the hold of a migration.
+//! - [`accept`]: takes a store that went back in time into service again; [`pause`]: ends the pause of a migration.
 
 pub mod accept;
 pub mod finding;
@@ -13,17 +12,15 @@ mod judge;
 pub mod pause;
 pub mod repair;
 mod seen;
-pub mod walk;
-
-use tokio::time::Instant;
 
 pub use finding::{Finding, Kind};
 pub use seen::Audit;
 
 use crate::pool::record::Meta;
 use crate::pool::{Addr, NetworkName};
-use crate::store::keys::Keys;
 use crate::store::kv::{Failure, Kv};
+use crate::store::session::Session;
+use crate::store::walk::walk;
 
 /// What an audit found.
 #[derive(Debug, Default)]
@@ -61,7 +58,7 @@ pub struct Counts {
     pub summaries: usize,
     /// Tombstones.
     pub tombstones: usize,
-    /// Places in queues.
+    /// Tickets of queues.
     pub tickets: usize,
 }
 
@@ -81,8 +78,8 @@ pub enum MetaState {
 ///
 /// # Errors
 /// [`Failure`] if it could not be read to its end.
-pub async fn audit<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<Report, Failure> {
-    audit_from(kv, keys, until, || Audit::new(keys)).await
+pub async fn audit<K: Kv>(session: Session<'_, K>) -> Result<Report, Failure> {
+    audit_from(session, || Audit::new(session.keys)).await
 }
 
 /// Audits bits and what hangs on leases at one revision, and leaves owners aside: for a program that
@@ -90,18 +87,13 @@ pub async fn audit<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<Report,
 ///
 /// # Errors
 /// As [`audit`].
-pub async fn audit_bits<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<Report, Failure> {
-    audit_from(kv, keys, until, || Audit::of_bits(keys)).await
+pub async fn audit_bits<K: Kv>(session: Session<'_, K>) -> Result<Report, Failure> {
+    audit_from(session, || Audit::of_bits(session.keys)).await
 }
 
-async fn audit_from<K: Kv>(
-    kv: &K,
-    keys: &Keys,
-    until: Instant,
-    fresh: impl Fn() -> Audit,
-) -> Result<Report, Failure> {
-    let (audit, revision) =
-        walk::walk(kv, &keys.root(), until, fresh, |audit, entry| audit.see(&entry)).await?;
+async fn audit_from<K: Kv>(session: Session<'_, K>, fresh: impl Fn() -> Audit) -> Result<Report, Failure> {
+    let root = session.keys.root();
+    let (audit, revision) = walk(session, &root, fresh, |audit: &mut Audit, entry| audit.see(&entry)).await?;
     Ok(Report { revision, ..audit.finish() })
 }
 

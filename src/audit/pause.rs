@@ -1,19 +1,17 @@
-//! Ends the hold that a migration has put on a store, without asking the cluster that did: it may be gone, or its API.
-
-use tokio::time::Instant;
+//! Ends the pause that a migration has put on a store, without asking the cluster that did: it may be gone, or its API.
 
 use super::{MetaState, Report};
 use crate::pool::record::Record;
-use crate::store::keys::Keys;
 use crate::store::kv::{Failure, Kv};
+use crate::store::session::Session;
 use crate::store::txn::{Compare, Op, Txn};
 
-/// What became of a request to end the hold.
+/// What became of a request to end the pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// ADD works again, as far as the hold kept it from that.
+    /// ADD works again, as far as the pause kept it from that.
     Done,
-    /// There was no hold; nothing was written.
+    /// There was no pause; nothing was written.
     NotPaused,
     /// The store's meta is not for this program; nothing was written.
     Unreadable,
@@ -21,11 +19,11 @@ pub enum Ended {
     Changed,
 }
 
-/// Ends the hold that `report` tells of.
+/// Ends the pause that `report` tells of.
 ///
 /// # Errors
 /// [`Failure`]; with one that leaves the outcome open, asking again does no harm.
-pub async fn end<K: Kv>(kv: &K, keys: &Keys, report: &Report, until: Instant) -> Result<Ended, Failure> {
+pub async fn end<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<Ended, Failure> {
     let (mut meta, revision) = match &report.meta {
         MetaState::Unreadable => return Ok(Ended::Unreadable),
         MetaState::Known(meta, revision) if meta.paused.is_some() => (meta.clone(), *revision),
@@ -34,9 +32,9 @@ pub async fn end<K: Kv>(kv: &K, keys: &Keys, report: &Report, until: Instant) ->
     meta.end_pause();
     let txn = Txn {
         step: "pause",
-        compares: vec![Compare::Mod(keys.meta(), revision)],
-        then: vec![Op::Put(keys.meta(), meta.encode(), None)],
+        compares: vec![Compare::Mod(session.keys.meta(), revision)],
+        then: vec![Op::Put(session.keys.meta(), meta.encode(), None)],
         otherwise: Vec::new(),
     };
-    Ok(if kv.txn(&txn, until).await?.succeeded { Ended::Done } else { Ended::Changed })
+    Ok(if session.txn(&txn).await?.succeeded { Ended::Done } else { Ended::Changed })
 }

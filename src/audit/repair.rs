@@ -1,20 +1,18 @@
 //! Repairs what can be repaired without harm: bits, summaries, and what a lease should have removed.
 //!
-//! A repair relies on nothing but what it compares: the page's mod revision, the absence (or
-//! the mod revision) of each reservation, the summary's mod revision and meta's. If one of them
-//! changed, nothing happens; another audit finds what is left. What does not decode is never
-//! touched.
+//! A repair relies on nothing but what it compares: the page's mod revision, the absence (or the mod revision) of each
+//! reservation, the summary's mod revision and meta's. If one of them has changed, nothing happens, and another audit
+//! finds what is left. What does not decode is never touched.
 
 use std::collections::BTreeMap;
-
-use tokio::time::Instant;
 
 use super::seen::Bitmap;
 use crate::limits;
 use crate::pool::bitmap::Bits;
 use crate::pool::{NetworkName, Page, Summary};
-use crate::store::keys::{Bytes, Keys};
+use crate::store::keys::Bytes;
 use crate::store::kv::{Failure, Kv};
+use crate::store::session::Session;
 use crate::store::txn::{Compare, Op, Txn};
 
 /// What an audit found that can be repaired.
@@ -95,19 +93,14 @@ impl Repaired {
 ///
 /// # Errors
 /// As [`repair`].
-pub async fn tidy<K: Kv>(
-    kv: &K,
-    keys: &Keys,
-    mut repairs: Repairs,
-    until: Instant,
-) -> Result<Repaired, Failure> {
+pub async fn tidy<K: Kv>(session: Session<'_, K>, mut repairs: Repairs) -> Result<Repaired, Failure> {
     let empty = Repairs {
         meta_revision: repairs.meta_revision,
         stale: std::mem::take(&mut repairs.empty),
         ..Repairs::default()
     };
-    let repaired = repair(kv, keys, repairs, until).await?;
-    let Repaired { deleted, lost, .. } = repair(kv, keys, empty, until).await?;
+    let repaired = repair(session, repairs).await?;
+    let Repaired { deleted, lost, .. } = repair(session, empty).await?;
     Ok(repaired.and(Repaired { emptied: deleted, lost, ..Repaired::default() }))
 }
 
@@ -115,17 +108,12 @@ pub async fn tidy<K: Kv>(
 ///
 /// # Errors
 /// [`Failure`]; what was repaired until then stays repaired, and another repair does the rest.
-pub async fn repair<K: Kv>(
-    kv: &K,
-    keys: &Keys,
-    repairs: Repairs,
-    until: Instant,
-) -> Result<Repaired, Failure> {
+pub async fn repair<K: Kv>(session: Session<'_, K>, repairs: Repairs) -> Result<Repaired, Failure> {
     let Repairs { meta_revision: Some(meta_revision), pages, summaries, stale, .. } = repairs else {
         return Ok(Repaired::default());
     };
-    let meta = Compare::Mod(keys.meta(), meta_revision);
-    let mut repair = Repair { kv, keys, until, meta, summaries, repaired: Repaired::default() };
+    let meta = Compare::Mod(session.keys.meta(), meta_revision);
+    let mut repair = Repair { session, meta, summaries, repaired: Repaired::default() };
     for page in pages {
         repair.repair_page(page).await?;
     }
@@ -135,9 +123,7 @@ pub async fn repair<K: Kv>(
 
 /// A repair under way.
 struct Repair<'a, K> {
-    kv: &'a K,
-    keys: &'a Keys,
-    until: Instant,
+    session: Session<'a, K>,
     /// What every transaction compares first.
     meta: Compare,
     /// As they are now, this repair's own changes included.
@@ -152,7 +138,7 @@ impl<K: Kv> Repair<'_, K> {
             let step = page.step();
             let summary = self.summary_after(&page, &step);
             let txn = self.transaction(&page, &step, summary.as_ref());
-            let reply = self.kv.txn(&txn, self.until).await?;
+            let reply = self.session.txn(&txn).await?;
             if !reply.succeeded {
                 self.repaired.lost += 1;
                 return Ok(());
@@ -172,7 +158,7 @@ impl<K: Kv> Repair<'_, K> {
     }
 
     /// The summary as it must be after `step`; none if it need not, or must not, be written.
-    fn summary_after(&self, page: &PageRepair, step: &Step) -> Option<Bits> {
+    fn summary_after(&self, page: &PageRepair, step: &RepairStep) -> Option<Bits> {
         let summary = self.summaries.get(&(page.network.clone(), page.page.summary()))?;
         let mut bits = summary.bits.clone()?;
         let (bit, full) = (page.page.bit(), step.bits.is_full());
@@ -187,9 +173,9 @@ impl<K: Kv> Repair<'_, K> {
         Some(bits)
     }
 
-    fn transaction(&self, page: &PageRepair, step: &Step, summary: Option<&Bits>) -> Txn {
-        let key = self.keys.page(&page.network, page.page);
-        let ip = |bit| self.keys.ip(&page.network, page.page.address(bit));
+    fn transaction(&self, page: &PageRepair, step: &RepairStep, summary: Option<&Bits>) -> Txn {
+        let key = self.session.keys.page(&page.network, page.page);
+        let ip = |bit| self.session.keys.ip(&page.network, page.page.address(bit));
         let mut txn = Txn { step: "repair", compares: vec![self.meta.clone()], ..Txn::default() };
         txn.compares.push(Compare::Mod(key.clone(), page.revision));
         txn.compares.extend(step.clear.iter().map(|&bit| Compare::Create(ip(bit), 0)));
@@ -199,7 +185,7 @@ impl<K: Kv> Repair<'_, K> {
         }
         if let Some(bits) = summary {
             let id = page.page.summary();
-            let key = self.keys.summary(&page.network, id);
+            let key = self.session.keys.summary(&page.network, id);
             let revision = self.summaries.get(&(page.network.clone(), id)).map_or(0, |s| s.revision);
             txn.compares.push(Compare::Mod(key.clone(), revision));
             txn.then.push(Op::Put(key, bits.to_bytes(), None));
@@ -216,7 +202,7 @@ impl<K: Kv> Repair<'_, K> {
                 then: vec![Op::Delete(key.clone())],
                 otherwise: Vec::new(),
             };
-            if self.kv.txn(&txn, self.until).await?.succeeded {
+            if self.session.txn(&txn).await?.succeeded {
                 self.repaired.deleted += 1;
             } else {
                 self.repaired.lost += 1;
@@ -227,7 +213,7 @@ impl<K: Kv> Repair<'_, K> {
 }
 
 /// What one transaction does to a page, and the page after it.
-struct Step {
+struct RepairStep {
     clear: Vec<usize>,
     set: Vec<(usize, i64)>,
     bits: Bits,
@@ -239,16 +225,16 @@ impl PageRepair {
         Self { network, page, revision, bits, clear: Vec::new(), set: Vec::new() }
     }
 
-    fn step(&self) -> Step {
+    fn step(&self) -> RepairStep {
         let set: Vec<_> = self.set.iter().copied().take(limits::REPAIR_BITS).collect();
         let clear: Vec<_> = self.clear.iter().copied().take(limits::REPAIR_BITS - set.len()).collect();
         let mut bits = self.bits.clone();
         set.iter().for_each(|&(bit, _)| bits.set(bit));
         clear.iter().for_each(|&bit| bits.clear(bit));
-        Step { clear, set, bits }
+        RepairStep { clear, set, bits }
     }
 
-    fn advance(&mut self, step: Step, revision: i64) {
+    fn advance(&mut self, step: RepairStep, revision: i64) {
         if step.bits != self.bits {
             self.revision = revision;
         }

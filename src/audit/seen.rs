@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::finding::{Finding, Kind};
-use super::{Counts, MetaState, Report, judge};
+use super::{Counts, MetaState};
 use crate::pool::bitmap::Bits;
 use crate::pool::record::{
     ClusterId, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, SeenNode,
@@ -27,7 +27,7 @@ pub struct Audit {
     pub(super) meta_seen: bool,
     pub(super) found: Vec<Finding>,
     pub(super) stale: Vec<(Vec<u8>, i64)>,
-    counts: Counts,
+    pub(super) counts: Counts,
     /// Whether owners are left aside.
     bits_only: bool,
     /// Every owner's name once, however many records give it.
@@ -111,14 +111,6 @@ impl Audit {
     /// Whether there is anything that all writers must have agreed on before.
     pub(super) fn has_allocations(&self) -> bool {
         !self.networks.is_empty() || self.counts.owners > 0 || self.counts.pods > 0
-    }
-
-    /// Judges what was taken.
-    #[must_use]
-    pub fn finish(mut self) -> Report {
-        self.counts.networks = self.networks.len();
-        let counts = self.counts;
-        Report { counts, ..judge::judge(self) }
     }
 
     fn find(&mut self, kind: Kind, entry: &Entry, what: impl Into<String>) {

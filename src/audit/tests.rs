@@ -1,5 +1,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,7 +12,7 @@ use super::*;
 use crate::pool::Page;
 use crate::pool::bitmap::Bits;
 use crate::pool::record::{Owner, PodIndex, Record};
-use crate::store::keys::{Bytes, LeaseId};
+use crate::store::keys::{Bytes, Keys, LeaseId};
 use crate::store::kv::{About, LeaseAge, Watch};
 use crate::store::txn::{Compare, Entry, Found, Op, Reply, Txn};
 
@@ -322,8 +323,8 @@ fn an_audit_of_bits_repairs_the_same_and_leaves_owners_aside() {
     let page = keys().page(&crate::pool::NetworkName::default(), page());
     tree.iter_mut().filter(|entry| entry.key == page).for_each(|entry| entry.value = bits([1, 2, 9]));
     let model = Model::new(tree);
-    let whole = wait(audit(&model, &keys(), soon())).expect("reads");
-    let of_bits = wait(audit_bits(&model, &keys(), soon())).expect("reads");
+    let whole = wait(audit(on(&model))).expect("reads");
+    let of_bits = wait(audit_bits(on(&model))).expect("reads");
     assert_eq!(of_bits.stray_bits, whole.stray_bits);
     assert_eq!(of_bits.counts, whole.counts);
     assert!(!whole.violations.is_empty() && of_bits.violations.is_empty());
@@ -339,9 +340,9 @@ fn what_is_empty_is_deleted_only_by_a_tidying() {
     let model = Model::new(tree);
     let (repaired, report) = wait(repaired(&model));
     assert_eq!(repaired, Repaired::default());
-    let tidied = wait(repair::tidy(&model, &keys(), report.repairs, soon())).expect("tidies");
+    let tidied = wait(repair::tidy(on(&model), report.repairs)).expect("tidies");
     assert_eq!(tidied, Repaired { emptied: 2, ..Repaired::default() });
-    let report = wait(audit(&model, &keys(), soon())).expect("reads");
+    let report = wait(audit(on(&model))).expect("reads");
     assert_eq!((report.counts.pages, report.counts.summaries), (1, 0));
 }
 
@@ -349,14 +350,19 @@ fn wait<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(work)
 }
 
+fn on(model: &Model) -> Session<'_, Model> {
+    static KEYS: LazyLock<Keys> = LazyLock::new(keys);
+    Session { kv: model, keys: &KEYS, until: soon() }
+}
+
 fn soon() -> Instant {
     Instant::now() + crate::limits::CLI_DEADLINE
 }
 
 async fn repaired(model: &Model) -> (Repaired, Report) {
-    let report = audit(model, &keys(), soon()).await.expect("reads");
-    let repaired = repair(model, &keys(), report.repairs, soon()).await.expect("repairs");
-    (repaired, audit(model, &keys(), soon()).await.expect("reads"))
+    let report = audit(on(model)).await.expect("reads");
+    let repaired = repair(on(model), report.repairs).await.expect("repairs");
+    (repaired, audit(on(model)).await.expect("reads"))
 }
 
 #[test]
@@ -411,8 +417,8 @@ fn a_store_is_accepted_once_and_only_if_suspect() {
         wait(async {
             let mut outcomes = Vec::new();
             for _ in 0..2 {
-                let report = audit(&model, &keys(), soon()).await.expect("reads");
-                outcomes.push(accept(&model, &keys(), &report, soon()).await.expect("answers"));
+                let report = audit(on(&model)).await.expect("reads");
+                outcomes.push(accept(on(&model), &report).await.expect("answers"));
             }
             outcomes
         })
@@ -430,28 +436,28 @@ fn a_store_is_accepted_once_and_only_if_suspect() {
 fn an_adoption_begins_under_suspicion_and_always_ends_in_the_next_epoch() {
     let meta = keys().meta();
     let suspect = r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"suspect":3}"#;
-    let hold = r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"paused":"moving"}"#;
+    let paused = r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"paused":"moving"}"#;
     for (entries, during, after) in [
         (valued(&meta, suspect), 3, 4),
-        (valued(&meta, hold), 3, 4),
+        (valued(&meta, paused), 3, 4),
         (without(&meta), 1, 2),
         (fixture::clean(), 1, 2),
         (Vec::new(), 1, 2),
     ] {
         let model = Model::new(entries);
-        let begun = wait(begin(&model, &keys(), soon())).expect("begins");
+        let begun = wait(begin(on(&model))).expect("begins");
         assert_eq!(begun.0.suspect, Some(during));
-        assert_eq!(wait(begin(&model, &keys(), soon())).as_ref(), Ok(&begun), "it has begun");
-        assert_eq!(wait(finish(&model, &keys(), &begun, soon())), Ok(Some(after)));
-        assert_eq!(wait(finish(&model, &keys(), &begun, soon())), Ok(None), "it has changed since");
+        assert_eq!(wait(begin(on(&model))).as_ref(), Ok(&begun), "it has begun");
+        assert_eq!(wait(finish(on(&model), &begun)), Ok(Some(after)));
+        assert_eq!(wait(finish(on(&model), &begun)), Ok(None), "it has changed since");
         let ended = model.tree.borrow()[&meta].clone();
         let ended = Meta::decode(&ended.value).expect("decodes");
         assert_eq!((ended.epoch, ended.suspect, ended.paused), (after, None, begun.0.paused));
     }
     let newer = Model::new(valued(&meta, r#"{"v":1,"min_writer":2,"id":"0f","epoch":1}"#));
-    assert_eq!(wait(begin(&newer, &keys(), soon())), Err(BeginError::Newer(2)));
+    assert_eq!(wait(begin(on(&newer))), Err(BeginError::Newer(2)));
     let garbage = Model::new(valued(&meta, "garbage"));
-    assert!(matches!(wait(begin(&garbage, &keys(), soon())), Err(BeginError::Bad(_))));
+    assert!(matches!(wait(begin(on(&garbage))), Err(BeginError::Bad(_))));
 }
 
 #[test]
@@ -461,7 +467,7 @@ fn a_walk_starts_over_when_its_revision_is_compacted() {
     for (compactions, fails) in [(0, false), (1, false), (4, false), (5, true)] {
         let model = Model { compactions: Cell::new(compactions), ..Model::new(entries.clone()) };
         let count = |seen: &mut usize, _: Entry| *seen += 1;
-        let seen = wait(walk::walk(&model, &keys().root(), soon(), || 0, count));
+        let seen = wait(walk(on(&model), &keys().root(), || 0, count));
         let expected = if fails { Err(Failure::Compacted) } else { Ok((entries.len(), 1)) };
         assert_eq!(seen, expected, "{compactions}");
     }
@@ -475,8 +481,8 @@ fn a_tree_of_many_pages_is_read_to_its_end() {
     let keys_in_all = entries.len();
     let count = |seen: &mut usize, _: Entry| *seen += 1;
     let model = Model::new(entries);
-    let seen = wait(walk::walk(&model, &keys().root(), soon(), || 0, count)).expect("reads");
+    let seen = wait(walk(on(&model), &keys().root(), || 0, count)).expect("reads");
     assert_eq!(seen, (keys_in_all, 1));
-    let report = wait(audit(&model, &keys(), soon())).expect("reads");
+    let report = wait(audit(on(&model))).expect("reads");
     assert_eq!(report.stray_bits.len(), 2 * crate::limits::LIST_KEYS as usize);
 }

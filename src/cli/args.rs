@@ -54,18 +54,18 @@ Exit codes: 0 done, 1 it failed or `check` found a violation, 2 it was called wr
     long_about = LONG_ABOUT,
     after_long_help = AFTER_HELP
 )]
-pub struct Cli {
+pub(super) struct Cli {
     /// The host file, which says where etcd is
     #[arg(long, global = true, env = "METES_CONF", value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(super) command: Command,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(super) enum Command {
     /// List the addresses that are held
     List(ListArgs),
     /// Show all that is known of one address, or of what one container holds
@@ -90,7 +90,7 @@ pub enum Command {
 
 /// How to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(super) enum Format {
     /// For people
     Table,
     /// For programs
@@ -99,34 +99,32 @@ pub enum Format {
 
 /// The choice of a format.
 #[derive(Debug, Args)]
-pub struct Output {
+pub(super) struct Output {
     /// How to print
     #[arg(short = 'o', long = "output", value_enum, default_value_t = Format::Table)]
-    pub format: Format,
+    pub(super) format: Format,
 }
 
 /// Where an owner is.
 #[derive(Debug, Default, Args)]
-pub struct Place {
+pub(super) struct Place {
     /// Only what is held on nodes of this name
     #[arg(long)]
-    pub node: Option<String>,
+    pub(super) node: Option<String>,
     /// Only what is held by nodes of this cluster; - for those whose host file names no cluster
     #[arg(long)]
-    pub cluster: Option<String>,
+    pub(super) cluster: Option<String>,
 }
 
 impl Place {
     /// Whether the owner is there.
-    #[must_use]
-    pub fn holds(&self, owner: &Owner) -> bool {
+    pub(super) fn holds(&self, owner: &Owner) -> bool {
         self.node.as_ref().is_none_or(|node| owner.node == *node)
             && self.cluster.as_ref().is_none_or(|cluster| owner.cluster_or_dash() == cluster)
     }
 
     /// Whether nothing is asked of it.
-    #[must_use]
-    pub fn is_anywhere(&self) -> bool {
+    pub(super) fn is_anywhere(&self) -> bool {
         self.node.is_none() && self.cluster.is_none()
     }
 }
@@ -146,92 +144,92 @@ impl fmt::Display for Place {
 
 /// `metes list`
 #[derive(Debug, Args)]
-pub struct ListArgs {
+pub(super) struct ListArgs {
     /// Only addresses of this network
     #[arg(long, value_parser = NetworkName::stored)]
-    pub network: Option<NetworkName>,
+    pub(super) network: Option<NetworkName>,
     /// Where they are held.
     #[command(flatten)]
-    pub place: Place,
+    pub(super) place: Place,
     /// Only addresses of this pod
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod_name)]
-    pub pod: Option<PodName>,
+    pub(super) pod: Option<PodName>,
     /// How to print.
     #[command(flatten)]
-    pub output: Output,
+    pub(super) output: Output,
 }
 
 /// `metes show`
 #[derive(Debug, Args)]
-pub struct ShowArgs {
+pub(super) struct ShowArgs {
     /// An address, or a container id or its beginning
     #[arg(value_name = "ADDRESS|CONTAINERID")]
-    pub what: String,
+    pub(super) what: String,
     /// Where it is.
     #[command(flatten)]
-    pub place: Place,
+    pub(super) place: Place,
     /// How to print.
     #[command(flatten)]
-    pub output: Output,
+    pub(super) output: Output,
 }
 
 /// `metes usage`
 #[derive(Debug, Args)]
-pub struct UsageArgs {
+pub(super) struct UsageArgs {
     /// How to print.
     #[command(flatten)]
-    pub output: Output,
+    pub(super) output: Output,
 }
 
 /// `metes check`
 #[derive(Debug, Args)]
-pub struct CheckArgs {
+pub(super) struct CheckArgs {
     /// Repair bits that do not match the reservations, and delete tombstones and tickets in queues
     /// that no lease would ever remove; never touches what cannot be decoded
     #[arg(long)]
-    pub repair: bool,
+    pub(super) repair: bool,
     /// Take a store into service again that was restored from a backup: what it holds counts
     #[arg(long)]
-    pub accept_store: bool,
-    /// End the hold of a migration that will not be finished, so that ADD hands out addresses again;
+    pub(super) accept_store: bool,
+    /// End the pause of a migration that will not be finished, so that ADD hands out addresses again;
     /// asks before. Works without Kubernetes, and from every cluster that shares the store
     #[arg(long)]
-    pub resume: bool,
+    pub(super) resume: bool,
     /// Do not ask
     #[arg(short = 'y', long, requires = "resume")]
-    pub yes: bool,
+    pub(super) yes: bool,
     /// How to print.
     #[command(flatten)]
-    pub output: Output,
+    pub(super) output: Output,
 }
 
 /// `metes release`
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["address", "container"]))]
-pub struct ReleaseArgs {
+pub(super) struct ReleaseArgs {
     /// Free the owner that holds this address
-    pub address: Option<std::net::IpAddr>,
+    pub(super) address: Option<std::net::IpAddr>,
     /// The network of the address, if it is held in several
     #[arg(long, value_parser = NetworkName::stored, conflicts_with = "container")]
-    pub network: Option<NetworkName>,
+    pub(super) network: Option<NetworkName>,
     /// Free all interfaces of the container with exactly this id
     #[arg(long, value_name = "ID")]
-    pub container: Option<String>,
+    pub(super) container: Option<String>,
     /// Where it is.
     #[command(flatten)]
-    pub place: Place,
+    pub(super) place: Place,
     /// Do not ask
     #[arg(short = 'y', long)]
-    pub yes: bool,
+    pub(super) yes: bool,
 }
 
 /// A pod as a person names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodName {
+pub(super) struct PodName {
     /// Its namespace.
-    pub namespace: String,
+    pub(super) namespace: String,
     /// Its name.
-    pub name: String,
+    pub(super) name: String,
 }
 
 fn pod_name(text: &str) -> Result<PodName, String> {
@@ -244,8 +242,7 @@ fn pod_name(text: &str) -> Result<PodName, String> {
 }
 
 /// What metes says of itself when a person calls it without arguments, as other plugins do.
-#[must_use]
-pub fn about(versions: &[&str]) -> String {
+pub(super) fn about(versions: &[&str]) -> String {
     format!(
         "metes {}: a cluster-wide CNI IPAM plugin coordinated through etcd (metes --help says more)\n\
          CNI protocol versions supported: {}\n",

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::args::{CheckArgs, Format};
 use super::table::printable;
-use super::{Failed, Store, Terminal};
+use super::{CliError, Context, Terminal};
 use crate::audit::accept::{Accepted, accept};
 use crate::audit::pause::{self, Ended};
 use crate::audit::repair::{Repaired, repair};
@@ -18,40 +18,38 @@ use crate::local::mark::Mark;
 use crate::pool::record::Meta;
 use crate::store::keys::Keys;
 use crate::store::kv::Kv;
+use crate::store::session::Session;
 
 /// How often a repair looks again for what changed while it was repaired.
 const REPAIR_ROUNDS: usize = 4;
 
-/// Audits the tree, after repair it or accepting the store if that was asked.
+/// Audits the tree; before that, ends a pause, accepts the store or repairs the tree where that was asked.
 pub(super) async fn check<K: Kv>(
-    store: &Store<'_, K>,
+    context: &Context<'_, K>,
     args: &CheckArgs,
     terminal: &mut Terminal<'_>,
-) -> Result<ExitCode, Failed> {
+) -> Result<ExitCode, CliError> {
     let mut notes = Vec::new();
-    let too_old = etcd_too_old(store, &mut notes).await;
-    let mut report = read(store).await?;
-    let after_question;
-    let mut store = store;
+    let mut session = context.session;
+    let too_old = etcd_too_old(session, &mut notes).await;
+    let mut report = read(session).await?;
     if args.resume {
         confirm(&report, args.yes, terminal)?;
         // How long a person thinks does not count.
-        let until = Instant::now() + limits::CLI_DEADLINE;
-        after_question = Store { kv: store.kv, keys: store.keys, until, mark: store.mark.clone() };
-        store = &after_question;
-        notes.push(resume(store, &report).await?);
-        report = read(store).await?;
+        session = session.by(Instant::now() + limits::CLI_DEADLINE);
+        notes.push(resume(session, &report).await?);
+        report = read(session).await?;
     }
     if args.accept_store {
-        notes.push(accept_store(store, &report).await?);
-        report = read(store).await?;
+        notes.push(accept_store(session, &report).await?);
+        report = read(session).await?;
     }
     if args.repair {
         let repaired;
-        (report, repaired) = repair_until_clean(store, report, &mut notes).await?;
+        (report, repaired) = repair_until_clean(session, report, &mut notes).await?;
         notes.push(repaired_words(repaired));
     }
-    report.violations.extend(store.mark.as_ref().and_then(|mark| forgotten(store.keys, mark, &report)));
+    report.violations.extend(context.mark.as_ref().and_then(|mark| forgotten(session.keys, mark, &report)));
     report.violations.extend(too_old);
     let pause = Pause::of(&report);
     notes.extend(pause.as_ref().map(|pause| format!("{}; metes check --resume ends it", pause.words())));
@@ -62,14 +60,14 @@ pub(super) async fn check<K: Kv>(
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn read<K: Kv>(store: &Store<'_, K>) -> Result<Report, Failed> {
-    audit(store.kv, store.keys, store.until).await.map_err(Failed::store("check what is stored"))
+async fn read<K: Kv>(session: Session<'_, K>) -> Result<Report, CliError> {
+    audit(session).await.map_err(CliError::store("check what is stored"))
 }
 
 /// The violation of an etcd that is too old. A version that cannot be asked for is only noted:
 /// etcd may keep it from users without the right to see it.
-async fn etcd_too_old<K: Kv>(store: &Store<'_, K>, notes: &mut Vec<String>) -> Option<Finding> {
-    match store.kv.about(store.until).await {
+async fn etcd_too_old<K: Kv>(session: Session<'_, K>, notes: &mut Vec<String>) -> Option<Finding> {
+    match session.kv.about(session.until).await {
         Ok(about) => about.too_old().map(|what| Finding::new(Kind::EtcdTooOld, b"etcd", what)),
         Err(failure) => {
             notes.push(format!("etcd's version is not known: {failure}"));
@@ -78,19 +76,19 @@ async fn etcd_too_old<K: Kv>(store: &Store<'_, K>, notes: &mut Vec<String>) -> O
     }
 }
 
-async fn accept_store<K: Kv>(store: &Store<'_, K>, report: &Report) -> Result<String, Failed> {
-    let doing = Failed::store("accept the store");
-    match accept(store.kv, store.keys, report, store.until).await.map_err(doing)? {
+async fn accept_store<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<String, CliError> {
+    let doing = CliError::store("accept the store");
+    match accept(session, report).await.map_err(doing)? {
         Accepted::NotNeeded => Ok("the store is not suspect: there is nothing to accept".to_owned()),
         Accepted::Epoch(epoch) => Ok(format!("accepted the store: epoch {epoch} begins")),
         Accepted::Made(epoch) => {
             Ok(format!("accepted the store: its missing meta was made anew, epoch {epoch} begins"))
         }
-        Accepted::Unreadable => Err(Failed::Refused(format!(
+        Accepted::Unreadable => Err(CliError::Refused(format!(
             "the store cannot be accepted: {} is not for this version of metes; metes check says more",
-            String::from_utf8_lossy(&store.keys.meta())
+            String::from_utf8_lossy(&session.keys.meta())
         ))),
-        Accepted::Changed => Err(Failed::Refused(
+        Accepted::Changed => Err(CliError::Refused(
             "the store was not accepted: somebody else changed its meta at the same time; look again"
                 .to_owned(),
         )),
@@ -99,10 +97,10 @@ async fn accept_store<K: Kv>(store: &Store<'_, K>, report: &Report) -> Result<St
 
 /// Repairs what can be repaired and audits again, until nothing is left or rounds are used up.
 async fn repair_until_clean<K: Kv>(
-    store: &Store<'_, K>,
+    session: Session<'_, K>,
     mut report: Report,
     notes: &mut Vec<String>,
-) -> Result<(Report, Repaired), Failed> {
+) -> Result<(Report, Repaired), CliError> {
     let mut total = Repaired::default();
     for _ in 0..REPAIR_ROUNDS {
         if report.repairs.is_empty() {
@@ -115,9 +113,9 @@ async fn repair_until_clean<K: Kv>(
             break;
         }
         let repairs = std::mem::take(&mut report.repairs);
-        let repaired = repair(store.kv, store.keys, repairs, store.until).await;
-        total = total.and(repaired.map_err(Failed::store("repair what is stored"))?);
-        report = read(store).await?;
+        let repaired = repair(session, repairs).await;
+        total = total.and(repaired.map_err(CliError::store("repair what is stored"))?);
+        report = read(session).await?;
     }
     Ok((report, total))
 }
@@ -148,8 +146,8 @@ fn forgotten(keys: &Keys, mark: &Mark, report: &Report) -> Option<Finding> {
         MetaState::Missing => None,
     };
     let what = format!(
-        "this node knows a store that was at revision {} of epoch {}, and this one went back, was emptied or is another one: \
-         the next ADD here puts it under suspicion",
+        "this node knows a store that was at revision {} of epoch {}, and this one went back, was emptied or is \
+         another one: the next ADD here puts it under suspicion",
         mark.revision, mark.epoch
     );
     mark.contradicts(meta, report.revision).then(|| Finding::new(Kind::Suspect, &keys.meta(), what))
@@ -194,26 +192,26 @@ fn age(since: &str, now: SystemTime) -> Option<String> {
 }
 
 /// Asks whether the pause, if there is one, is to be ended.
-fn confirm(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -> Result<(), Failed> {
+fn confirm(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -> Result<(), CliError> {
     let Some(pause) = Pause::of(report) else { return Ok(()) };
     terminal.tell(&pause.words());
     let question = "End the pause? From then on ADD hands out addresses, those too that the migration has not taken over.";
     if yes || (terminal.ask)(question) {
         return Ok(());
     }
-    Err(Failed::Refused("the pause stays: its end was not confirmed (--yes does not ask)".to_owned()))
+    Err(CliError::Refused("the pause stays: its end was not confirmed (--yes does not ask)".to_owned()))
 }
 
-async fn resume<K: Kv>(store: &Store<'_, K>, report: &Report) -> Result<String, Failed> {
-    let ended = pause::end(store.kv, store.keys, report, store.until).await;
-    match ended.map_err(Failed::store("end the pause"))? {
+async fn resume<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<String, CliError> {
+    let ended = pause::end(session, report).await;
+    match ended.map_err(CliError::store("end the pause"))? {
         Ended::Done => Ok("ended the pause: ADD hands out addresses again".to_owned()),
         Ended::NotPaused => Ok("no migration is under way: there is no pause to end".to_owned()),
-        Ended::Unreadable => Err(Failed::Refused(format!(
+        Ended::Unreadable => Err(CliError::Refused(format!(
             "the pause cannot be ended: {} is not for this version of metes; metes check says more",
-            String::from_utf8_lossy(&store.keys.meta())
+            String::from_utf8_lossy(&session.keys.meta())
         ))),
-        Ended::Changed => Err(Failed::Refused(
+        Ended::Changed => Err(CliError::Refused(
             "the pause was not ended: somebody else changed the store's meta at the same time; look again"
                 .to_owned(),
         )),

@@ -15,51 +15,48 @@ use crate::store::txn::Entry;
 
 /// One held address, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub(super) struct Row {
     /// The network; none for a static address that is only recorded.
-    pub network: Option<NetworkName>,
-    /// The address.
-    pub address: Addr,
+    pub(super) network: Option<NetworkName>,
+    pub(super) address: Addr,
     /// Who holds it and since when; none if its reservation does not decode.
-    pub holder: Option<Holder>,
+    pub(super) holder: Option<Holder>,
 }
 
 /// Who holds an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
-    /// The owner.
-    pub owner: Owner,
-    /// Its labels.
-    pub labels: Labels,
+pub(super) struct Holder {
+    pub(super) owner: Owner,
+    pub(super) labels: Labels,
     /// Since when; none for an address that is only recorded.
-    pub created_at: Option<String>,
+    pub(super) created_at: Option<String>,
 }
 
 /// A record that does not decode.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
+pub(super) struct Unreadable {
     /// The network that it belongs to, if it belongs to one.
-    pub network: Option<NetworkName>,
+    pub(super) network: Option<NetworkName>,
     /// The key and what is wrong.
-    pub what: String,
+    pub(super) what: String,
 }
 
 /// All held addresses, and the ranges that their owners were attached through.
 #[derive(Debug, Default)]
-pub struct Inventory {
+pub(super) struct Inventory {
     /// The addresses; [`Inventory::sorted`] puts them in order.
-    pub rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
     /// Everybody who has an owner record.
-    pub owners: BTreeSet<Owner>,
+    pub(super) owners: BTreeSet<Owner>,
     /// The ranges, with the networks that they lie in.
-    pub ranges: Vec<(NetworkName, Cidr)>,
+    pub(super) ranges: Vec<(NetworkName, Cidr)>,
     /// What does not decode.
-    pub unreadable: Vec<Unreadable>,
+    pub(super) unreadable: Vec<Unreadable>,
 }
 
 impl Inventory {
     /// Takes one key.
-    pub fn see(&mut self, keys: &Keys, entry: &Entry) {
+    pub(super) fn see(&mut self, keys: &Keys, entry: &Entry) {
         match keys.parse(&entry.key) {
             Ok(Key::Ip(network, address)) => self.see_reservation(entry, network, address),
             Ok(Key::Owner(owner)) => self.see_owner(entry, owner),
@@ -99,8 +96,7 @@ impl Inventory {
     }
 
     /// By network, then by address; what is only recorded last.
-    #[must_use]
-    pub fn sorted(mut self) -> Self {
+    pub(super) fn sorted(mut self) -> Self {
         self.rows.sort_by(|a, b| a.order().cmp(&b.order()));
         self.ranges.sort();
         self.ranges.dedup();
@@ -115,14 +111,12 @@ impl Row {
     }
 
     /// Who owns it, if that is known.
-    #[must_use]
-    pub fn owner(&self) -> Option<&Owner> {
+    pub(super) fn owner(&self) -> Option<&Owner> {
         self.holder.as_ref().map(|holder| &holder.owner)
     }
 
     /// Whether a person who typed `args` wants to see it.
-    #[must_use]
-    pub fn is_wanted(&self, args: &ListArgs) -> bool {
+    pub(super) fn is_wanted(&self, args: &ListArgs) -> bool {
         let network = args.network.as_ref().is_none_or(|network| self.network.as_ref() == Some(network));
         let place = self.is_at(&args.place);
         let pod = args.pod.as_ref().is_none_or(|wanted| {
@@ -135,8 +129,7 @@ impl Row {
     }
 
     /// Whether its owner is there; one that is not known is nowhere in particular.
-    #[must_use]
-    pub fn is_at(&self, place: &Place) -> bool {
+    pub(super) fn is_at(&self, place: &Place) -> bool {
         self.owner().map_or(place.is_anywhere(), |owner| place.holds(owner))
     }
 }

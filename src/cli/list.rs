@@ -6,18 +6,18 @@ use std::process::ExitCode;
 use super::args::{Format, ListArgs, ShowArgs};
 use super::inventory::{Inventory, Row, known};
 use super::table::{or_dash, printable, table};
-use super::{Failed, Store, Terminal};
+use super::{CliError, Context, Terminal};
 use crate::pool::record::Pod;
 use crate::pool::{Addr, NetworkName};
 use crate::store::kv::Kv;
 
 /// Lists the held addresses that are wanted.
 pub(super) async fn list<K: Kv>(
-    store: &Store<'_, K>,
+    context: &Context<'_, K>,
     args: &ListArgs,
     terminal: &mut Terminal<'_>,
-) -> Result<ExitCode, Failed> {
-    let inventory = store.inventory("list the held addresses").await?;
+) -> Result<ExitCode, CliError> {
+    let inventory = context.inventory("list the held addresses").await?;
     tell_unreadable(&inventory, args.network.as_ref(), terminal);
     let rows: Vec<&Row> = inventory.rows.iter().filter(|row| row.is_wanted(args)).collect();
     match args.output.format {
@@ -29,12 +29,12 @@ pub(super) async fn list<K: Kv>(
 
 /// Shows all rows of one address or container.
 pub(super) async fn show<K: Kv>(
-    store: &Store<'_, K>,
+    context: &Context<'_, K>,
     args: &ShowArgs,
     terminal: &mut Terminal<'_>,
-) -> Result<ExitCode, Failed> {
+) -> Result<ExitCode, CliError> {
     let what = &args.what;
-    let inventory = store.inventory(&format!("look up {what:?}")).await?;
+    let inventory = context.inventory(&format!("look up {what:?}")).await?;
     tell_unreadable(&inventory, None, terminal);
     let place = &args.place;
     let mut rows = find(&inventory.rows, what);
@@ -43,10 +43,11 @@ pub(super) async fn show<K: Kv>(
         let sentence = match what.parse::<IpAddr>() {
             Ok(address) => format!("{address} is not held in any network{place}; metes list shows what is"),
             Err(_) => format!(
-                "{what:?} is neither an address nor the id of a container that holds one{place}; metes list shows them"
+                "{what:?} is neither an address nor the id of a container that holds one{place}; metes list shows \
+                 them"
             ),
         };
-        return Err(Failed::Refused(sentence));
+        return Err(CliError::Refused(sentence));
     }
     match args.output.format {
         Format::Json => terminal.answer_json(&rows)?,

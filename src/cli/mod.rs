@@ -8,15 +8,15 @@
 //! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
 //! or something is wrong, 2 (from clap) it was called wrongly.
 
-pub mod args;
-pub mod check;
-pub mod inventory;
-pub mod list;
-pub mod ranges;
-pub mod release;
+mod args;
+mod check;
+mod inventory;
+mod list;
+mod ranges;
+mod release;
 pub mod start;
-pub mod table;
-pub mod usage;
+mod table;
+mod usage;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -24,40 +24,36 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tokio::time::Instant;
 
-pub use args::{Cli, Command, about};
+use args::{Cli, Command, about};
 
-use crate::audit::walk::walk;
 use crate::limits;
 use crate::local::mark::Mark;
 use crate::store::keys::Keys;
 use crate::store::kv::{Failure, Kv};
+use crate::store::session::Session;
+use crate::store::walk::walk;
 use inventory::Inventory;
 
 /// Where a command prints, and whom it asks.
-pub struct Terminal<'a> {
+struct Terminal<'a> {
     /// What was asked for.
-    pub out: &'a mut dyn Write,
+    out: &'a mut dyn Write,
     /// What went wrong, and what else a person should know.
-    pub err: &'a mut dyn Write,
+    err: &'a mut dyn Write,
     /// Asks a question to be answered with yes or no.
-    pub ask: &'a mut dyn FnMut(&str) -> bool,
+    ask: &'a mut dyn FnMut(&str) -> bool,
 }
 
-/// The store that a command works on.
-pub struct Store<'a, K> {
-    /// The store.
-    pub kv: &'a K,
-    /// Its keys.
-    pub keys: &'a Keys,
-    /// When the command has to be done.
-    pub until: Instant,
+/// What a command works on.
+struct Context<'a, K> {
+    session: Session<'a, K>,
     /// What this node has seen of the store; none if no plugin runs here.
-    pub mark: Option<Mark>,
+    mark: Option<Mark>,
 }
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+enum CliError {
     /// The store did not do it.
     #[error("cannot {doing}")]
     Store {
@@ -74,14 +70,14 @@ pub enum Failed {
     Output(#[source] io::Error),
 }
 
-impl Failed {
+impl CliError {
     fn store(doing: impl Into<String>) -> impl FnOnce(Failure) -> Self {
         let doing = doing.into();
         |source| Self::Store { doing, source }
     }
 
     fn advice(&self) -> &'static str {
-        let Failed::Store { source, .. } = self else { return "" };
+        let CliError::Store { source, .. } = self else { return "" };
         match source {
             Failure::Unreachable(_) | Failure::Unknown(_) => {
                 "; see that etcd runs and that the host file (--config) names it"
@@ -97,21 +93,23 @@ impl Failed {
     }
 }
 
-/// Carries out one command; `mark` is what this node has seen of the store. Everything that it has to say is said when it returns.
-pub async fn run<K: Kv>(
+/// Carries out one command; `mark` is what this node has seen of the store. When it returns, it has said all that it has
+/// to say.
+async fn run<K: Kv>(
     command: Command,
     kv: &K,
     keys: &Keys,
     mark: Option<Mark>,
     terminal: &mut Terminal<'_>,
 ) -> ExitCode {
-    let store = Store { kv, keys, until: Instant::now() + limits::CLI_DEADLINE, mark };
+    let session = Session { kv, keys, until: Instant::now() + limits::CLI_DEADLINE };
+    let context = Context { session, mark };
     let done = match command {
-        Command::List(args) => list::list(&store, &args, terminal).await,
-        Command::Show(args) => list::show(&store, &args, terminal).await,
-        Command::Usage(args) => usage::usage(&store, &args, terminal).await,
-        Command::Check(args) => check::check(&store, &args, terminal).await,
-        Command::Release(args) => release::release(&store, &args, terminal).await,
+        Command::List(args) => list::list(&context, &args, terminal).await,
+        Command::Show(args) => list::show(&context, &args, terminal).await,
+        Command::Usage(args) => usage::usage(&context, &args, terminal).await,
+        Command::Check(args) => check::check(&context, &args, terminal).await,
+        Command::Release(args) => release::release(&context, &args, terminal).await,
     };
     done.unwrap_or_else(|failed| {
         let cause = std::error::Error::source(&failed).map(|cause| format!(": {cause}")).unwrap_or_default();
@@ -120,27 +118,27 @@ pub async fn run<K: Kv>(
     })
 }
 
-impl<K: Kv> Store<'_, K> {
+impl<K: Kv> Context<'_, K> {
     /// Reads all that is held, at one moment.
-    async fn inventory(&self, doing: &str) -> Result<Inventory, Failed> {
-        let see = |inventory: &mut Inventory, entry| inventory.see(self.keys, &entry);
-        let root = self.keys.root();
-        let walked = walk(self.kv, &root, self.until, Inventory::default, see).await;
-        walked.map(|(inventory, _)| inventory.sorted()).map_err(Failed::store(doing))
+    async fn inventory(&self, doing: &str) -> Result<Inventory, CliError> {
+        let see = |inventory: &mut Inventory, entry| inventory.see(self.session.keys, &entry);
+        let root = self.session.keys.root();
+        let walked = walk(self.session, &root, Inventory::default, see).await;
+        walked.map(|(inventory, _)| inventory.sorted()).map_err(CliError::store(doing))
     }
 }
 
 impl Terminal<'_> {
     /// Writes what was asked for. A reader that has seen enough is no failure.
-    fn answer(&mut self, text: &str) -> Result<(), Failed> {
+    fn answer(&mut self, text: &str) -> Result<(), CliError> {
         match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
-            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failed::Output(e)),
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Output(e)),
             _ => Ok(()),
         }
     }
 
-    fn answer_json(&mut self, value: &impl Serialize) -> Result<(), Failed> {
-        let text = serde_json::to_string_pretty(value).map_err(|e| Failed::Output(e.into()))?;
+    fn answer_json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
+        let text = serde_json::to_string_pretty(value).map_err(|e| CliError::Output(e.into()))?;
         self.answer(&(text + "\n"))
     }
 
@@ -152,7 +150,7 @@ impl Terminal<'_> {
 }
 
 /// Asks on `err` and reads the answer from `input`; everything but yes is no, the end too.
-pub fn ask(question: &str, input: &mut impl BufRead, err: &mut impl Write) -> bool {
+fn ask(question: &str, input: &mut impl BufRead, err: &mut impl Write) -> bool {
     let mut answer = String::new();
     let asked = write!(err, "{question} [y/N] ").and_then(|()| err.flush());
     asked.is_ok()

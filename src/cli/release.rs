@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use super::args::{Place, ReleaseArgs};
 use super::inventory::{Inventory, Row};
-use super::{Failed, Store, Terminal};
+use super::{CliError, Context, Terminal};
 use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName};
 use crate::store::free::{self, FreeError, Freed};
@@ -14,37 +14,38 @@ use crate::store::kv::Kv;
 
 /// Frees whole owners, after naming all that they hold.
 pub(super) async fn release<K: Kv>(
-    store: &Store<'_, K>,
+    context: &Context<'_, K>,
     args: &ReleaseArgs,
     terminal: &mut Terminal<'_>,
-) -> Result<ExitCode, Failed> {
-    let inventory = store.inventory("look up what is to be released").await?;
-    let owners = chosen(&inventory, args).map_err(Failed::Refused)?;
+) -> Result<ExitCode, CliError> {
+    let inventory = context.inventory("look up what is to be released").await?;
+    let owners = chosen(&inventory, args).map_err(CliError::Refused)?;
     for owner in &owners {
         terminal.tell(&plan_words(&inventory, owner));
     }
     if !args.yes && !(terminal.ask)("Free them? Nothing may use them any more.") {
-        return Err(Failed::Refused(
+        return Err(CliError::Refused(
             "nothing was freed: it was not confirmed (--yes does not ask)".to_owned(),
         ));
     }
     for owner in owners {
-        free_owner(store, owner).await?;
+        free_owner(context, owner).await?;
         terminal.answer(&format!("freed {}: {}\n", owner, held_words(&inventory, owner)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Frees one owner. The only place where a command of a person frees anything.
-async fn free_owner<K: Kv>(store: &Store<'_, K>, owner: &Owner) -> Result<(), Failed> {
-    match free::release(store.kv, store.keys, owner, store.until).await {
+async fn free_owner<K: Kv>(context: &Context<'_, K>, owner: &Owner) -> Result<(), CliError> {
+    let session = context.session;
+    match free::release(session.kv, session.keys, owner, session.until).await {
         Ok(Freed::Addresses(_)) => Ok(()),
-        Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Err(Failed::Refused(format!(
+        Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Err(CliError::Refused(format!(
             "{} was not freed: its record is gone or was written anew meanwhile; look again with metes list",
             owner
         ))),
-        Err(FreeError::Store(failure)) => Err(Failed::store(format!("free {}", owner))(failure)),
-        Err(FreeError::Bad(bad)) => Err(Failed::Refused(format!(
+        Err(FreeError::Store(failure)) => Err(CliError::store(format!("free {}", owner))(failure)),
+        Err(FreeError::Bad(bad)) => Err(CliError::Refused(format!(
             "{} was not freed: {bad}; what cannot be decoded counts as held",
             owner
         ))),

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 /// A table with a header; columns are two blanks apart, and nothing trails.
-#[must_use]
-pub fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
+pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let header = header.map(str::to_owned);
     let lines = || std::iter::once(&header).chain(rows);
     let width = |column: usize| lines().map(|line| printable(&line[column]).chars().count()).max();
@@ -22,8 +21,7 @@ pub fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String 
 }
 
 /// Text without control characters: what others stored must not steer a terminal.
-#[must_use]
-pub fn printable(text: &str) -> Cow<'_, str> {
+pub(super) fn printable(text: &str) -> Cow<'_, str> {
     if text.contains(char::is_control) {
         return text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect::<String>().into();
     }
@@ -31,8 +29,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 }
 
 /// A cell for what may be unknown.
-#[must_use]
-pub fn or_dash(text: Option<&str>) -> String {
+pub(super) fn or_dash(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }
 

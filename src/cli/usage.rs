@@ -1,21 +1,26 @@
 //! `metes usage`.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use serde::Serialize;
+
 use super::args::{Format, UsageArgs};
-use super::ranges::{self, Usage};
+use super::inventory::Row;
+use super::ranges::Cidr;
 use super::table::{or_dash, table};
-use super::{Failed, Store, Terminal};
+use super::{CliError, Context, Terminal};
+use crate::pool::NetworkName;
 use crate::store::kv::Kv;
 
 /// Shows how much of each range is used.
 pub(super) async fn usage<K: Kv>(
-    store: &Store<'_, K>,
+    context: &Context<'_, K>,
     args: &UsageArgs,
     terminal: &mut Terminal<'_>,
-) -> Result<ExitCode, Failed> {
-    let inventory = store.inventory("count the held addresses").await?;
-    let usages = ranges::usage(&inventory.rows, &inventory.ranges);
+) -> Result<ExitCode, CliError> {
+    let inventory = context.inventory("count the held addresses").await?;
+    let usages = usages(&inventory.rows, &inventory.ranges);
     match args.output.format {
         Format::Json => terminal.answer_json(&usages)?,
         Format::Table => {
@@ -24,6 +29,54 @@ pub(super) async fn usage<K: Kv>(
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How many addresses of one range are held.
+#[derive(Serialize)]
+struct Usage {
+    network: NetworkName,
+    /// None for addresses outside every range that is known of.
+    #[serde(serialize_with = "as_text")]
+    range: Option<Cidr>,
+    /// How many addresses it can hand out; none without a range.
+    size: Option<u128>,
+    used: u128,
+    free: Option<u128>,
+}
+
+fn as_text<S: serde::Serializer>(range: &Option<Cidr>, serializer: S) -> Result<S::Ok, S::Error> {
+    match range {
+        Some(range) => serializer.collect_str(range),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// Counts the held addresses of each range of each network. An address counts in the smallest range that it lies in. What
+/// is only recorded is in no network and is not counted.
+fn usages(rows: &[Row], ranges: &[(NetworkName, Cidr)]) -> Vec<Usage> {
+    let mut known: BTreeMap<&NetworkName, Vec<Cidr>> = BTreeMap::new();
+    let mut used: BTreeMap<(&NetworkName, Option<Cidr>), u128> = BTreeMap::new();
+    for (network, range) in ranges {
+        known.entry(network).or_default().push(*range);
+        used.entry((network, Some(*range))).or_default();
+    }
+    for row in rows {
+        let Some(network) = &row.network else { continue };
+        let ranges = known.get(network).map_or(&[][..], Vec::as_slice);
+        let smallest =
+            ranges.iter().filter(|range| range.covers(row.address)).min_by_key(|range| range.size());
+        *used.entry((network, smallest.copied())).or_default() += 1;
+    }
+    let mut usages: Vec<Usage> = used.into_iter().map(count).collect();
+    // The row for what lies outside comes after the ranges of its network.
+    usages.sort_by(|a, b| (&a.network, a.range.is_none()).cmp(&(&b.network, b.range.is_none())));
+    usages
+}
+
+fn count(((network, range), used): ((&NetworkName, Option<Cidr>), u128)) -> Usage {
+    let size = range.map(|range| range.size());
+    let free = size.map(|size| size.saturating_sub(used));
+    Usage { network: network.clone(), range, size, used, free }
 }
 
 fn cells(usage: &Usage) -> [String; 5] {
@@ -36,4 +89,40 @@ fn cells(usage: &Usage) -> [String; 5] {
         usage.used.to_string(),
         number(usage.free),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::fixture::addr;
+
+    #[test]
+    fn addresses_count_in_the_smallest_range_of_their_own_network() {
+        let network = |name: &str| NetworkName::stored(name).expect("a network");
+        let cidr = |base, prefix_len| Cidr::new(addr(base), prefix_len).expect("a range");
+        let row = |name: Option<&str>, address| Row {
+            network: name.map(network),
+            address: addr(address),
+            holder: None,
+        };
+        let rows = [
+            row(Some("a"), "10.0.0.1"),
+            row(Some("a"), "10.0.1.1"),
+            row(Some("a"), "192.0.2.1"),
+            row(Some("b"), "10.0.0.1"),
+            row(None, "10.0.0.9"),
+        ];
+        let ranges = [(network("a"), cidr("10.0.0.0", 16)), (network("a"), cidr("10.0.1.0", 24))];
+        let text: Vec<String> =
+            usages(&rows, &ranges).iter().map(|u| serde_json::to_string(u).expect("json")).collect();
+        assert_eq!(
+            text,
+            [
+                r#"{"network":"a","range":"10.0.0.0/16","size":65534,"used":1,"free":65533}"#,
+                r#"{"network":"a","range":"10.0.1.0/24","size":254,"used":1,"free":253}"#,
+                r#"{"network":"a","range":null,"size":null,"used":1,"free":null}"#,
+                r#"{"network":"b","range":null,"size":null,"used":1,"free":null}"#,
+            ]
+        );
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! - [`keys`], [`txn`], [`snapshot`], [`plan`]: pure; what is asked, and what was found.
 //! - [`allot`]: what an ADD does next, given what it has read; pure.
-//! - [`kv`]: what a store is; [`etcd`]: the real one.
+//! - [`kv`]: what a store is; [`etcd`]: the real one; [`session`]: a store, its keys and a deadline.
+//! - [`walk`]: reads all keys of a prefix at one revision.
 //! - [`queue`]: a run's lease and its ticket among others.
 //! - [`free`]: giving back all that an owner holds.
 //! - [`memory`]: a store for unit tests.
@@ -20,6 +21,7 @@ pub mod queue;
 pub mod session;
 pub mod snapshot;
 pub mod txn;
+pub mod walk;
 
 /// The store that programs use.
 #[cfg(not(feature = "failpoints"))]

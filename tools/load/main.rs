@@ -57,6 +57,7 @@ use clap::Parser;
 use metes::audit::audit;
 use metes::limits;
 use metes::store::keys::Keys;
+use metes::store::session::Session;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -172,8 +173,9 @@ impl Load {
     /// What the audit of the whole tree finds that must not be.
     fn audit(&self) -> Vec<String> {
         let kv = support::plain_store(self.server.endpoint(), limits::UNREACHABLE);
-        let until = Instant::now() + limits::CLI_DEADLINE;
-        let audited = server::block_on(audit(&kv, &Keys::new(&self.prefix), until));
+        let keys = Keys::new(&self.prefix);
+        let session = Session { kv: &kv, keys: &keys, until: Instant::now() + limits::CLI_DEADLINE };
+        let audited = server::block_on(audit(session));
         let report = audited.expect("the tree can be read");
         report.violations.iter().map(|finding| format!("{}: {}", finding.key, finding.what)).collect()
     }

@@ -22,14 +22,15 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use metes::audit::walk::walk;
 use metes::pool::NetworkName;
 use metes::pool::record::{Held, Owner, OwnerRecord, Record};
 use metes::store::free::{Free, FreeError, FreeGuard};
 use metes::store::keys::{Key, Keys};
 use metes::store::kv::{Failure, Kv};
+use metes::store::session::Session;
 use metes::store::snapshot::BadRecord;
 use metes::store::txn::Entry;
+use metes::store::walk::walk;
 use tokio::time::Instant;
 
 use crate::api::{Api, ApiError, Phase};
@@ -390,7 +391,8 @@ impl<K: Kv> Import<'_, K> {
                 found.push(Imported { owner, revision: entry.mod_revision, record });
             }
         };
-        Ok(walk(self.kv, &self.keys.owners(), self.until, Default::default, see).await?.0)
+        let session = Session { kv: self.kv, keys: self.keys, until: self.until };
+        Ok(walk(session, &self.keys.owners(), Default::default, see).await?.0)
     }
 
     /// A pod's new sandbox holds what an earlier one held when it was taken over. Nobody else can come in

@@ -219,8 +219,9 @@ pub(crate) fn repair(shared: Rc<Shared>, process: ProcessId) -> Future_ {
     Box::pin(async move {
         let line = shared.line(process);
         let repaired = async {
-            let report = audit(&line, &shared.keys, until).await?;
-            repair::tidy(&line, &shared.keys, report.repairs, until).await
+            let session = Session { kv: &line, keys: &shared.keys, until };
+            let report = audit(session).await?;
+            repair::tidy(session, report.repairs).await
         };
         let repaired = repaired.await.map(|_| ());
         shared.wire.report(process, Outcome::Repaired(repaired));
@@ -233,8 +234,9 @@ pub(crate) fn accept(shared: Rc<Shared>, process: ProcessId) -> Future_ {
     Box::pin(async move {
         let line = shared.line(process);
         let accepted = async {
-            let report = audit(&line, &shared.keys, until).await?;
-            accept::accept(&line, &shared.keys, &report, until).await
+            let session = Session { kv: &line, keys: &shared.keys, until };
+            let report = audit(session).await?;
+            accept::accept(session, &report).await
         };
         let accepted = accepted.await.map(|_| ());
         shared.wire.report(process, Outcome::Repaired(accepted));
@@ -247,12 +249,13 @@ pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) 
     Box::pin(async move {
         let line = shared.line(process);
         let adopted = async {
-            let begun = accept::begin(&line, &shared.keys, until).await.ok()?;
+            let session = Session { kv: &line, keys: &shared.keys, until };
+            let begun = accept::begin(session).await.ok()?;
             for one in &claims {
                 // Another's address is a conflict, which a person has to decide.
                 claim(&line, &shared.keys, one, until).await.ok()?;
             }
-            accept::finish(&line, &shared.keys, &begun, until).await.ok()
+            accept::finish(session, &begun).await.ok()
         };
         let _ = adopted.await;
         shared.wire.report(process, Outcome::Repaired(Ok(())));
@@ -271,8 +274,9 @@ pub(crate) fn import(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>,
                 claim(&line, &shared.keys, one, until).await.ok()?;
             }
             if by_hand {
-                let report = audit(&line, &shared.keys, until).await.ok()?;
-                pause::end(&line, &shared.keys, &report, until).await.ok()?;
+                let session = Session { kv: &line, keys: &shared.keys, until };
+                let report = audit(session).await.ok()?;
+                pause::end(session, &report).await.ok()?;
                 return Some(());
             }
             pause.clear().await.ok()
