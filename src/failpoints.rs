@@ -1,10 +1,10 @@
 //! Named points at which a test stops or ends this process; only in a build with the feature `failpoints`.
 //!
 //! `METES_FAIL` names points and what happens there: `commit.sent=kill,read#2.before=sleep:50`. A point is
-//! `<name>.<boundary>`; `<name>#<n>.<boundary>` is the n-th of its name, and without `#n` the first is meant. A request to the
-//! store goes by the step that its transaction is, or by `grant`, `revoke`, `lease-age`, `watch` and `about`, and has
-//! the boundaries `before`, `sent` (nothing of its answer was read) and `answered` (nothing was done with it). Besides
-//! there are `print.before`, `print.after`, `mark.before`, `spool.before` and `spool.after`.
+//! `<name>.<boundary>`; `<name>#<n>.<boundary>` is the n-th of its name, and without `#n` the first is meant. The name
+//! of a request to the store is its transaction's step, or `grant`, `revoke`, `lease-age`, `watch` or `about`. It has
+//! the boundaries `before`, `sent` (nothing of its answer was read) and `answered` (nothing was done with its answer).
+//! Besides there are `print.before`, `print.after`, `mark.before`, `spool.before` and `spool.after`.
 //!
 //! `METES_FAIL_LIST` names a file that takes a line for each point that was passed and for each lease that was asked
 //! for. `METES_FAIL_LEASE` is the longest life of the leases that fence commits and keep tombstones, in seconds.
@@ -19,7 +19,6 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::limits;
-use crate::store::kv::Failure;
 
 /// Where in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +41,17 @@ impl Boundary {
     }
 }
 
+/// The answers that a point can give instead of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Injected {
+    /// Whether the request was carried out is not known.
+    Unknown,
+    /// It never reached the store.
+    Unreachable,
+    /// The store is out of space.
+    NoSpace,
+}
+
 /// What happens at a point.
 #[derive(Debug, Clone)]
 enum Action {
@@ -50,7 +60,7 @@ enum Action {
     Panic,
     Exit,
     Sleep(Duration),
-    Error(Failure),
+    Error(Injected),
 }
 
 /// What the environment asks for.
@@ -102,11 +112,11 @@ impl Visit {
     /// Passes a boundary.
     ///
     /// # Errors
-    /// [`Failure`] that is to be the answer.
+    /// [`Injected`]: what is to be the answer.
     ///
     /// # Panics
     /// If that is what the point is to do, or if `METES_FAIL` is wrong.
-    pub fn pass(&self, boundary: Boundary) -> Result<(), Failure> {
+    pub fn pass(&self, boundary: Boundary) -> Result<(), Injected> {
         self.act(boundary.name())
     }
 
@@ -114,7 +124,7 @@ impl Visit {
         format!("{}#{}.{boundary}", self.name, self.number)
     }
 
-    fn act(&self, boundary: &str) -> Result<(), Failure> {
+    fn act(&self, boundary: &str) -> Result<(), Injected> {
         let point = self.point(boundary);
         note(&point);
         match plan().actions.get(&point) {
@@ -128,7 +138,7 @@ impl Visit {
             )]
             Some(Action::Exit) => std::process::exit(3),
             Some(Action::Sleep(time)) => std::thread::sleep(*time),
-            Some(Action::Error(failure)) => return Err(failure.clone()),
+            Some(Action::Error(answer)) => return Err(*answer),
         }
         Ok(())
     }
@@ -179,16 +189,15 @@ fn parse(entry: &str) -> (String, Action) {
 }
 
 fn action_of(text: &str) -> Option<Action> {
-    let why = || "a failure point".to_owned();
     Some(match text.split_once(':') {
         None if text == "kill" => Action::Kill,
         None if text == "stop" => Action::Stop,
         None if text == "panic" => Action::Panic,
         None if text == "exit" => Action::Exit,
         Some(("sleep", ms)) => Action::Sleep(Duration::from_millis(ms.parse().ok()?)),
-        Some(("error", "unknown")) => Action::Error(Failure::Unknown(why())),
-        Some(("error", "unreachable")) => Action::Error(Failure::Unreachable(why())),
-        Some(("error", "nospace")) => Action::Error(Failure::NoSpace(why())),
+        Some(("error", "unknown")) => Action::Error(Injected::Unknown),
+        Some(("error", "unreachable")) => Action::Error(Injected::Unreachable),
+        Some(("error", "nospace")) => Action::Error(Injected::NoSpace),
         _ => return None,
     })
 }

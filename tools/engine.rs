@@ -14,9 +14,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use metes::pool::choose::{Order, Start, Step, Wish, choose};
+use metes::pool::choose::{Order, Step, choose};
 use metes::pool::record::{Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart};
-use metes::pool::{Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, View};
+use metes::pool::{Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, Start, View, Wish};
 use metes::store::allot::{Ask, Decision, decide};
 use metes::store::keys::{Bytes, Keys, LeaseId};
 use metes::store::plan::Fence;

@@ -1,40 +1,16 @@
 //! The choice of one address from each range set, on a partial view of the cluster.
 //!
-//! [`choose`] is called with what is known; it answers with the addresses, or with what must be
-//! known first. Whoever calls it reads that, adds it to the view and calls again: a need that
-//! was answered is never asked for again, so the loop ends.
+//! The caller of [`choose`] hands it what is known. The answer is the addresses, or what must be known first. Then the
+//! caller reads that, adds it to the view and calls again. A need that was answered is never asked for again, so the
+//! loop ends.
 //!
-//! All sets are chosen on one merged view. Requested addresses are settled first, so that no
-//! set takes what another one asks for; then the other sets follow in order, and each one sees
-//! what those before it took. So two sets that share addresses give two different ones.
+//! All sets are chosen on one merged view. Requested addresses are settled first, so that no set takes an address that
+//! another one requests. The other sets follow in order, and each sees what those before it took. So two sets that
+//! share addresses give two different ones.
 
-use super::scan::{Given, Scan, push_new, scan};
+use super::scan::{GivenAddress, Scan, push_new, scan};
+use super::wish::{MAX_NEEDS, Wish};
 use super::{Addr, Bits, Need, NetworkName, Page, Range, RangeSet, Span, Standing, View};
-
-/// The most needs that one step asks for: what one small transaction reads.
-pub const MAX_NEEDS: usize = 16;
-
-/// Where the search of a set begins. It always goes over the whole set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    /// At the first range's start: the lowest free address.
-    Lowest,
-    /// Right after this address, round all ranges, and at last to this address itself.
-    After(Addr),
-    /// At this address, and round all ranges.
-    At(Addr),
-}
-
-/// One range set from which one address is wanted.
-#[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
-    /// The set.
-    pub set: &'a RangeSet,
-    /// Where to begin, unless an address is requested.
-    pub start: Start,
-    /// The address that it must be.
-    pub request: Option<Addr>,
-}
 
 /// An address chosen for a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,7 +104,7 @@ fn first_unfit_request(wishes: &[Wish<'_>]) -> Option<Step> {
 struct Draft<'a> {
     view: &'a View,
     /// What no later set may take, settled or not.
-    given: Vec<Given<'a>>,
+    given: Vec<GivenAddress<'a>>,
     picks: Vec<Pick>,
     needs: Vec<Need>,
 }
@@ -201,7 +177,7 @@ impl<'a> Draft<'a> {
     /// A page as it will be when every pick is held.
     fn after(&self, network: &NetworkName, page: Page, before: &Bits) -> Bits {
         let mut after = before.clone();
-        let in_page = |given: &&Given<'_>| given.0 == network && given.1.page() == page;
+        let in_page = |given: &&GivenAddress<'_>| given.0 == network && given.1.page() == page;
         self.given.iter().filter(in_page).for_each(|(_, address)| after.set(address.bit()));
         after
     }
@@ -261,6 +237,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::pool::Start;
     use crate::pool::range::fixtures::*;
     use crate::pool::{RangeSpec, Summary};
 

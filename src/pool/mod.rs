@@ -10,10 +10,12 @@ pub mod range;
 pub mod record;
 mod scan;
 pub mod view;
+pub mod wish;
 
 pub use address::{Addr, Page, Summary};
 pub use bitmap::Bits;
-pub use choose::{Order, Pick, Refusal, Start, Step, Wish, choose, spread_start};
+pub use choose::{Order, Pick, Refusal, Step, choose, spread_start};
 pub use names::NetworkName;
 pub use range::{Family, Range, RangeError, RangeSet, RangeSetError, RangeSpec, Span, Standing};
 pub use view::{Need, View};
+pub use wish::{Start, Wish};

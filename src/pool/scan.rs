@@ -9,8 +9,8 @@
 use std::ops::Bound;
 
 use super::address::PAGE_ADDRESSES;
-use super::choose::{MAX_NEEDS, Start, Wish};
-use super::view::Known;
+use super::view::KnownNetwork;
+use super::wish::{MAX_NEEDS, Start, Wish};
 use super::{Addr, Bits, Need, NetworkName, Page, RangeSet, Span, View};
 
 /// Up to this many unknown pages are read outright; for more it pays to read a summary too.
@@ -20,7 +20,7 @@ const FEW_PAGES: usize = 4;
 const FIRST_NEEDS: usize = 2;
 
 /// An address that this choice has given away already, in its network.
-pub(super) type Given<'a> = (&'a NetworkName, Addr);
+pub(super) type GivenAddress<'a> = (&'a NetworkName, Addr);
 
 /// What the search of one set came to.
 pub(super) enum Scan {
@@ -38,7 +38,7 @@ pub(super) enum Scan {
 }
 
 /// Looks for the first free address of a set, in the wish's order.
-pub(super) fn scan<'a>(wish: &Wish<'a>, view: &'a View, given: &'a [Given<'a>]) -> Scan {
+pub(super) fn scan<'a>(wish: &Wish<'a>, view: &'a View, given: &'a [GivenAddress<'a>]) -> Scan {
     let mut unknown = Vec::new();
     for stop in Walk::new(wish, view, given) {
         match stop {
@@ -98,8 +98,8 @@ enum Stop<'a> {
     Unknown { network: &'a NetworkName, page: Page, summary_known: bool },
 }
 
-/// What the addresses of a segment look like from its first one on.
-enum Seen {
+/// The first addresses of a segment, as many as are alike.
+enum FirstPart {
     Free(Addr),
     /// Taken up to here.
     Taken(Addr),
@@ -111,7 +111,7 @@ enum Seen {
 struct Segment<'a> {
     range: usize,
     network: &'a NetworkName,
-    known: Option<&'a Known>,
+    known: Option<&'a KnownNetwork>,
     left: Span,
 }
 
@@ -119,13 +119,13 @@ struct Segment<'a> {
 struct Walk<'a> {
     segments: Box<dyn Iterator<Item = Segment<'a>> + 'a>,
     current: Option<Segment<'a>>,
-    given: &'a [Given<'a>],
+    given: &'a [GivenAddress<'a>],
     /// How many times known things (pages, runs of full pages) had nothing free.
     passed: usize,
 }
 
 impl<'a> Walk<'a> {
-    fn new(wish: &Wish<'a>, view: &'a View, given: &'a [Given<'a>]) -> Self {
+    fn new(wish: &Wish<'a>, view: &'a View, given: &'a [GivenAddress<'a>]) -> Self {
         let set = wish.set;
         let segments = legs(set, wish.start).flat_map(move |(at, leg)| {
             let range = &set.ranges()[at];
@@ -148,16 +148,16 @@ impl<'a> Iterator for Walk<'a> {
         loop {
             let segment = self.current.take().or_else(|| self.segments.next())?;
             match segment.look(self.given) {
-                Seen::Free(address) => {
+                FirstPart::Free(address) => {
                     self.current = segment.past(address);
                     return Some(Stop::Free { range: segment.range, address });
                 }
-                Seen::Unknown(page) => {
+                FirstPart::Unknown(page) => {
                     self.current = segment.past(page.last());
                     let (network, summary_known) = (segment.network, segment.full(page).is_some());
                     return Some(Stop::Unknown { network, page, summary_known });
                 }
-                Seen::Taken(last) => {
+                FirstPart::Taken(last) => {
                     self.current = segment.past(last);
                     self.passed += 1;
                 }
@@ -174,14 +174,14 @@ impl<'a> Segment<'a> {
 
     /// Looks at its first page, or at the full pages from there on. What was read of a page
     /// itself outweighs what its summary says.
-    fn look(&self, given: &[Given<'_>]) -> Seen {
+    fn look(&self, given: &[GivenAddress<'_>]) -> FirstPart {
         let page = self.left.first.page();
         if let Some(bits) = self.known.and_then(|known| known.pages.get(&page)) {
-            return self.free_in(page, bits, given).map_or(Seen::Taken(page.last()), Seen::Free);
+            return self.free_in(page, bits, given).map_or(FirstPart::Taken(page.last()), FirstPart::Free);
         }
         match self.full(page) {
-            Some(full) if full.get(page.bit()) => Seen::Taken(self.end_of_full_run(page, full)),
-            _ => Seen::Unknown(page),
+            Some(full) if full.get(page.bit()) => FirstPart::Taken(self.end_of_full_run(page, full)),
+            _ => FirstPart::Unknown(page),
         }
     }
 
@@ -191,7 +191,7 @@ impl<'a> Segment<'a> {
     }
 
     /// The first address of its part of a page that is neither held nor given away just now.
-    fn free_in(&self, page: Page, bits: &Bits, given: &[Given<'_>]) -> Option<Addr> {
+    fn free_in(&self, page: Page, bits: &Bits, given: &[GivenAddress<'_>]) -> Option<Addr> {
         let last = self.left.last.min(page.last()).bit();
         let mut from = self.left.first.bit();
         loop {

@@ -18,12 +18,12 @@ pub enum Need {
 /// A partial view of the cluster. What was never set here is unknown, which is not the same as empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
-    networks: BTreeMap<NetworkName, Known>,
+    networks: BTreeMap<NetworkName, KnownNetwork>,
 }
 
 /// What is known of one network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct KnownNetwork {
     pub(super) pages: BTreeMap<Page, Bits>,
     pub(super) summaries: BTreeMap<Summary, Bits>,
     held: BTreeMap<Addr, bool>,
@@ -83,11 +83,11 @@ impl View {
     }
 
     /// All that is known of one network, if anything is.
-    pub(super) fn known(&self, network: &NetworkName) -> Option<&Known> {
+    pub(super) fn known(&self, network: &NetworkName) -> Option<&KnownNetwork> {
         self.networks.get(network)
     }
 
-    fn known_mut(&mut self, network: &NetworkName) -> &mut Known {
+    fn known_mut(&mut self, network: &NetworkName) -> &mut KnownNetwork {
         self.networks.entry(network.clone()).or_default()
     }
 }

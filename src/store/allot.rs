@@ -7,13 +7,13 @@ use super::keys::{Bytes, Keys, Scope};
 use super::plan::{self, BitChanges, Builder, Fence, Mode, bad_name};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::Txn;
-use crate::pool::choose::{Order, Refusal, Start, Step, Wish, choose, spread_start};
+use crate::pool::choose::{Order, Refusal, Step, choose, spread_start};
 use crate::pool::range::Standing;
 use crate::pool::record::{
     Caller, Held, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
     Undecodable, VERSION,
 };
-use crate::pool::{Addr, Bits, Need, NetworkName, Page, RangeSet, View};
+use crate::pool::{Addr, Bits, Need, NetworkName, Page, RangeSet, Start, View, Wish};
 
 /// What one ADD asks for.
 #[derive(Debug, Clone)]

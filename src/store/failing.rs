@@ -11,11 +11,22 @@ use tokio::time::Instant;
 use super::keys::LeaseId;
 use super::kv::{About, Failure, Kv, LeaseAge};
 use super::txn::{Reply, Txn};
-use crate::failpoints::{Boundary, Visit, lease, visit};
+use crate::failpoints::{Boundary, Injected, Visit, lease, visit};
 
 /// How often the tasks of a connection get their turn until a request is surely on the wire: it passes through
 /// three of them.
 const TURNS: usize = 16;
+
+impl From<Injected> for Failure {
+    fn from(injected: Injected) -> Self {
+        let why = "a failure point".to_owned();
+        match injected {
+            Injected::Unknown => Failure::Unknown(why),
+            Injected::Unreachable => Failure::Unreachable(why),
+            Injected::NoSpace => Failure::NoSpace(why),
+        }
+    }
+}
 
 /// Passes failure points around the requests to another store.
 pub struct Failing<K>(pub K);

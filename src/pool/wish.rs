@@ -1,0 +1,28 @@
+//! What a choice of addresses is asked for.
+
+use super::{Addr, RangeSet};
+
+/// The most needs that one step asks for: what one small transaction reads.
+pub const MAX_NEEDS: usize = 16;
+
+/// Where the search of a set begins. It always goes over the whole set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// At the first range's start: the lowest free address.
+    Lowest,
+    /// Right after this address, round all ranges, and at last to this address itself.
+    After(Addr),
+    /// At this address, and round all ranges.
+    At(Addr),
+}
+
+/// One range set from which one address is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// The set.
+    pub set: &'a RangeSet,
+    /// Where to begin, unless an address is requested.
+    pub start: Start,
+    /// The address that it must be.
+    pub request: Option<Addr>,
+}
