@@ -455,7 +455,9 @@ fn what_a_pod_asked_for_and_its_status_does_not_list_is_told() {
     let asks = |name: &str, asked: &str| world.pod(name).annotation(networks, asked);
     // Listed without a name: it is the second of those that were asked for.
     let nameless = asks("nameless", "blue, old").network_status(&json!([
-        own, {"name": full("blue"), "interface": "net1", "ips": ["10.70.0.9"]}, {"name": full("old"), "ips": ["10.71.0.9"]},
+        own,
+        {"name": full("blue"), "interface": "net1", "ips": ["10.70.0.9"]},
+        {"name": full("old"), "ips": ["10.71.0.9"]},
     ]));
     let nameless = nameless.create();
     world.cluster.store().put(META, SUSPECT);

@@ -81,7 +81,10 @@ fn a_thousand_commits_whose_answer_is_lost() {
     let nodes: Vec<Node> =
         (0..NODES).map(|index| node_behind(&cluster, &format!("n{index}"), &proxy.endpoint())).collect();
     let configs: Vec<Value> = (0..NODES)
-        .map(|index| network_as("1.1.0", "net", json!({"range": format!("10.70.{}.0/22", 4 * (index % 4)), "network_name": format!("net{index}")})))
+        .map(|index| {
+            let range = format!("10.70.{}.0/22", 4 * (index % 4));
+            network_as("1.1.0", "net", json!({"range": range, "network_name": format!("net{index}")}))
+        })
         .collect();
 
     lose_answers(&proxy, Kind::Commit);
@@ -194,7 +197,8 @@ impl Ground {
         blockers.for_each(|key| self.cluster.store().delete(&key));
     }
 
-    /// Lets somebody stand before the run until a rule has struck, or until the run waits where no rule is about its waiting.
+    /// Lets somebody stand before the run until a rule has struck, or until the run waits where no rule is about its
+    /// waiting.
     fn run_in_queue(&self, run: Run, awaited: Kind) -> Outcome {
         self.block();
         let running = run.spawn();
@@ -642,7 +646,8 @@ fn a_free_that_etcd_has_no_space_for_is_done_with_deletes() {
     });
 }
 
-/// What is freed with deletes alone leaves bits. Many ADDs at once find the range full of them, and only one clears them.
+/// What is freed with deletes alone leaves bits. Many ADDs at once find the range full of them, and only one clears
+/// them.
 #[test]
 fn what_was_freed_without_space_serves_all_that_come_after() {
     const HELD: usize = 62;
@@ -849,7 +854,8 @@ fn an_endpoint_that_stays_bad_is_left_for_a_good_one() {
     });
 }
 
-/// One of two members refuses the certificate, as long as it runs; the other one answers, and then has no leader for a while.
+/// One of two members refuses the certificate, as long as it runs; the other one answers, and then has no leader for a
+/// while.
 #[test]
 fn what_one_member_refuses_says_nothing_of_another_that_has_answered() {
     /// How long a run tries where nobody lets it in, and for how long the member that does has no leader.

@@ -180,7 +180,10 @@ fn usage() {
     a.add("e1").config(&alone).run().ok();
     let rows = a.cli(["usage", "-o", "json"]).ok();
     let rows = rows.as_array().expect("an array");
-    let row = |network: &str, range: &str, size: u64, used: u64| json!({"network": network, "range": range, "size": size, "used": used, "free": size - used});
+    let row = |network: &str, range: &str, size: u64, used: u64| {
+        let free = size - used;
+        json!({"network": network, "range": range, "size": size, "used": used, "free": free})
+    };
     let own = "default@00000000000000000000ffff0a080000-24";
     report(
         [

@@ -1,5 +1,5 @@
-//! Foreign hands in etcd: what somebody else put under the keys of metes, or beside them, holds what it held, is named by
-//! `metes check`, and stays as it is, byte for byte, whoever runs.
+//! Foreign hands in etcd: what somebody else put under the keys of metes, or beside them, holds what it held, is named
+//! by `metes check`, and stays as it is, byte for byte, whoever runs.
 
 mod support;
 

@@ -133,7 +133,8 @@ fn invalid_host_files() {
     cluster.assert_clean();
 }
 
-/// A key that decides which addresses may be given, and is not understood: no address is given, and none is kept for it.
+/// A key that decides which addresses may be given, and is not understood: no address is given, and none is kept for
+/// it.
 #[test]
 fn an_add_does_not_go_by_an_unclear_host_file() {
     let cluster = Cluster::new();

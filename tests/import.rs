@@ -112,7 +112,10 @@ impl Switch {
 
     /// The status of a pod: network, interface, addresses.
     fn status(&self, interfaces: &[(&str, &str, &[&str])]) -> Value {
-        let interface = |(network, interface, ips): &(&str, &str, &[&str])| json!({"name": format!("{}/{network}", self.namespace), "interface": interface, "ips": ips});
+        let interface = |(network, interface, ips): &(&str, &str, &[&str])| {
+            let name = format!("{}/{network}", self.namespace);
+            json!({"name": name, "interface": interface, "ips": ips})
+        };
         interfaces.iter().map(interface).collect()
     }
 

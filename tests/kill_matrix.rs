@@ -86,8 +86,8 @@ impl Setting {
     }
 }
 
-/// All that is played, and how many cases it makes at least: a little below what it makes, which is 791 in all. What is not
-/// here does not happen: a pass that only looks stands in no queue.
+/// All that is played, and how many cases it makes at least: a little below what it makes, which is 791 in all. What is
+/// not here does not happen: a pass that only looks stands in no queue.
 const SETTINGS: [(Subject, Setting, usize); 15] = [
     (Subject::Add, Setting::Alone, 75),
     (Subject::Add, Setting::Contended, 95),
@@ -216,8 +216,8 @@ fn all_cases(trio: &Trio) -> Vec<Case> {
     cases
 }
 
-/// What the subject passes on the way that is meant: its landmarks are on it, and among others it waits once. A run that
-/// waits for longer than usual looks around, and passes more points, which another run need not.
+/// What the subject passes on the way that is meant: its landmarks are on it, and among others it waits once. A run
+/// that waits for longer than usual looks around, and passes more points, which another run need not.
 fn rehearse(trio: &Trio, subject: Subject, setting: Setting) -> Vec<String> {
     let of_setting = LANDMARKS.iter().filter(|(one, other, _)| (*one, *other) == (subject, setting));
     let landmarks: Vec<&str> = of_setting.flat_map(|(_, _, steps)| steps.iter().copied()).collect();
@@ -427,8 +427,8 @@ impl Scene {
             ("here", self.add_other(&self.world.node, "here")),
             ("there", self.add_other(&self.other, "there")),
         ];
-        // A DEL gives up after less than two seconds and lets those behind it go on. Where the subject's ticket stays for half a
-        // minute, because it is killed, nothing but an eviction may help them.
+        // A DEL gives up after less than two seconds and lets those behind it go on. Where the subject's ticket stays
+        // for half a minute, because it is killed, nothing but an eviction may help them.
         if lease_s.is_some() {
             runs.push(("first", self.del(&self.other, "first")));
         }

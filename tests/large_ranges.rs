@@ -308,7 +308,10 @@ fn order_next() {
         ),
         case(
             "wrapping over an exclude",
-            json!({"range": "fd00::/64", "range_start": "fd00::ffff:ffff:ffff:fffd", "order": "next", "exclude": ["fd00::ffff:ffff:ffff:fffd"]}),
+            json!({
+                "range": "fd00::/64", "range_start": "fd00::ffff:ffff:ffff:fffd", "order": "next",
+                "exclude": ["fd00::ffff:ffff:ffff:fffd"],
+            }),
             [
                 (Add("a"), "fd00::ffff:ffff:ffff:fffe/64"),
                 (Add("b"), "error 100"),
@@ -438,7 +441,9 @@ fn spread_wraps() {
 #[test]
 fn spread_keeps_to_limits() {
     let half = json!({"range": "fd00::/64", "exclude": ["fd00::/65"], "order": "spread"});
-    let bounds = json!({"range": "10.0.0.0/8", "range_start": "10.9.0.0", "range_end": "10.9.255.255", "order": "spread"});
+    let bounds = json!({
+        "range": "10.0.0.0/8", "range_start": "10.9.0.0", "range_end": "10.9.255.255", "order": "spread",
+    });
     let cluster = Cluster::new();
     for name in ["node-1", "node-2", "node-3"] {
         let node = cluster.node(name);

@@ -280,8 +280,8 @@ fn an_address_that_is_taken_after_the_question_keeps_the_plugin() {
         metes = metes().display(),
         folder = installation.folder.path().display(),
     );
-    // Copied by another process: a child that another test starts meanwhile would keep a file open that is written here, and
-    // what is open to be written cannot be run.
+    // Copied by another process: a child that another test starts meanwhile would keep a file open that is written
+    // here, and what is open to be written cannot be run.
     let (text, binary) = (installation.path("script"), installation.path("list-then-add"));
     fs::write(&text, script).expect("a file can be written");
     let copied = Command::new("install").arg("-m755").args([&text, &binary]).status();

@@ -299,7 +299,9 @@ impl Lab {
             "/apis/authorization.k8s.io/v1/subjectaccessreviews",
             &json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
                 "user": format!("system:serviceaccount:{NAMESPACE}:{}", self.account),
-                "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{NAMESPACE}"), "system:authenticated"],
+                "groups": [
+                    "system:serviceaccounts", format!("system:serviceaccounts:{NAMESPACE}"), "system:authenticated",
+                ],
                 "resourceAttributes": {
                     "group": group, "resource": resource, "subresource": sub, "verb": verb,
                     "name": name.clone().unwrap_or_default(), "namespace": namespace.unwrap_or_default(),

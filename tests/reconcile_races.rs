@@ -117,7 +117,8 @@ impl World {
         tokio::join!(self.be_pods(1), self.be_pods(2), self.be_pods(3), self.reconcile(4), self.reconcile(5));
     }
 
-    /// The lives of the pods of one name: each is created, gets its address, and ends in one of the ways that there are.
+    /// The lives of the pods of one name: each is created, gets its address, and ends in one of the ways that there
+    /// are.
     async fn be_pods(&self, who: u64) {
         let chance = Chance(Cell::new(self.seed.wrapping_mul(31) + who));
         let name = format!("web-{who}");

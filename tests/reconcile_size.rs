@@ -176,8 +176,13 @@ fn template(times: usize) -> String {
 }
 
 fn managed(manager: &str) -> Value {
-    let fields = json!({"f:metadata": {"f:annotations": {"f:k8s.v1.cni.cncf.io/network-status": {}}, "f:labels": {"f:app": {}, "f:rank": {}}},
-        "f:spec": {"f:containers": {"k:{\"name\":\"main\"}": {".": {}, "f:image": {}, "f:name": {}, "f:env": {}}}}});
+    let fields = json!({
+        "f:metadata": {
+            "f:annotations": {"f:k8s.v1.cni.cncf.io/network-status": {}},
+            "f:labels": {"f:app": {}, "f:rank": {}},
+        },
+        "f:spec": {"f:containers": {"k:{\"name\":\"main\"}": {".": {}, "f:image": {}, "f:name": {}, "f:env": {}}}},
+    });
     json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": "2026-01-02T03:04:05Z",
         "fieldsType": "FieldsV1", "fieldsV1": fields})
 }

@@ -1,5 +1,5 @@
-//! What must not leave a node, and what must not be planted on one: secrets in what is said and in core files, links in the
-//! way of what is written, and input without an end.
+//! What must not leave a node, and what must not be planted on one: secrets in what is said and in core files, links in
+//! the way of what is written, and input without an end.
 
 mod support;
 

@@ -44,7 +44,8 @@ eventually() {
     shift 2
     until "$@" >"$WORK/eventually" 2>&1; do
         expect_running
-        [ $SECONDS -lt $end ] || die "waited $seconds s in vain: $what. The last try of '$*' said: $(tail -n 5 "$WORK/eventually")"
+        [ $SECONDS -lt $end ] ||
+            die "waited $seconds s in vain: $what. The last try of '$*' said: $(tail -n 5 "$WORK/eventually")"
         sleep 0.3
     done
 }
@@ -77,7 +78,8 @@ make_network() {
     hostname $NODE
     ip link set lo up
     ip address add $API_SERVICE/32 dev lo
-    # With an address of its own: else it has that of a port, another with each pod that ends, and pods lose their gateway.
+    # With an address of its own: else it has that of a port, another with each pod that ends, and pods lose their
+    # gateway.
     ip link add $BRIDGE address 02:6d:65:74:65:73 type bridge
     ip address add $GATEWAY/${POD_RANGE#*/} dev $BRIDGE
     ip link set $BRIDGE up
@@ -193,8 +195,10 @@ start_control_plane() {
     write_kubeconfig scheduler system:kube-scheduler
     write_kubeconfig kubelet system:node:$NODE system:nodes
     launch kube-apiserver kube-apiserver --etcd-servers=http://127.0.0.1:2379 \
-        --bind-address=0.0.0.0 --secure-port=443 --advertise-address=$GATEWAY --service-cluster-ip-range=$SERVICE_RANGE \
-        --tls-cert-file="$PKI/apiserver.crt" --tls-private-key-file="$PKI/apiserver.key" --token-auth-file="$KUBE/tokens" \
+        --bind-address=0.0.0.0 --secure-port=443 --advertise-address=$GATEWAY \
+        --service-cluster-ip-range=$SERVICE_RANGE \
+        --tls-cert-file="$PKI/apiserver.crt" --tls-private-key-file="$PKI/apiserver.key" \
+        --token-auth-file="$KUBE/tokens" \
         --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
         --service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$PKI/service-accounts.key" \
         --service-account-signing-key-file="$PKI/service-accounts.key"

@@ -66,7 +66,8 @@ held() {
 
 alive() {
     kubectl get pods --all-namespaces -o json | jq -r '.items[]
-        | select(.spec.hostNetwork != true and .status.podIP != null and .status.phase != "Succeeded" and .status.phase != "Failed")
+        | select(.spec.hostNetwork != true and .status.podIP != null)
+        | select(.status.phase != "Succeeded" and .status.phase != "Failed")
         | "\(.status.podIP) \(.metadata.namespace)/\(.metadata.name) \(.metadata.uid)"' | sort
 }
 
@@ -265,7 +266,8 @@ nothing_held() { [ -z "$(held)" ]; }
 
 uninstall() {
     kubectl apply -k manifests/uninstall
-    eventually 60 "the uninstaller's pod is ready" kubectl -n metes rollout status daemonset/metes-uninstall --timeout=5s
+    eventually 60 "the uninstaller's pod is ready" \
+        kubectl -n metes rollout status daemonset/metes-uninstall --timeout=5s
     [ ! -e "$CNI_BIN/metes" ] || die "the plugin is still there"
     [ ! -e /etc/cni/net.d/metes.d/metes.conf ] || die "the host file is still there"
     echo "left in $CNI_BIN: $(cd "$CNI_BIN" && echo *)"

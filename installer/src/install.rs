@@ -1,7 +1,7 @@
 //! Keeps a node as it should be: the plugin, the host file, and the certificates that it names.
 //!
-//! A plugin may start between any two steps. So the order is: a new folder of certificates, which nobody knows yet;
-//! the host file, which names it; the plugin. Whoever has read the host file before goes on with the older folder, which
+//! A plugin may start between any two steps. So the order is: a new folder of certificates, which nobody knows yet; the
+//! host file, which names it; the plugin. Whoever has read the host file before goes on with the older folder, which
 //! stays for longer than a plugin runs: a run never meets the certificate of one generation and the key of another.
 
 use std::fs;

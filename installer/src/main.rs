@@ -41,8 +41,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// No core file is ever made of this process, which makes the authority's key: neither by a limit where core files are files,
-/// nor where a program takes them over a pipe.
+/// No core file is ever made of this process, which makes the authority's key: neither by a limit where core files are
+/// files, nor where a program takes them over a pipe.
 fn keep_secret() {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);

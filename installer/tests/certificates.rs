@@ -120,7 +120,8 @@ fn no_core_file_holds_the_authoritys_key() {
     let before = fs::read_dir(folder).expect("a folder").count();
     let program = env!("CARGO_BIN_EXE_metes-install");
     let command = format!(
-        "ulimit -c unlimited && exec '{program}' certificates --template template --ca metes-ca --out other --namespace metes"
+        "ulimit -c unlimited && \
+         exec '{program}' certificates --template template --ca metes-ca --out other --namespace metes"
     );
     let mut child = Command::new("sh").args(["-c", &command]).current_dir(folder).spawn().expect("sh runs");
     // Opened when it reads; it waits for the end of the file.

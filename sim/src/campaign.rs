@@ -212,8 +212,8 @@ fn suits(guard: Guard) -> &'static [Theme] {
     }
 }
 
-/// First in worlds that know nothing of it, then in worlds that strike at it. A strike counts only if it does no harm to a
-/// transaction that has the guard.
+/// First in worlds that know nothing of it, then in worlds that strike at it. A strike counts only if it does no harm
+/// to a transaction that has the guard.
 fn hunt_one(guard: Guard, seeds: u64, operations: u64, folder: &Path) -> Option<Noticed> {
     let play = |theme, seed, left_out: Option<Guard>, target| {
         let campaign = Campaign {

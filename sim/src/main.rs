@@ -34,8 +34,8 @@ struct Arguments {
     /// Only this kind of world
     #[arg(long)]
     theme: Option<String>,
-    /// Leaves out one guard of the transactions after the other, and names those whose absence nobody notices in so many
-    /// worlds of each kind
+    /// Leaves out one guard of the transactions after the other, and names those whose absence nobody notices in so
+    /// many worlds of each kind
     #[arg(long)]
     mutants: Option<u64>,
     /// At the same time; as many as there are processors, if nothing is said

@@ -80,7 +80,8 @@ impl Guard {
     /// What a run relies on that has settled what became of its commit.
     pub(crate) const REVOKE: Self = Self { step: "settle", kind: Kind::Revoke, class: "lease" };
 
-    /// What tells one machine, cluster or store from another: no compare of a transaction, but what decides which are made.
+    /// What tells one machine, cluster or store from another: no compare of a transaction, but what decides which are
+    /// made.
     pub const IDENTITIES: [Self; 5] =
         [Self::OWNER_MACHINE, Self::OWNER_CLUSTER, Self::SPOOL_MACHINE, Self::MARK_MACHINE, Self::MARK_STORE];
     /// The machine in owner records.

@@ -341,8 +341,8 @@ fn empty(pair: &mut Pair) {
     });
 }
 
-/// Writes that are on their way when the space runs out are applied and refused at once. They must be on their way in the
-/// moment in which etcd writes to its file, so it is tried until some are.
+/// Writes that are on their way when the space runs out are applied and refused at once. They must be on their way in
+/// the moment in which etcd writes to its file, so it is tried until some are.
 #[test]
 fn what_is_applied_without_space_is_told_as_by_etcd() {
     assert!((0..20).any(|_| applied_late() > 0), "no write was applied and refused");

@@ -1,4 +1,5 @@
-//! Worlds that seeds decide, in which the real code meets every fault that the model of etcd knows: a million operations.
+//! Worlds that seeds decide, in which the real code meets every fault that the model of etcd knows: a million
+//! operations.
 //!
 //! SIM_BIN names an optimised `metes-sim`; without it the one of this build is taken, which is several times slower.
 

@@ -195,7 +195,8 @@ fn age(since: &str, now: SystemTime) -> Option<String> {
 fn confirm(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -> Result<(), CliError> {
     let Some(pause) = Pause::of(report) else { return Ok(()) };
     terminal.tell(&pause.words());
-    let question = "End the pause? From then on ADD hands out addresses, those too that the migration has not taken over.";
+    let question = "End the pause? From then on ADD hands out addresses, those too that the migration has not \
+                    taken over.";
     if yes || (terminal.ask)(question) {
         return Ok(());
     }

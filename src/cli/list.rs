@@ -171,15 +171,27 @@ default  10.0.0.3   -        -     -         -       -                     -
         let text: Vec<String> = rows.iter().map(|row| serde_json::to_string(row).expect("json")).collect();
         assert_eq!(
             text[0],
-            r#"{"network":"default","address":"10.0.0.1","container_id":"c1","ifname":"net1","pod":{"namespace":"ns","name":"web-0","uid":"u-1"},"node":"n1","cluster":"east","cni_network":"mynet","created_at":"2026-01-02T03:04:05Z"}"#
+            concat!(
+                r#"{"network":"default","address":"10.0.0.1","container_id":"c1","ifname":"net1","#,
+                r#""pod":{"namespace":"ns","name":"web-0","uid":"u-1"},"#,
+                r#""node":"n1","cluster":"east","cni_network":"mynet","created_at":"2026-01-02T03:04:05Z"}"#,
+            )
         );
         assert_eq!(
             text[2],
-            r#"{"network":"default","address":"10.0.0.3","container_id":null,"ifname":null,"pod":{"namespace":null,"name":null,"uid":null},"node":null,"cluster":null,"cni_network":null,"created_at":null}"#
+            concat!(
+                r#"{"network":"default","address":"10.0.0.3","container_id":null,"ifname":null,"#,
+                r#""pod":{"namespace":null,"name":null,"uid":null},"#,
+                r#""node":null,"cluster":null,"cni_network":null,"created_at":null}"#,
+            )
         );
         assert_eq!(
             text[3],
-            r#"{"network":null,"address":"192.0.2.1","container_id":"cafe","ifname":"eth0","pod":{"namespace":null,"name":null,"uid":null},"node":"n2","cluster":null,"cni_network":"fixed","created_at":null}"#
+            concat!(
+                r#"{"network":null,"address":"192.0.2.1","container_id":"cafe","ifname":"eth0","#,
+                r#""pod":{"namespace":null,"name":null,"uid":null},"#,
+                r#""node":"n2","cluster":null,"cni_network":"fixed","created_at":null}"#,
+            )
         );
     }
 

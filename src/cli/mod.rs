@@ -93,8 +93,8 @@ impl CliError {
     }
 }
 
-/// Carries out one command; `mark` is what this node has seen of the store. When it returns, it has said all that it has
-/// to say.
+/// Carries out one command; `mark` is what this node has seen of the store. When it returns, it has said all that it
+/// has to say.
 async fn run<K: Kv>(
     command: Command,
     kv: &K,

@@ -51,8 +51,8 @@ fn as_text<S: serde::Serializer>(range: &Option<Cidr>, serializer: S) -> Result<
     }
 }
 
-/// Counts the held addresses of each range of each network. An address counts in the smallest range that it lies in. What
-/// is only recorded is in no network and is not counted.
+/// Counts the held addresses of each range of each network. An address counts in the smallest range that it lies in.
+/// What is only recorded is in no network and is not counted.
 fn usages(rows: &[Row], ranges: &[(NetworkName, Cidr)]) -> Vec<Usage> {
     let mut known: BTreeMap<&NetworkName, Vec<Cidr>> = BTreeMap::new();
     let mut used: BTreeMap<(&NetworkName, Option<Cidr>), u128> = BTreeMap::new();

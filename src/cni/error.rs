@@ -217,7 +217,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_survives_as_already_gone(words in prop::collection::vec(
-            prop::sample::select(vec!["not", "found", " ", "no", "such", "file", "or", "directory", "t", "NOT FOUND", "ß"]), 0..24)
+            prop::sample::select(vec![
+                "not", "found", " ", "no", "such", "file", "or", "directory", "t", "NOT FOUND", "ß",
+            ]),
+            0..24)
         ) {
             let error = Error::io(words.concat()).with_details(words.join(" ")).for_del();
             for text in [error.msg, error.details] {

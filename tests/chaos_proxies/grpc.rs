@@ -1,7 +1,8 @@
 //! A proxy before an etcd into which a test puts faults, one request at a time. It speaks HTTP/2 to both sides, hands
 //! gRPC's bytes on as they are, and leaves alone what no rule concerns. Watches pass through it.
 //!
-//! A request that has come whole is carried out whatever becomes of its client, as etcd does with one that was proposed.
+//! A request that has come whole is carried out whatever becomes of its client, as etcd does with one that was
+//! proposed.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -21,8 +21,8 @@ pub(crate) enum TcpFault {
     Reset,
     /// Accepted, and left alone: nothing is read and nothing comes. It goes on when the fault is over.
     Blackhole,
-    /// The server's side is gone, and the client is not told: what it sends is taken and thrown away. Connections that this
-    /// has befallen stay so.
+    /// The server's side is gone, and the client is not told: what it sends is taken and thrown away. Connections that
+    /// this has befallen stay so.
     HalfOpen,
     /// Each part travels so much later.
     Delay(Duration),

@@ -1,7 +1,7 @@
 //! What a request to etcd is, as a proxy sees it: read from its bytes, without etcd's definitions.
 //!
-//! Only the keys that a transaction writes or deletes if its compares hold decide: nearly every request of metes *reads* the
-//! owner's record, and nothing but a commit puts it.
+//! Only the keys that a transaction writes or deletes if its compares hold decide: nearly every request of metes
+//! *reads* the owner's record, and nothing but a commit puts it.
 
 /// What metes asks for with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,8 +107,8 @@ impl Writes {
     }
 }
 
-/// `TxnRequest { compare = 1, success = 2, failure = 3 }` of `RequestOp { range = 1, put = 2, delete_range = 3, txn = 4 }`;
-/// a put and a delete have their key in field 1.
+/// `TxnRequest { compare = 1, success = 2, failure = 3 }` of `RequestOp { range = 1, put = 2, delete_range = 3, txn = 4
+/// }`; a put and a delete have their key in field 1.
 fn writes(txn: &[u8]) -> Writes {
     let mut writes = Writes::default();
     for op in bytes_of(txn, 2).flat_map(fields) {

@@ -105,8 +105,8 @@ impl Cluster {
         assert!(stray.is_empty(), "bits without a reservation: {stray:?}");
     }
 
-    /// Every invariant holds. For a test in which something is freed that is short of time or without space, or in which a pass
-    /// of the reconciler is killed before it repairs: that leaves bits behind.
+    /// Every invariant holds. For a test in which something is freed that is short of time or without space, or in
+    /// which a pass of the reconciler is killed before it repairs: that leaves bits behind.
     #[track_caller]
     pub(crate) fn assert_whole(&self) {
         self.stray_bits();

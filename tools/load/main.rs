@@ -6,8 +6,8 @@
 //! are left out.
 //!
 //! Three parts, each step bounded in time:
-//! - ADDs on many networks, and before and after them plain puts of a reservation's size by as many clients. The mark: at
-//!   least 0.4 of the puts in a second, divided by the proposals that etcd counts for each ADD;
+//! - ADDs on many networks, and before and after them plain puts of a reservation's size by as many clients. The mark:
+//!   at least 0.4 of the puts in a second, divided by the proposals that etcd counts for each ADD;
 //! - the same with a network chosen at random for each ADD, so that nodes meet;
 //! - the curve for one network as nodes are added. Flat is the aim.
 //!
@@ -18,15 +18,15 @@
 //! log waited for the disk. From that follows the last column:
 //! - `cores`: nearly all that the machine has.
 //! - `disk`: etcd's log waited for it nearly all the time.
-//! - `turns`: neither; requests waited for each other. On many networks they do so in etcd's log, which waits for the disk
-//!   and works in turn: 64 clients on two quiet cores keep etcd at one core and its log in fsync half of the time, for
-//!   puts and ADDs alike. On one network each ADD has to see the commit of the one before it. Where etcd's
-//!   cores grow with the nodes and the ADDs do not, it is the queue that costs: `perf record -g -p` on etcd's process
-//!   shows how much of it.
+//! - `turns`: neither; requests waited for each other. On many networks they do so in etcd's log, which waits for the
+//!   disk and works in turn: 64 clients on two quiet cores keep etcd at one core and its log in fsync half of the time,
+//!   for puts and ADDs alike. On one network each ADD has to see the commit of the one before it. Where etcd's cores
+//!   grow with the nodes and the ADDs do not, it is the queue that costs: `perf record -g -p` on etcd's process shows
+//!   how much of it.
 //!
-//! The generator's thread is not what limits: it is busy for 0.6 of the time, and a second one changes nothing. But its core is
-//! one that etcd does not have, and an ADD, with three times the requests of a put, costs it about six times as much: the
-//! ratio comes out too low rather than too high.
+//! The generator's thread is not what limits: it is busy for 0.6 of the time, and a second one changes nothing. But its
+//! core is one that etcd does not have, and an ADD, with three times the requests of a put, costs it about six times as
+//! much: the ratio comes out too low rather than too high.
 //!
 //! How many steps other processes disturbed is told too: of such a run only the ratios say something, roughly.
 //!
@@ -181,8 +181,8 @@ impl Load {
     }
 }
 
-/// On the disk that the etcd of the tests has its data on, removed at the end; what a killed run leaves there is removed
-/// by the next one.
+/// On the disk that the etcd of the tests has its data on, removed at the end; what a killed run leaves there is
+/// removed by the next one.
 fn folder(id: u32) -> TempDir {
     let base = env::var_os("METES_TEST_FOLDER").expect("METES_TEST_FOLDER names a folder");
     let base: PathBuf = Path::new(&base).join("run");

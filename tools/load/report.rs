@@ -158,8 +158,9 @@ impl Row {
             "what": self.what, "clients": self.clients, "networks": self.networks,
             "window_s": self.window.as_secs_f64(), "elapsed_s": self.shift.elapsed.as_secs_f64(),
             "main": times(&log.main), "dels": times(&log.dels), "failures": failures,
-            "proposals_each": self.proposals_each(), "requests_each": self.requests_each(), "leases_not_found": self.used.leases_not_found,
-            "fsyncs": self.used.fsyncs, "fsync_share": self.disk(), "limit": self.limit(),
+            "proposals_each": self.proposals_each(), "requests_each": self.requests_each(),
+            "leases_not_found": self.used.leases_not_found, "fsyncs": self.used.fsyncs,
+            "fsync_share": self.disk(), "limit": self.limit(),
             "cores": {"all": all, "etcd": etcd, "generator": generator, "others": others},
         })
     }
@@ -226,7 +227,8 @@ impl Report {
         let verdict = if median >= MARK_MANY { "met" } else { "NOT MET" };
         println!();
         println!(
-            "ADDs / (puts / proposals each)       {median:>6.2}   mark {MARK_MANY:.2}  {verdict}   ({smallest:.2} to {largest:.2})"
+            "ADDs / (puts / proposals each)       {median:>6.2}   mark {MARK_MANY:.2}  {verdict}   \
+             ({smallest:.2} to {largest:.2})"
         );
         println!("the same on random networks          {:>6.2}", self.random.ratio());
         if let Some(flatness) = self.flatness() {
@@ -244,7 +246,8 @@ impl Report {
             "random": self.random.json(),
             "curve": self.curve.iter().map(Row::json).collect::<Vec<_>>(),
             "ratios": self.ratios(), "mark": MARK_MANY,
-            "flatness": self.flatness(), "disturbed": self.disturbed(), "doubles": self.doubles, "violations": self.findings,
+            "flatness": self.flatness(), "disturbed": self.disturbed(),
+            "doubles": self.doubles, "violations": self.findings,
         })
     }
 }

@@ -1,43 +1,46 @@
 //! A model of etcd in memory: synchronous, deterministic, and exact in all that metes can see of etcd.
 //!
-//! It answers as [`metes::store::etcd::Etcd`] does over a real etcd 3.6, word for word. `tests/differential.rs` holds it
-//! to that: the same requests go to both, and the answers must be equal, revisions and the texts of refusals included.
+//! It answers as [`metes::store::etcd::Etcd`] does over a real etcd 3.6, word for word. `tests/differential.rs` holds
+//! it to that: the same requests go to both, and the answers must be equal, revisions and the texts of refusals
+//! included.
 //!
 //! # What is modelled, and where etcd says so
 //!
 //! Files are those of etcd's `server` module.
 //!
-//! - A transaction (`etcdserver/txn/txn.go`, `Txn`): the compares are judged, then what the branch that is *taken* asks for is
-//!   checked (`checkTxn`), then all of it is written under one revision. A lease that does not exist or a revision that
-//!   cannot be read refuses the whole transaction before anything is written; in the other branch it does no harm. The
-//!   first operation that is wrong gives the reason.
+//! - A transaction (`etcdserver/txn/txn.go`, `Txn`): the compares are judged, then what the branch that is *taken* asks
+//!   for is checked (`checkTxn`), then all of it is written under one revision. A lease that does not exist or a
+//!   revision that cannot be read refuses the whole transaction before anything is written; in the other branch it does
+//!   no harm. The first operation that is wrong gives the reason.
 //! - A key written twice, or written and deleted, in one branch refuses the transaction, and this in *both* branches
 //!   (`etcdserver/api/v3rpc/key.go`, `checkTxnRequest`, `checkIntervals`). Deleted twice is fine.
-//! - Revisions (`storage/mvcc/kvstore_txn.go`): an empty store has 1; a transaction that changes something takes the next
-//!   one, one that deletes nothing takes none. Later operations see what earlier ones of their transaction wrote, a list at
-//!   a revision of its own does not.
-//! - Lists (`executeRange`, `storage/mvcc/index.go`): an empty end reads one key, an end of one zero byte reads to the last key, a limit
-//!   up to 0 is none, the count is of the whole range. A bound on the create revision, of [`Op::Tickets`], changes what is
-//!   returned but not the count, and a bound of 0 is none. Places that one transaction created stay in the order of their names; so
-//!   does etcd up to 12 of them (it sorts with Go's `sort.Sort`, which is not stable beyond).
-//! - Leases (`lease/lessor.go`): whole seconds, at least 2 with the default election timeout; an id is refused while it lives. A key
-//!   hangs on the lease of its last put, or on none. A lease that ends or is revoked takes its keys with it under one
-//!   revision, in the order of their names, or under none if it has no keys. A new leader gives every lease its whole time
-//!   again, and the election timeout more (`Promote`); what is left is told without the fraction of a second.
-//! - Compaction (`storage/mvcc/kvstore.go`): below its revision nothing can be read, at its revision all can; one that goes back or
-//!   beyond the newest revision changes nothing.
+//! - Revisions (`storage/mvcc/kvstore_txn.go`): an empty store has 1; a transaction that changes something takes the
+//!   next one, one that deletes nothing takes none. Later operations see what earlier ones of their transaction wrote,
+//!   a list at a revision of its own does not.
+//! - Lists (`executeRange`, `storage/mvcc/index.go`): an empty end reads one key, an end of one zero byte reads to the
+//!   last key, a limit up to 0 is none, the count is of the whole range. A bound on the create revision, of
+//!   [`Op::Tickets`], changes what is returned but not the count, and a bound of 0 is none. Places that one transaction
+//!   created stay in the order of their names; so does etcd up to 12 of them (it sorts with Go's `sort.Sort`, which is
+//!   not stable beyond).
+//! - Leases (`lease/lessor.go`): whole seconds, at least 2 with the default election timeout; an id is refused while it
+//!   lives. A key hangs on the lease of its last put, or on none. A lease that ends or is revoked takes its keys with
+//!   it under one revision, in the order of their names, or under none if it has no keys. A new leader gives every
+//!   lease its whole time again, and the election timeout more (`Promote`); what is left is told without the fraction
+//!   of a second.
+//! - Compaction (`storage/mvcc/kvstore.go`): below its revision nothing can be read, at its revision all can; one that
+//!   goes back or beyond the newest revision changes nothing.
 //! - Out of space (`storage/quota.go`, `etcdserver/api/v3rpc/quota.go`, `applierV3Capped` and `quotaApplierV3` in
-//!   `etcdserver/apply/apply.go`): a transaction with a put in either branch is refused before anything else of it is judged, and
-//!   so is a grant; deletes, reads and revokes go on. With [`Model::set_space_noticed_late`] a put is applied and answered with
-//!   the same error, as the requests are that were on their way when the space ran out.
+//!   `etcdserver/apply/apply.go`): a transaction with a put in either branch is refused before anything else of it is
+//!   judged, and so is a grant; deletes, reads and revokes go on. With [`Model::set_space_noticed_late`] a put is
+//!   applied and answered with the same error, as the requests are that were on their way when the space ran out.
 //! - What the client refuses by itself ([`Txn::fits`]).
 //!
 //! # What is not
 //!
 //! - Users and permissions; versions and the compares and orders that metes does not use.
-//! - Late expiry: a lease ends here in the moment in which its time is over, in etcd half a second or more later (`runLoop`). Leases
-//!   that end in the same moment do so in the order of their ids; etcd gives no order. Beyond 1,000 leases a new
-//!   leader of etcd spreads them out.
+//! - Late expiry: a lease ends here in the moment in which its time is over, in etcd half a second or more later
+//!   (`runLoop`). Leases that end in the same moment do so in the order of their ids; etcd gives no order. Beyond 1,000
+//!   leases a new leader of etcd spreads them out.
 //! - Members, connections and time-outs: whoever drives the model decides what is lost, late or answered from
 //!   [the past](Model::stale).
 //! - A history without end: of [`Model::with_history`] so many changes are kept, and what is older is compacted,

@@ -1,5 +1,5 @@
-//! The end of a world: nothing fails any more. All that was begun finishes, whoever wants an address gets one if there is
-//! one, and what is left over goes: with the spool, with the runtimes' DELs, and with two passes of the reconciler.
+//! The end of a world: nothing fails any more. All that was begun finishes, whoever wants an address gets one if there
+//! is one, and what is left over goes: with the spool, with the runtimes' DELs, and with two passes of the reconciler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -330,8 +330,8 @@ impl World<'_> {
         }
     }
 
-    /// The reconciler may free whatever the pod's sandboxes have. Of what it knows no pod of it frees nothing; but those are
-    /// nobody's then.
+    /// The reconciler may free whatever the pod's sandboxes have. Of what it knows no pod of it frees nothing; but
+    /// those are nobody's then.
     pub(crate) fn excuse(&mut self, pod: usize, uid: &str) {
         for id in 0..self.truth.sandboxes.len() {
             if self.truth.sandboxes[id].pod == pod && self.truth.sandboxes[id].uid == uid {

@@ -1,5 +1,5 @@
-//! What no transaction may do to the store, each judged at the moment when it is applied. Together with what must be true of
-//! the store after it (`tree`) and of what callers know (`truth`), these are the promises of the protocol.
+//! What no transaction may do to the store, each judged at the moment when it is applied. Together with what must be
+//! true of the store after it (`tree`) and of what callers know (`truth`), these are the promises of the protocol.
 
 use std::time::Duration;
 
@@ -125,7 +125,8 @@ impl World<'_> {
         facts
     }
 
-    /// What an operation writes to, if its process has last seen it otherwise. What comes and goes with leases is left aside.
+    /// What an operation writes to, if its process has last seen it otherwise. What comes and goes with leases is left
+    /// aside.
     fn unseen(&self, op: &Op, process: ProcessId, seen: &Seen) -> Option<String> {
         let (Op::Put(key, ..) | Op::Delete(key)) = op else { return None };
         match self.shared.keys.parse(key) {
@@ -348,8 +349,8 @@ impl World<'_> {
             if *address == picked {
                 return None;
             }
-            // What was full when it was looked at may have room now, on another page. And where a foreign hand has cleared
-            // the bit, freeing the reservation does not show on the page.
+            // What was full when it was looked at may have room now, on another page. And where a foreign hand has
+            // cleared the bit, freeing the reservation does not show on the page.
             let is_taken = address.page() != picked.page()
                 || self.tree.cleared_by_hand.contains(&(network.clone(), *address))
                 || self.tree.has_bit(network, *address)

@@ -1,4 +1,5 @@
-//! A world: nodes with pods whose sandboxes get and give back addresses, a store, a cluster, and everything that goes wrong.
+//! A world: nodes with pods whose sandboxes get and give back addresses, a store, a cluster, and everything that goes
+//! wrong.
 //!
 //! - `plan`: what the seed decides before anything happens.
 //! - `process`, `works`, `wire`: the real code as processes, and what connects them with the world.

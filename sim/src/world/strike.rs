@@ -1,5 +1,5 @@
-//! Striking at a guard: while a transaction that carries it is on its way, or would if it were not left out, the very thing
-//! happens that it guards against. Left to chance alone, some of these meetings are too rare to hunt for.
+//! Striking at a guard: while a transaction that carries it is on its way, or would if it were not left out, the very
+//! thing happens that it guards against. Left to chance alone, some of these meetings are too rare to hunt for.
 
 use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, Record, Reservation, RunStart, Tombstone};
 use metes::store::keys::Key;

@@ -1,4 +1,5 @@
-//! What the callers know: which sandboxes there are, what each ADD has answered, when a DEL was begun. The store is judged by it.
+//! What the callers know: which sandboxes there are, what each ADD has answered, when a DEL was begun. The store is
+//! judged by it.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

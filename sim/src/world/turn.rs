@@ -1,5 +1,5 @@
-//! One thing after the other. What may happen next is chosen by chance: a request is applied, an answer arrives, a watch
-//! shows something, an operation is begun, time passes, or something goes wrong.
+//! One thing after the other. What may happen next is chosen by chance: a request is applied, an answer arrives, a
+//! watch shows something, an operation is begun, time passes, or something goes wrong.
 
 use std::future::poll_fn;
 use std::task::Poll;

@@ -96,7 +96,8 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// Lets `verb` work with a run that must be over after `limit`; what others have spooled is carried out after it, if it says so.
+    /// Lets `verb` work with a run that must be over after `limit`; what others have spooled is carried out after it,
+    /// if it says so.
     fn run(
         self,
         limit: Duration,

@@ -7,8 +7,8 @@ use clap::{Parser, ValueEnum};
 /// Times whole processes of metes against the least that any plugin on etcd must do, prints a table with the marks,
 /// and says of each mark whether it is met. It exits with 0 either way.
 ///
-/// The binary is the one of the plain workspace build, or $METES_BIN. The server is an etcd of its own that waits for the
-/// disk. Run it on an idle machine.
+/// The binary is the one of the plain workspace build, or $METES_BIN. The server is an etcd of its own that waits for
+/// the disk. Run it on an idle machine.
 #[derive(Debug, Parser)]
 #[command(name = "hack/bench", bin_name = "hack/bench")]
 pub(crate) struct Options {

@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const DEL_MAX: Duration = Duration::from_secs(60);
 
 const NO_FREE_ADDRESS: &str = "100";
-/// Of 62 addresses so many are held at least when none is free: each caller has one ADD under way, and the others have been
-/// deleted without an etcd to tell.
+/// Of 62 addresses so many are held at least when none is free: each caller has one ADD under way, and the others have
+/// been deleted without an etcd to tell.
 const FULL_OWNERS_MIN: usize = 20;
 /// What an ADD under faults may answer: try again, no free address, out of space.
 const ADD_MAY: [&str; 5] = ["ok", "killed", "11", NO_FREE_ADDRESS, "103"];

@@ -12,8 +12,8 @@ const POLL: Duration = Duration::from_millis(2);
 /// Longer than every deadline of the plugin and every stop together.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
-/// By a number of their own: the kernel gives process ids again. Who signals one holds the lock, so that nobody waits for it
-/// meanwhile.
+/// By a number of their own: the kernel gives process ids again. Who signals one holds the lock, so that nobody waits
+/// for it meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     running: Mutex<BTreeMap<u64, Slot>>,

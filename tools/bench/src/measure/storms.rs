@@ -121,8 +121,8 @@ fn count_keys(store: &Store, prefix: &str) -> usize {
     usize::try_from(answer.count()).expect("a count is not negative")
 }
 
-/// Attachments of one kind, numbered: pod after pod, each with an interface in every network. The pods are spread over the
-/// nodes.
+/// Attachments of one kind, numbered: pod after pod, each with an interface in every network. The pods are spread over
+/// the nodes.
 pub(crate) struct Load<'a> {
     name: String,
     networks: usize,

@@ -1,4 +1,5 @@
-//! The distributions as an SVG: a panel for each section, a shape for each kind of process, times on a logarithmic axis.
+//! The distributions as an SVG: a panel for each section, a shape for each kind of process, times on a logarithmic
+//! axis.
 //!
 //! Drawn by hand: a plotting crate is many times as much code as this, and knows no such panel.
 
@@ -232,8 +233,9 @@ impl Svg {
     }
 
     fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, color: &str, opacity: f64) {
+        let fill = format!(r#"fill="{color}" fill-opacity="{opacity}""#);
         self.put(&format!(
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" rx="1.5" fill="{color}" fill-opacity="{opacity}"/>"#
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" rx="1.5" {fill}/>"#
         ));
     }
 
@@ -256,7 +258,8 @@ impl Svg {
     fn finish(self, height: f64) -> String {
         let Self(body) = self;
         format!(
-            r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" font-family="Helvetica, Arial, DejaVu Sans, sans-serif">
+            r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"
+ viewBox="0 0 {WIDTH} {height}" font-family="Helvetica, Arial, DejaVu Sans, sans-serif">
 <rect width="{WIDTH}" height="{height}" fill="#ffffff"/>
 {body}</svg>
 "##

@@ -7,8 +7,10 @@ use crate::output::SECTIONS;
 use crate::results::{Data, Results, Row};
 use crate::samples::{Sample, Storm, median};
 
-const RATIO: &str = "\nratio: a storm's wall time to the mean of the floor storms before and after it; else the p50 to that of the floor
-(CHECK and STATUS: of the floor that reads; under Size: of the same with nothing held, nobody waiting; under Three members: of the same with all well)";
+const RATIO: &str = "
+ratio: a storm's wall time to the mean of the floor storms before and after it; else the p50 to that of the floor
+(CHECK and STATUS: of the floor that reads; under Size: of the same with nothing held, nobody waiting; under Three
+members: of the same with all well)";
 
 pub(crate) fn of(results: &Results, marks: &[Mark]) -> String {
     let mut table = String::new();

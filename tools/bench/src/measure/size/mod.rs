@@ -1,4 +1,5 @@
-//! What must not grow: an ADD with the number of held addresses and with the queues of others, and the space per address.
+//! What must not grow: an ADD with the number of held addresses and with the queues of others, and the space per
+//! address.
 
 mod fill;
 mod large;
