@@ -1,34 +1,17 @@
-//! What a reader cannot see at a glance: which modules stay pure, and that nothing unfinished is left.
+//! What a reader cannot see at a glance: who imports whom, which modules stay pure, that no name stands for two types,
+//! and that nothing unfinished is left.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "layout/sources.rs"]
+mod sources;
+
+use sources::{Crate, files, rust_files};
+
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// What is built is not looked into, nor what is hidden.
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder").flatten() {
-        let path = entry.path();
-        let name = entry.file_name();
-        if name == "target" || name.as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|ext| ext == "rs") {
-            files.push(path);
-        }
-    }
-    files
-}
-
-/// The file without its inline tests.
-fn production(path: &Path) -> String {
-    let text = fs::read_to_string(path).expect("a source file");
-    text.split("#[cfg(test)]").next().unwrap_or_default().to_owned()
 }
 
 /// What judges, and what makes sense of what others wrote.
@@ -68,33 +51,181 @@ fn pure_modules_do_no_io_and_know_no_time() {
         "getrandom",
         "rustix",
         "println!",
-        "crate::local",
-        "crate::commands",
+        "crate::random",
     ];
     for path in pure {
-        let text = production(&path);
+        let (text, _) = sources::production(&fs::read_to_string(&path).expect("a source file"));
         for word in impure {
             assert!(!text.contains(word), "{} contains {word:?}", path.display());
         }
     }
 }
 
+/// What stands below all floors: every module may import it, and it imports none that stands on a floor.
+const GROUND: [&str; 3] = ["failpoints", "limits", "random"];
+
+/// The floors that ARCHITECTURE.md draws, from the top down: each module with those that it may import.
+fn floors() -> Vec<(String, Vec<String>)> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let (_, drawing) = text.split_once("\n### Floors\n").expect("it draws the floors");
+    let drawing = drawing.split("```").nth(1).expect("in a block of its own");
+    let row = |line: &str| {
+        let (module, below) = line.split_once("->").expect("each row has an arrow");
+        (module.trim().to_owned(), below.split_whitespace().map(str::to_owned).collect())
+    };
+    drawing.trim().lines().map(row).collect()
+}
+
 #[test]
-fn imports_go_one_way() {
-    let src = root().join("src");
-    let never = [
-        ("pool", vec!["crate::cni", "crate::config", "crate::store", "crate::commands", "crate::local"]),
-        ("cni", vec!["crate::config", "crate::store", "crate::commands", "crate::local"]),
-        ("config", vec!["crate::store", "crate::commands", "crate::local"]),
-        ("store", vec!["crate::cni", "crate::config", "crate::commands", "crate::local", "crate::cli"]),
-    ];
-    for (module, others) in never {
-        for path in rust_files(&src.join(module)) {
-            for other in &others {
-                assert!(!production(&path).contains(other), "{} imports {other}", path.display());
+fn imports_go_down_the_floors() {
+    let floors = floors();
+    for (at, (module, below)) in floors.iter().enumerate() {
+        for other in below {
+            let stands_below = floors[at + 1..].iter().any(|(lower, _)| lower == other);
+            assert!(stands_below, "ARCHITECTURE.md: {module} imports {other}, which is not below it");
+        }
+    }
+    let may_import: BTreeMap<String, Vec<String>> = floors.into_iter().collect();
+    let check = |module: &str, file: &Path, imported: &str| {
+        let Some(below) = may_import.get(module) else {
+            panic!("ARCHITECTURE.md draws no floor for {}", file.display());
+        };
+        let is_drawn =
+            imported == module || GROUND.contains(&imported) || below.iter().any(|b| b == imported);
+        assert!(is_drawn, "{} imports {imported}, which ARCHITECTURE.md does not draw", file.display());
+    };
+    let metes = Crate::read(&root().join("src"));
+    let tops: BTreeSet<String> = metes.modules.keys().filter_map(|name| name.first().cloned()).collect();
+    let is_top = |name: &&String| tops.contains(*name);
+    for (name, module) in metes.modules.iter().filter(|(name, _)| !name.is_empty()) {
+        let imports = metes.imports(name, &["metes"]);
+        let imported = imports.iter().filter_map(|path| path.iter().find(|word| *word != "metes"));
+        for imported in imported.filter(is_top) {
+            match GROUND.contains(&name[0].as_str()) {
+                true => assert!(GROUND.contains(&imported.as_str()), "{} imports {imported}", name[0]),
+                false => check(&name[0], &module.file, imported),
             }
         }
     }
+    for program in ["reconciler", "installer"] {
+        let of_program = Crate::read(&root().join(program).join("src"));
+        for (name, module) in &of_program.modules {
+            for path in of_program.imports(name, &["metes"]).iter().filter(|path| path[0] == "metes") {
+                path.get(1)
+                    .filter(is_top)
+                    .into_iter()
+                    .for_each(|imported| check(program, &module.file, imported));
+            }
+        }
+    }
+}
+
+/// Every crate of the repository, tests aside: a folder of sources each.
+const CRATES: [&str; 8] = [
+    "src",
+    "reconciler/src",
+    "installer/src",
+    "sim/src",
+    "fuzz/src",
+    "tools/bench/src",
+    "tools/load",
+    "tools/soak",
+];
+
+/// Files that still import each other in a circle.
+const CIRCLES_LEFT: [(&str, &[&str]); 1] =
+    [("reconciler/src", &["adopt/demand", "adopt/report", "metrics", "once", "pass", "report"])];
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    for folder in CRATES {
+        let left = CIRCLES_LEFT.iter().find(|(name, _)| *name == folder).map_or(&[][..], |(_, left)| left);
+        let mut circles = Crate::read(&root().join(folder)).on_circles();
+        circles.retain(|file| !left.contains(&file.as_str()));
+        assert!(circles.is_empty(), "{folder}: these import each other: {circles:?}");
+    }
+}
+
+/// Names that still stand for two types.
+const NAMES_LEFT: [(&str, &[&str]); 2] = [
+    ("src", &["Attempt", "Etcd", "Found", "Hints", "Kept"]),
+    (
+        "reconciler/src",
+        &[
+            "Claims",
+            "Condition",
+            "Conflict",
+            "Found",
+            "Group",
+            "Looked",
+            "Metadata",
+            "Object",
+            "Options",
+            "Outcome",
+            "Page",
+            "Report",
+            "Scanned",
+            "Seen",
+            "Spec",
+            "Standing",
+            "State",
+            "Step",
+            "Stop",
+            "World",
+        ],
+    ),
+];
+
+#[test]
+fn no_name_stands_for_two_types_of_a_crate() {
+    for folder in CRATES {
+        let left = NAMES_LEFT.iter().find(|(name, _)| *name == folder).map_or(&[][..], |(_, left)| left);
+        let mut types = Crate::read(&root().join(folder)).types();
+        assert!(!types.is_empty(), "no types in {folder}");
+        types.retain(|name, count| *count > 1 && !left.contains(&name.as_str()));
+        assert!(types.is_empty(), "{folder}: each of these names stands for several types: {types:?}");
+    }
+}
+
+const COLUMNS_MAX: usize = 120;
+
+/// Files, or whole folders, that still have longer lines.
+const LONG_LINES_LEFT: [&str; 11] = [
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs/",
+    "manifests/examples/README.md",
+    "reconciler/",
+    "src/commands/",
+    "src/config/",
+    "src/local/",
+    "src/pool/record.rs",
+    "src/store/",
+];
+
+#[test]
+fn lines_fit_into_120_columns() {
+    let mut long = Vec::new();
+    for file in files(&root()) {
+        let name = file.strip_prefix(root()).expect("it is in there").to_string_lossy().into_owned();
+        let is_text = match file.extension().and_then(|extension| extension.to_str()) {
+            Some(extension) => ["rs", "md", "toml", "sh", "yaml"].contains(&extension),
+            None => name.starts_with("hack/"),
+        };
+        if !is_text || LONG_LINES_LEFT.iter().any(|left| name.starts_with(left)) {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("a text");
+        // Markdown cannot break the row of a table.
+        let is_row = |line: &str| name.ends_with(".md") && line.trim_start().starts_with('|');
+        for (number, line) in text.lines().enumerate() {
+            if line.chars().count() > COLUMNS_MAX && !is_row(line) {
+                long.push(format!("{name}:{}", number + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "lines of more than {COLUMNS_MAX} columns: {long:#?}");
 }
 
 /// Where there are source files, at least.
