@@ -438,9 +438,9 @@ fn notes_that_are_none() {
     }));
 }
 
-/// Places, tails and fences are between runs, and hold no address either: garbage there costs a wait that ends.
+/// Tickets, tails and fences are between runs, and hold no address either: garbage there costs a wait that ends.
 #[test]
-fn places_tails_and_fences_that_are_none() {
+fn tickets_tails_and_fences_that_are_none() {
     let scene = Scene::new();
     let ticket = format!("v1/ticket/{SCOPE}/0000000000000001");
     let tail = format!("v1/tail/{SCOPE}");
