@@ -1,5 +1,5 @@
 # Shared by the scripts in this folder; sourced, never run.
-# What a function says goes to stderr, what it answers goes to stdout.
+# Functions write messages to stderr and results to stdout.
 # shellcheck shell=bash
 
 set -euo pipefail
@@ -8,7 +8,7 @@ METES_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly METES_ROOT
 cd "$METES_ROOT"
 
-# Cargo reads a relative CARGO_TARGET_DIR against the current folder, which is the root from here on.
+# Cargo takes a relative CARGO_TARGET_DIR from the current folder, which is the root from here on.
 TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 TOOLS_DIR=$TARGET_DIR/tools
 export CARGO_TARGET_DIR=$TARGET_DIR
@@ -32,7 +32,7 @@ need_root() { is_root || die "$1 needs root: run this as root"; }
 # at_least FOUND WANTED: compares dotted versions.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
-# Rust and Go are for a person to install: the distribution's are too old.
+# A person must install Rust and Go: the distribution's are too old.
 need_cargo() {
     have cargo || [ ! -x "$HOME/.cargo/bin/cargo" ] || PATH=$HOME/.cargo/bin:$PATH
     have cargo || die "cargo is missing: install Rust with rustup (https://rustup.rs)"
@@ -60,31 +60,31 @@ ensure_packages() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >&2
 }
 
-# A fresh machine has no package lists, an old one has stale ones; one refresh a run is enough.
+# A fresh machine has no package lists, an old one has stale lists. One refresh in a run is enough.
 refresh_packages() {
     [ -z "${METES_PACKAGES_FRESH:-}" ] || return 0
     apt-get update >&2 || say "apt-get update failed: going on with the package lists that are here"
     export METES_PACKAGES_FRESH=1
 }
 
-# What is missing on PATH decides, so that a tool that came another way is not installed twice.
+# Installs only what is missing on PATH, so that a tool that is there already is not installed twice.
 ensure_deps() {
     local pair packages=()
     for pair in cc:build-essential protoc:protobuf-compiler ip:iproute2 ping:iputils-ping \
         flock:util-linux openssl:openssl curl:curl; do
         have "${pair%%:*}" || packages+=("${pair#*:}")
     done
-    # protoc's own .proto files are a package of their own where it is Debian's.
+    # In Debian, protoc's own .proto files are a separate package.
     if ! have protoc || [ "$(type -P protoc)" = /usr/bin/protoc ]; then
         [ -e /usr/include/google/protobuf/descriptor.proto ] || packages+=(libprotobuf-dev)
     fi
     [ ${#packages[@]} -eq 0 ] || ensure_packages "${packages[@]}"
 }
 
-# port_in_use PORT: someone answers there.
+# port_in_use PORT: succeeds if a process listens there.
 port_in_use() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# free_port: below the ephemeral range, so that no outgoing connection takes it before it is used.
+# free_port: prints a port below the ephemeral range, so that no outgoing connection takes it before it is used.
 free_port() {
     local port try
     for try in {1..100}; do
@@ -95,7 +95,7 @@ free_port() {
 }
 
 # start_etcd FOLDER [FLAG...]: starts $ETCD on free ports of the loopback, waits until it answers,
-# and leaves ETCD_PID and ETCD_ENDPOINT behind. The caller's trap ends it: stop_etcd.
+# and sets ETCD_PID and ETCD_ENDPOINT. The caller's trap ends it with stop_etcd.
 start_etcd() {
     local folder=$1 client peer try
     shift
@@ -104,7 +104,7 @@ start_etcd() {
     peer=$(free_port)
     while [ "$peer" = "$client" ]; do peer=$(free_port); done
     ETCD_ENDPOINT=http://127.0.0.1:$client
-    # Of its own session, so that Ctrl-C reaches the script alone, which then ends it in order.
+    # In its own session, so that Ctrl-C reaches only the script, which then ends it.
     setsid "$ETCD" --name demo --data-dir "$folder/data" --log-level warn \
         --listen-client-urls "$ETCD_ENDPOINT" --advertise-client-urls "$ETCD_ENDPOINT" \
         --listen-peer-urls "http://127.0.0.1:$peer" --initial-advertise-peer-urls "http://127.0.0.1:$peer" \

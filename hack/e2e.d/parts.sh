@@ -1,5 +1,5 @@
-# The parts of the node, sourced by hack/e2e.d/node: where things are, and how each part is started.
-# Fixed addresses and ports and the machine's usual paths can be used: all of it is in namespaces of its own.
+# The parts of the node, sourced by hack/e2e.d/node: their paths, and how each part is started.
+# Everything is in its own namespaces, so addresses and ports are fixed, and the machine's usual paths are used.
 # shellcheck shell=bash
 
 readonly NODE=metes-e2e-node
@@ -16,7 +16,7 @@ export KUBECONFIG=$KUBE/admin HOME=$WORK/home TMPDIR=$WORK/tmp
 PATH=$KUBERNETES:$PATH
 declare -A PID
 
-# launch NAME COMMAND...: in the background, with a log of its own.
+# launch NAME COMMAND...: starts it in the background, with its own log.
 launch() {
     local name=$1
     shift
@@ -50,7 +50,7 @@ eventually() {
     done
 }
 
-# What a node keeps is put over the machine's folders: a write to /etc/cni ends in a folder of this run.
+# The node's folders are mounted over the machine's: a write to /etc/cni goes into a folder of this run.
 mount_folders() {
     local name
     mkdir -p "$LOG" "$PKI" "$KUBE" "$HOME" "$TMPDIR"
@@ -60,7 +60,7 @@ mount_folders() {
         mount -t overlay overlay -o "lowerdir=/$name,upperdir=$WORK/over/$name,workdir=$WORK/over/$name.work" "/$name"
     done
     mount -t tmpfs -o mode=0755 tmpfs /run
-    # An overlay cannot lie on an overlay, and what the machine's own containerd has is not for this one.
+    # An overlay cannot be on an overlay, and this node must not use what the machine's own containerd has.
     for name in containerd kubelet cni log; do
         mkdir -p "$WORK/state/$name" "/var/lib/$name"
         [ "$name" = log ] || mount --bind "$WORK/state/$name" "/var/lib/$name"
@@ -73,13 +73,12 @@ mount_folders() {
     : >"$WORK/resolv.conf"
 }
 
-# The service address on the loopback is what kube-proxy would do for the only service that is needed.
+# The only service needed is that of the API: its address on the loopback replaces kube-proxy.
 make_network() {
     hostname $NODE
     ip link set lo up
     ip address add $API_SERVICE/32 dev lo
-    # With an address of its own: else it has that of a port, another with each pod that ends, and pods lose their
-    # gateway.
+    # With its own MAC address. Else it has that of a port and changes it when that pod ends: pods lose their gateway.
     ip link add $BRIDGE address 02:6d:65:74:65:73 type bridge
     ip address add $GATEWAY/${POD_RANGE#*/} dev $BRIDGE
     ip link set $BRIDGE up
@@ -106,7 +105,7 @@ start_containerd() {
 version = 2
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "localhost/pause:e2e"
-  # Where the machine is itself a container, nobody may lower a score.
+  # If the machine is itself a container, no process may lower its score.
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "$CNI_BIN"
@@ -151,7 +150,7 @@ make_certificates() {
     make_certificate etcd metes clientAuth DNS:metes
 }
 
-# Two etcds, as README asks for: what Kubernetes keeps is not for metes to see.
+# Two etcds, as README demands: metes must not reach what Kubernetes stores.
 start_etcds() {
     launch etcd-kubernetes "$ETCD" --name kubernetes --data-dir "$WORK/etcd-kubernetes" --log-level warn \
         --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
@@ -209,7 +208,7 @@ start_control_plane() {
     launch kube-scheduler kube-scheduler --kubeconfig="$KUBE/scheduler" --leader-elect=false
 }
 
-# Nothing of it is evicted for what else the machine does, and no rule of it goes into iptables.
+# It evicts no pod because the machine is busy, and it writes no rule into iptables.
 start_kubelet() {
     cat >"$WORK/kubelet.yaml" <<YAML
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -235,7 +234,7 @@ YAML
         --hostname-override=$NODE
 }
 
-# A container that does nothing, without Kubernetes: if that fails, it is the machine's fault.
+# Runs a container that does nothing, without Kubernetes. If that fails, the machine is the reason.
 probe_container() {
     timeout 60 ctr --namespace probe images import "$WORK/pause.tar" &&
         timeout 60 ctr --namespace probe run --detach --cgroup "/$CGROUP/probe" localhost/pause:e2e probe &&

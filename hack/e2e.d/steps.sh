@@ -1,4 +1,4 @@
-# What is shown on the node, step by step; sourced by hack/e2e.d/node.
+# The steps that run on the node; sourced by hack/e2e.d/node.
 # shellcheck shell=bash
 
 LEAKED= # what nobody gives back any more: lines like those of held
@@ -59,7 +59,7 @@ scale_down_and_up() {
 
 metes() { "$CNI_BIN/metes" "$@"; }
 
-# held, alive: lines of "ADDRESS NAMESPACE/NAME UID", of metes and of Kubernetes.
+# held, alive: print lines of "ADDRESS NAMESPACE/NAME UID": what metes holds, and which pods Kubernetes runs.
 held() {
     metes list -o json | jq -r '.[] | "\(.address) \(.pod.namespace)/\(.pod.name) \(.pod.uid)"' | sort
 }
@@ -76,7 +76,7 @@ show_pods() {
     kubectl -n work get pods -o wide
 }
 
-# expect_agreement COUNT: so many pods run, and who holds an address is who runs.
+# expect_agreement COUNT: COUNT pods run, and exactly these pods hold addresses.
 expect_agreement() {
     eventually 120 "$1 pods run, and metes list names exactly them" agree "$1"
 }
@@ -93,7 +93,7 @@ running() {
         | select(any(.status.conditions[]?; .type == "Ready" and .status == "True"))] | length'
 }
 
-# An address that was given again within seconds is not answered at once: the bridge's host has the MAC of before.
+# An address that was given again within seconds does not answer at once: the bridge's host still has the old MAC.
 ping_pods() {
     local address
     for address in $(alive | cut -d ' ' -f 1); do
@@ -102,17 +102,17 @@ ping_pods() {
     echo "every pod answers at its address"
 }
 
-# some_pods COUNT: so many lines of alive, of pods of the Deployment.
+# some_pods COUNT: prints COUNT lines of alive, of pods of the Deployment.
 some_pods() { alive | grep ' work/' | head -n "$1"; }
 
-# force_delete LINES: as a person does who has no patience with a node.
+# force_delete LINES: deletes pods as a person does who does not wait for the node.
 force_delete() {
     local names
     readarray -t names < <(cut -d ' ' -f 2 <<<"$1")
     kubectl -n work delete pod "${names[@]#*/}" --force --grace-period=0 2>>"$LOG/kubectl"
 }
 
-# The wrapper fails for DEL alone, so that the pods that come instead of the deleted get addresses.
+# The wrapper fails only for DEL, so that the pods that replace the deleted ones get addresses.
 leak_by_failing_plugin() {
     local victims
     victims=$(some_pods 3)
@@ -136,7 +136,7 @@ SH
     expect_leaked
 }
 
-# remove_sandboxes LINES: behind the kubelet's back. containerd looks for what there is only when it starts.
+# remove_sandboxes LINES: without the kubelet. containerd looks for existing sandboxes only when it starts.
 remove_sandboxes() {
     local uid id
     while read -r _ _ uid; do
@@ -149,7 +149,7 @@ remove_sandboxes() {
     start_containerd
 }
 
-# What a node is that comes back with an empty disk: no containers, no sandboxes, no DELs, the same pods to run.
+# Makes the node one that comes back with an empty disk: no containers, no sandboxes, no DELs, the same pods to run.
 leak_by_crash() {
     local victims survivors sandboxes
     victims=$(some_pods 2)
@@ -171,16 +171,16 @@ leak_by_crash() {
     echo "the pods that were not deleted have new sandboxes at the addresses they had"
 }
 
-# sandboxes_of LINES: the ids of those that hold the addresses.
+# sandboxes_of LINES: prints the ids of the sandboxes that hold the addresses.
 sandboxes_of() {
     metes list -o json | jq -r '.[] | "\(.address) \(.pod.namespace)/\(.pod.name) \(.pod.uid) \(.container_id)"' |
         grep -F "$1" | cut -d ' ' -f 4 | sort
 }
 
-# all_new SANDBOXES LINES: none of the sandboxes holds an address of the lines any more.
+# all_new SANDBOXES LINES: checks that none of the sandboxes holds an address of the lines any more.
 all_new() { [ -z "$(comm -12 <(echo "$1") <(sandboxes_of "$2"))" ]; }
 
-# In this namespace of processes there are no others but the node's.
+# This process namespace has only the node's processes.
 kill_containers() {
     local process
     for process in /proc/[0-9]*; do
@@ -207,7 +207,7 @@ expect_leaked() {
     echo "$LEAKED"
 }
 
-# Twice it must run: an owner is freed if a pass that was more than the grace ago saw it without its pod too.
+# It must run twice: an owner is freed only if an earlier pass, more than the grace ago, also saw it without its pod.
 cronjob_frees() {
     local kept
     kept=$(rows_without_leaked)

@@ -40,7 +40,7 @@ const OPTIONS: [(&str, Option<&str>); 12] = [
     ("base", Some("/etc/metes/etcd.json")),
     ("out", None),
 ];
-/// Options that a pod's own fields give best.
+/// Options that are read from the environment, because a pod gets them from its own fields.
 const FROM_ENVIRONMENT: [(&str, &str); 3] =
     [("node", "NODE_NAME"), ("namespace", "NAMESPACE"), ("node-ip", "NODE_IP")];
 
@@ -96,7 +96,7 @@ impl Arguments {
         self.given.contains_key(switch)
     }
 
-    /// The value of an option, or what it is without being given.
+    /// The value of an option, or its default.
     pub(crate) fn text(&self, name: &str) -> Result<&str, Failure> {
         let default = OPTIONS.iter().find(|(known, _)| *known == name).and_then(|(_, default)| *default);
         let value = self.given.get(name).map(String::as_str).or(default);

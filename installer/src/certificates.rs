@@ -1,6 +1,6 @@
-//! The certificates of etcd and of its clients: an authority, and one certificate for each use.
+//! The certificates of etcd and of its clients: a certificate authority (CA), and one certificate for each use.
 //!
-//! The authority is made once and kept in a Secret of its own; each run certifies new keys with it.
+//! The CA is made once and kept in its own Secret. Each run certifies new keys with it.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::template::Template;
 
 const AUTHORITY_DAYS: i64 = 3650;
 const AUTHORITY: &str = "metes authority";
-/// Clocks of nodes differ.
+/// A certificate is valid from this long before now, because the clocks of nodes differ.
 const EARLIER: Duration = Duration::hours(1);
 
 /// A certificate and its key, PEM.
@@ -62,7 +62,7 @@ fn said(error: rcgen::Error) -> Failure {
     Failure::new(format!("cannot make a certificate: {error}"))
 }
 
-/// All under which a server of etcd is reached, by the plugin, by a peer, and in the cluster.
+/// All names and addresses under which the plugin, a peer, or a pod reaches a member of etcd.
 fn server_names(template: &Template, namespace: &str) -> Result<Vec<String>, Failure> {
     let mut names = vec![
         format!("etcd.{namespace}.svc"),
@@ -125,14 +125,14 @@ fn secrets(
     names: &[String],
     days: i64,
 ) -> Result<Vec<Value>, rcgen::Error> {
-    // Peers know each other by address alone.
+    // Peers know each other only by address.
     let peers: Vec<String> = names.iter().filter(|name| name.parse::<IpAddr>().is_ok()).cloned().collect();
     let purposes = [
         Purpose { secret: "metes-etcd-server", common_name: "metes-etcd-server", names, usages: BOTH },
         Purpose { secret: "metes-etcd-peer", common_name: "metes-etcd-peer", names: &peers, usages: BOTH },
         Purpose { secret: "metes-client", common_name: "metes", names: &[], usages: CLIENT },
     ];
-    // The subject and the key are the authority's, whichever run has made its certificate.
+    // The subject and the key are the CA's, whichever run made its certificate.
     let issuer = Issuer::new(authority_params()?, KeyPair::from_pem(&authority.key)?);
     let mut items = vec![tls_secret(
         namespace,

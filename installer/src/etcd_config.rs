@@ -1,7 +1,7 @@
-//! The configuration of one member of etcd: what all share, and which of the endpoints it is.
+//! The configuration of one member of etcd: what all members share, and which of the endpoints it is.
 //!
-//! A member is its node: its name is the node's address and its data is on the node. Which of the StatefulSet's pods
-//! runs there does not matter, so no pod can start on the data of another.
+//! A member belongs to its node: its name is the node's address, and its data is on the node. It does not matter which
+//! pod of the StatefulSet runs there, and no pod can start with the data of another member.
 
 use std::fs;
 use std::net::IpAddr;

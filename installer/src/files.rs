@@ -1,4 +1,4 @@
-//! Files of a node that others read at any moment: each appears whole or not at all.
+//! Files of a node that other programs read at any moment: each appears whole or not at all.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// Marks what an installer that was killed left behind.
+/// The beginning of names that are being written: a killed installer leaves them behind.
 const UNFINISHED: &str = ".metes-install-";
 
-/// Puts `content` in the place of `path` by a rename: a reader finds the old file or the new one.
+/// Replaces `path` by a rename, with `content`: a reader finds the old file or the new one.
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
     let folder = folder_of(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -21,11 +21,11 @@ pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), Fail
     sync(folder)
 }
 
-/// A file that must not be there yet, on disk with its content and mode when this returns.
+/// Creates a file that must not exist. Its content and mode are on disk when this returns.
 pub(crate) fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)?;
-    // Set, not asked for: the umask is the container's.
+    // The mode is set afterwards, because the container's umask would change it.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.sync_all()
 }
@@ -37,7 +37,7 @@ pub(crate) fn make_private_folder(path: &Path) -> Result<(), Failure> {
         .map_err(Failure::on("make", path))
 }
 
-/// What was renamed or removed in a folder stays so.
+/// Writes the folder to disk, so that what was renamed or removed in it stays so.
 pub(crate) fn sync(folder: &Path) -> Result<(), Failure> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Failure::on("sync", folder))
 }

@@ -1,8 +1,9 @@
-//! Keeps a node as it should be: the plugin, the host file, and the certificates that it names.
+//! Keeps on a node what should be there: the plugin, the host file, and the certificates that it names.
 //!
-//! A plugin may start between any two steps. So the order is: a new folder of certificates, which nobody knows yet; the
-//! host file, which names it; the plugin. Whoever has read the host file before goes on with the older folder, which
-//! stays for longer than a plugin runs: a run never meets the certificate of one generation and the key of another.
+//! A plugin may start between any two steps. So the order is: first a new folder of certificates, which nothing names
+//! yet; then the host file, which names it; then the plugin. A run that has read the older host file uses the older
+//! folder, which stays for longer than a plugin runs. So a run never reads the certificate of one generation and the
+//! key of another.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,10 +20,10 @@ pub(crate) const PLUGIN: &str = "metes";
 pub(crate) const HOST_FILE: &str = "metes.conf";
 pub(crate) const TLS_PREFIX: &str = "tls-";
 
-/// Longer than any run of the plugin.
+/// How long an older folder stays: longer than any run of the plugin.
 const OLD_FOLDER_STAYS: Duration = Duration::from_secs(600);
 
-/// What should be, and where.
+/// What should be on the node, and where.
 struct Wanted {
     template: Template,
     files: Vec<Named>,
@@ -49,7 +50,7 @@ impl Wanted {
         self.host_dir.join(HOST_FILE)
     }
 
-    /// The folder whose files are those that should be, if the node has one.
+    /// The folder that has the right files, if the node has one.
     fn current_folder(&self) -> Result<Option<PathBuf>, Failure> {
         for folder in tls_folders(&self.host_dir)?.into_iter().rev() {
             if holds_exactly(&folder, &self.files)? {
@@ -65,7 +66,7 @@ impl Wanted {
     }
 
     fn is_plugin_current(&self) -> Result<bool, Failure> {
-        // Most of the time the length tells, and nothing is read.
+        // Mostly the length differs already, and nothing is read.
         let length = |path: &Path| fs::metadata(path).map(|meta| meta.len()).ok();
         if length(&self.plugin) != length(&self.source) {
             return Ok(false);
@@ -84,7 +85,7 @@ fn node_name(arguments: &Arguments) -> Result<String, Failure> {
     Err(Failure::new(format!("the node's name {name:?} has characters that metes does not take")))
 }
 
-/// Makes the node what it should be, and says what was changed.
+/// Changes the node to what it should be, and says what was changed.
 pub(crate) fn pass(arguments: &Arguments) -> Result<Vec<String>, Failure> {
     let wanted = Wanted::read(arguments)?;
     let mut done = Vec::new();
@@ -150,7 +151,7 @@ fn holds_exactly(folder: &Path, wanted: &[Named]) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// A folder after all others. One that was left half-written is never named by a host file.
+/// A new folder, with a name after all others. No host file ever names a folder that was left half-written.
 fn new_folder(wanted: &Wanted) -> Result<PathBuf, Failure> {
     let last = tls_folders(&wanted.host_dir)?.last().and_then(|folder| number(folder)).unwrap_or(0);
     let folder = wanted.host_dir.join(format!("{TLS_PREFIX}{}", last + 1));
@@ -164,7 +165,7 @@ fn new_folder(wanted: &Wanted) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// Once the host file is so old that no run can have read the one before it.
+/// Removes older folders, once the host file is so old that no run can have read the one before it.
 fn remove_old_folders(wanted: &Wanted, current: &Path) -> Result<(), Failure> {
     let path = wanted.host_file();
     let changed =
@@ -176,7 +177,7 @@ fn remove_old_folders(wanted: &Wanted, current: &Path) -> Result<(), Failure> {
     old.into_iter().try_for_each(|folder| files::remove_if_there(&folder))
 }
 
-/// What an installed host file calls the node and its cluster, if it names them.
+/// The names of node and cluster in an installed host file, if it has them.
 pub(crate) struct Names {
     pub(crate) node: Option<String>,
     pub(crate) cluster: Option<String>,

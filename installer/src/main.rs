@@ -1,6 +1,6 @@
-//! `metes-install`: what the pods of manifests/ run around metes and its etcd.
+//! `metes-install`: the program that the pods of manifests/ run to install metes and its etcd.
 //!
-//! It is the only program in its image, which has no shell, so each of its verbs is one step of an installation.
+//! Its image has no shell and no other program, so each of its verbs is one step of an installation.
 
 mod arguments;
 mod certificates;
@@ -21,7 +21,7 @@ use arguments::{Arguments, Verb};
 use failure::Failure;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-/// How often what is on the node is compared with what should be.
+/// How often the node is compared with what it should be.
 const PAUSE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -41,8 +41,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// No core file is ever made of this process, which makes the authority's key: neither by a limit where core files are
-/// files, nor where a program takes them over a pipe.
+/// Prevents core files of this process, which makes the CA's key. The limit prevents files, and the flag also prevents
+/// that a program gets the core over a pipe.
 fn keep_secret() {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
@@ -61,7 +61,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// What is on the node stays when this is stopped, at whatever moment.
+/// What is on the node stays when this process is stopped, at any moment.
 fn install_for_ever(arguments: &Arguments) -> ! {
     loop {
         match install::pass(arguments) {
@@ -87,6 +87,6 @@ fn tell(lines: &[String]) {
 }
 
 fn say(line: &str) {
-    // Where stderr is closed nobody listens.
+    // If stderr is closed, nobody reads it.
     let _ = writeln!(io::stderr().lock(), "metes-install: {line}");
 }

@@ -1,4 +1,4 @@
-//! The host file as the ConfigMap has it: the same for all nodes, and with paths of files in a pod.
+//! The host file in the ConfigMap: the same for all nodes, with paths of files in a pod.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 const FILES_IN_ETCD: [&str; 4] = ["ca_file", "cert_file", "key_file", "password_file"];
 const FILES_BESIDE: [&str; 3] = ["etcd_ca_cert_file", "etcd_cert_file", "etcd_key_file"];
 
-/// What manifests/metes.conf says before somebody has edited it.
+/// What manifests/metes.conf has before it is edited.
 const UNEDITED: &str = "change-me";
 
 /// The host file of all nodes.
@@ -23,7 +23,7 @@ pub(crate) struct Template {
     keys: Map<String, Value>,
 }
 
-/// A file that the host file names, and what is in it.
+/// A file that the host file names, and its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) name: String,
@@ -72,7 +72,7 @@ impl Template {
         self.keys.get("etcd")?.get("server_name")?.as_str()
     }
 
-    /// All files that it names, each volume of one generation: the kubelet changes all files of one at once.
+    /// All files that it names. The files of one volume are of one generation: the kubelet changes them all at once.
     pub(crate) fn files(&self) -> Result<Vec<Named>, Failure> {
         let mut folders: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
         let mut files: Vec<Named> = Vec::new();
@@ -119,7 +119,7 @@ fn move_file(keys: &mut Map<String, Value>, key: &str, folder: &Path) {
     *value = json!(folder.join(name));
 }
 
-/// One folder on the node takes what several folders of a pod may hold.
+/// One folder on the node gets the files of several folders of a pod.
 fn add(files: &mut Vec<Named>, file: Named) -> Result<(), Failure> {
     match files.iter().find(|other| other.name == file.name) {
         Some(other) if *other != file => {
@@ -133,8 +133,8 @@ fn add(files: &mut Vec<Named>, file: Named) -> Result<(), Failure> {
     }
 }
 
-/// Where the files of `folder` are just now: the kubelet keeps them behind the link `..data`, in the folder itself or
-/// above it, and exchanges that link. A path without links stays with one generation, or fails.
+/// Where the files of `folder` are now. The kubelet keeps them behind the link `..data`, in the folder itself or
+/// above it, and exchanges that link. A path without links leads to one generation, or fails.
 fn generation(folder: &Path) -> PathBuf {
     let data = fs::canonicalize(folder.join("..data"));
     data.or_else(|_| fs::canonicalize(folder)).unwrap_or_else(|_| folder.to_owned())
@@ -144,7 +144,7 @@ pub(crate) fn object(path: &Path, content: &[u8]) -> Result<Map<String, Value>, 
     match serde_json::from_slice(content) {
         Ok(Value::Object(keys)) => Ok(keys),
         Ok(_) => Err(Failure::new(format!("{} is not a JSON object", path.display()))),
-        // The position, not the content: it may hold a password.
+        // The position, not the content, which may have a password.
         Err(e) => {
             let (path, line, column) = (path.display(), e.line(), e.column());
             Err(Failure::new(format!("{path} is not JSON: line {line}, column {column}")))

@@ -1,4 +1,4 @@
-//! Takes metes from a node, unless something on that node holds an address: a DEL that finds no plugin leaves its
+//! Removes metes from a node, unless something on that node holds an address: a DEL that finds no plugin leaves its
 //! address held.
 
 use std::fs;
@@ -12,12 +12,12 @@ use crate::failure::Failure;
 use crate::files;
 use crate::install::{HOST_FILE, Names, PLUGIN, installed_names, tls_folders};
 
-/// What `metes list --cluster` takes for records that name no cluster.
+/// The value of `metes list --cluster` for records without a cluster.
 const NO_CLUSTER: &str = "-";
-/// How many holders a refusal names.
+/// How many owners a refusal names.
 const NAMED_MAX: usize = 5;
 
-/// Removes everything, the host file last: while it is there, a pass that was cut short is taken up again.
+/// Removes everything, the host file last: while it is there, a removal that was interrupted can go on.
 pub(crate) fn pass(arguments: &Arguments) -> Result<Vec<String>, Failure> {
     let plugin = arguments.path("bin-dir")?.join(PLUGIN);
     let host_dir = arguments.path("host-dir")?;
@@ -49,7 +49,8 @@ pub(crate) fn pass(arguments: &Arguments) -> Result<Vec<String>, Failure> {
     Ok(vec![format!("metes is gone from node {node}")])
 }
 
-/// A pod may start between the question and the removal: asked again without the plugin, the answer holds.
+/// Asks once more after the plugin is gone: a pod may have started between the first question and the removal, and none
+/// can start now.
 fn take_plugin_away(plugin: &Path, held: impl Fn() -> Result<Vec<String>, Failure>) -> Result<(), Failure> {
     let aside = plugin.with_file_name(".metes-install-removed");
     match fs::rename(plugin, &aside) {
@@ -88,7 +89,7 @@ fn refuse(held: &[String]) -> Result<(), Failure> {
     )))
 }
 
-/// What the node holds, one text an address.
+/// What the node holds: one text for each address.
 fn held_on(metes: &Path, host_file: &Path, node: &str, cluster: &str) -> Result<Vec<String>, Failure> {
     let output = Command::new(metes)
         .arg("--config")
