@@ -531,37 +531,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_the_bounds_without_excludes_and_gateways() {
+    fn spans_leave_out_excludes_and_gateways() {
         fn check(spec: RangeSpec, expected: &[(&str, &str)]) {
             let expected: Vec<Span> = expected.iter().map(|(first, last)| span(first, last)).collect();
             let label = format!("{spec:?}");
             assert_eq!(spec.range().spans(), expected, "{label}");
         }
-        check(cidr("192.168.21.100/30"), &[("192.168.21.101", "192.168.21.102")]); // R01
-        check(cidr("192.168.2.200/27"), &[("192.168.2.193", "192.168.2.222")]); // R02
-        check(cidr("192.168.2.200/24").from("192.168.2.23"), &[("192.168.2.23", "192.168.2.254")]); // R04
-        check(cidr("192.168.2.200/24").to("192.168.2.100"), &[("192.168.2.1", "192.168.2.100")]); // R05
-        check(cidr("2001::0/116"), &[("2001::1", "2001::ffe")]); // R10
-        check(
-            cidr("fd:db8:abcd:12::0/96"),
-            &[("fd:db8:abcd:12::1", "fd:db8:abcd:12::ffff:fffe")], // R11
-        );
-        let r13 = || cidr("2001:db8:abcd:12::/64");
-        check(r13(), &[("2001:db8:abcd:12::1", "2001:db8:abcd:12:ffff:ffff:ffff:fffe")]);
-        check(r13().to("2001:db8:abcd:12::100"), &[("2001:db8:abcd:12::1", "2001:db8:abcd:12::100")]); // R14
-        for (first, last) in [
-            ("2001:db8:abcd:12::50", "2001:db8:abcd:12::100"),  // R15
-            ("2001:db8:abcd:12::100", "2001:db8:abcd:12::100"), // R18
-        ] {
-            check(r13().bounds(first, last), &[(first, last)]);
-        }
-        let r19 = ("2001:db8:480:603d:304:403::", "2001:db8:480:603d:304:403:0:4");
-        check(cidr("2001:db8:480:603d::/64").bounds(r19.0, r19.1), &[r19]);
-        check(cidr("192.168.21.100/31"), &[("192.168.21.100", "192.168.21.101")]); // R20
-        check(cidr("192.168.0.0/32"), &[("192.168.0.0", "192.168.0.0")]); // R21
-        check(cidr("2000::/127"), &[("2000::", "2000::1")]); // R22
-        check(cidr("2000::/128"), &[("2000::", "2000::")]); // R23
-
         check(
             cidr("10.0.0.0/29").exclude(&["10.0.0.2/32", "10.0.0.3/32"]).never(&["10.0.0.5"]),
             &[("10.0.0.1", "10.0.0.1"), ("10.0.0.4", "10.0.0.4"), ("10.0.0.6", "10.0.0.6")],
@@ -610,12 +585,9 @@ mod tests {
         let v4 = || cidr("10.0.0.0/24");
         check(v4().from("fd00::1"), "fd00::1 and 10.0.0.0/24 are not of one address family");
         check(v4().from("::ffff:10.0.0.1"), "::ffff:10.0.0.1 and 10.0.0.0/24 are not of one address family");
-        check(v4().to("10.0.1.0"), "10.0.1.0 is not in 10.0.0.0/24"); // R08, R16, A19, T32
+        check(v4().to("10.0.1.0"), "10.0.1.0 is not in 10.0.0.0/24");
         check(v4().from("9.9.9.9"), "9.9.9.9 is not in 10.0.0.0/24");
-        check(
-            v4().bounds("10.0.0.9", "10.0.0.5"), // R17, D04
-            "the range's start 10.0.0.9 is above its end 10.0.0.5",
-        );
+        check(v4().bounds("10.0.0.9", "10.0.0.5"), "the range's start 10.0.0.9 is above its end 10.0.0.5");
         check(cidr("::ffff:10.0.0.0/120"), "::ffff:10.0.0.0/120 is an IPv4 network written as IPv6");
         check(cidr("::/64").from("::ffff:10.0.0.1"), "::ffff:10.0.0.1 is an IPv4 address written as IPv6");
     }
@@ -662,7 +634,7 @@ mod tests {
 
     #[test]
     fn a_set_finds_the_range_that_would_hand_an_address_out() {
-        let halves = set([cidr("10.0.0.0/24").to("10.0.0.127"), cidr("10.0.0.0/24").from("10.0.0.128")]); // T35
+        let halves = set([cidr("10.0.0.0/24").to("10.0.0.127"), cidr("10.0.0.0/24").from("10.0.0.128")]);
         assert_eq!(halves.position(addr("10.0.0.127")), Some(0));
         assert_eq!(halves.position(addr("10.0.0.128")), Some(1));
         assert_eq!(halves.position(addr("10.0.0.255")), Some(0), "covered by both, in the bounds of none");
