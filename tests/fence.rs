@@ -101,25 +101,11 @@ fn a_del_leaves_only_a_lease_of_its_own_to_the_next() {
     block_on(async {
         let kv = world.meddling(None);
         world.add(&kv, "c", 1).await.expect("an address");
-        let owner = owner("c");
-        let start = RunStart { boot: "b1".into(), ns: 2 };
-        let mut lease = None;
-        for is_new in [true, false] {
-            let free = Free {
-                caller: None,
-                kv: &kv,
-                keys: &world.keys,
-                owner: &owner,
-                which: FreeGuard::OlderThan(&start),
-                tombstone: Some(&start),
-                until: Instant::now() + PATIENCE,
-                hints: Cell::new(Hints { lease, ..Hints::default() }),
-            };
-            free.run().await.expect("it frees");
-            let left = free.hints.get().lease;
-            assert_eq!(left.is_some(), is_new);
-            lease = lease.or(left);
-        }
+        let first = world.free(&kv, "c", 2, Hints::default()).await;
+        let lease = first.expect("it has granted one");
+        world.add(&kv, "c", 3).await.expect("an address");
+        let second = world.free(&kv, "c", 4, Hints { lease: Some(lease), ..Hints::default() }).await;
+        assert_eq!(second, None, "it has used the other's");
     });
     assert!(world.held().is_empty());
     world.cluster.assert_clean();
@@ -436,8 +422,8 @@ impl World {
         add::add(&run, &ask).await.map(|added| added.held)
     }
 
-    /// Frees what a container holds, as its DEL that was started at `ns`.
-    async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: Hints) {
+    /// Frees what a container holds, as its DEL that was started at `ns`; returns the lease that it leaves to the next.
+    async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: Hints) -> Option<LeaseId> {
         let (owner, start) = (owner(container), RunStart { boot: "b1".into(), ns });
         let free = Free {
             kv,
@@ -450,6 +436,7 @@ impl World {
             hints: Cell::new(hints),
         };
         assert!(matches!(free.run().await, Ok(Freed::Addresses(_))), "it frees");
+        free.hints.get().lease
     }
 
     fn held(&self) -> Vec<String> {

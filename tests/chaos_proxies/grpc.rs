@@ -5,9 +5,8 @@
 //! proposed.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -15,12 +14,12 @@ use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request};
 use metes::random::split_mix;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
 use tonic::Code;
 
-use super::Serving;
 use super::wire::{Call, Kind, Verdict};
+use super::{Serving, target};
 use crate::support::wait_for;
 
 const STRUCK_MAX: Duration = Duration::from_secs(30);
@@ -29,8 +28,7 @@ const WINDOW_BYTES: u32 = 4 << 20;
 
 /// On drop it closes every connection and forgets what it holds back.
 pub(crate) struct GrpcProxy {
-    shared: Arc<Shared>,
-    address: SocketAddr,
+    shared: Arc<GrpcShared>,
     serving: Serving,
 }
 
@@ -45,25 +43,21 @@ pub(crate) struct Struck {
 impl GrpcProxy {
     /// Before an etcd without TLS, `http://HOST:PORT`.
     pub(crate) fn before(endpoint: &str) -> Self {
-        let target = endpoint.strip_prefix("http://").expect("an endpoint like http://HOST:PORT");
-        let shared = Arc::new(Shared {
-            target: target.parse().expect("an endpoint is a socket's address"),
+        let shared = Arc::new(GrpcShared {
+            target: target(endpoint),
             rules: Mutex::default(),
             seen: Mutex::default(),
             struck: Mutex::default(),
         });
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let listener = listener.expect("a port of the loopback is free");
-        let address = listener.local_addr().expect("a listener has an address");
-        let (end, ended) = oneshot::channel();
-        let serving = Arc::clone(&shared);
-        let serving = thread::spawn(move || run(listener, serving, ended));
-        Self { shared, address, serving: Serving::new(end, serving) }
+        let of_connections = Arc::clone(&shared);
+        // A connection that breaks is what this is for.
+        let serving = Serving::start(move |socket| serve(Arc::clone(&of_connections), socket));
+        Self { shared, serving }
     }
 
     /// Where clients find it.
     pub(crate) fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        self.serving.endpoint()
     }
 
     /// Adds a rule. A request obeys the first rule that concerns it; each rule counts it.
@@ -115,7 +109,7 @@ pub(crate) struct GrpcRule {
     predicate: Option<Predicate>,
     which: Which,
     seen: u32,
-    action: Option<Action>,
+    action: Option<Treatment>,
 }
 
 type Predicate = Box<dyn FnMut(&Call) -> bool + Send>;
@@ -138,7 +132,7 @@ pub(crate) enum Loss {
 }
 
 #[derive(Clone)]
-enum Action {
+enum Treatment {
     Refuse(Code, String),
     Claim(Code, String),
     Lose(Loss),
@@ -188,40 +182,40 @@ impl GrpcRule {
 
     /// Answers with an error, and does not hand it on.
     pub(crate) fn refuse(self, code: Code, text: &str) -> Self {
-        self.act(Action::Refuse(code, text.to_owned()))
+        self.act(Treatment::Refuse(code, text.to_owned()))
     }
 
     /// Hands it on, and answers with an error whatever etcd says.
     pub(crate) fn claim(self, code: Code, text: &str) -> Self {
-        self.act(Action::Claim(code, text.to_owned()))
+        self.act(Treatment::Claim(code, text.to_owned()))
     }
 
     /// Hands it on, and does not answer.
     pub(crate) fn lose(self, loss: Loss) -> Self {
-        self.act(Action::Lose(loss))
+        self.act(Treatment::Lose(loss))
     }
 
     /// Hands it on later, whether its client still waits or not.
     pub(crate) fn delay(self, pause: Duration) -> Self {
-        self.act(Action::Delay(pause))
+        self.act(Treatment::Delay(pause))
     }
 
     /// Hands it on when the gate is opened.
     pub(crate) fn hold(self, gate: &Gate) -> Self {
-        self.act(Action::Hold(gate.clone()))
+        self.act(Treatment::Hold(gate.clone()))
     }
 
     /// Hands it on twice, one after the other, and answers with the first answer.
     pub(crate) fn twice(self) -> Self {
-        self.act(Action::Twice)
+        self.act(Treatment::Twice)
     }
 
     /// Neither hands it on nor answers.
     pub(crate) fn stall(self) -> Self {
-        self.act(Action::Stall)
+        self.act(Treatment::Stall)
     }
 
-    fn act(self, action: Action) -> Self {
+    fn act(self, action: Treatment) -> Self {
         Self { action: Some(action), ..self }
     }
 
@@ -269,16 +263,16 @@ impl Gate {
     }
 }
 
-struct Shared {
+struct GrpcShared {
     target: SocketAddr,
     rules: Mutex<Vec<GrpcRule>>,
     seen: Mutex<Vec<Kind>>,
     struck: Mutex<Vec<Struck>>,
 }
 
-impl Shared {
+impl GrpcShared {
     /// Every rule counts the request, also where an earlier one decides.
-    fn decide(&self, call: &Call) -> Option<(usize, Action)> {
+    fn decide(&self, call: &Call) -> Option<(usize, Treatment)> {
         self.seen.lock().expect("nobody panics with it").push(call.kind);
         let mut decided = None;
         for rule in self.rules.lock().expect("no rule panics").iter_mut() {
@@ -292,7 +286,7 @@ impl Shared {
         Some((struck.len() - 1, action))
     }
 
-    fn judged(&self, index: usize, call: &Call, answer: &Answer) {
+    fn judged(&self, index: usize, call: &Call, answer: &WholeAnswer) {
         let verdict = answer.verdict(call);
         self.struck.lock().expect("nobody panics with it")[index].verdicts.push(verdict);
     }
@@ -307,29 +301,8 @@ impl<E: std::error::Error> From<E> for Broken {
     }
 }
 
-fn run(listener: std::net::TcpListener, shared: Arc<Shared>, ended: oneshot::Receiver<()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        listener.set_nonblocking(true).expect("a listener need not block");
-        let listener = TcpListener::from_std(listener).expect("a listener can be polled");
-        tokio::select! {
-            _ = ended => {}
-            () = accept(&listener, &shared) => {}
-        }
-    });
-}
-
-async fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    loop {
-        if let Ok((socket, _)) = listener.accept().await {
-            // A connection that breaks is what this is for.
-            tokio::spawn(serve(Arc::clone(shared), socket));
-        }
-    }
-}
-
 /// All requests of one connection, each in a task of its own; it ends with the connection.
-async fn serve(shared: Arc<Shared>, socket: TcpStream) -> Result<(), Broken> {
+async fn serve(shared: Arc<GrpcShared>, socket: TcpStream) -> Result<(), Broken> {
     socket.set_nodelay(true)?;
     // Closed by this side, it is reset.
     socket.set_zero_linger()?;
@@ -362,14 +335,14 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream) -> Result<(), Broken> {
 
 /// One request and its answer.
 struct Exchange {
-    shared: Arc<Shared>,
+    shared: Arc<GrpcShared>,
     sender: h2::client::SendRequest<Bytes>,
     /// Notified, the client's connection is reset.
     broken: Arc<Notify>,
 }
 
 /// A whole answer.
-struct Answer {
+struct WholeAnswer {
     head: Response<()>,
     body: Bytes,
     trailers: Option<HeaderMap>,
@@ -398,26 +371,26 @@ impl Exchange {
     }
 
     /// The answer for the client, or none.
-    async fn unary(&mut self, head: request::Parts, body: RecvStream) -> Result<Option<Answer>, Broken> {
+    async fn unary(&mut self, head: request::Parts, body: RecvStream) -> Result<Option<WholeAnswer>, Broken> {
         let (body, _) = collect(body).await?;
         let call = Call::read(head.uri.path(), &body);
         let Some((index, action)) = self.shared.decide(&call) else {
             return self.forward(&head, &body).await.map(Some);
         };
         match &action {
-            Action::Refuse(code, text) => return Ok(Some(Answer::error(*code, text))),
-            Action::Stall => return Ok(None),
-            Action::Delay(pause) => tokio::time::sleep(*pause).await,
-            Action::Hold(gate) => gate.pass().await,
-            Action::Claim(..) | Action::Lose(_) | Action::Twice => {}
+            Treatment::Refuse(code, text) => return Ok(Some(WholeAnswer::error(*code, text))),
+            Treatment::Stall => return Ok(None),
+            Treatment::Delay(pause) => tokio::time::sleep(*pause).await,
+            Treatment::Hold(gate) => gate.pass().await,
+            Treatment::Claim(..) | Treatment::Lose(_) | Treatment::Twice => {}
         }
         let answer = self.forward(&head, &body).await?;
         self.shared.judged(index, &call, &answer);
         match action {
-            Action::Claim(code, text) => Ok(Some(Answer::error(code, &text))),
-            Action::Lose(Loss::Silence) => Ok(None),
-            Action::Lose(Loss::Reset) => Err(Broken),
-            Action::Twice => {
+            Treatment::Claim(code, text) => Ok(Some(WholeAnswer::error(code, &text))),
+            Treatment::Lose(Loss::Silence) => Ok(None),
+            Treatment::Lose(Loss::Reset) => Err(Broken),
+            Treatment::Twice => {
                 let second = self.forward(&head, &body).await?;
                 self.shared.judged(index, &call, &second);
                 Ok(Some(answer))
@@ -426,13 +399,13 @@ impl Exchange {
         }
     }
 
-    async fn forward(&mut self, head: &request::Parts, body: &Bytes) -> Result<Answer, Broken> {
+    async fn forward(&mut self, head: &request::Parts, body: &Bytes) -> Result<WholeAnswer, Broken> {
         let mut sender = self.sender.clone().ready().await?;
         let (answer, mut sending) = sender.send_request(request_like(head), false)?;
         sending.send_data(body.clone(), true)?;
         let (head, body) = answer.await?.into_parts();
         let (body, trailers) = collect(body).await?;
-        Ok(Answer { head: Response::from_parts(head, ()), body, trailers })
+        Ok(WholeAnswer { head: Response::from_parts(head, ()), body, trailers })
     }
 
     /// Hands on each part as it comes, both ways, until one side ends.
@@ -445,17 +418,17 @@ impl Exchange {
         let call = Call::read(head.uri.path(), &[]);
         let mut loses = None;
         match self.shared.decide(&call).map(|(_, action)| action) {
-            Some(Action::Refuse(code, text) | Action::Claim(code, text)) => {
-                return Answer::error(code, &text).send(&mut respond);
+            Some(Treatment::Refuse(code, text) | Treatment::Claim(code, text)) => {
+                return WholeAnswer::error(code, &text).send(&mut respond);
             }
-            Some(Action::Stall) => {
+            Some(Treatment::Stall) => {
                 std::future::poll_fn(|context| respond.poll_reset(context)).await?;
                 return Ok(());
             }
-            Some(Action::Delay(pause)) => tokio::time::sleep(pause).await,
-            Some(Action::Hold(gate)) => gate.pass().await,
-            Some(Action::Lose(loss)) => loses = Some(loss),
-            Some(Action::Twice) | None => {}
+            Some(Treatment::Delay(pause)) => tokio::time::sleep(pause).await,
+            Some(Treatment::Hold(gate)) => gate.pass().await,
+            Some(Treatment::Lose(loss)) => loses = Some(loss),
+            Some(Treatment::Twice) | None => {}
         }
         let mut sender = self.sender.clone().ready().await?;
         let (answer, sending) = sender.send_request(request_like(&head), false)?;
@@ -484,7 +457,7 @@ impl Exchange {
     }
 }
 
-impl Answer {
+impl WholeAnswer {
     /// gRPC's answer without a message.
     fn error(code: Code, text: &str) -> Self {
         let mut head = Response::new(());
@@ -554,6 +527,6 @@ async fn pump(mut from: RecvStream, mut to: SendStream<Bytes>) -> Result<(), Bro
 
 impl fmt::Debug for GrpcProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GrpcProxy").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("GrpcProxy").field("address", &self.serving.address).finish_non_exhaustive()
     }
 }

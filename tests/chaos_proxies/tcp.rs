@@ -1,16 +1,15 @@
 //! A TCP proxy that treats its connections as bad networks do.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::thread;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
-use super::Serving;
+use super::{Serving, target};
 
 /// What happens to every connection, those that are open too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +31,6 @@ pub(crate) enum TcpFault {
 
 /// On drop it closes every connection.
 pub(crate) struct TcpProxy {
-    address: SocketAddr,
     fault: watch::Sender<TcpFault>,
     serving: Serving,
 }
@@ -40,21 +38,15 @@ pub(crate) struct TcpProxy {
 impl TcpProxy {
     /// Before a server at `http://HOST:PORT`.
     pub(crate) fn before(endpoint: &str) -> Self {
-        let target = endpoint.strip_prefix("http://").expect("an endpoint like http://HOST:PORT");
-        let target = target.parse().expect("an endpoint is a socket's address");
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let listener = listener.expect("a port of the loopback is free");
-        let address = listener.local_addr().expect("a listener has an address");
-        let (end, ended) = oneshot::channel();
         let fault = watch::Sender::new(TcpFault::Pass);
-        let faults = fault.subscribe();
-        let serving = thread::spawn(move || run(listener, target, faults, ended));
-        Self { address, fault, serving: Serving::new(end, serving) }
+        let connection = TcpConnection { faults: fault.subscribe(), target: target(endpoint) };
+        let serving = Serving::start(move |client| connection.clone().serve(client));
+        Self { fault, serving }
     }
 
     /// Where clients find it.
     pub(crate) fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        self.serving.endpoint()
     }
 
     /// From now on, for connections that are open and for those that come.
@@ -63,38 +55,13 @@ impl TcpProxy {
     }
 }
 
-fn run(
-    listener: std::net::TcpListener,
-    target: SocketAddr,
-    faults: watch::Receiver<TcpFault>,
-    ended: oneshot::Receiver<()>,
-) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        listener.set_nonblocking(true).expect("a listener need not block");
-        let listener = TcpListener::from_std(listener).expect("a listener can be polled");
-        tokio::select! {
-            _ = ended => {}
-            () = accept(&listener, target, &faults) => {}
-        }
-    });
-}
-
-async fn accept(listener: &TcpListener, target: SocketAddr, faults: &watch::Receiver<TcpFault>) {
-    loop {
-        if let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(Connection { faults: faults.clone(), target }.serve(client));
-        }
-    }
-}
-
 #[derive(Clone)]
-struct Connection {
+struct TcpConnection {
     faults: watch::Receiver<TcpFault>,
     target: SocketAddr,
 }
 
-impl Connection {
+impl TcpConnection {
     async fn serve(mut self, mut client: TcpStream) -> std::io::Result<()> {
         client.set_nodelay(true)?;
         // Closed by this side, it is reset.
@@ -170,6 +137,6 @@ async fn swallow(mut client: TcpStream) -> std::io::Result<()> {
 
 impl fmt::Debug for TcpProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TcpProxy").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("TcpProxy").field("address", &self.serving.address).finish_non_exhaustive()
     }
 }

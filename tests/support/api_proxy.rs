@@ -276,20 +276,20 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             Some(open) => _ = open.insert(peer.port(), copy),
             None => return,
         }
-        let connection = Connection { shared: Arc::clone(shared), socket, port: peer.port() };
+        let connection = ApiConnection { shared: Arc::clone(shared), socket, port: peer.port() };
         // A client that goes in the middle of something is a client's business.
         thread::spawn(move || connection.shared.serve(&connection.socket));
     }
 }
 
 /// Ends with its value, also where a hook panics: the client must not wait for an answer then.
-struct Connection {
+struct ApiConnection {
     shared: Arc<Shared>,
     socket: TcpStream,
     port: u16,
 }
 
-impl Drop for Connection {
+impl Drop for ApiConnection {
     fn drop(&mut self) {
         // The client may have gone first.
         let _ = self.socket.shutdown(Shutdown::Both);
