@@ -20,6 +20,7 @@ use crate::local::node::{self, Identity};
 use crate::local::setup;
 use crate::local::spool::Spool;
 use crate::pool::Addr;
+use crate::pool::names::NodeName;
 use crate::pool::record::{Held, Labels, Owner, RunStart};
 use crate::random::random_id;
 use crate::store::allot::Ask;
@@ -134,19 +135,21 @@ async fn act(
         spool: Spool::new(&folder, &identity),
         mark: MarkFile::new(&folder, &identity, &setup::urls(settings)),
     };
-    let owner = run.owner(&request.container_id, &request.ifname);
+    let owner = || request.attachment().map(|attachment| run.owner(attachment));
     match (request.verb, config) {
         (Verb::Add, Some(config)) => {
-            add_and_print(&run, owner, request, &config, (out, begun.answered)).await?
+            add_and_print(&run, owner()?, request, &config, (out, begun.answered)).await?
         }
         (Verb::Del, _) => {
             let former = former_name(settings, &identity);
-            if del::del(&run, &owner, &request.args.pod.uid, former.as_deref()).await? == del::Done::Spooled {
+            if del::del(&run, &owner()?, request.args.pod.uid.as_ref(), former.as_ref()).await?
+                == del::Done::Spooled
+            {
                 // What this run could not do it cannot do for others.
                 return Ok(());
             }
         }
-        (Verb::Check, _) => check_previous(&run, &owner, request).await?,
+        (Verb::Check, _) => check_previous(&run, &owner()?, request).await?,
         (Verb::Status, _) => return status::status(&run).await,
         (Verb::Gc, _) => collect(&run, request, settings.gc_grace_s).await?,
         (Verb::Add | Verb::Version, _) => {}
@@ -157,7 +160,7 @@ async fn act(
 }
 
 /// What the node was called before its host file named it, if that is another name.
-fn former_name(settings: &Settings, identity: &Identity) -> Option<String> {
+fn former_name(settings: &Settings, identity: &Identity) -> Option<NodeName> {
     let derived = settings.node_name.as_ref().and_then(|_| node::derived_name().ok());
     derived.filter(|name| *name != identity.node)
 }
@@ -209,7 +212,8 @@ async fn add_and_print(
 
 fn ask(run: &Run<'_, Store>, owner: Owner, request: &Request, config: &Config) -> Ask {
     let pod = request.args.pod.clone();
-    let hash = u64::from_str_radix(&digest_hex(run.identity.node.as_bytes())[..16], 16).unwrap_or_default();
+    let hash =
+        u64::from_str_radix(&digest_hex(run.identity.node.as_str().as_bytes())[..16], 16).unwrap_or_default();
     Ask {
         owner,
         start: run.start.clone(),
@@ -254,7 +258,7 @@ async fn check_previous(run: &Run<'_, Store>, owner: &Owner, request: &Request) 
     let config = Config::parse(request)?;
     let previous = previous::prev_result_addresses(&request.config)?.unwrap_or_default();
     let previous: Vec<IpAddr> = previous.into_iter().map(|(address, _)| address).collect();
-    check::check(run, owner, &request.args.pod.uid, &config.sets, &previous).await
+    check::check(run, owner, request.args.pod.uid.as_ref(), &config.sets, &previous).await
 }
 
 async fn collect(run: &Run<'_, Store>, request: &Request, grace_s: u64) -> Result<(), Error> {

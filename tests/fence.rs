@@ -26,8 +26,7 @@ use tokio::time::Instant;
 const NODE: &str = "n1";
 
 fn owner(container: &str) -> Owner {
-    let (node, container_id, ifname) = (NODE.into(), container.into(), "net1".into());
-    Owner { node, container_id, ifname, cluster: String::new() }
+    Owner::named(["-", NODE, container, "net1"]).expect("plain names")
 }
 /// For what a test itself asks of etcd.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -129,7 +128,7 @@ fn a_tombstone_hangs_on_no_lease_that_ends_too_early() {
             let grants = kv.grants.get();
             world.free(&kv, container, 2, hints).await;
             assert_eq!(kv.grants.get() - grants, u32::from(!serves), "{container}");
-            let dead = world.keys.tombstone(&owner(container)).expect("a key");
+            let dead = world.keys.tombstone(&owner(container));
             let found = kv.send(&Txn::read(vec![Op::Get(dead)])).await.expect("read");
             let hangs_on = found.found[0].one().expect("a tombstone").lease;
             assert_eq!(hangs_on == lease.0, serves, "{container}");
@@ -153,11 +152,11 @@ fn a_del_forgets_what_was_spooled_before_it_and_nothing_younger() {
         let run = world.run(&kv, 3, &|| true);
         for ns in [2, 3, 4] {
             let start = RunStart { boot: "b1".into(), ns };
-            let (machine, pod_uid) = (String::new(), String::new());
+            let (machine, pod_uid) = (String::new(), None);
             let spooled = Spooled { owner: owner.clone(), start, machine, pod_uid, unanswered: false };
             run.spool.keep(&spooled).expect("it can be spooled");
         }
-        assert_eq!(del::del(&run, &owner, "", None).await, Ok(del::Done::Freed));
+        assert_eq!(del::del(&run, &owner, None, None).await, Ok(del::Done::Freed));
         run.spool.of(&owner)
     });
     let left: Vec<u64> = left.iter().map(|kept| kept.spooled.start.ns).collect();
@@ -180,7 +179,7 @@ fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
             owner: owner("c"),
             start: RunStart { boot: "b1".into(), ns },
             machine: String::new(),
-            pod_uid: String::new(),
+            pod_uid: None,
             unanswered: true,
         };
         let later = run(3);
@@ -188,7 +187,7 @@ fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
         later.drain_spool().await;
         assert_eq!(world.held(), [held[0].address.to_string()]);
         // Its own commit, though, can no more take effect: its tombstone stands.
-        let dead = world.keys.tombstone(&owner("c")).expect("a key");
+        let dead = world.keys.tombstone(&owner("c"));
         let found = kv.send(&Txn::read(vec![Op::Get(dead)])).await.expect("read");
         assert!(found.found[0].one().is_some());
         assert!(later.spool.some(9, 0).is_empty(), "it is carried out");
@@ -369,7 +368,7 @@ impl World {
         let cluster = Cluster::new();
         let keys = Keys::new(cluster.prefix());
         let etcd = plain_store(&Etcd::shared().endpoint(), PATIENCE);
-        let identity = Identity { node: NODE.into(), ..Identity::default() };
+        let identity = Identity::of(NODE.parse().expect("a plain name"));
         Self { cluster, identity, keys, etcd }
     }
 

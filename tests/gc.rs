@@ -8,7 +8,7 @@ use metes::commands::{Run, add};
 use metes::limits::LIST_KEYS;
 use metes::local::{mark::MarkFile, node::Identity, spool::Spool};
 use metes::pool::choose::Order;
-use metes::pool::record::{Labels, RunStart};
+use metes::pool::record::{Labels, Owner, RunStart};
 use metes::store::allot::Ask;
 use metes::store::keys::Keys;
 use metes::store::session::Session;
@@ -39,7 +39,8 @@ fn hold(cluster: &Cluster, containers: &[String]) {
     let keys = Keys::new(cluster.prefix());
     let kv = plain_store(&Etcd::shared().endpoint(), PATIENCE);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let identity = Identity { node: "n1".into(), cluster: "test".into(), machine: String::new() };
+    let identity =
+        Identity { cluster: "test".parse().ok(), ..Identity::of("n1".parse().expect("a plain name")) };
     let clock = || RunStart { boot: "an-earlier-boot".into(), ns: 1 };
     runtime.block_on(async {
         for container in containers {
@@ -53,7 +54,7 @@ fn hold(cluster: &Cluster, containers: &[String]) {
                 mark: MarkFile::new(cluster.folder(), &identity, &[]),
             };
             let ask = Ask {
-                owner: run.owner(container, "eth0"),
+                owner: Owner::named(["test", "n1", container, "eth0"]).expect("plain names"),
                 start: run.start.clone(),
                 machine: String::new(),
                 store_id: "s".into(),

@@ -105,12 +105,12 @@ impl World {
     }
 
     fn candidate(&self, name: &str, ttl: Duration) -> Candidate {
-        Candidate { key: self.keys.lead("test").expect("a plain name"), name: name.to_owned(), ttl }
+        Candidate { key: self.keys.lead(&"test".parse().expect("a plain name")), name: name.to_owned(), ttl }
     }
 
     /// As its lease does.
     async fn end_the_lead(&self) {
-        let key = self.keys.lead("test").expect("a plain name");
+        let key = self.keys.lead(&"test".parse().expect("a plain name"));
         let txn = Txn { step: "test", then: vec![Op::Delete(key)], ..Txn::default() };
         self.etcd.txn(&txn, until()).await.expect("etcd takes it");
     }

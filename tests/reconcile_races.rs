@@ -106,7 +106,10 @@ impl World {
                 chance: Chance(Cell::new(seed ^ 0x9e37_79b9_7f4a_7c15)),
             },
             folder: cluster.folder().to_owned(),
-            identity: Identity { node: NODE.into(), cluster: "test".into(), ..Identity::default() },
+            identity: Identity {
+                cluster: "test".parse().ok(),
+                ..Identity::of(NODE.parse().expect("a plain name"))
+            },
             living: RefCell::default(),
             clock: Cell::new(1),
         }
@@ -128,12 +131,7 @@ impl World {
             let owner = loop {
                 container += 1;
                 let id = format!("{name}-{life}-{container}");
-                let owner = Owner {
-                    node: NODE.into(),
-                    container_id: id,
-                    ifname: "net1".into(),
-                    cluster: "test".into(),
-                };
+                let owner = Owner::named(["test", NODE, &id, "net1"]).expect("plain names");
                 // Some runs are killed; the runtime then tries another sandbox.
                 let kill_after = (chance.below(4) == 0).then(|| chance.below(14));
                 if let Some(added) = self.killed_after(who, kill_after, |kv| self.add(kv, &owner, &pod)).await
@@ -202,7 +200,7 @@ impl World {
         let labels = record::Pod {
             namespace: self.namespace.clone(),
             name: pod.name().to_owned(),
-            uid: pod.uid().to_owned(),
+            uid: pod.uid().parse().ok(),
         };
         let ask = Ask {
             owner: owner.clone(),
@@ -229,7 +227,7 @@ impl World {
 
     async fn del(&self, kv: Stepped<'_>, owner: &Owner) {
         let run = self.run(&kv, self.start());
-        del::del(&run, owner, "", None)
+        del::del(&run, owner, None, None)
             .await
             .unwrap_or_else(|e| panic!("world {}: DEL {owner:?}: {e:?}", self.seed));
     }
@@ -257,7 +255,7 @@ impl World {
         let pass = Pass {
             kv: &kv,
             keys: &self.keys,
-            cluster: "test",
+            cluster: &"test".parse().expect("a plain name"),
             api: &kv,
             options: Options { graces, dry_run: false, force: false },
             until: Instant::now() + PASS_MAX,
@@ -274,7 +272,7 @@ impl World {
     async fn assert_held(&self, owner: &Owner) {
         let living = self.living.borrow().iter().find(|living| living.owner == *owner).cloned();
         let Some(living) = living else { panic!("{owner:?} does not live") };
-        let mut keys: Vec<Bytes> = vec![self.keys.owner(owner).expect("a plain name")];
+        let mut keys: Vec<Bytes> = vec![self.keys.owner(owner)];
         let key = |held: &record::Held| {
             self.keys.ip(held.network.as_ref().expect("reserved"), Addr::from(held.address))
         };

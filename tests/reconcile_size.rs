@@ -7,6 +7,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use metes::pool::names::PodUid;
 use metes::pool::record::{
     Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, RunStart,
 };
@@ -116,9 +117,9 @@ fn address(index: u32) -> Addr {
 /// The three keys of one owner.
 fn owner(keys: &Keys, index: u32) -> [(Vec<u8>, Vec<u8>); 3] {
     let network = NetworkName::default();
-    let (container_id, ifname) = (format!("{index:064x}"), "net1".into());
-    let owner = Owner { node: node(index), container_id, ifname, cluster: "test".into() };
-    let pod = Pod { namespace: namespace(index), name: name(index), uid: uid(index) };
+    let owner = Owner::named(["test", &node(index), &format!("{index:064x}"), "net1"]).expect("plain names");
+    let uid: PodUid = uid(index).parse().expect("a UID");
+    let pod = Pod { namespace: namespace(index), name: name(index), uid: Some(uid.clone()) };
     let labels = Labels { pod, cni_network: "storage".into() };
     let start = RunStart { boot: format!("{:032x}", index % NODES), ns: u64::from(index) + 1 };
     let held = Held {
@@ -130,11 +131,8 @@ fn owner(keys: &Keys, index: u32) -> [(Vec<u8>, Vec<u8>); 3] {
     let reservation = Reservation::new(owner.clone(), labels, "2026-01-02T03:04:05Z".into());
     [
         (keys.ip(&network, address(index)), reservation.encode()),
-        (keys.owner(&owner).expect("a plain name"), record.encode()),
-        (
-            keys.pod("test", &uid(index), "net1", &network).expect("a plain name"),
-            PodIndex::new(owner).encode(),
-        ),
+        (keys.owner(&owner), record.encode()),
+        (keys.pod(owner.cluster.as_ref(), &uid, &owner.ifname, &network), PodIndex::new(owner).encode()),
     ]
 }
 

@@ -185,7 +185,7 @@ impl Store {
     fn new(subnet: &str) -> Self {
         let ask = ask(set(subnet));
         let keys = Keys::new("/metes/");
-        let fence = Fence::Lease { key: keys.fence("node").expect("a key"), lease: LeaseId(7) };
+        let fence = Fence::Lease { key: keys.fence(&owner().node), lease: LeaseId(7) };
         let mut store = Self { ask, keys, entries: BTreeMap::new(), fence };
         store.put(store.keys.meta(), Meta::first("0f".repeat(16)).encode());
         store
@@ -217,7 +217,7 @@ impl Store {
     /// All that the decision asks for, as round trips would bring it.
     fn read_all(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        self.read(self.ask.first_reads(&self.keys).expect("good names"), &mut snapshot);
+        self.read(self.ask.first_reads(&self.keys), &mut snapshot);
         for _ in 0..ROUNDS_MAX {
             match self.decide(&snapshot) {
                 Decision::Read(keys) => self.read(keys, &mut snapshot),
@@ -296,12 +296,7 @@ fn addr(text: &str) -> Addr {
 }
 
 fn owner() -> Owner {
-    Owner {
-        node: "worker-17.example".to_owned(),
-        container_id: "4f".repeat(32),
-        ifname: "eth0".to_owned(),
-        cluster: "east".to_owned(),
-    }
+    Owner::named(["east", "worker-17.example", &"4f".repeat(32), "eth0"]).expect("good names")
 }
 
 fn start() -> RunStart {
@@ -312,7 +307,7 @@ fn labels() -> Labels {
     let pod = Pod {
         namespace: "production".to_owned(),
         name: "frontend-7d4b9c6f5d-x2x7k".to_owned(),
-        uid: "0c7f3f0e-3d6e-4a55-a4e3-7a7c7f2f3b11".to_owned(),
+        uid: "0c7f3f0e-3d6e-4a55-a4e3-7a7c7f2f3b11".parse().ok(),
     };
     Labels { pod, cni_network: "net".to_owned() }
 }

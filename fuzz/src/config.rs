@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use metes::cni::request::Attachment;
 use metes::cni::{Error, Request, Verb};
 use metes::config::network::ADDRESSES_MAX;
 use metes::config::{Config, Settings};
@@ -11,7 +12,7 @@ use metes::pool::{
     Addr, Bits, Family, Need, NetworkName, Range, RangeSet, Standing, Start, Step, View, Wish, choose,
     spread_start,
 };
-use metes::store::keys::{Key, Keys, Scope, TicketId};
+use metes::store::keys::{Key, Keys, PodInterface, Scope, TicketId};
 use serde_json::Value;
 
 /// More readings than any choice on an empty store needs.
@@ -29,17 +30,17 @@ pub(super) fn check_error(error: &Error) {
     }
 }
 
-/// Whatever passes as a request can stand in the keys.
+/// Whatever passes as a request does not leave its place in the keys.
 pub(super) fn check_request(request: &Request) {
     let keys = Keys::new("/metes/");
-    if matches!(request.verb, Verb::Add | Verb::Del | Verb::Check) {
-        let (container_id, ifname) = (request.container_id.clone(), request.ifname.clone());
-        let owner = Owner { node: "n1".to_owned(), container_id, ifname, cluster: "east".to_owned() };
-        let key = keys.owner(&owner).expect("a checked owner has a key");
-        assert_eq!(keys.parse(&key), Ok(Key::Owner(owner)));
-        let uid = &request.args.pod.uid;
-        let network = NetworkName::default();
-        assert!(uid.is_empty() || keys.pod("east", uid, &request.ifname, &network).is_ok(), "{uid:?}");
+    if let Ok(Attachment { container_id, ifname }) = request.attachment().cloned() {
+        let owner = Owner { node: "n1".parse().expect("a name"), container_id, ifname, cluster: None };
+        let (ifname, network) = (owner.ifname.clone(), NetworkName::default());
+        assert_eq!(keys.parse(&keys.owner(&owner)), Ok(Key::Owner(owner)));
+        if let Some(uid) = request.args.pod.uid.clone() {
+            let key = keys.pod(None, &uid, &ifname, &network);
+            assert_eq!(keys.parse(&key), Ok(Key::Pod(PodInterface { cluster: None, uid, ifname, network })));
+        }
     }
     assert!(request.version.allows(request.verb));
 }
@@ -190,9 +191,11 @@ pub(super) fn check_settings(settings: &Settings) {
     assert!(prefix.len() > 2 && prefix.starts_with('/') && prefix.ends_with('/'), "{prefix:?}");
     let keys = Keys::new(prefix);
     assert_eq!(keys.parse(&keys.meta()), Ok(Key::Meta));
-    let node = settings.node_name.as_deref().unwrap_or("n1");
-    let cluster = settings.cluster.as_deref();
-    keys.owners_of(cluster.unwrap_or_default(), node).expect("both names can stand in a key");
-    keys.cluster(cluster.unwrap_or("c")).expect("a cluster's name can stand in a key");
+    for node in settings.node_name.iter().cloned() {
+        assert_eq!(keys.parse(&keys.fence(&node)), Ok(Key::Fence(node)));
+    }
+    for cluster in settings.cluster.iter().cloned() {
+        assert_eq!(keys.parse(&keys.cluster(&cluster)), Ok(Key::Cluster(cluster)));
+    }
     assert!(settings.spool_dir.starts_with('/'));
 }

@@ -12,7 +12,7 @@ use std::thread;
 
 use metes::config::{HostFile, Settings};
 use metes::pool::record::{self, Held, Owner};
-use metes::store::keys::Keys;
+use metes::store::keys::{Key, Keys};
 use metes_reconciler::api::{Api, ApiError, Node, Phase, Pod, PodFilter};
 use metes_reconciler::holder::{Holder, Stamp, Summary};
 use metes_reconciler::import::gather::{HeldByPods, Refused, World, gather, wanted_pods};
@@ -124,8 +124,8 @@ impl Asked<'_> {
             assert_eq!(running.is_some(), phase == Phase::Active);
             let Some(running) = running else { continue };
             assert_eq!(running.pod, pod);
-            let uid = running.label().uid;
-            assert!(uid == pod.uid || pod.static_uids.contains(&uid));
+            let uid = &running.uid;
+            assert!(*uid == pod.uid || pod.static_uids.contains(uid));
             assert!(running.asked.iter().all(|one| one.network.contains('/')), "{:?}", running.asked);
             for interface in running.interfaces.iter().flatten().flatten() {
                 let addresses = interface.addresses();
@@ -162,13 +162,12 @@ impl Asked<'_> {
             pods: &pods,
             held: &HeldByPods::default(),
             cut_off: &["cut".to_owned()],
-            cluster: "east",
-            keys: &keys,
+            cluster: &"east".parse().expect("a plain name"),
         };
         let gathered = gather(&world);
         let mut taken = HashMap::new();
         for group in &gathered.groups {
-            keys.owner(&group.owner).expect("an owner has a key");
+            assert_eq!(keys.parse(&keys.owner(&group.owner)), Ok(Key::Owner(group.owner.clone())));
             let static_ones =
                 uses.iter().filter_map(|one| one.ranges.as_ref().ok()).flat_map(|all| &all.statics);
             let is_static = |held: &Held| static_ones.clone().any(|fixed| fixed == held);
@@ -234,7 +233,7 @@ fn check_all_are_kept(listed: &[Pod]) {
         let verdict = orphaned(holder, &pods, &Nodes::default(), &Graces::NONE);
         let is_unlabelled = holder.record.as_ref().is_some_and(|record| record.pod.is_unknown());
         let is_nameless =
-            holder.record.as_ref().is_some_and(|one| one.pod.uid.is_empty() && one.pod.name.is_empty());
+            holder.record.as_ref().is_some_and(|one| one.pod.uid.is_none() && one.pod.name.is_empty());
         let expected = match (is_unlabelled, is_nameless) {
             (true, _) => Keep::Unlabelled,
             (_, true) => Keep::PodUnnamed,
@@ -246,9 +245,8 @@ fn check_all_are_kept(listed: &[Pod]) {
 
 fn holder(pod: &Pod, uid: &str) -> Holder {
     let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-    let pod = record::Pod { namespace, name, uid: uid.to_owned() };
-    let (node, container_id, ifname) = ("n1".to_owned(), "c1".to_owned(), "net1".to_owned());
-    let owner = Owner { node, container_id, ifname, cluster: "east".to_owned() };
+    let pod = record::Pod { namespace, name, uid: uid.parse().ok() };
+    let owner = Owner::named(["east", "n1", "c1", "net1"]).expect("plain names");
     let record = Summary { stamp: Stamp::Ours, pod, boot: None, replaced: false };
     Holder { owner, revision: 1, record: Some(record) }
 }

@@ -17,7 +17,7 @@ pub(super) fn node_files(data: &[u8]) {
     fs::create_dir_all(found.join("spool")).expect("a folder");
     fs::create_dir_all(&signed).expect("a folder");
     // What names neither a machine nor a cluster is of one that has none.
-    let identity = Identity::default();
+    let identity = Identity::of("n1".parse().expect("a name"));
     put(&found.join("mark"), data);
     put(&signed.join("mark"), &[digest_hex(data).as_bytes(), b"\n", data].concat());
     put(&found.join("spool/x-1.del"), data);
@@ -31,7 +31,7 @@ pub(super) fn node_files(data: &[u8]) {
     }
     let spool = Spool::new(&found, &identity);
     for kept in spool.some(16, 7) {
-        assert_eq!((kept.spooled.machine.as_str(), kept.spooled.owner.cluster.as_str()), ("", ""));
+        assert_eq!((kept.spooled.machine.as_str(), &kept.spooled.owner.cluster), ("", &None));
         let spool = Spool::new(&written, &identity);
         spool.keep(&kept.spooled).expect("a free can be kept");
         let again: Vec<_> = spool.of(&kept.spooled.owner).into_iter().map(|again| again.spooled).collect();

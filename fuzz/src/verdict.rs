@@ -91,19 +91,15 @@ fn pod(dice: &mut Dice<'_>) -> (Pod, Phase) {
 }
 
 fn holder(dice: &mut Dice<'_>) -> Holder {
-    let owner = Owner {
-        node: dice.pick(&NODES).to_owned(),
-        container_id: dice.pick(&["c1", CLAIMS[0], CLAIMS[1]]).to_owned(),
-        ifname: "net1".to_owned(),
-        cluster: "east".to_owned(),
-    };
+    let (node, container) = (dice.pick(&NODES), dice.pick(&["c1", CLAIMS[0], CLAIMS[1]]));
+    let owner = Owner::named(["east", node, container, "net1"]).expect("plain names");
     let boot = dice.pick(&BOOTS);
     let summary = Summary {
-        stamp: Stamp::of(dice.pick(&["east", "east", "east", "west", ""]), "east"),
+        stamp: dice.pick(&[Stamp::Ours, Stamp::Ours, Stamp::Ours, Stamp::Other, Stamp::None]),
         pod: record::Pod {
             namespace: dice.pick(&["ns", "ns", "other", "", "Ns"]).to_owned(),
             name: dice.pick(&NAMES).to_owned(),
-            uid: dice.pick(&UIDS).to_owned(),
+            uid: dice.pick(&UIDS).parse().ok(),
         },
         boot: (!boot.is_empty()).then(|| Rc::from(boot)),
         replaced: dice.flag(),
@@ -130,13 +126,13 @@ impl Truth {
         let phases = |is_meant: &dyn Fn(&Pod) -> bool| -> Vec<Phase> {
             self.pods.iter().filter(|(pod, _)| is_meant(pod)).map(|(_, phase)| *phase).collect()
         };
-        if pod.uid.is_empty() {
+        let Some(uid) = &pod.uid else {
             return phases(&|one| {
                 one.namespace == pod.namespace && one.name == pod.name && !pod.name.is_empty()
             });
-        }
-        let own = phases(&|one| one.uid == pod.uid);
-        if own.is_empty() { phases(&|one| one.static_uids.contains(&pod.uid)) } else { own }
+        };
+        let own = phases(&|one| *uid == *one.uid);
+        if own.is_empty() { phases(&|one| one.static_uids.iter().any(|one| *uid == **one)) } else { own }
     }
 
     fn expected(&self, holder: &Holder, seen_for: Duration, graces: &Graces) -> Verdict {
@@ -172,7 +168,7 @@ impl Truth {
         let pod = &record.pod;
         let can_be_asked_for = is_name(&pod.namespace) && is_name(&pod.name);
         let meant = self.meant(pod);
-        let claim = CLAIMS.iter().find(|uid| **uid == holder.owner.container_id && pod.uid.is_empty());
+        let claim = CLAIMS.iter().find(|uid| holder.owner.container_id == ***uid && pod.uid.is_none());
         let (reason, (grace, meanwhile)) = if pod.is_unknown() {
             let Some(grace) = graces.unlabelled else { return Err(Keep::Unlabelled) };
             (Free::Unlabelled, (grace, Keep::WithinGrace))
@@ -192,7 +188,7 @@ impl Truth {
             return Err(Keep::PodUnnamed);
         } else if meant.is_empty() {
             (Free::PodGone, doubted(gone))
-        } else if pod.uid.is_empty() {
+        } else if pod.uid.is_none() {
             (Free::PodFinished, doubted(graces.finished))
         } else {
             (Free::PodFinished, (graces.finished, Keep::WithinGrace))

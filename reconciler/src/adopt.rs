@@ -21,6 +21,7 @@ use futures_util::stream::{self, StreamExt};
 use metes::audit::accept::{self, BeginError};
 use metes::config::Settings;
 use metes::limits;
+use metes::pool::names::ClusterName;
 use metes::pool::record::{self, Meta, Record, Reservation};
 use metes::pool::{Addr, NetworkName};
 use metes::store::keys::{Key, Keys};
@@ -133,7 +134,7 @@ pub struct Adoption<'a, K> {
     /// Its keys.
     pub keys: &'a Keys,
     /// This cluster's name, as it is stamped on records.
-    pub cluster: &'a str,
+    pub cluster: &'a ClusterName,
     /// Kubernetes.
     pub api: &'a Kubernetes,
     /// Which prefixes each network may use.
@@ -226,7 +227,7 @@ impl<K: Kv> Adoption<'_, K> {
     /// Whoever else has registered here: of what their pods use nothing is known in this cluster.
     async fn expect_no_others(&self) -> Result<(), Stop> {
         let see = |names: &mut Vec<String>, entry: Entry| match self.keys.parse(&entry.key) {
-            Ok(Key::Cluster(name)) if name != self.cluster => names.push(name),
+            Ok(Key::Cluster(name)) if name != *self.cluster => names.push(name.to_string()),
             _ => {}
         };
         let (others, _) = walk(self.session(), &self.keys.clusters(), Vec::new, see).await?;
@@ -440,12 +441,10 @@ impl<K: Kv> Adoption<'_, K> {
         world: &World,
     ) -> Result<Option<Demand>, Stop> {
         let pod = &record.labels.pod;
-        let is_ours = Stamp::of(&owner.cluster, self.cluster) == Stamp::Ours;
-        if !is_ours || !is_named(pod) || pod.uid.is_empty() {
-            return Ok(None);
-        }
+        let is_ours = Stamp::of(owner.cluster.as_ref(), self.cluster) == Stamp::Ours;
+        let Some(uid) = pod.uid.as_ref().filter(|_| is_ours && is_named(pod)) else { return Ok(None) };
         let Some(running) = Running::get(self.api, &pod.namespace, &pod.name).await? else { return Ok(None) };
-        let is_it = running.uid == pod.uid || running.pod.uid == pod.uid;
+        let is_it = *uid == *running.uid || *uid == *running.pod.uid;
         // What a node wrote that is not heard of may be older than the record.
         if !is_it || world.nodes.is_cut_off(&running.node) {
             return Ok(None);
@@ -528,7 +527,7 @@ impl<K: Kv> Adoption<'_, K> {
 
     fn holder(&self, owner: &record::Owner, record: &record::OwnerRecord, revision: i64) -> Holder {
         let summary = Summary {
-            stamp: Stamp::of(&owner.cluster, self.cluster),
+            stamp: Stamp::of(owner.cluster.as_ref(), self.cluster),
             pod: record.labels.pod.clone(),
             boot: None,
             replaced: false,
@@ -584,17 +583,18 @@ fn whom(owner: &record::Owner, pod: &record::Pod) -> String {
 }
 
 impl Reserved {
-    fn see(&mut self, keys: &Keys, cluster: &str, entry: &Entry) {
+    fn see(&mut self, keys: &Keys, cluster: &ClusterName, entry: &Entry) {
         let Ok(Key::Ip(network, address)) = keys.parse(&entry.key) else { return };
         // What does not decode is in the way of its claim, which looks for itself.
         let Ok(reservation) = Reservation::decode(&entry.value) else { return };
         let pod = reservation.labels.pod;
-        let pod = match pod.uid.as_str() {
-            "" if reservation.owner.cluster == cluster => format!("{}/{}", pod.namespace, pod.name),
-            "" => return,
-            uid => uid.to_owned(),
+        let is_ours = reservation.owner.cluster.as_ref() == Some(cluster);
+        let pod = match &pod.uid {
+            Some(uid) => uid.to_string(),
+            None if is_ours => format!("{}/{}", pod.namespace, pod.name),
+            None => return,
         };
-        let ifname = self.name(&reservation.owner.ifname);
+        let ifname = self.name(reservation.owner.ifname.as_str());
         self.holders.insert((network, address), Mark { pod: pod.into(), ifname });
     }
 

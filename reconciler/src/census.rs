@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use metes::pool::names::ClusterName;
 use metes::pool::record::{Owner, OwnerRecord, PodIndex, Record};
 use metes::store::keys::{Bytes, Key, Keys};
 use metes::store::kv::{Failure, Kv, read_keys};
@@ -36,18 +37,18 @@ impl Census {
     ///
     /// # Errors
     /// [`Failure`] if it could not be read to its end.
-    pub async fn take<K: Kv>(session: Session<'_, K>, cluster: &str) -> Result<Self, Failure> {
+    pub async fn take<K: Kv>(session: Session<'_, K>, cluster: &ClusterName) -> Result<Self, Failure> {
         let keys = session.keys;
         let see = |census: &mut Census, entry: Entry| census.see(keys, cluster, &entry);
         let (census, revision) = walk(session, &keys.owners(), Census::default, see).await?;
         Ok(Census { revision, ..census })
     }
 
-    fn see(&mut self, keys: &Keys, cluster: &str, entry: &Entry) {
+    fn see(&mut self, keys: &Keys, cluster: &ClusterName, entry: &Entry) {
         // A key that is none of metes' is the audit's to report.
         let Ok(Key::Owner(owner)) = keys.parse(&entry.key) else { return };
         let record = OwnerRecord::decode(&entry.value).ok().map(|record| Summary {
-            stamp: Stamp::of(&owner.cluster, cluster),
+            stamp: Stamp::of(owner.cluster.as_ref(), cluster),
             pod: record.labels.pod,
             boot: record.start.map(|start| self.boot(&start.boot)),
             replaced: false,
@@ -79,8 +80,8 @@ impl Census {
         let may_be = |holder: &&mut Holder| {
             let node = &holder.owner.node;
             holder.record.as_ref().is_some_and(|record| {
-                let is_ours = record.stamp == Stamp::Ours && !record.pod.uid.is_empty();
-                is_ours && nodes.has_lost(node, record.boot.as_deref())
+                let is_ours = record.stamp == Stamp::Ours && record.pod.uid.is_some();
+                is_ours && nodes.has_lost(node.as_str(), record.boot.as_deref())
             })
         };
         let mut candidates: Vec<&mut Holder> = self.holders.iter_mut().filter(may_be).collect();
@@ -103,7 +104,7 @@ async fn are_replaced<K: Kv>(
     until: Instant,
 ) -> Result<Vec<bool>, Failure> {
     let mut snapshot = Snapshot::default();
-    let own: Vec<Bytes> = owners.iter().filter_map(|owner| keys.owner(owner).ok()).collect();
+    let own: Vec<Bytes> = owners.iter().map(|owner| keys.owner(owner)).collect();
     read_keys(kv, &own, &mut snapshot, until).await?;
     let index: Vec<Vec<Bytes>> = owners.iter().map(|owner| index_keys(keys, &snapshot, owner)).collect();
     read_keys(kv, &index.concat(), &mut snapshot, until).await?;
@@ -117,10 +118,10 @@ async fn are_replaced<K: Kv>(
     Ok(owners.iter().zip(&index).map(is_replaced).collect())
 }
 
-/// The index entries of an owner's record; none at all if one of them cannot be named.
+/// The index entries of an owner's record.
 fn index_keys(keys: &Keys, snapshot: &Snapshot, owner: &Owner) -> Vec<Bytes> {
-    let Ok(own) = keys.owner(owner) else { return Vec::new() };
-    let Ok(Some(record)) = snapshot.record::<OwnerRecord>(&own) else { return Vec::new() };
-    let entry = |network| keys.pod(&owner.cluster, &record.labels.pod.uid, &owner.ifname, network).ok();
-    plan::networks(&record).into_iter().map(entry).collect::<Option<_>>().unwrap_or_default()
+    let Ok(Some(record)) = snapshot.record::<OwnerRecord>(&keys.owner(owner)) else { return Vec::new() };
+    let Some(uid) = &record.labels.pod.uid else { return Vec::new() };
+    let entry = |network| keys.pod(owner.cluster.as_ref(), uid, &owner.ifname, network);
+    plan::networks(&record).into_iter().map(entry).collect()
 }

@@ -18,7 +18,7 @@ use metes::pool::{Addr, NetworkName};
 use metes::random::random_pause;
 use metes::store::keys::{Bytes, Keys, Scope};
 use metes::store::kv::{Failure, Kv, read_keys};
-use metes::store::plan::{self, BitChanges, Builder, Fence, Ticket, bad_name};
+use metes::store::plan::{self, BitChanges, Builder, Fence, Ticket};
 use metes::store::queue::{Queue, TICKET_OPS, Taken, Turn, new_lease, settle, stands};
 use metes::store::snapshot::{BadRecord, Snapshot};
 use metes::store::txn::{Op, Txn};
@@ -198,7 +198,7 @@ pub async fn claim_all<K: Kv>(
     until: Instant,
 ) -> Result<Together, ClaimError> {
     let claims = Claims::new(claims);
-    let reads = claims.first_reads(keys)?;
+    let reads = claims.first_reads(keys);
     Claiming { kv, keys, claims, reads, until }.run().await
 }
 
@@ -216,7 +216,7 @@ pub async fn foresee_all<K: Kv>(
     until: Instant,
 ) -> Result<Together, ClaimError> {
     let claims = Claims::new(claims);
-    let reads = claims.first_reads(keys)?;
+    let reads = claims.first_reads(keys);
     let mut snapshot = Snapshot::default();
     Ok(match (Claiming { kv, keys, claims, reads, until }).look(&mut snapshot).await? {
         Looked::End(ended) => ended,
@@ -352,7 +352,7 @@ impl<K: Kv> Claiming<'_, K> {
     ) -> Result<Try, ClaimError> {
         let changed = self.claims.0.iter().zip(&made).find(|(_, made)| !made.held.is_empty());
         let claim = changed.map_or(self.claims.first(), |(claim, _)| claim);
-        let own = self.keys.owner(&claim.owner).map_err(bad_name)?;
+        let own = self.keys.owner(&claim.owner);
         let found = settle(self.kv, &Fence::Ticket(ticket.clone()), &own, self.until).await?;
         let wrote = |op: &Op| matches!((op, &found), (Op::Put(key, value, _), Some(entry)) if *key == own && *value == entry.value);
         if txn.then.iter().any(wrote) {
@@ -421,32 +421,26 @@ impl From<BadRecord> for Halt {
 }
 
 impl Claim {
-    fn base_keys(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
-        let own = keys.owner(&self.owner).map_err(bad_name)?;
-        let mut base = vec![own, keys.tombstone(&self.owner).map_err(bad_name)?];
+    fn base_keys(&self, keys: &Keys) -> Vec<Bytes> {
+        let own = keys.owner(&self.owner);
+        let mut base = vec![own, keys.tombstone(&self.owner)];
         let mut of_addresses = BTreeSet::new();
         for (network, address) in self.reserved() {
             of_addresses.insert(keys.ip(network, address));
             of_addresses.insert(keys.page(network, address.page()));
-            if let Some(index) = self.index_key(keys, network)? {
-                of_addresses.insert(index);
-            }
+            of_addresses.extend(self.index_key(keys, network));
         }
         base.extend(of_addresses);
-        Ok(base)
+        base
     }
 
     fn reserved(&self) -> impl Iterator<Item = (&NetworkName, Addr)> {
         self.held.iter().filter_map(|held| Some((held.network.as_ref()?, Addr::from(held.address))))
     }
 
-    fn index_key(&self, keys: &Keys, network: &NetworkName) -> Result<Option<Bytes>, BadRecord> {
-        match self.labels.pod.uid.as_str() {
-            "" => Ok(None),
-            uid => {
-                keys.pod(&self.owner.cluster, uid, &self.owner.ifname, network).map(Some).map_err(bad_name)
-            }
-        }
+    fn index_key(&self, keys: &Keys, network: &NetworkName) -> Option<Bytes> {
+        let uid = self.labels.pod.uid.as_ref()?;
+        Some(keys.pod(self.owner.cluster.as_ref(), uid, &self.owner.ifname, network))
     }
 
     /// Whom this claim's addresses belong to; what must be read to know goes to `unread`. Else the address that
@@ -458,7 +452,7 @@ impl Claim {
         gone: &[&Gone],
         unread: &mut Vec<Bytes>,
     ) -> Result<Result<Making, (&Held, Why)>, ClaimError> {
-        let own = keys.owner(&self.owner).map_err(bad_name)?;
+        let own = keys.owner(&self.owner);
         let mut making = Making { mine: snapshot.record(&own)?, ..Making::default() };
         let itself = Gone { owner: self.owner.clone(), revision: snapshot.mod_revision(&own) };
         if gone.contains(&&itself)
@@ -491,7 +485,7 @@ impl Claim {
                 return Ok(Err((held, Why::Undecodable(bad_page(&page)))));
             }
         }
-        let dead = keys.tombstone(&self.owner).map_err(bad_name)?;
+        let dead = keys.tombstone(&self.owner);
         let held = self.held.iter().find(|held| making.made.contains(held));
         if let Some(first) = held.filter(|_| unread.is_empty())
             && snapshot.record::<Tombstone>(&dead)?.is_some()
@@ -536,7 +530,7 @@ impl Claim {
             return Ok(Standing::Ours);
         }
         // Its own record, too, where that is given up.
-        let own = keys.owner(&owner).map_err(bad_name)?;
+        let own = keys.owner(&owner);
         if !snapshot.knows(&own) {
             return Err(Halt::Read(own));
         }
@@ -581,8 +575,8 @@ impl Claim {
     }
 
     /// What the owner holds already stays first.
-    fn put_owner(&self, keys: &Keys, making: &Making, builder: &mut Builder<'_>) -> Result<(), BadRecord> {
-        let own = keys.owner(&self.owner).map_err(bad_name)?;
+    fn put_owner(&self, keys: &Keys, making: &Making, builder: &mut Builder<'_>) {
+        let own = keys.owner(&self.owner);
         builder.unchanged(own.clone());
         let record = match &making.mine {
             Some(mine) => {
@@ -600,7 +594,6 @@ impl Claim {
             }
         };
         builder.put(own, record.encode());
-        Ok(())
     }
 
     /// An entry that names an owner of this pod who is there stays: it is the younger one, because
@@ -615,11 +608,11 @@ impl Claim {
     ) -> Result<Vec<Bytes>, BadRecord> {
         let mut unread = Vec::new();
         for network in self.indexed(making, freed) {
-            let Some(key) = self.index_key(keys, network)? else { continue };
+            let Some(key) = self.index_key(keys, network) else { continue };
             builder.unchanged(key.clone());
             let named = snapshot.record::<PodIndex>(&key)?.map(|index| index.owner);
             if let Some(owner) = named.filter(|owner| *owner != self.owner && !freed.contains_key(owner)) {
-                let own = keys.owner(&owner).map_err(bad_name)?;
+                let own = keys.owner(&owner);
                 if !snapshot.knows(&own) {
                     unread.push(own);
                     continue;
@@ -652,25 +645,25 @@ impl<'a> Claims<'a> {
     }
 
     /// Everything that the first look needs, as far as it fits beside a ticket's own operations.
-    fn first_reads(&self, keys: &Keys) -> Result<Vec<Op>, BadRecord> {
-        let mut reads: Vec<Op> = self.base_keys(keys)?.into_iter().map(Op::Get).collect();
+    fn first_reads(&self, keys: &Keys) -> Vec<Op> {
+        let mut reads: Vec<Op> = self.base_keys(keys).into_iter().map(Op::Get).collect();
         reads.truncate(limits::TXN_OPS - TICKET_OPS);
-        Ok(reads)
+        reads
     }
 
-    fn base_keys(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
+    fn base_keys(&self, keys: &Keys) -> Vec<Bytes> {
         let mut base = vec![keys.meta()];
         let mut seen = BTreeSet::new();
         for claim in self.0 {
-            base.extend(claim.base_keys(keys)?.into_iter().filter(|key| seen.insert(key.clone())));
+            base.extend(claim.base_keys(keys).into_iter().filter(|key| seen.insert(key.clone())));
         }
-        Ok(base)
+        base
     }
 
     /// Whom the claimed addresses belong to, and what follows from that.
     fn judge(&self, keys: &Keys, snapshot: &Snapshot) -> Result<Judged, ClaimError> {
         let missing: Vec<Bytes> =
-            self.base_keys(keys)?.into_iter().filter(|key| !snapshot.knows(key)).collect();
+            self.base_keys(keys).into_iter().filter(|key| !snapshot.knows(key)).collect();
         if !missing.is_empty() {
             return Ok(Judged::Read(missing));
         }
@@ -723,14 +716,14 @@ impl<'a> Claims<'a> {
         let mut changes = BitChanges::default();
         let freed: Freed = all.iter().flat_map(|making| making.replaced.iter().cloned()).collect();
         for (owner, record) in &freed {
-            self.free(keys, (owner, record), (&all, &freed), &mut builder, &mut changes)?;
+            self.free(keys, (owner, record), (&all, &freed), &mut builder, &mut changes);
         }
         let mut unread = Vec::new();
         for (claim, making) in self.0.iter().zip(&all) {
             if !making.made.is_empty() {
-                builder.unchanged(keys.tombstone(&claim.owner).map_err(bad_name)?);
+                builder.unchanged(keys.tombstone(&claim.owner));
                 claim.reserve(keys, snapshot, &making.made, &mut builder, &mut changes);
-                claim.put_owner(keys, making, &mut builder)?;
+                claim.put_owner(keys, making, &mut builder);
             }
             unread.extend(claim.put_index(keys, snapshot, making, &freed, &mut builder)?);
         }
@@ -755,8 +748,8 @@ impl<'a> Claims<'a> {
         (all, freed): (&[Making], &Freed),
         builder: &mut Builder<'_>,
         changes: &mut BitChanges,
-    ) -> Result<(), BadRecord> {
-        let own = keys.owner(owner).map_err(bad_name)?;
+    ) {
+        let own = keys.owner(owner);
         builder.unchanged(own.clone());
         let claims = || self.0.iter().zip(all);
         if !claims().any(|(claim, making)| claim.owner == *owner && !making.made.is_empty()) {
@@ -773,7 +766,7 @@ impl<'a> Claims<'a> {
         };
         let mut unindexed = record.clone();
         unindexed.addresses.retain(|held| !is_indexed(held));
-        plan::free_index(keys, owner, &unindexed, builder)
+        plan::free_index(keys, owner, &unindexed, builder);
     }
 }
 
@@ -790,11 +783,11 @@ fn first_made(all: &[Making]) -> (usize, &Held) {
 /// By UID; by name only where one of the two has none. Records that name no cluster may be of any.
 fn is_same_pod((one, a): (&Owner, &Pod), (other, b): (&Owner, &Pod)) -> bool {
     let is_same_cluster = one.cluster == other.cluster;
-    if a.uid.is_empty() || b.uid.is_empty() {
+    if a.uid.is_none() || b.uid.is_none() {
         let is_named = !a.name.is_empty() && is_same_cluster;
         return is_named && (&a.namespace, &a.name) == (&b.namespace, &b.name);
     }
-    a.uid == b.uid && (is_same_cluster || one.cluster.is_empty() || other.cluster.is_empty())
+    a.uid == b.uid && (is_same_cluster || one.cluster.is_none() || other.cluster.is_none())
 }
 
 fn bad_page(key: &[u8]) -> BadRecord {

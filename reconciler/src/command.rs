@@ -28,7 +28,7 @@ pub async fn run(cli: &Cli, command: &Command) -> Result<ExitCode, String> {
 
 async fn adopt(cli: &Cli, args: &AdoptArgs, place: &Place) -> Result<ExitCode, String> {
     let (kv, api) = (place.etcd()?, kubernetes(cli).await?);
-    let report = RefCell::new(adopt::report::Report::new(&place.cluster, cli.common.dry_run));
+    let report = RefCell::new(adopt::report::Report::new(place.cluster.as_str(), cli.common.dry_run));
     let adoption = Adoption {
         kv: &kv,
         keys: &place.keys,
@@ -52,7 +52,7 @@ async fn import(cli: &Cli, args: &ImportArgs, place: &Place) -> Result<ExitCode,
     let (kv, api) = (place.etcd()?, kubernetes(cli).await?);
     let options = cli.import_options(args);
     let timeout = cli.common.timeout + if options.wait { options.settle } else { Duration::ZERO };
-    let mut report = import::report::Report::new(&place.cluster, options.step, cli.common.dry_run);
+    let mut report = import::report::Report::new(place.cluster.as_str(), options.step, cli.common.dry_run);
     let import = Import {
         kv: &kv,
         keys: &place.keys,

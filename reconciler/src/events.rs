@@ -64,8 +64,8 @@ fn event(freed: &FreedOwner) -> Option<(&str, Value)> {
     }
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let mut object = json!({"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name});
-    if !pod.uid.is_empty() {
-        object["uid"] = json!(pod.uid);
+    if let Some(uid) = &pod.uid {
+        object["uid"] = json!(uid);
     }
     let event = json!({
         "apiVersion": "v1",

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use metes::pool::names::ClusterName;
 use metes::pool::record::{Owner, Pod};
 
 /// An owner with its record.
@@ -20,8 +21,8 @@ impl Holder {
     /// and the name of one pod that the claim is reserved for. A runtime's own container ids are no UUIDs.
     #[must_use]
     pub fn is_of_claim(&self) -> bool {
-        let names_a_pod = |record: &Summary| record.pod.uid.is_empty() && !record.pod.is_unknown();
-        self.record.as_ref().is_some_and(names_a_pod) && is_uuid(&self.owner.container_id)
+        let names_a_pod = |record: &Summary| record.pod.uid.is_none() && !record.pod.is_unknown();
+        self.record.as_ref().is_some_and(names_a_pod) && is_uuid(self.owner.container_id.as_str())
     }
 }
 
@@ -60,11 +61,11 @@ pub enum Stamp {
 impl Stamp {
     /// What the cluster's name on a record means in cluster `ours`.
     #[must_use]
-    pub fn of(stamped: &str, ours: &str) -> Self {
+    pub fn of(stamped: Option<&ClusterName>, ours: &ClusterName) -> Self {
         match stamped {
-            "" => Stamp::None,
-            _ if stamped == ours => Stamp::Ours,
-            _ => Stamp::Other,
+            None => Stamp::None,
+            Some(stamped) if stamped == ours => Stamp::Ours,
+            Some(_) => Stamp::Other,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Which cluster goes by a name: two clusters that share a store never share one.
 
+use metes::pool::names::ClusterName;
 use metes::pool::record::{ClusterId, Record};
 use metes::store::keys::{Bytes, Keys};
 use metes::store::kv::{Failure, Kv, read_keys};
@@ -54,13 +55,13 @@ pub enum First {
 pub async fn claim_name<K: Kv, A: Api>(
     kv: &K,
     keys: &Keys,
-    cluster: &str,
+    cluster: &ClusterName,
     api: &A,
     first: First,
     until: Instant,
 ) -> Result<(), NameError> {
     let found = api.cluster_uid().await?;
-    let key = keys.cluster(cluster).map_err(metes::store::plan::bad_name)?;
+    let key = keys.cluster(cluster);
     let mut registered = read(kv, &key, until).await?;
     if registered.is_none() && first == First::Registers {
         let txn = Txn {
@@ -76,7 +77,7 @@ pub async fn claim_name<K: Kv, A: Api>(
     match registered {
         Some(ClusterId { uid, .. }) if uid != found => {
             let key = String::from_utf8_lossy(&key).into_owned();
-            Err(NameError::Other { name: cluster.to_owned(), registered: uid, found, key })
+            Err(NameError::Other { name: cluster.to_string(), registered: uid, found, key })
         }
         _ => Ok(()),
     }

@@ -10,6 +10,7 @@ use metes::config::Settings;
 use metes::limits;
 use metes::local::files::Trust;
 use metes::local::setup;
+use metes::pool::names::ClusterName;
 use metes::store::keys::Keys;
 use metes::store::{self, Store};
 use serde_json::Value;
@@ -30,7 +31,7 @@ pub struct Place {
     /// What the host file says.
     pub settings: Settings,
     /// The cluster's name.
-    pub cluster: String,
+    pub cluster: ClusterName,
     /// The keys of the store.
     pub keys: Keys,
 }
@@ -71,7 +72,7 @@ impl Place {
 }
 
 /// Without a name of its own a cluster cannot tell its records from others'.
-fn cluster_name(settings: &Settings) -> Result<String, String> {
+fn cluster_name(settings: &Settings) -> Result<ClusterName, String> {
     settings.cluster.clone().ok_or_else(|| {
         "the host file names no cluster: set `cluster`, on the nodes too, so that each record is stamped with it"
             .to_owned()
@@ -158,7 +159,7 @@ impl Ended {
 /// Makes a pass.
 pub async fn pass(place: &Place, cli: &Cli) -> Ended {
     let began = Instant::now();
-    let report = RefCell::new(Report::new(&place.cluster, cli.common.dry_run));
+    let report = RefCell::new(Report::new(place.cluster.as_str(), cli.common.dry_run));
     let trouble = try_pass(place, cli, &report).await.err();
     let mut report = report.into_inner();
     // These two come after everything was looked at.

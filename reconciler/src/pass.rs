@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use metes::audit::{self, repair};
 use metes::limits;
+use metes::pool::names::ClusterName;
 use metes::pool::record::{Held, Meta, Owner, OwnerRecord, Record, VERSION};
 use metes::store::free::{Free as Freeing, FreeError, FreeGuard, Freed};
 use metes::store::keys::{Bytes, Keys};
@@ -129,7 +130,7 @@ pub struct Pass<'a, K, A> {
     /// Its keys.
     pub keys: &'a Keys,
     /// This cluster's name, as it is stamped on records.
-    pub cluster: &'a str,
+    pub cluster: &'a ClusterName,
     /// Kubernetes.
     pub api: &'a A,
     /// How to go about it.
@@ -228,7 +229,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         self.api.nodes(&mut |node| nodes.see(node)).await?;
         let memory = self.memory();
         let seen = memory.recall_nodes().await?;
-        seen.names().for_each(|node| nodes.remember(node.clone()));
+        seen.names().for_each(|node| nodes.remember(node.to_string()));
         let remembered = match self.options.dry_run {
             true => Ok(()),
             false => memory.update_nodes(&seen, &nodes, &census.holders).await,
@@ -242,7 +243,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let runs_there = |holder: &&Holder| {
             let record = holder.record.as_ref().filter(|record| record.stamp == Stamp::Ours);
             record.is_some_and(|record| pods.phase(&record.pod) == Some(api::Phase::Active))
-                && !nodes.knows(&holder.owner.node)
+                && !nodes.knows(holder.owner.node.as_str())
         };
         let mut misnamed = census.holders.iter().filter(runs_there);
         let Some(Holder { owner: first, .. }) = misnamed.next() else { return };
@@ -377,7 +378,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Ok(Err(Keep::Changed));
         }
         if self.options.dry_run {
-            let own = self.keys.owner(&holder.owner).map_err(metes::store::plan::bad_name)?;
+            let own = self.keys.owner(&holder.owner);
             let record = self.read::<OwnerRecord>(&own).await?;
             return Ok(record.map(|record| record.addresses).ok_or(Keep::Changed));
         }

@@ -193,7 +193,7 @@ impl FreedOwner {
 /// As `metes list` calls it; what is not known is null.
 fn pod_json(pod: &Pod) -> Value {
     let known = |label: &str| (!label.is_empty()).then(|| label.to_owned());
-    json!({"namespace": known(&pod.namespace), "name": known(&pod.name), "uid": known(&pod.uid)})
+    json!({"namespace": known(&pod.namespace), "name": known(&pod.name), "uid": pod.uid})
 }
 
 fn address_json(held: &Held) -> Value {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use metes::pool::names::InvalidName;
 use metes::pool::record;
 use serde::{Deserialize, Deserializer};
 
@@ -178,10 +179,12 @@ impl Running {
     }
 
     /// How records call the pod: by the UID that the kubelet gives to CNI.
-    #[must_use]
-    pub fn label(&self) -> record::Pod {
-        let Pod { namespace, name, .. } = &self.pod;
-        record::Pod { namespace: namespace.clone(), name: name.clone(), uid: self.uid.clone() }
+    ///
+    /// # Errors
+    /// [`InvalidName`] if that can be no UID.
+    pub fn label(&self) -> Result<record::Pod, InvalidName> {
+        let Pod { namespace, name, .. } = self.pod.clone();
+        Ok(record::Pod { namespace, name, uid: Some(self.uid.parse()?) })
     }
 
     /// The full name of a network that this pod names.
@@ -384,8 +387,8 @@ mod tests {
     #[test]
     fn a_static_pod_is_labelled_as_the_kubelet_knows_it() {
         let hash = json!({"kubernetes.io/config.mirror": "hash", "kubernetes.io/config.hash": "hash"});
-        assert_eq!(running(hash).label().uid, "hash");
-        assert_eq!(running(json!({})).label().uid, "u");
-        assert_eq!(running(json!({"kubernetes.io/config.hash": "hash"})).label().uid, "u");
+        assert_eq!(running(hash).uid, "hash");
+        assert_eq!(running(json!({})).uid, "u");
+        assert_eq!(running(json!({"kubernetes.io/config.hash": "hash"})).uid, "u");
     }
 }

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use metes::pool::names::NodeName;
 use metes::pool::record::{Record, SeenNode};
-use metes::store::keys::{Bytes, Key};
+use metes::store::keys::Key;
 use metes::store::kv::{Failure, Kv};
 use metes::store::session::Session;
 use metes::store::txn::{Entry, Op};
@@ -19,14 +20,14 @@ use crate::world::Nodes;
 /// What earlier passes wrote down.
 #[derive(Debug, Default)]
 pub struct SeenNodes {
-    names: BTreeSet<String>,
+    names: BTreeSet<NodeName>,
     /// Keys whose values do not decode: they say nothing, and stay as they are.
-    undecodable: BTreeSet<String>,
+    undecodable: BTreeSet<NodeName>,
 }
 
 impl SeenNodes {
     /// The names of the nodes.
-    pub fn names(&self) -> impl Iterator<Item = &String> {
+    pub fn names(&self) -> impl Iterator<Item = &NodeName> {
         self.names.iter()
     }
 }
@@ -37,7 +38,7 @@ impl<K: Kv> Memory<'_, K> {
     /// # Errors
     /// [`Failure`]
     pub async fn recall_nodes(&self) -> Result<SeenNodes, Failure> {
-        let Ok(prefix) = self.keys.seen_nodes(self.cluster) else { return Ok(SeenNodes::default()) };
+        let prefix = self.keys.seen_nodes(self.cluster);
         let see = |seen: &mut SeenNodes, entry: Entry| {
             let Ok(Key::Seen(_, node)) = self.keys.parse(&entry.key) else { return };
             let names = match SeenNode::decode(&entry.value) {
@@ -60,15 +61,17 @@ impl<K: Kv> Memory<'_, K> {
         nodes: &Nodes,
         holders: &[Holder],
     ) -> Result<(), Failure> {
-        let key = |node: &str| self.keys.seen_node(self.cluster, node).ok();
-        let is_new = |node: &&str| !seen.names.contains(*node) && !seen.undecodable.contains(*node);
-        let put = |key: Bytes| Op::Put(key, SeenNode::new().encode(), None);
-        let new = nodes.names().filter(is_new).filter_map(key).map(put);
+        let key = |node: &NodeName| self.keys.seen_node(self.cluster, node);
+        let is_new = |node: &NodeName| !seen.names.contains(node) && !seen.undecodable.contains(node);
+        let put = |node: NodeName| Op::Put(key(&node), SeenNode::new().encode(), None);
+        // No record can name a node by anything else.
+        let names = nodes.names().filter_map(|node| node.parse().ok());
+        let new = names.filter(is_new).map(put);
         let is_ours = |holder: &&Holder| holder.record.as_ref().is_none_or(|one| one.stamp == Stamp::Ours);
         let used: HashSet<&str> =
             holders.iter().filter(is_ours).map(|holder| holder.owner.node.as_str()).collect();
-        let is_over = |node: &&String| !nodes.knows(node) && !used.contains(node.as_str());
-        let over = seen.names().filter(is_over).filter_map(|node| key(node)).map(Op::Delete);
+        let is_over = |node: &&NodeName| !nodes.knows(node.as_str()) && !used.contains(node.as_str());
+        let over = seen.names().filter(is_over).map(key).map(Op::Delete);
         self.write("seen-nodes", new.chain(over).collect()).await
     }
 }

@@ -53,7 +53,7 @@ pub async fn run(cli: &Cli, listen: &Listen) -> Result<(), String> {
     let loops = Loop { cli, name: own_name(), told: Told(Arc::new(Mutex::new(State::new(patience)))) };
     let listener = listen::bind(listen).await.map_err(|e| format!("cannot listen: {e}"))?;
     if let Ok(address) = listener.local_addr() {
-        tracing::info!(%address, cluster, name = loops.name, "serving");
+        tracing::info!(%address, %cluster, name = loops.name, "serving");
     }
     let server = tokio::spawn(listen::serve(listener, loops.told.clone()));
     loops.run(signals).await;
@@ -181,7 +181,7 @@ impl Loop<'_> {
     }
 
     fn candidate(&self, place: &Place) -> Result<Candidate, Trouble> {
-        let key = place.keys.lead(&place.cluster).map_err(|e| Trouble::Setup(e.to_string()))?;
+        let key = place.keys.lead(&place.cluster);
         let ttl = (self.cli.serve.every * CLAIM_EVERIES).max(CLAIM_MIN);
         Ok(Candidate { key, name: self.name.clone(), ttl })
     }

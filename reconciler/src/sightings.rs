@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use metes::limits;
+use metes::pool::names::ClusterName;
 use metes::pool::record::{Owner, Record, Sighting};
 use metes::store::keys::{Bytes, Key, Keys, LeaseId};
 use metes::store::kv::{Failure, Kv};
@@ -36,7 +37,7 @@ pub struct Memory<'a, K> {
     /// Its keys.
     pub keys: &'a Keys,
     /// The cluster's name.
-    pub cluster: &'a str,
+    pub cluster: &'a ClusterName,
     /// When reading and writing must be over.
     pub until: Instant,
 }
@@ -77,7 +78,7 @@ impl<K: Kv> Memory<'_, K> {
     /// # Errors
     /// [`Failure`]
     pub async fn recall(&self) -> Result<Sightings, Failure> {
-        let Ok(prefix) = self.keys.orphans(self.cluster) else { return Ok(Sightings::default()) };
+        let prefix = self.keys.orphans(self.cluster);
         let see = |entries: &mut Vec<Entry>, entry| entries.push(entry);
         let session = Session { kv: self.kv, keys: self.keys, until: self.until };
         let (entries, _) = walk(session, &prefix, Vec::new, see).await?;
@@ -127,12 +128,10 @@ impl<K: Kv> Memory<'_, K> {
         let ttl = REMEMBERED.max(graces.longest().saturating_mul(GRACES)).min(LONGEST);
         self.kv.grant(lease, ttl, self.until).await?;
         let put = |(holder, orphan): &(&Holder, Orphan)| {
-            // An owner that was read from a key can stand in one.
-            let key = self.keys.orphan(&holder.owner).ok()?;
             let sighting = Sighting::new(orphan.reason.name().to_owned(), holder.revision);
-            Some(Op::Put(key, sighting.encode(), Some(lease)))
+            Op::Put(self.keys.orphan(&holder.owner), sighting.encode(), Some(lease))
         };
-        self.write("sightings", news.into_iter().filter_map(put).collect()).await
+        self.write("sightings", news.into_iter().map(put).collect()).await
     }
 
     /// Forgets owners that were freed.
@@ -140,8 +139,8 @@ impl<K: Kv> Memory<'_, K> {
     /// # Errors
     /// [`Failure`]; what was not forgotten goes with its lease.
     pub async fn forget<'o>(&self, owners: impl Iterator<Item = &'o Owner>) -> Result<(), Failure> {
-        let key = |owner| self.keys.orphan(owner).ok();
-        self.write("sightings", owners.filter_map(key).map(Op::Delete).collect()).await
+        let forget = |owner| Op::Delete(self.keys.orphan(owner));
+        self.write("sightings", owners.map(forget).collect()).await
     }
 
     /// Each of these writes may be lost or done twice without harm.

@@ -203,7 +203,7 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
         Stamp::Other => return Err(Keep::OtherCluster),
         Stamp::None => return Err(Keep::NoCluster),
     }
-    let node = &holder.owner.node;
+    let node = holder.owner.node.as_str();
     let reason = if record.pod.is_unknown() {
         Free::Unlabelled
     } else if holder.is_of_claim() {
@@ -220,7 +220,7 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
     let is_this_clusters = match reason {
         Free::Unlabelled => true,
         // A pod of this very UID is, wherever it ran.
-        Free::PodFinished if !record.pod.uid.is_empty() => true,
+        Free::PodFinished if record.pod.uid.is_some() => true,
         _ => nodes.has_known(node),
     };
     let (grace, meanwhile) = if !is_this_clusters && graces.unknown_node > usual {
@@ -233,7 +233,7 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
 
 /// The name of a pod says nothing here: a claim outlives the pod that was named first, and others may use it.
 fn claim_reason(holder: &Holder, record: &Summary, pods: &Pods) -> Result<Free, Keep> {
-    match pods.has_claim(&holder.owner.container_id) {
+    match pods.has_claim(holder.owner.container_id.as_str()) {
         None => Err(Keep::ClaimUnknown),
         Some(true) => Err(Keep::ClaimExists),
         Some(false) if !is_named(&record.pod) => Err(Keep::PodUnnamed),

@@ -31,7 +31,7 @@ impl Pods {
     pub fn for_holders(holders: &[Holder]) -> Self {
         let needs_name = |holder: &Holder| {
             let pod = &holder.record.as_ref()?.pod;
-            let goes_by_name = pod.uid.is_empty() && !pod.name.is_empty() && !holder.is_of_claim();
+            let goes_by_name = pod.uid.is_none() && !pod.name.is_empty() && !holder.is_of_claim();
             goes_by_name.then(|| name_key(&pod.namespace, &pod.name))
         };
         let of_claims = holders.iter().filter(|holder| holder.is_of_claim());
@@ -98,10 +98,11 @@ impl Pods {
     /// known: another pod of that name is another pod.
     #[must_use]
     pub fn phase(&self, pod: &record::Pod) -> Option<Phase> {
-        if pod.uid.is_empty() {
-            self.by_name.get(&name_key(&pod.namespace, &pod.name)).copied()
-        } else {
-            self.by_uid.get(pod.uid.as_str()).copied().or_else(|| self.phase_of_mirrors(&pod.uid))
+        match &pod.uid {
+            None => self.by_name.get(&name_key(&pod.namespace, &pod.name)).copied(),
+            Some(uid) => {
+                self.by_uid.get(uid.as_str()).copied().or_else(|| self.phase_of_mirrors(uid.as_str()))
+            }
         }
     }
 

@@ -15,12 +15,19 @@ pub(crate) fn keys() -> Keys {
 }
 
 pub(crate) fn owner() -> Owner {
-    Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net1".into(), cluster: "east".into() }
+    Owner::named(["east", "n1", "c1", "net1"]).expect("plain names")
 }
 
 pub(crate) fn labels() -> Labels {
-    let pod = Pod { namespace: "ns".into(), name: "web-0".into(), uid: "u-1".into() };
+    let pod = Pod { namespace: "ns".into(), name: "web-0".into(), uid: "u-1".parse().ok() };
     Labels { pod, cni_network: "mynet".into() }
+}
+
+/// The index entry of that owner's pod.
+pub(crate) fn index_key() -> Bytes {
+    let Owner { ifname, cluster, .. } = owner();
+    let uid = "u-1".parse().expect("a UID");
+    keys().pod(cluster.as_ref(), &uid, &ifname, &NetworkName::default())
 }
 
 pub(crate) fn addr(text: &str) -> Addr {
@@ -60,16 +67,16 @@ pub(crate) fn clean() -> Vec<Entry> {
     let leased = |key, value| Entry { lease: 7, ..entry(key, value) };
     let cursor = [keys.nets(), b"default/cursor/0123456789abcdef0123456789abcdef".to_vec()].concat();
     vec![
-        leased(keys.tombstone(&owner).expect("key"), tombstone),
+        leased(keys.tombstone(&owner), tombstone),
         leased(keys.ticket(&scope, TicketId(7)), Vec::new()),
         leased(keys.tail(&scope), b"0000000000000007".to_vec()),
-        leased(keys.fence(&owner.node).expect("key"), Vec::new()),
+        leased(keys.fence(&owner.node), Vec::new()),
         entry(keys.meta(), Meta::first("0f".into()).encode()),
         entry(cursor, b"00000000000000000000ffff0a000002".to_vec()),
         entry(keys.ip(&network, addr("10.0.0.1")), reservation()),
         entry(keys.ip(&network, addr("10.0.0.2")), reservation()),
         entry(keys.page(&network, page()), bits([1, 2])),
-        entry(keys.owner(&owner).expect("key"), record(&["10.0.0.1", "10.0.0.2"]).encode()),
-        entry(keys.pod("east", "u-1", "net1", &network).expect("key"), PodIndex::new(owner).encode()),
+        entry(keys.owner(&owner), record(&["10.0.0.1", "10.0.0.2"]).encode()),
+        entry(index_key(), PodIndex::new(owner).encode()),
     ]
 }

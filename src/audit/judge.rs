@@ -9,6 +9,7 @@ use super::repair::{PageRepair, Repairs};
 use super::seen::{Audit, Bitmap, Holdings, Ip, Network};
 use super::{MetaState, Report};
 use crate::pool::bitmap::Bits;
+use crate::pool::names::PodUid;
 use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName, Page};
 use crate::store::keys::{Keys, PodInterface};
@@ -70,7 +71,7 @@ fn judge_owners(audit: &Audit, report: &mut Report) {
             }
         }
         for network in audit.unindexed(owner, holdings) {
-            let uid = &holdings.uid;
+            let uid = holdings.pod_uid();
             // A younger owner of the pod that did not take over, and is freed since, leaves this behind;
             // it only keeps a retried sandbox from taking over.
             let what = format!("belongs to pod {uid}, whose index for network {network} is missing");
@@ -80,11 +81,14 @@ fn judge_owners(audit: &Audit, report: &mut Report) {
 }
 
 fn owner_finding(audit: &Audit, kind: Kind, owner: &Owner, what: String) -> Finding {
-    // An owner seen under a key can stand in one.
-    Finding::new(kind, &audit.keys.owner(owner).unwrap_or_default(), what)
+    Finding::new(kind, &audit.keys.owner(owner), what)
 }
 
 impl Holdings {
+    fn pod_uid(&self) -> &str {
+        self.uid.as_ref().map_or("", PodUid::as_str)
+    }
+
     fn reserved(&self) -> impl Iterator<Item = (&NetworkName, Addr)> {
         self.addresses.iter().filter_map(|held| Some((held.network.as_ref()?, Addr::from(held.address))))
     }
@@ -109,18 +113,16 @@ impl Audit {
     /// The networks in which no index entry stands for an owner of a pod. An entry that names a
     /// younger owner does; one that is wrong in itself is judged by itself.
     fn unindexed<'a>(&self, owner: &Owner, holdings: &'a Holdings) -> Vec<&'a NetworkName> {
+        let Some(uid) = &holdings.uid else { return Vec::new() };
         let missing = |network: &&NetworkName| {
             let interface = PodInterface {
                 cluster: owner.cluster.clone(),
-                uid: holdings.uid.clone(),
+                uid: uid.clone(),
                 ifname: owner.ifname.clone(),
                 network: (*network).clone(),
             };
             !self.pods.contains_key(&interface)
         };
-        if holdings.uid.is_empty() {
-            return Vec::new();
-        }
         let mut networks: Vec<_> = holdings.reserved().map(|(network, _)| network).filter(missing).collect();
         networks.sort();
         networks.dedup();
@@ -133,8 +135,8 @@ fn judge_pods(audit: &Audit, report: &mut Report) {
         let Some(owner) = owner else { continue };
         let (kind, what) = match audit.owners.get(owner) {
             None => (Kind::PodIndexWithoutOwner, format!("names {}, which holds nothing", owner)),
-            Some(Some(holdings)) if holdings.uid != *uid => {
-                let what = format!("names {}, which belongs to pod {:?}", owner, holdings.uid);
+            Some(Some(holdings)) if holdings.uid.as_ref() != Some(uid) => {
+                let what = format!("names {}, which belongs to pod {:?}", owner, holdings.pod_uid());
                 (Kind::PodIndexMismatch, what)
             }
             Some(Some(_)) if owner.ifname != *ifname => {
@@ -148,7 +150,7 @@ fn judge_pods(audit: &Audit, report: &mut Report) {
             }
             Some(_) => continue,
         };
-        let key = audit.keys.pod(cluster, uid, ifname, network).unwrap_or_default();
+        let key = audit.keys.pod(cluster.as_ref(), uid, ifname, network);
         report.violations.push(Finding::new(kind, &key, what));
     }
 }

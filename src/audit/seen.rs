@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::finding::{Finding, Kind};
 use super::{Counts, MetaState};
 use crate::pool::bitmap::Bits;
+use crate::pool::names::PodUid;
 use crate::pool::record::{
     ClusterId, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, SeenNode,
     Sighting, Tombstone, Undecodable, VERSION,
@@ -58,7 +59,7 @@ pub(super) struct Bitmap {
 /// What an owner record says.
 pub(super) struct Holdings {
     pub(super) addresses: Vec<Held>,
-    pub(super) uid: String,
+    pub(super) uid: Option<PodUid>,
 }
 
 impl Audit {

@@ -139,15 +139,15 @@ fn meta_says_whether_the_store_may_be_used() {
 #[test]
 fn bits_reservations_and_owners_are_held_against_each_other() {
     let keys = keys();
-    let own = keys.owner(&owner()).expect("key");
-    let index = keys.pod("east", "u-1", "net1", &net()).expect("key");
+    let own = keys.owner(&owner());
+    let index = fixture::index_key();
     let first = keys.ip(&net(), addr("10.0.0.1"));
     let page_key = keys.page(&net(), page());
     let summary = keys.summary(&net(), page().summary());
-    let other = Owner { container_id: "c2".into(), ..owner() };
+    let other = Owner { container_id: "c2".parse().expect("a container id"), ..owner() };
     let others_record = fixture::record(&["10.0.0.1"]).encode();
     let mut another_pod = fixture::record(&["10.0.0.1", "10.0.0.2"]);
-    another_pod.labels.pod.uid = "u-2".into();
+    another_pod.labels.pod.uid = "u-2".parse().ok();
     for (entries, expected) in [
         (valued(&page_key, bits([2])), vec!["reservation-without-bit"]),
         (without(&page_key), vec!["reservation-without-bit"; 2]),
@@ -159,10 +159,7 @@ fn bits_reservations_and_owners_are_held_against_each_other() {
         (valued(&own, fixture::record(&["10.0.0.1"]).encode()), vec!["reservation-without-owner"]),
         (without(&index), vec![]),
         (valued(&own, another_pod.encode()), vec!["pod-index-mismatch"]),
-        (
-            and(keys.owner(&other).expect("key"), others_record),
-            vec!["owner-without-reservation", "address-listed-twice"],
-        ),
+        (and(keys.owner(&other), others_record), vec!["owner-without-reservation", "address-listed-twice"]),
         (and(summary, bits([page().bit()])), vec!["summary-says-full"]),
         (and(b"/metes/v1/stranger".to_vec(), Vec::new()), vec!["foreign-key"]),
     ] {
@@ -176,7 +173,7 @@ fn bits_reservations_and_owners_are_held_against_each_other() {
 
 #[test]
 fn an_owner_whose_younger_sandbox_is_gone_may_lack_its_index() {
-    let index = keys().pod("east", "u-1", "net1", &net()).expect("key");
+    let index = fixture::index_key();
     let report = judge(&without(&index));
     assert_eq!(
         (names(&report.violations), names(&report.harmless)),
@@ -187,11 +184,11 @@ fn an_owner_whose_younger_sandbox_is_gone_may_lack_its_index() {
 #[test]
 fn an_index_may_name_a_younger_owner_of_the_same_pod_only() {
     let keys = keys();
-    let younger = Owner { container_id: "c2".into(), ..owner() };
-    let index = keys.pod("east", "u-1", "net1", &net()).expect("key");
+    let younger = Owner { container_id: "c2".parse().expect("a container id"), ..owner() };
+    let index = fixture::index_key();
     let mut entries = valued(&index, PodIndex::new(younger.clone()).encode());
     assert_eq!(names(&judge(&entries).violations), ["pod-index-without-owner"]);
-    entries.push(entry(keys.owner(&younger).expect("key"), fixture::record(&[]).encode()));
+    entries.push(entry(keys.owner(&younger), fixture::record(&[]).encode()));
     assert_eq!(names(&judge(&entries).violations), ["pod-index-mismatch"]);
 }
 

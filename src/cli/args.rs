@@ -119,7 +119,7 @@ pub(super) struct Place {
 impl Place {
     /// Whether the owner is there.
     pub(super) fn holds(&self, owner: &Owner) -> bool {
-        self.node.as_ref().is_none_or(|node| owner.node == *node)
+        self.node.as_ref().is_none_or(|node| owner.node == **node)
             && self.cluster.as_ref().is_none_or(|cluster| owner.cluster_or_dash() == cluster)
     }
 

@@ -8,6 +8,7 @@ use serde::ser::{SerializeMap, Serializer};
 
 use super::args::{ListArgs, Place};
 use super::ranges::Cidr;
+use crate::pool::names::PodUid;
 use crate::pool::record::{Labels, Owner, OwnerRecord, Record, Reservation};
 use crate::pool::{Addr, NetworkName};
 use crate::store::keys::{Key, Keys};
@@ -143,7 +144,7 @@ impl Serialize for Row {
         let pod = PodJson {
             namespace: pod.and_then(|pod| known(&pod.namespace)),
             name: pod.and_then(|pod| known(&pod.name)),
-            uid: pod.and_then(|pod| known(&pod.uid)),
+            uid: pod.and_then(|pod| pod.uid.as_ref()),
         };
         let mut map = serializer.serialize_map(Some(9))?;
         map.serialize_entry("network", &self.network)?;
@@ -152,7 +153,7 @@ impl Serialize for Row {
         map.serialize_entry("ifname", &owner.map(|owner| &owner.ifname))?;
         map.serialize_entry("pod", &pod)?;
         map.serialize_entry("node", &owner.map(|owner| &owner.node))?;
-        map.serialize_entry("cluster", &owner.and_then(|owner| known(&owner.cluster)))?;
+        map.serialize_entry("cluster", &owner.and_then(|owner| owner.cluster.as_ref()))?;
         map.serialize_entry("cni_network", &holder.map(|holder| &holder.labels.cni_network))?;
         map.serialize_entry("created_at", &holder.and_then(|holder| holder.created_at.as_ref()))?;
         map.end()
@@ -163,7 +164,7 @@ impl Serialize for Row {
 struct PodJson<'a> {
     namespace: Option<&'a str>,
     name: Option<&'a str>,
-    uid: Option<&'a str>,
+    uid: Option<&'a PodUid>,
 }
 
 /// A label that may be empty because nobody gave it.

@@ -7,7 +7,8 @@ use super::args::{Format, ListArgs, ShowArgs};
 use super::inventory::{Inventory, Row, known};
 use super::table::{or_dash, printable, table};
 use super::{CliError, Context, Terminal};
-use crate::pool::record::Pod;
+use crate::pool::names::PodUid;
+use crate::pool::record::{Owner, Pod};
 use crate::pool::{Addr, NetworkName};
 use crate::store::kv::Kv;
 
@@ -74,7 +75,8 @@ fn find<'a>(rows: &'a [Row], what: &str) -> Vec<&'a Row> {
     if let Ok(address) = what.parse::<IpAddr>() {
         return held(&|row| row.address == Addr::from(address));
     }
-    let id = |test: &dyn Fn(&str) -> bool| held(&|row| row.owner().is_some_and(|o| test(&o.container_id)));
+    let id =
+        |test: &dyn Fn(&str) -> bool| held(&|row| row.owner().is_some_and(|o| test(o.container_id.as_str())));
     let exact = id(&|id| id == what);
     if exact.is_empty() && !what.is_empty() { id(&|id| id.starts_with(what)) } else { exact }
 }
@@ -90,7 +92,7 @@ fn cells(row: &Row) -> [String; 8] {
     [
         or_dash(row.network.as_ref().map(NetworkName::as_str)),
         row.address.to_string(),
-        or_dash(owner.map(|owner| owner.cluster.as_str())),
+        or_dash(owner.map(Owner::cluster_or_dash)),
         or_dash(owner.map(|owner| owner.node.as_str())),
         or_dash(row.holder.as_ref().and_then(|holder| pod_words(&holder.labels.pod)).as_deref()),
         or_dash(owner.map(|owner| owner.ifname.as_str())),
@@ -112,12 +114,12 @@ fn block(row: &Row) -> String {
     let lines = [
         ("address", Some(row.address.to_string())),
         ("network", Some(network.unwrap_or("none: a static address, only recorded").to_owned())),
-        ("container id", owner.map(|owner| owner.container_id.clone())),
-        ("interface", owner.map(|owner| owner.ifname.clone())),
-        ("node", owner.map(|owner| owner.node.clone())),
-        ("cluster", owner.map(|owner| owner.cluster.clone())),
+        ("container id", owner.map(|owner| owner.container_id.to_string())),
+        ("interface", owner.map(|owner| owner.ifname.to_string())),
+        ("node", owner.map(|owner| owner.node.to_string())),
+        ("cluster", owner.map(|owner| owner.cluster_or_dash().to_owned())),
         ("pod", labels.and_then(|labels| pod_words(&labels.pod))),
-        ("pod uid", labels.map(|labels| labels.pod.uid.clone())),
+        ("pod uid", labels.and_then(|labels| labels.pod.uid.as_ref()).map(PodUid::to_string)),
         ("cni network", labels.map(|labels| labels.cni_network.clone())),
         ("held since", holder.and_then(|holder| holder.created_at.clone())),
     ];
@@ -137,12 +139,11 @@ mod tests {
     fn inventory() -> Inventory {
         let keys = fixture::keys();
         let mut entries = fixture::clean();
-        let (node, container_id, ifname) = ("n2".into(), "cafe".into(), "eth0".into());
-        let owner = Owner { node, container_id, ifname, cluster: String::new() };
+        let owner = Owner::named(["-", "n2", "cafe", "eth0"]).expect("plain names");
         let held = vec![Held { address: "192.0.2.1".parse().expect("ip"), network: None }];
         let labels = Labels { cni_network: "fixed".into(), ..Labels::default() };
         let record = OwnerRecord::new(held, None, "-".into(), labels);
-        entries.push(fixture::entry(keys.owner(&owner).expect("key"), record.encode()));
+        entries.push(fixture::entry(keys.owner(&owner), record.encode()));
         let broken = Addr::from("10.0.0.3".parse::<IpAddr>().expect("ip"));
         entries.push(fixture::entry(keys.ip(&NetworkName::default(), broken), b"?".to_vec()));
         let mut inventory = Inventory::default();

@@ -109,14 +109,14 @@ fn owners_of_container<'a>(
 ) -> Result<Vec<&'a Owner>, String> {
     // An owner whose reservations are gone has no row, and one whose record is gone only rows.
     let known = inventory.rows.iter().filter_map(Row::owner).chain(&inventory.owners);
-    let owners: Vec<&Owner> = known.filter(|owner| owner.container_id == id && place.holds(owner)).collect();
+    let owners: Vec<&Owner> = known.filter(|owner| owner.container_id == *id && place.holds(owner)).collect();
     if owners.is_empty() {
         return Err(format!(
             "no container with the id {id:?} holds an address{place}; metes list shows those that do"
         ));
     }
     let names = |name: fn(&Owner) -> &str| owners.iter().map(|owner| name(owner)).collect::<BTreeSet<_>>();
-    let nodes: Vec<&str> = names(|owner| &owner.node).into_iter().collect();
+    let nodes: Vec<&str> = names(|owner| owner.node.as_str()).into_iter().collect();
     if nodes.len() > 1 {
         return Err(format!("a container {id:?} is on {}: say which with --node", nodes.join(" and on ")));
     }
@@ -155,12 +155,8 @@ mod tests {
 
     fn row(network: Option<&str>, address: &str, owner: Option<(&str, &str, &str)>) -> Row {
         let holder = owner.map(|(node, container, ifname)| Holder {
-            owner: Owner {
-                node: node.into(),
-                container_id: container.into(),
-                ifname: ifname.into(),
-                cluster: if container == "c5" { "west".into() } else { String::new() },
-            },
+            owner: Owner::named([if container == "c5" { "west" } else { "-" }, node, container, ifname])
+                .expect("plain names"),
             labels: Labels::default(),
             created_at: None,
         });
@@ -184,7 +180,7 @@ mod tests {
         let mut rows = rows;
         // One container id on nodes of one name, in two clusters.
         rows.iter_mut().filter(|row| row.address == fixture::addr("10.0.0.7")).for_each(|row| {
-            row.holder.as_mut().expect("it is held").owner.cluster = "east".into();
+            row.holder.as_mut().expect("it is held").owner.cluster = "east".parse().ok();
         });
         Inventory { rows, ..Inventory::default() }
     }

@@ -1,13 +1,11 @@
 //! CNI_ARGS: `K=V;K=V`, as every CNI plugin reads it.
 
 use super::Error;
+use crate::pool::names::PodUid;
 use crate::pool::record::Pod;
 
 /// The longest namespace or name of a pod that is taken as a label, in bytes.
 const LABEL_MAX: usize = 253;
-
-/// The longest UID of a pod, in bytes. It becomes part of a key.
-const UID_MAX: usize = 64;
 
 /// What CNI_ARGS says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -105,11 +103,12 @@ fn label(key: &str, value: &str) -> Result<String, Error> {
     Err(invalid(key, value, "at most 253 printable bytes"))
 }
 
-fn uid(key: &str, value: &str) -> Result<String, Error> {
-    if value.len() <= UID_MAX && value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-        return Ok(value.to_owned());
+/// An empty one is as good as none.
+fn uid(key: &str, value: &str) -> Result<Option<PodUid>, Error> {
+    if value.is_empty() {
+        return Ok(None);
     }
-    Err(invalid(key, value, "1 to 64 characters out of A-Z a-z 0-9 -"))
+    value.parse().map(Some).map_err(|_| invalid(key, value, PodUid::EXPECTED))
 }
 
 fn invalid(key: &str, value: &str, expected: &str) -> Error {
@@ -165,7 +164,8 @@ mod tests {
              K8S_POD_UID=0-aZ;MAC=;IP=10.1.2.3,fd00::3/64,;GATEWAY=10.1.2.1",
         )
         .expect("valid");
-        let pod = Pod { namespace: "ns".into(), name: "web-0".into(), uid: "0-aZ".into() };
+        let pod =
+            Pod { namespace: "ns".into(), name: "web-0".into(), uid: Some("0-aZ".parse().expect("a UID")) };
         let ips = vec!["10.1.2.3".to_owned(), "fd00::3/64".to_owned()];
         assert_eq!(args, Args { ips, gateways: vec!["10.1.2.1".into()], pod });
         for empty in ["", "IP=", "IP=1.2.3.4;IP=", "FOO=BAR;IgnoreUnknown=1", "FOO=;IgnoreUnknown=TRUE"] {

@@ -3,20 +3,12 @@
 
 use std::net::IpAddr;
 
+use super::request::Attachment;
 use super::section::Shows;
 use super::{Error, Json, Section, Version};
 
 /// An address of `prevResult`, with its gateway.
 pub type PrevAddress = (IpAddr, Option<IpAddr>);
-
-/// A container's interface, as GC lists it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Attachment {
-    /// The container's id.
-    pub container_id: String,
-    /// The interface's name.
-    pub ifname: String,
-}
 
 /// The names of GC's list: the specification's, and the one that it had before.
 const LISTS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
@@ -60,7 +52,7 @@ pub fn valid_attachments(config: &Json) -> Result<Option<Vec<Attachment>>, Error
     let mut attachments = Vec::new();
     for key in LISTS {
         for entry in document.sections(key)? {
-            attachments.push(attachment(&entry)?);
+            attachments.extend(attachment(&entry)?);
         }
     }
     Ok(Some(attachments))
@@ -97,9 +89,11 @@ fn address_and_gateway(ip: &Section<'_>, key: &str) -> Result<PrevAddress, Error
     Ok((address.to_canonical(), gateway.map(|gateway| gateway.to_canonical())))
 }
 
-fn attachment(entry: &Section<'_>) -> Result<Attachment, Error> {
+/// None for names that no owner can have: whatever they are of, nothing is held for it.
+fn attachment(entry: &Section<'_>) -> Result<Option<Attachment>, Error> {
     let text = |key| entry.text(key)?.ok_or_else(|| entry.invalid(key, "given"));
-    Ok(Attachment { container_id: text("containerID")?.to_owned(), ifname: text("ifname")?.to_owned() })
+    let (container_id, ifname) = (text("containerID")?.parse(), text("ifname")?.parse());
+    Ok(container_id.ok().zip(ifname.ok()).map(|(container_id, ifname)| Attachment { container_id, ifname }))
 }
 
 #[cfg(test)]
@@ -153,7 +147,10 @@ mod tests {
 
     #[test]
     fn lists_of_attachments() {
-        let entry = |id: &str| Attachment { container_id: id.to_owned(), ifname: "eth0".to_owned() };
+        let entry = |id: &str| Attachment {
+            container_id: id.parse().expect("a container id"),
+            ifname: "eth0".parse().expect("an interface name"),
+        };
         let table = [
             (r#"{}"#, None),
             (r#"{"cni.dev/valid-attachments":null}"#, Some(vec![])),
@@ -165,6 +162,7 @@ mod tests {
                     "cni.dev/valid-attachments":[{"containerID":"b","ifname":"eth0","x":1}]}"#,
                 Some(vec![entry("b"), entry("a")]),
             ),
+            (r#"{"cni.dev/attachments":[{"containerID":"a/b","ifname":"eth0"}]}"#, Some(vec![])),
         ];
         for (config, expected) in table {
             assert_eq!(valid_attachments(&json(config)), Ok(expected), "{config}");

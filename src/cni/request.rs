@@ -6,15 +6,19 @@ use std::fmt;
 use super::args::Args;
 use super::{Error, Json, Verb, Version, version};
 use crate::limits;
+use crate::pool::names::{ContainerId, InterfaceName};
 
 /// The largest network configuration that is read, in bytes.
 pub const MAX_STDIN_BYTES: usize = limits::INPUT_BYTES as usize;
 
-/// The longest container id, in bytes. It becomes part of a key.
-pub const CONTAINER_ID_MAX: usize = 253;
-
-/// The longest name of an interface that Linux knows, in bytes.
-const IFNAME_MAX: usize = 15;
+/// One interface of one container, as CNI tells them apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Attachment {
+    /// CNI_CONTAINERID.
+    pub container_id: ContainerId,
+    /// CNI_IFNAME.
+    pub ifname: InterfaceName,
+}
 
 /// The CNI_* variables as given. Empty and unset are the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,15 +60,13 @@ impl Environment {
         Verb::named(&self.command)
     }
 
-    /// What the verb needs must be there and valid; an unknown command needs nothing.
-    fn check(&self, verb: Option<Verb>) -> Result<(), Error> {
+    /// What the verb needs must be there and valid; an unknown command needs nothing. For a verb that is about one
+    /// interface: which one.
+    fn check(&self, verb: Option<Verb>) -> Result<Option<Attachment>, Error> {
         let for_interface = verb.is_some_and(Verb::is_for_one_interface);
-        if for_interface && !self.container_id.is_empty() {
-            check_container_id(&self.container_id)?;
-        }
-        if for_interface && !self.ifname.is_empty() {
-            check_ifname(&self.ifname)?;
-        }
+        let given = |value: &str| for_interface && !value.is_empty();
+        let container = given(&self.container_id).then(|| container_id(&self.container_id)).transpose()?;
+        let interface = given(&self.ifname).then(|| interface_name(&self.ifname)).transpose()?;
         let required = [
             ("CNI_COMMAND", &self.command, true),
             ("CNI_CONTAINERID", &self.container_id, for_interface),
@@ -75,7 +77,8 @@ impl Environment {
         let missing = required.iter().filter(|(_, value, needed)| *needed && value.is_empty());
         let missing: Vec<_> = missing.map(|(name, ..)| *name).collect();
         if missing.is_empty() {
-            return Ok(());
+            let named = container.zip(interface);
+            return Ok(named.map(|(container_id, ifname)| Attachment { container_id, ifname }));
         }
         Err(Error::environment(format!("required env variables [{}] missing", missing.join(","))))
     }
@@ -91,10 +94,8 @@ impl Environment {
 pub struct Request {
     /// What to do.
     pub verb: Verb,
-    /// CNI_CONTAINERID; only checked (and only needed) for ADD, DEL and CHECK.
-    pub container_id: String,
-    /// CNI_IFNAME; likewise.
-    pub ifname: String,
+    /// Which interface it is about; none for the verbs that are about none.
+    pub attachment: Option<Attachment>,
     /// CNI_NETNS; may be empty for DEL.
     pub netns: String,
     /// CNI_ARGS: read strictly for ADD, as far as possible for the others.
@@ -113,8 +114,7 @@ impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("verb", &self.verb)
-            .field("container_id", &self.container_id)
-            .field("ifname", &self.ifname)
+            .field("attachment", &self.attachment)
             .field("netns", &self.netns)
             .field("args", &self.args)
             .field("version", &self.version)
@@ -131,7 +131,7 @@ impl Request {
     /// Codes 1, 4, 6 and 7, as the CNI library gives them.
     pub fn parse(env: &Environment, stdin: &[u8]) -> Result<Request, Error> {
         let verb = env.verb();
-        env.check(verb)?;
+        let attachment = env.check(verb)?;
         if verb == Some(Verb::Version) {
             return Ok(Request::new(env, Verb::Version, version::NEWEST));
         }
@@ -143,14 +143,22 @@ impl Request {
             Verb::Add => Args::parse(&env.args)?,
             _ => Args::tolerant(&env.args),
         };
-        Ok(Request { args, name, config, ..Request::new(env, verb, version) })
+        Ok(Request { attachment, args, name, config, ..Request::new(env, verb, version) })
+    }
+
+    /// The interface that ADD, DEL and CHECK are about.
+    ///
+    /// # Errors
+    /// Code 4 for the other verbs.
+    pub fn attachment(&self) -> Result<&Attachment, Error> {
+        let missing = || Error::environment(format!("{} is about no interface", self.verb));
+        self.attachment.as_ref().ok_or_else(missing)
     }
 
     fn new(env: &Environment, verb: Verb, version: Version) -> Self {
         Self {
             verb,
-            container_id: env.container_id.clone(),
-            ifname: env.ifname.clone(),
+            attachment: None,
             netns: env.netns.clone(),
             args: Args::default(),
             version,
@@ -196,28 +204,27 @@ fn text_or_absent<'a>(config: &'a Json, key: &str) -> Result<&'a str, Error> {
     }
 }
 
-fn check_container_id(id: &str) -> Result<(), Error> {
+fn container_id(id: &str) -> Result<ContainerId, Error> {
     if !is_identifier(id) {
         return Err(Error::environment("invalid characters in containerID").with_details(id));
     }
-    if id.len() > CONTAINER_ID_MAX {
-        return Err(Error::environment(format!("containerID is longer than {CONTAINER_ID_MAX} bytes")));
-    }
-    Ok(())
+    // An identifier can only be too long.
+    let too_long = || format!("containerID is longer than {} bytes", ContainerId::MAX_LEN);
+    id.parse().map_err(|_| Error::environment(too_long()))
 }
 
-fn check_ifname(name: &str) -> Result<(), Error> {
-    if name.len() > IFNAME_MAX {
+/// Says in the words of the CNI library what is wrong with a name.
+fn interface_name(name: &str) -> Result<InterfaceName, Error> {
+    if name.len() > InterfaceName::MAX_LEN {
         return Err(Error::environment("interface name is too long")
             .with_details("interface name should be less than 16 characters"));
     }
     if name == "." || name == ".." {
         return Err(Error::environment("interface name is . or .."));
     }
-    if name.chars().any(|c| c == '/' || c == ':' || c.is_whitespace()) {
-        return Err(Error::environment("interface name contains / or : or whitespace characters"));
-    }
-    Ok(())
+    // No other rule is left.
+    let characters = "interface name contains / or : or whitespace characters";
+    name.parse().map_err(|_| Error::environment(characters))
 }
 
 /// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: what CNI allows for container ids and network names.
@@ -260,7 +267,8 @@ mod tests {
             assert_eq!((request.verb, request.version), (verb, Version::V1_1_0));
         }
         let request = Request::parse(&env("ADD"), CONFIG.as_bytes()).expect("valid");
-        assert_eq!((request.name.as_str(), request.ifname.as_str()), ("mynet", "eth0"));
+        let attachment = request.attachment().expect("ADD is about an interface");
+        assert_eq!((request.name.as_str(), attachment.ifname.as_str()), ("mynet", "eth0"));
         assert!(!request.netns_override);
     }
 

@@ -34,7 +34,7 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
     for kept in run.spool.of(&ask.owner) {
         run.carry_out(&kept, run.session.until).await?;
     }
-    let mut add = Add::new(run, ask)?;
+    let mut add = Add::new(run, ask);
     loop {
         run.must_go_on()?;
         match add.attempt().await? {
@@ -48,7 +48,7 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
 /// Nobody heard the answer: what this run was given goes back, now or by the spool. What another run of this owner has
 /// answered with since is that one's.
 pub async fn undo<K: Kv>(run: &Run<'_, K>, ask: &Ask) {
-    let spooled = run.to_spool(&ask.owner, &ask.labels.pod.uid, true);
+    let spooled = run.to_spool(&ask.owner, ask.labels.pod.uid.as_ref(), true);
     if let Err(e) = run.free_spooled(&spooled, run.session.until).await
         && let Err(kept) = run.spool.keep(&spooled)
     {
@@ -96,25 +96,20 @@ struct Add<'a, K> {
 }
 
 impl<'a, K: Kv> Add<'a, K> {
-    fn new(run: &'a Run<'a, K>, ask: &'a Ask) -> Result<Self, Error> {
-        let own =
-            run.session.keys.owner(&ask.owner).map_err(|e| Error::new(Code::Environment, e.to_string()))?;
+    fn new(run: &'a Run<'a, K>, ask: &'a Ask) -> Self {
+        let own = run.session.keys.owner(&ask.owner);
         let mark = run.mark.read();
         let hints = mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default();
         let lease = hints.lease_for(&run.start);
-        let mut first_reads: Vec<Op> = ask.first_reads(run.session.keys)?.into_iter().map(Op::Get).collect();
+        let mut first_reads: Vec<Op> = ask.first_reads(run.session.keys).into_iter().map(Op::Get).collect();
         // What does not fit beside the ticket's own operations is read when it is needed.
         first_reads.truncate(limits::TXN_OPS - TICKET_OPS);
-        Ok(Self {
+        Self {
             run,
             ask,
             own,
             first_reads,
-            fence: run
-                .session
-                .keys
-                .fence(&run.identity.node)
-                .map_err(|e| Error::invalid_config(e.to_string()))?,
+            fence: run.session.keys.fence(&run.identity.node),
             must_queue: lease.is_some() && hints.is_crowded(&run.start),
             lease,
             hints,
@@ -125,7 +120,7 @@ impl<'a, K: Kv> Add<'a, K> {
             repairs: 0,
             pages: Snapshot::default(),
             mark,
-        })
+        }
     }
 
     /// One attempt: looks, commits at once where nobody queues, and queues where others do.
@@ -339,7 +334,7 @@ impl<'a, K: Kv> Add<'a, K> {
     fn spool_own(&self, failure: &Failure) -> Error {
         let text = format!("it is not known whether the address was reserved: {failure}");
         let error = Error::new(Code::TryAgain, text);
-        let spooled = self.run.to_spool(&self.ask.owner, &self.ask.labels.pod.uid, true);
+        let spooled = self.run.to_spool(&self.ask.owner, self.ask.labels.pod.uid.as_ref(), true);
         match self.run.spool.keep(&spooled) {
             Ok(()) => error.with_details("a spooled DEL frees it; the request may be repeated"),
             Err(e) => {
@@ -350,7 +345,7 @@ impl<'a, K: Kv> Add<'a, K> {
 
     fn note_tombstone(&mut self, snapshot: &Snapshot) {
         let dead = self.run.session.keys.tombstone(&self.ask.owner);
-        self.deleted_before |= dead.is_ok_and(|key| snapshot.entry(&key).is_some());
+        self.deleted_before |= snapshot.entry(&dead).is_some();
     }
 
     /// A prefix without meta is a new one, or one that has lost it; only a new one is written to.

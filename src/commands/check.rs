@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::Run;
 use crate::cni::error::{Code, Error};
 use crate::limits;
+use crate::pool::names::{ContainerId, PodUid};
 use crate::pool::record::{Caller, Owner, OwnerRecord, Reservation};
 use crate::pool::{Addr, RangeSet};
 use crate::store::keys::Bytes;
@@ -21,13 +22,13 @@ use crate::store::snapshot::Snapshot;
 pub async fn check<K: Kv>(
     run: &Run<'_, K>,
     owner: &Owner,
-    uid: &str,
+    uid: Option<&PodUid>,
     sets: &[RangeSet],
     previous: &[IpAddr],
 ) -> Result<(), Error> {
     let mut snapshot = Snapshot::default();
-    let adopted = Owner::adopted(&owner.cluster, &owner.node, uid, &owner.ifname);
-    let candidates = if uid.is_empty() { vec![owner] } else { vec![owner, &adopted] };
+    let adopted = uid.map(|uid| Owner { container_id: ContainerId::adopted(uid), ..owner.clone() });
+    let candidates: Vec<&Owner> = [owner].into_iter().chain(&adopted).collect();
     // What the record will most likely name is read along with it.
     let likely = likely_reservations(run, sets, previous);
     let Some((holder, record)) = first_record(run, &candidates, likely, &mut snapshot).await? else {
@@ -64,10 +65,7 @@ async fn first_record<'o, K: Kv>(
     likely: Vec<Bytes>,
     snapshot: &mut Snapshot,
 ) -> Result<Option<(&'o Owner, OwnerRecord)>, Error> {
-    let key = |owner: &&Owner| {
-        run.session.keys.owner(owner).map_err(|e| Error::new(Code::Environment, e.to_string()))
-    };
-    let keys: Vec<Bytes> = candidates.iter().map(key).collect::<Result<_, _>>()?;
+    let keys: Vec<Bytes> = candidates.iter().map(|owner| run.session.keys.owner(owner)).collect();
     run.session.read(&[keys.as_slice(), &likely].concat(), snapshot).await?;
     for (owner, key) in candidates.iter().zip(&keys) {
         if let Some(record) = snapshot.record::<OwnerRecord>(key)? {

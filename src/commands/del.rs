@@ -6,6 +6,7 @@ use std::cell::Cell;
 use super::Run;
 use crate::cni::error::{Code, Error};
 use crate::local::mark::{Mark, NodeLease};
+use crate::pool::names::{NodeName, PodUid};
 use crate::pool::record::{Caller, Owner};
 use crate::store::free::{Free, FreeError, FreeGuard, Freed, Hints};
 use crate::store::keys::LeaseId;
@@ -22,15 +23,15 @@ pub enum Done {
 }
 
 /// Frees what `owner` holds, if a run older than this one reserved it, for the same container: `pod_uid` is the pod's,
-/// empty if it is not known. `former` is the node's name without its host file's `node_name`, where that is another one.
+/// if it is known. `former` is the node's name without its host file's `node_name`, where that is another one.
 ///
 /// # Errors
 /// A CNI error if it is neither freed nor spooled.
 pub async fn del<K: Kv>(
     run: &Run<'_, K>,
     owner: &Owner,
-    pod_uid: &str,
-    former: Option<&str>,
+    pod_uid: Option<&PodUid>,
+    former: Option<&NodeName>,
 ) -> Result<Done, Error> {
     let mark = run.mark.read();
     let free = Free {
@@ -72,10 +73,10 @@ pub async fn del<K: Kv>(
 }
 
 /// A container that was attached before its node was given a name holds what it has under the derived one.
-async fn warn_of_former_name<K: Kv>(run: &Run<'_, K>, owner: &Owner, former: Option<&str>) {
+async fn warn_of_former_name<K: Kv>(run: &Run<'_, K>, owner: &Owner, former: Option<&NodeName>) {
     let Some(node) = former else { return };
-    let former = Owner { node: node.to_owned(), ..owner.clone() };
-    let Ok(key) = run.session.keys.owner(&former) else { return };
+    let former = Owner { node: node.clone(), ..owner.clone() };
+    let key = run.session.keys.owner(&former);
     let mut snapshot = Snapshot::default();
     let read = run.session.read(std::slice::from_ref(&key), &mut snapshot).await;
     if read.is_ok() && snapshot.entry(&key).is_some() {
@@ -134,7 +135,12 @@ fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
     }
 }
 
-fn spool<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: &str, failure: &Failure) -> Result<Done, Error> {
+fn spool<K: Kv>(
+    run: &Run<'_, K>,
+    owner: &Owner,
+    pod_uid: Option<&PodUid>,
+    failure: &Failure,
+) -> Result<Done, Error> {
     let spooled = run.to_spool(owner, pod_uid, false);
     match run.spool.keep(&spooled) {
         Ok(()) => {

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::HashSet;
 
 use super::Run;
-use crate::cni::previous::Attachment;
-use crate::cni::{Code, Error};
+use crate::cni::Error;
+use crate::cni::request::Attachment;
 use crate::limits;
 use crate::local::node::Identity;
 use crate::pool::record::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
@@ -34,11 +34,7 @@ pub async fn gc<K: Kv>(
         return Ok(());
     };
     let Identity { node, cluster, .. } = run.identity;
-    let prefix = run
-        .session
-        .keys
-        .owners_of(cluster, node)
-        .map_err(|e| Error::new(Code::InvalidConfig, e.to_string()))?;
+    let prefix = run.session.keys.owners_of(cluster.as_ref(), node);
     let (mut start, end) = (prefix.clone(), prefix_end(&prefix));
     loop {
         let list = List {
@@ -95,10 +91,10 @@ fn stale<K: Kv>(
     let record = OwnerRecord::decode(&entry.value).ok()?;
     let named = Attachment { container_id: owner.container_id.clone(), ifname: owner.ifname.clone() };
     // No pod's UID tells whether the container of another machine is the one that is listed here.
-    let is_own = Caller { machine: &run.identity.machine, pod_uid: "" }.means(&record);
+    let is_own = Caller { machine: &run.identity.machine, pod_uid: None }.means(&record);
     let is_stale = is_own
         && record.labels.cni_network == cni_network
-        && (!may_be_restored || record.labels.pod.uid.is_empty())
+        && (!may_be_restored || record.labels.pod.uid.is_none())
         && !valid.contains(&named)
         && record.start.is_some_and(|start| is_past_grace(&start, &run.start, grace_s));
     is_stale.then_some(owner)

@@ -14,12 +14,14 @@ use std::path::{Path, PathBuf};
 use tokio::time::Instant;
 
 use crate::cni::error::{Code, Error};
+use crate::cni::request::Attachment;
 use crate::config::settings::{Rule, Settings};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, MarkFile};
 use crate::local::node::{self, Identity};
 use crate::local::setup;
 use crate::local::spool::{Kept, Spool, Spooled};
+use crate::pool::names::PodUid;
 use crate::pool::record::{Caller, Meta, Owner, RunStart};
 use crate::random::random;
 use crate::store::free::{Free, FreeError, FreeGuard, Freed};
@@ -49,14 +51,10 @@ pub struct Run<'a, K> {
 impl<K: Kv> Run<'_, K> {
     /// The owner that a container's interface is on this node of this cluster.
     #[must_use]
-    pub fn owner(&self, container_id: &str, ifname: &str) -> Owner {
-        let Identity { node, cluster, .. } = self.identity;
-        Owner {
-            node: node.clone(),
-            container_id: container_id.to_owned(),
-            ifname: ifname.to_owned(),
-            cluster: cluster.clone(),
-        }
+    pub fn owner(&self, attachment: &Attachment) -> Owner {
+        let Identity { node, cluster, .. } = self.identity.clone();
+        let Attachment { container_id, ifname } = attachment.clone();
+        Owner { node, container_id, ifname, cluster }
     }
 
     /// Fails when nobody waits for the answer any more: there is no time left, or the process that
@@ -103,9 +101,9 @@ impl<K: Kv> Run<'_, K> {
     }
 
     /// What frees what this run has reserved or was asked to free, for the spool.
-    fn to_spool(&self, owner: &Owner, pod_uid: &str, unanswered: bool) -> Spooled {
+    fn to_spool(&self, owner: &Owner, pod_uid: Option<&PodUid>, unanswered: bool) -> Spooled {
         let (owner, start, machine) = (owner.clone(), self.start.clone(), self.identity.machine.clone());
-        Spooled { owner, start, machine, pod_uid: pod_uid.to_owned(), unanswered }
+        Spooled { owner, start, machine, pod_uid: pod_uid.cloned(), unanswered }
     }
 
     /// Frees what was spooled for one owner. It stays in the spool as long as etcd has no space for its tombstone.
@@ -130,7 +128,7 @@ impl<K: Kv> Run<'_, K> {
         let which = if *unanswered { FreeGuard::Unanswered(start) } else { FreeGuard::UpTo { start, boot } };
         // No ADD of an earlier boot is on its way any more.
         let tombstone = Some(start).filter(|start| start.boot == *boot);
-        let caller = Some(Caller { machine, pod_uid });
+        let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });
         let (kv, keys, hints) = (self.session.kv, self.session.keys, Cell::default());
         let free = Free { kv, keys, owner, which, caller, tombstone, until, hints };
         let freed = free.run().await?;

@@ -14,13 +14,10 @@ use crate::cni::section::Shows;
 use crate::cni::{Error, Json, Section};
 use crate::limits;
 use crate::pool::NetworkName;
-use crate::pool::names::{CLUSTER_NAME, is_cluster_name, is_plain_name};
+use crate::pool::names::{ClusterName, NodeName};
 
 /// The largest host file that is read, in bytes.
 pub const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
-
-/// The longest node name, in characters.
-pub const NODE_NAME_MAX: usize = 253;
 
 /// The longest grace of GC: a year, in seconds.
 const GC_GRACE_MAX_S: u64 = 365 * 24 * 3600;
@@ -56,9 +53,9 @@ pub struct HostFile {
     /// How etcd is reached.
     pub etcd: Etcd,
     /// The node's name.
-    pub node_name: Option<String>,
+    pub node_name: Option<NodeName>,
     /// The name of the cluster among those that share the prefix.
-    pub cluster: Option<String>,
+    pub cluster: Option<ClusterName>,
     /// Where state of this node is kept.
     pub spool_dir: Option<String>,
     /// How much older than itself an owner must be for GC to free it, in seconds.
@@ -100,9 +97,8 @@ impl HostFile {
         let Findings { refused, notes, .. } = keys_found(file)?;
         Ok(HostFile {
             etcd: Etcd::read(file)?,
-            node_name: node_name(file)?,
-            cluster: file
-                .parsed("cluster", CLUSTER_NAME, |text| is_cluster_name(text).then(|| text.to_owned()))?,
+            node_name: file.parsed("node_name", NodeName::EXPECTED, |text| text.parse().ok())?,
+            cluster: file.parsed("cluster", ClusterName::EXPECTED, |text| text.parse().ok())?,
             spool_dir: path(file, "spool_dir")?,
             gc_grace_s: gc_grace_s(file)?,
             log_file: path(file, "log_file")?,
@@ -116,11 +112,6 @@ impl HostFile {
             notes,
         })
     }
-}
-
-fn node_name(file: &Section<'_>) -> Result<Option<String>, Error> {
-    let expected = format!("1 to {NODE_NAME_MAX} characters out of A-Z a-z 0-9 . _ -");
-    file.parsed("node_name", &expected, |text| is_plain_name(text, NODE_NAME_MAX).then(|| text.to_owned()))
 }
 
 fn path(file: &Section<'_>, key: &str) -> Result<Option<String>, Error> {

@@ -11,6 +11,7 @@ use super::network::Config;
 use super::sections::document;
 use crate::cni::{Error, Request, Verb};
 use crate::pool::NetworkName;
+use crate::pool::names::{ClusterName, NodeName};
 
 /// Where state of a node is kept by default.
 pub const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
@@ -64,9 +65,9 @@ pub struct Settings {
     /// The user of etcd, if it asks for one.
     pub login: Option<Login>,
     /// The node's name, if the host file gives one.
-    pub node_name: Option<String>,
+    pub node_name: Option<NodeName>,
     /// The cluster's name, if the host file gives one.
-    pub cluster: Option<String>,
+    pub cluster: Option<ClusterName>,
     /// Where state of this node is kept.
     pub spool_dir: String,
     /// How much older than itself an owner must be for GC to free it, in seconds.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::files;
 use super::node::Identity;
 use crate::limits;
+use crate::pool::names::ClusterName;
 use crate::pool::record::{Meta, RunStart};
 use crate::store::keys::digest_hex;
 
@@ -51,7 +52,7 @@ impl Mark {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Whose {
     machine: String,
-    cluster: String,
+    cluster: Option<ClusterName>,
     /// Sorted.
     endpoints: Vec<String>,
 }
@@ -180,7 +181,8 @@ mod tests {
     }
 
     fn identity(machine: &str, cluster: &str) -> Identity {
-        Identity { node: "n".into(), cluster: cluster.into(), machine: machine.into() }
+        let node = "n".parse().expect("a node name");
+        Identity { node, cluster: cluster.parse().ok(), machine: machine.into() }
     }
 
     #[test]

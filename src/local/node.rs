@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::files;
-use crate::pool::names::is_plain_name;
+use crate::pool::names::{ClusterName, NodeName};
 use crate::pool::record::RunStart;
 use crate::random::random_id;
 use crate::store::keys::digest_hex;
@@ -22,15 +22,23 @@ const MACHINE_ID: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 const MACHINE_FILE: &str = "machine";
 
 /// Who a node is: to other nodes by its names, and to itself by the machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The node's name, unique in its cluster.
-    pub node: String,
-    /// The cluster's name; may be empty.
-    pub cluster: String,
+    pub node: NodeName,
+    /// The cluster's name, if it has one.
+    pub cluster: Option<ClusterName>,
     /// What tells this machine from another one to which a host file or a disk was copied: 32 hex digits, or
     /// empty if that cannot be told.
     pub machine: String,
+}
+
+impl Identity {
+    /// A node of no cluster, on a machine that cannot be told from others.
+    #[must_use]
+    pub fn of(node: NodeName) -> Self {
+        Self { node, cluster: None, machine: String::new() }
+    }
 }
 
 /// What tells this machine from others: a digest of its machine id, which is not to be told itself, or an id that is
@@ -112,14 +120,14 @@ fn boottime_ns() -> u64 {
 ///
 /// # Errors
 /// A text that says what the machine lacks.
-pub fn derived_name() -> Result<String, String> {
+pub fn derived_name() -> Result<NodeName, String> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
     let machine_id = machine_id()
         .filter(|id| id.bytes().take(8).all(|b| b.is_ascii_hexdigit()))
         .ok_or_else(|| format!("neither of {} has a machine id", MACHINE_ID.join(", ")))?;
     let name = format!("{host}-{}", &machine_id[..8]);
-    if is_plain_name(&name, 253) { Ok(name) } else { Err(format!("the host name {host:?} cannot be used")) }
+    name.parse().map_err(|_| format!("the host name {host:?} cannot be used"))
 }
 
 /// Whether `netns` names the network namespace that this process is in. A path that cannot be

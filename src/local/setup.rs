@@ -21,6 +21,7 @@ use crate::cni::{Code, Error};
 use crate::config::etcd::{Endpoint, Password, TlsFiles};
 use crate::config::{HostFile, IpamSettings, Settings};
 use crate::limits;
+use crate::pool::names::NodeName;
 use crate::store::etcd::{Access, Tls};
 
 /// Where the host file is when METES_CONF does not say otherwise.
@@ -67,7 +68,7 @@ fn read_host_file(path: &Path, how: &str) -> Result<HostFile, Error> {
 ///
 /// # Errors
 /// Code 7 if neither is to be had.
-pub fn node_name(settings: &Settings) -> Result<String, Error> {
+pub fn node_name(settings: &Settings) -> Result<NodeName, Error> {
     if let Some(name) = &settings.node_name {
         return Ok(name.clone());
     }
@@ -84,7 +85,7 @@ pub fn node_name(settings: &Settings) -> Result<String, Error> {
 pub fn identity(settings: &Settings) -> Result<Identity, Error> {
     Ok(Identity {
         node: node_name(settings)?,
-        cluster: settings.cluster.clone().unwrap_or_default(),
+        cluster: settings.cluster.clone(),
         machine: node::machine(Path::new(&settings.spool_dir)),
     })
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use super::node::Identity;
+use crate::pool::names::{ClusterName, PodUid};
 use crate::pool::record::{Owner, RunStart};
 use crate::store::keys::digest_hex;
 
@@ -25,9 +26,9 @@ pub struct Spooled {
     /// The machine of that run; empty if it has no id.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
-    /// The pod's UID; empty if it is not known.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub pod_uid: String,
+    /// The pod's UID, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<PodUid>,
     /// Only what that very run has reserved is meant, and only if no other run has answered with it since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unanswered: bool,
@@ -46,7 +47,7 @@ pub struct Kept {
 pub struct Spool {
     folder: PathBuf,
     machine: String,
-    cluster: String,
+    cluster: Option<ClusterName>,
 }
 
 impl Spool {
@@ -140,9 +141,9 @@ impl Spool {
 }
 
 fn file_prefix(owner: &Owner) -> String {
-    // A zero byte is in none of the names.
-    let name = [owner.cluster.as_str(), &owner.node, &owner.container_id, &owner.ifname].join("\0");
-    format!("{}-", digest_hex(name.as_bytes()))
+    let Owner { node, container_id, ifname, .. } = owner;
+    let path = format!("{}/{node}/{container_id}/{ifname}", owner.cluster_or_dash());
+    format!("{}-", digest_hex(path.as_bytes()))
 }
 
 fn read_one(path: &Path) -> Option<Kept> {
@@ -162,14 +163,14 @@ mod tests {
     use super::*;
 
     fn spooled(container: &str, ns: u64) -> Spooled {
-        let (node, container_id, ifname) = ("n".into(), container.into(), "eth0".into());
-        let owner = Owner { node, container_id, ifname, cluster: "east".into() };
+        let owner = Owner::named(["east", "n", container, "eth0"]).expect("plain names");
         let (start, machine) = (RunStart { boot: "b".into(), ns }, "m".into());
-        Spooled { owner, start, machine, pod_uid: "u".into(), unanswered: ns == 2 }
+        Spooled { owner, start, machine, pod_uid: "u".parse().ok(), unanswered: ns == 2 }
     }
 
     fn identity(machine: &str, cluster: &str) -> Identity {
-        Identity { node: "n".into(), cluster: cluster.into(), machine: machine.into() }
+        let node = "n".parse().expect("a node name");
+        Identity { node, cluster: cluster.parse().ok(), machine: machine.into() }
     }
 
     #[test]
@@ -184,7 +185,7 @@ mod tests {
             assert!(other.some(9, 0).is_empty() && other.of(&spooled("a", 1).owner).is_empty(), "{machine}");
         }
         let copied = Spool::new(folder.path(), &identity("copied", "east"));
-        assert_eq!(copied.some(9, 0)[0].spooled.owner.container_id, "b");
+        assert_eq!(copied.some(9, 0)[0].spooled.owner.container_id.as_str(), "b");
         assert_eq!(own.some(9, 0)[0].spooled, spooled("a", 1));
     }
 

@@ -1,6 +1,8 @@
 //! Checked names: a value that has one of these types cannot leave its place in the key tree.
 
+use std::borrow::Borrow;
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +10,6 @@ use super::Addr;
 
 /// The longest network name that a configuration may give, in characters.
 pub const NETWORK_NAME_MAX: usize = 63;
-
-/// The longest cluster name, in characters.
-const CLUSTER_NAME_MAX: usize = 63;
-
-/// What a cluster may be called.
-pub const CLUSTER_NAME: &str = "1 to 63 characters out of A-Z a-z 0-9 . _ - (and not \".\", \"..\" or \"-\")";
 
 /// What stands for "no cluster" in a key and on a command line.
 pub const NO_CLUSTER: &str = "-";
@@ -121,19 +117,155 @@ impl fmt::Debug for NetworkName {
     }
 }
 
-/// Whether a cluster may be called so.
-#[must_use]
-pub fn is_cluster_name(name: &str) -> bool {
-    is_plain_name(name, CLUSTER_NAME_MAX) && name != NO_CLUSTER
+/// Defines a type of names that all keep one rule: of 1 to `$max` bytes, `$fits` says whether a text keeps it, and
+/// `$expected` says it to people.
+macro_rules! checked_name {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $max:literal, $fits:expr, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The rule, in words for people.
+            pub const EXPECTED: &'static str = $expected;
+
+            /// The longest that it can be, in bytes.
+            pub const MAX_LEN: usize = $max;
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        /// The one way to a checked name; an [`InvalidName`] if the text breaks the rule.
+        impl FromStr for $name {
+            type Err = InvalidName;
+
+            fn from_str(text: &str) -> Result<Self, InvalidName> {
+                let fits: fn(&str) -> bool = $fits;
+                if (1..=Self::MAX_LEN).contains(&text.len()) && fits(text) {
+                    return Ok(Self(text.to_owned()));
+                }
+                Err(InvalidName { what: $what, found: text.to_owned(), expected: Self::EXPECTED })
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidName;
+
+            fn try_from(text: String) -> Result<Self, InvalidName> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl PartialEq<str> for $name {
+            fn eq(&self, text: &str) -> bool {
+                self.0 == text
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", self.0)
+            }
+        }
+    };
+}
+
+checked_name!(
+    /// A node's name, unique in its cluster.
+    NodeName,
+    "node name",
+    253,
+    is_plain,
+    "1 to 253 characters out of A-Z a-z 0-9 . _ -"
+);
+
+checked_name!(
+    /// What a runtime calls a container: CNI_CONTAINERID.
+    ContainerId,
+    "container id",
+    253,
+    is_plain,
+    "1 to 253 characters out of A-Z a-z 0-9 . _ -"
+);
+
+checked_name!(
+    /// The name of a network interface in its container: CNI_IFNAME.
+    InterfaceName,
+    "interface name",
+    15, // The kernel's IFNAMSIZ less its zero byte.
+    |text| !text.contains(['/', ':']) && !text.contains(char::is_whitespace) && text != "." && text != "..",
+    "1 to 15 bytes without / : or blanks"
+);
+
+checked_name!(
+    /// The UID of a pod.
+    PodUid,
+    "pod UID",
+    64,
+    |text| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
+    "1 to 64 characters out of A-Z a-z 0-9 -"
+);
+
+checked_name!(
+    /// The name of a cluster among those that share a store.
+    ClusterName,
+    "cluster name",
+    63,
+    |text| is_plain(text) && text != NO_CLUSTER,
+    "1 to 63 characters out of A-Z a-z 0-9 . _ - (and not \".\", \"..\" or \"-\")"
+);
+
+impl ClusterName {
+    /// Reads a cluster's name where `-` stands for none.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if it is neither.
+    pub fn or_none(text: &str) -> Result<Option<Self>, InvalidName> {
+        if text == NO_CLUSTER { Ok(None) } else { text.parse().map(Some) }
+    }
+}
+
+impl ContainerId {
+    /// What stands for the containers of a pod that was found running after a restore.
+    #[must_use]
+    pub fn adopted(uid: &PodUid) -> Self {
+        // A UID has only characters that a container id may have, and is much shorter.
+        Self(format!("adopted-{uid}"))
+    }
 }
 
 /// Whether `name` is 1..=`max` characters out of `[A-Za-z0-9._-]`, and not `.` or `..`.
 #[must_use]
 pub fn is_plain_name(name: &str, max: usize) -> bool {
-    (1..=max).contains(&name.len())
-        && name != "."
-        && name != ".."
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+    (1..=max).contains(&name.len()) && is_plain(name)
+}
+
+fn is_plain(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    name != "." && name != ".." && name.bytes().all(allowed)
 }
 
 fn is_range_suffix(suffix: &str) -> bool {
@@ -147,6 +279,22 @@ fn is_range_suffix(suffix: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_name_leaves_its_place_in_a_key() {
+        for bad in ["", "..", "a/b", "a b", "\u{0}"] {
+            assert!(bad.parse::<NodeName>().is_err(), "{bad:?}");
+            assert!(bad.parse::<ContainerId>().is_err(), "{bad:?}");
+            assert!(bad.parse::<PodUid>().is_err(), "{bad:?}");
+        }
+        // What stands for no cluster in a key is no cluster's name.
+        for bad in ["", "..", "a/b", "a b", "\u{0}", "-"] {
+            assert!(bad.parse::<ClusterName>().is_err(), "{bad:?}");
+        }
+        for bad in ["", ".", "a/b", "a b", "sixteen-bytes-xx"] {
+            assert!(bad.parse::<InterfaceName>().is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn a_configured_name_never_spells_a_ranges_own_domain() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::NetworkName;
-use super::names::NO_CLUSTER;
+use super::names::{ClusterName, ContainerId, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid};
 
 /// The version of the stored records that this program reads and writes.
 pub const VERSION: u32 = 1;
@@ -24,33 +24,35 @@ pub const FIRST_EPOCH: u64 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Owner {
     /// The node's name, from the host file or derived from the machine.
-    pub node: String,
+    pub node: NodeName,
     /// CNI_CONTAINERID.
     #[serde(rename = "container")]
-    pub container_id: String,
+    pub container_id: ContainerId,
     /// CNI_IFNAME.
-    pub ifname: String,
-    /// The cluster's name from the host file; empty if it gives none.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub cluster: String,
+    pub ifname: InterfaceName,
+    /// The cluster's name from the host file, if it gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterName>,
 }
 
 impl Owner {
+    /// The owner of these names, in the order of its key: cluster (`-` for none), node, container and interface.
+    ///
+    /// # Errors
+    /// [`InvalidName`] for the first one that cannot stand in a key.
+    pub fn named([cluster, node, container_id, ifname]: [&str; 4]) -> Result<Self, InvalidName> {
+        Ok(Self {
+            cluster: ClusterName::or_none(cluster)?,
+            node: node.parse()?,
+            container_id: container_id.parse()?,
+            ifname: ifname.parse()?,
+        })
+    }
+
     /// The cluster's name as keys and people write it: `-` for none.
     #[must_use]
     pub fn cluster_or_dash(&self) -> &str {
-        if self.cluster.is_empty() { NO_CLUSTER } else { &self.cluster }
-    }
-
-    /// Who holds what a running pod was found to use after a restore: its containers' ids are not known then.
-    #[must_use]
-    pub fn adopted(cluster: &str, node: &str, uid: &str, ifname: &str) -> Self {
-        Self {
-            node: node.to_owned(),
-            container_id: format!("adopted-{uid}"),
-            ifname: ifname.to_owned(),
-            cluster: cluster.to_owned(),
-        }
+        self.cluster.as_ref().map_or(NO_CLUSTER, ClusterName::as_str)
     }
 }
 
@@ -58,9 +60,9 @@ impl Owner {
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of container {} on {}", self.ifname, self.container_id, self.node)?;
-        match self.cluster.as_str() {
-            "" => Ok(()),
-            cluster => write!(f, " of cluster {cluster}"),
+        match &self.cluster {
+            None => Ok(()),
+            Some(cluster) => write!(f, " of cluster {cluster}"),
         }
     }
 }
@@ -104,15 +106,15 @@ pub struct Pod {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// K8S_POD_UID.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<PodUid>,
 }
 
 impl Pod {
     /// Whether nothing is known of the pod (cnitool, podman).
     #[must_use]
     pub fn is_unknown(&self) -> bool {
-        self.namespace.is_empty() && self.name.is_empty() && self.uid.is_empty()
+        self.namespace.is_empty() && self.name.is_empty() && self.uid.is_none()
     }
 }
 
@@ -177,8 +179,8 @@ impl OwnerRecord {
 pub struct Caller<'a> {
     /// The machine that it is asked on.
     pub machine: &'a str,
-    /// The pod's UID; empty if it is not known.
-    pub pod_uid: &'a str,
+    /// The pod's UID, if it is known.
+    pub pod_uid: Option<&'a PodUid>,
 }
 
 impl Caller<'_> {
@@ -187,7 +189,7 @@ impl Caller<'_> {
     /// each boot.
     #[must_use]
     pub fn means(self, record: &OwnerRecord) -> bool {
-        let is_same_pod = !self.pod_uid.is_empty() && self.pod_uid == record.labels.pod.uid;
+        let is_same_pod = self.pod_uid.is_some() && self.pod_uid == record.labels.pod.uid.as_ref();
         record.machine.is_empty() || record.machine == self.machine || is_same_pod
     }
 }
@@ -481,12 +483,12 @@ mod tests {
     use super::*;
 
     fn owner() -> Owner {
-        let cluster = "east".into();
-        Owner { node: "n1".into(), container_id: "c1".into(), ifname: "net1".into(), cluster }
+        Owner::named(["east", "n1", "c1", "net1"]).expect("checked names")
     }
 
     fn labels() -> Labels {
-        let pod = Pod { namespace: "ns".into(), name: "web-0".into(), uid: "u-1".into() };
+        let pod =
+            Pod { namespace: "ns".into(), name: "web-0".into(), uid: Some("u-1".parse().expect("a UID")) };
         Labels { pod, cni_network: "mynet".into() }
     }
 
@@ -566,9 +568,10 @@ mod tests {
             ("", "", "b", "", false),
         ] {
             let mut labels = labels();
-            labels.pod.uid = record_uid.into();
+            let uid = uid.parse().ok();
+            labels.pod.uid = record_uid.parse().ok();
             let record = OwnerRecord::new(Vec::new(), None, "-".into(), labels).on_machine(of_record);
-            let caller = Caller { machine, pod_uid: uid };
+            let caller = Caller { machine, pod_uid: uid.as_ref() };
             assert_eq!(caller.means(&record), expected, "{caller:?} {of_record:?} {record_uid:?}");
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::keys::{Bytes, Keys, Scope};
-use super::plan::{self, BitChanges, Builder, Fence, Mode, bad_name};
+use super::plan::{self, BitChanges, Builder, Fence, Mode};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::Txn;
 use crate::pool::choose::{Order, Refusal, Step, choose, spread_start};
@@ -135,39 +135,30 @@ impl Ask {
     }
 
     /// All keys that the first look needs, those of the pages that will most likely serve included.
-    ///
-    /// # Errors
-    /// [`BadRecord`] if a name cannot stand in a key.
-    pub fn first_reads(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
-        let mut reads = self.base_keys(keys)?;
+    #[must_use]
+    pub fn first_reads(&self, keys: &Keys) -> Vec<Bytes> {
+        let mut reads = self.base_keys(keys);
         if let Step::Need(needs) = choose(&self.wishes(keys, &Snapshot::default()), &View::default()) {
             reads.extend(needs.iter().map(|need| need_key(keys, need)));
         }
         let mut seen = BTreeSet::new();
         reads.retain(|key| seen.insert(key.clone()));
-        Ok(reads)
+        reads
     }
 
-    fn base_keys(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
-        let mut base = vec![
-            keys.meta(),
-            keys.owner(&self.owner).map_err(bad_name)?,
-            keys.tombstone(&self.owner).map_err(bad_name)?,
-        ];
+    fn base_keys(&self, keys: &Keys) -> Vec<Bytes> {
+        let mut base = vec![keys.meta(), keys.owner(&self.owner), keys.tombstone(&self.owner)];
         if self.order != Order::Lowest {
             base.extend(self.sets.iter().map(|set| keys.cursor(set, self.start_page(set))));
         }
-        base.extend(self.index_keys(keys)?);
-        Ok(base)
+        base.extend(self.index_keys(keys));
+        base
     }
 
-    fn index_keys(&self, keys: &Keys) -> Result<Vec<Bytes>, BadRecord> {
-        let uid = &self.labels.pod.uid;
-        if uid.is_empty() {
-            return Ok(Vec::new());
-        }
+    fn index_keys(&self, keys: &Keys) -> Vec<Bytes> {
+        let Some(uid) = &self.labels.pod.uid else { return Vec::new() };
         let Owner { cluster, ifname, .. } = &self.owner;
-        let index = |network: &NetworkName| keys.pod(cluster, uid, ifname, network).map_err(bad_name);
+        let index = |network: &NetworkName| keys.pod(cluster.as_ref(), uid, ifname, network);
         self.networks().into_iter().map(index).collect()
     }
 
@@ -272,10 +263,10 @@ struct Older {
 
 impl Deciding<'_> {
     fn decide(&self, deleted_before: bool) -> Result<Decision, Halt> {
-        self.require(self.ask.base_keys(self.keys)?)?;
+        self.require(self.ask.base_keys(self.keys))?;
         self.judge_meta()?;
         let deleted = self.judge_tombstone()? || deleted_before;
-        let own = self.keys.owner(&self.ask.owner).map_err(bad_name)?;
+        let own = self.keys.owner(&self.ask.owner);
         let mine = self.snapshot.record::<OwnerRecord>(&own)?;
         let older = self.older_owner()?;
         match (mine, older) {
@@ -304,7 +295,7 @@ impl Deciding<'_> {
 
     /// Whether there is a tombstone, an older one; a younger one ends this run.
     fn judge_tombstone(&self) -> Result<bool, Halt> {
-        let dead = self.keys.tombstone(&self.ask.owner).map_err(bad_name)?;
+        let dead = self.keys.tombstone(&self.ask.owner);
         match self.snapshot.record::<Tombstone>(&dead)? {
             None => Ok(false),
             Some(tombstone) if self.ask.start.is_after(Some(&tombstone.start)) => Ok(true),
@@ -314,7 +305,7 @@ impl Deciding<'_> {
 
     /// The owner on this node that the pod index names, if it is another and older than this run.
     fn older_owner(&self) -> Result<Option<Older>, Halt> {
-        for key in self.ask.index_keys(self.keys)? {
+        for key in self.ask.index_keys(self.keys) {
             let Some(index) = self.snapshot.record::<PodIndex>(&key)? else { continue };
             let owner = index.owner;
             let is_elsewhere = |mine: &Owner| {
@@ -323,7 +314,7 @@ impl Deciding<'_> {
             if owner == self.ask.owner || is_elsewhere(&self.ask.owner) {
                 continue;
             }
-            let own = self.keys.owner(&owner).map_err(bad_name)?;
+            let own = self.keys.owner(&owner);
             self.require(vec![own.clone()])?;
             let Some(record) = self.snapshot.record::<OwnerRecord>(&own)? else { continue };
             if record.labels.pod.uid != self.ask.labels.pod.uid {
@@ -340,7 +331,7 @@ impl Deciding<'_> {
     /// The owner holds addresses already: they are the answer, if they fit.
     fn repeat(&self, record: OwnerRecord) -> Result<Decision, Halt> {
         let Ask { owner, machine, labels, .. } = self.ask;
-        let caller = Caller { machine, pod_uid: &labels.pod.uid };
+        let caller = Caller { machine, pod_uid: labels.pod.uid.as_ref() };
         if !caller.means(&record) {
             let (owner, theirs, ours) = (owner.clone(), record.machine, machine.clone());
             let other = OtherMachine { owner, theirs, ours };
@@ -360,7 +351,7 @@ impl Deciding<'_> {
         // Scope and labels stay: reservations and pod index were written with them.
         let record = OwnerRecord::new(record.addresses, Some(start), record.scope, record.labels);
         let record = record.on_machine(machine);
-        self.put_owner(&mut builder, &record)?;
+        self.put_owner(&mut builder, &record);
         Ok(Decision::Commit { txn: finish(builder)?, held: record.addresses, repeats: true })
     }
 
@@ -371,11 +362,11 @@ impl Deciding<'_> {
             builder.unchanged(key.clone());
             builder.put(key, self.reservation());
         }
-        let own = self.keys.owner(&older.owner).map_err(bad_name)?;
+        let own = self.keys.owner(&older.owner);
         builder.unchanged(own.clone());
         builder.delete(own);
         let record = self.new_record(older.record.addresses.clone());
-        self.put_owner(&mut builder, &record)?;
+        self.put_owner(&mut builder, &record);
         Ok(Decision::Commit { txn: finish(builder)?, held: record.addresses, repeats: false })
     }
 
@@ -394,7 +385,7 @@ impl Deciding<'_> {
         let of_network =
             |held: &Held| held.network.as_ref().map(|n| self.keys.ip(n, Addr::from(held.address)));
         let keys: Vec<Bytes> = record.addresses.iter().filter_map(of_network).collect();
-        self.require_with(&keys, self.keys.owner(owner).map_err(bad_name)?)?;
+        self.require_with(&keys, self.keys.owner(owner))?;
         let mut reservations = Vec::new();
         for key in keys {
             match self.snapshot.record::<Reservation>(&key)? {
@@ -583,7 +574,7 @@ impl Deciding<'_> {
             .collect();
         held.extend(self.ask.statics.iter().cloned());
         let record = self.new_record(held);
-        self.put_owner(&mut builder, &record)?;
+        self.put_owner(&mut builder, &record);
         Ok((finish(builder)?, record.addresses))
     }
 
@@ -608,9 +599,7 @@ impl Deciding<'_> {
         let mut builder = Builder::new("commit", self.snapshot);
         builder.behind(self.fence);
         plan::rely_on_meta(self.keys, &self.ask.first_meta(), &mut builder);
-        if let Ok(dead) = self.keys.tombstone(&self.ask.owner) {
-            builder.unchanged(dead);
-        }
+        builder.unchanged(self.keys.tombstone(&self.ask.owner));
         builder
     }
 
@@ -621,20 +610,18 @@ impl Deciding<'_> {
     }
 
     /// Writes the owner's record, and the pod index that goes with it.
-    fn put_owner(&self, builder: &mut Builder<'_>, record: &OwnerRecord) -> Result<(), Halt> {
-        let own = self.keys.owner(&self.ask.owner).map_err(bad_name)?;
+    fn put_owner(&self, builder: &mut Builder<'_>, record: &OwnerRecord) {
+        let own = self.keys.owner(&self.ask.owner);
         builder.unchanged(own.clone());
-        let uid = &record.labels.pod.uid;
-        if !uid.is_empty() {
+        if let Some(uid) = &record.labels.pod.uid {
             for network in plan::networks(record) {
                 let Owner { cluster, ifname, .. } = &self.ask.owner;
-                let key = self.keys.pod(cluster, uid, ifname, network).map_err(bad_name)?;
+                let key = self.keys.pod(cluster.as_ref(), uid, ifname, network);
                 builder.unchanged(key.clone());
                 builder.put(key, PodIndex::new(self.ask.owner.clone()).encode());
             }
         }
         builder.put(own, record.encode());
-        Ok(())
     }
 
     fn reservation(&self) -> Vec<u8> {

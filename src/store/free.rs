@@ -81,7 +81,7 @@ pub enum FreeError {
 /// # Errors
 /// [`FreeError`]
 pub async fn release<K: Kv>(kv: &K, keys: &Keys, owner: &Owner, until: Instant) -> Result<Freed, FreeError> {
-    let own = keys.owner(owner).map_err(plan::bad_name)?;
+    let own = keys.owner(owner);
     let read = Txn::read(vec![Op::Get(own.clone())]);
     let reply = kv.txn(&read, until).await?;
     let Some(revision) = reply.found.first().and_then(|found| found.one()).map(|entry| entry.mod_revision)
@@ -147,7 +147,7 @@ impl<K: Kv> Free<'_, K> {
     }
 
     async fn take_turn(&self, snapshot: &mut Snapshot) -> Result<Freed, FreeError> {
-        let base = self.base_keys()?;
+        let base = self.base_keys();
         let Hints { lease: hinted, is_crowded, .. } = self.hints.take();
         let mut must_queue = is_crowded;
         let mut lease = self.begin(hinted, &base, snapshot).await?;
@@ -229,10 +229,8 @@ impl<K: Kv> Free<'_, K> {
         Ok(new)
     }
 
-    fn base_keys(&self) -> Result<Vec<Bytes>, BadRecord> {
-        let own = self.keys.owner(self.owner).map_err(plan::bad_name)?;
-        let dead = self.keys.tombstone(self.owner).map_err(plan::bad_name)?;
-        Ok(vec![own, dead])
+    fn base_keys(&self) -> Vec<Bytes> {
+        vec![self.keys.owner(self.owner), self.keys.tombstone(self.owner)]
     }
 
     async fn read(&self, keys: Vec<Bytes>, snapshot: &mut Snapshot) -> Result<(), Failure> {
@@ -241,7 +239,7 @@ impl<K: Kv> Free<'_, K> {
 
     /// The owner's record as read, if it is one that may be freed.
     fn record(&self, snapshot: &Snapshot) -> Result<Result<OwnerRecord, Freed>, BadRecord> {
-        let own = self.keys.owner(self.owner).map_err(plan::bad_name)?;
+        let own = self.keys.owner(self.owner);
         let (Some(entry), Some(record)) = (snapshot.entry(&own), snapshot.record::<OwnerRecord>(&own)?)
         else {
             return Ok(Err(Freed::Nothing));
@@ -266,7 +264,7 @@ impl<K: Kv> Free<'_, K> {
         };
         let Ok(scope) = Scope::stored(&record.scope) else { return Ok(Try::OutOfTime) };
         let queue = Queue::new(self.kv, self.keys, &scope);
-        let reads: Vec<Op> = self.reads(&record)?.into_iter().map(Op::Get).collect();
+        let reads: Vec<Op> = self.reads(&record).into_iter().map(Op::Get).collect();
         if !must_queue && queue.is_empty(&reads, snapshot, self.until).await? {
             return self.commit_clear(lease, snapshot).await;
         }
@@ -354,26 +352,25 @@ impl<K: Kv> Free<'_, K> {
     }
 
     /// Everything that freeing the record will rely on.
-    fn reads(&self, record: &OwnerRecord) -> Result<Vec<Bytes>, BadRecord> {
-        let mut keys = self.base_keys()?;
+    fn reads(&self, record: &OwnerRecord) -> Vec<Bytes> {
+        let mut keys = self.base_keys();
         for held in &record.addresses {
             let Some(network) = &held.network else { continue };
             let address = Addr::from(held.address);
             keys.push(self.keys.ip(network, address));
             keys.push(self.keys.page(network, address.page()));
         }
-        let uid = &record.labels.pod.uid;
-        if !uid.is_empty() {
+        if let Some(uid) = &record.labels.pod.uid {
             for network in plan::networks(record) {
                 let Owner { cluster, ifname, .. } = self.owner;
-                keys.push(self.keys.pod(cluster, uid, ifname, network).map_err(plan::bad_name)?);
+                keys.push(self.keys.pod(cluster.as_ref(), uid, ifname, network));
             }
         }
         keys.sort();
         keys.dedup();
         // What does not fit beside the ticket's own operations is read when the plan asks for it.
         keys.truncate(limits::TXN_OPS - TICKET_OPS);
-        Ok(keys)
+        keys
     }
 
     /// Nothing that is meant: only the tombstone is left to put, if the owner still holds what was read.
@@ -389,7 +386,7 @@ impl<K: Kv> Free<'_, K> {
         let Some(start) = self.tombstone.filter(|_| !is_over) else { return Ok(Try::Done(stays)) };
         let lease = self.lease(lease).await?;
         let mut builder = Builder::new("bury", snapshot);
-        builder.unchanged(self.keys.owner(self.owner).map_err(plan::bad_name)?);
+        builder.unchanged(self.keys.owner(self.owner));
         plan::bury(self.keys, self.owner, start, lease, &mut builder)?;
         let Ok(txn) = builder.finish() else { return Ok(Try::Again) };
         if self.kv.txn(&txn, self.until).await?.succeeded {
@@ -418,7 +415,7 @@ impl<K: Kv> Free<'_, K> {
     ) -> Result<Freed, FreeError> {
         loop {
             // Also settles an attempt that was refused with its outcome open: what it freed is gone.
-            self.read(self.base_keys()?, snapshot).await?;
+            self.read(self.base_keys(), snapshot).await?;
             let record = match (self.record(snapshot)?, tombstone) {
                 (Ok(record), _) => record,
                 (Err(stays), Some((_, lease))) => match self.bury(&mut Some(lease), snapshot, stays).await? {

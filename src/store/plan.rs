@@ -259,12 +259,12 @@ pub fn free(
         Mode::Behind(fence) => builder.behind(fence),
         Mode::Whole | Mode::Quick | Mode::DeleteOnly => {}
     }
-    let own = keys.owner(owner).map_err(bad_name)?;
+    let own = keys.owner(owner);
     builder.unchanged(own.clone());
     builder.delete(own);
     let mut changes = BitChanges::default();
     free_reservations(keys, owner, record, &mut builder, &mut changes);
-    free_index(keys, owner, record, &mut builder)?;
+    free_index(keys, owner, record, &mut builder);
     if !matches!(mode, Mode::Quick | Mode::DeleteOnly) {
         changes.plan(keys, &mut builder);
     }
@@ -300,27 +300,15 @@ pub fn free_reservations(
 }
 
 /// The index entries of a record: those that name `owner` are deleted.
-///
-/// # Errors
-/// If a name cannot stand in a key.
-pub fn free_index(
-    keys: &Keys,
-    owner: &Owner,
-    record: &OwnerRecord,
-    builder: &mut Builder<'_>,
-) -> Result<(), BadRecord> {
-    let uid = &record.labels.pod.uid;
-    if uid.is_empty() {
-        return Ok(());
-    }
+pub fn free_index(keys: &Keys, owner: &Owner, record: &OwnerRecord, builder: &mut Builder<'_>) {
+    let Some(uid) = &record.labels.pod.uid else { return };
     for network in networks(record) {
-        let key = keys.pod(&owner.cluster, uid, &owner.ifname, network).map_err(bad_name)?;
+        let key = keys.pod(owner.cluster.as_ref(), uid, &owner.ifname, network);
         builder.unchanged(key.clone());
         if matches!(builder.snapshot.record::<PodIndex>(&key), Ok(Some(index)) if index.owner == *owner) {
             builder.delete(key);
         }
     }
-    Ok(())
 }
 
 /// The networks that a record's addresses are reserved in, each once.
@@ -340,7 +328,7 @@ pub fn bury(
     lease: LeaseId,
     builder: &mut Builder<'_>,
 ) -> Result<(), BadRecord> {
-    let key = keys.tombstone(owner).map_err(bad_name)?;
+    let key = keys.tombstone(owner);
     builder.unchanged(key.clone());
     let standing = builder.snapshot.record::<Tombstone>(&key)?;
     if start.is_after(standing.as_ref().map(|tombstone| &tombstone.start)) {
@@ -358,10 +346,4 @@ pub fn rely_on_meta(keys: &Keys, first: &Meta, builder: &mut Builder<'_>) {
         keys.allocations().into_iter().for_each(|prefix| builder.empty(prefix));
         builder.put(key, first.encode());
     }
-}
-
-/// A name that was stored or given and cannot stand in a key.
-pub fn bad_name(e: crate::pool::names::InvalidName) -> BadRecord {
-    let why = crate::pool::record::Undecodable::Malformed { kind: e.what, reason: e.to_string() };
-    BadRecord { key: e.found, why }
 }

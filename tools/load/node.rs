@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use metes::cni::request::Attachment;
 use metes::commands::{Run, add, del, start};
 use metes::limits;
 use metes::local::mark::MarkFile;
@@ -85,7 +86,7 @@ impl Node {
             kv,
             keys: Keys::new(place.prefix),
             folder: place.folder.join(&name),
-            identity: Identity { node: name, ..Identity::default() },
+            identity: Identity::of(name.parse().expect("a plain name")),
             index,
             endpoints,
             sets: networks.map(|network| set(&format!("{}-{network}", place.step))).collect(),
@@ -106,7 +107,10 @@ impl Node {
         let start = Instant::now();
         let run = self.run(limits::ADD_DEADLINE);
         // As long as the ids that runtimes make.
-        let owner = run.owner(&format!("{:032x}{number:032x}", self.index), "eth0");
+        let owner = run.owner(&Attachment {
+            container_id: format!("{:032x}{number:032x}", self.index).parse().expect("hex digits"),
+            ifname: "eth0".parse().expect("a plain name"),
+        });
         let ask = self.ask(&run, owner, set, number);
         let added = add::add(&run, &ask).await;
         let answered = Instant::now();
@@ -124,7 +128,7 @@ impl Node {
         let Some((owner, ..)) = self.held.pop_front() else { return };
         let start = Instant::now();
         let run = self.run(limits::DEL_DEADLINE);
-        match del::del(&run, &owner, "", None).await {
+        match del::del(&run, &owner, None, None).await {
             Ok(del::Done::Freed) => self.log.dels.take(start.elapsed()),
             Ok(del::Done::Spooled) => self.log.fail("DEL spooled", "freed by a later run of the node"),
             Err(e) => self.log.fail(format!("DEL {}", e.code.number()), e),
@@ -148,7 +152,7 @@ impl Node {
         let pod = Pod {
             namespace: "production".to_owned(),
             name: format!("frontend-7d4b9c6f5d-{number:05}"),
-            uid: format!("0c7f3f0e-3d6e-{:04x}-{number:04x}-7a7c7f2f3b11", self.index),
+            uid: format!("0c7f3f0e-3d6e-{:04x}-{number:04x}-7a7c7f2f3b11", self.index).parse().ok(),
         };
         Ask {
             owner,
@@ -161,7 +165,7 @@ impl Node {
             requests: vec![None],
             statics: Vec::new(),
             order: self.order,
-            node_seed: seed(&self.identity.node),
+            node_seed: seed(self.identity.node.as_str()),
         }
     }
 }

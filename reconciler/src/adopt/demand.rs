@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use metes::pool::names::{ClusterName, ContainerId, InvalidName};
 use metes::pool::record::{Held, Owner, Pod};
 use metes::pool::{Addr, NetworkName};
 
@@ -30,7 +31,7 @@ impl Demand {
     pub(crate) fn conflict(&self, kind: Kind, address: Option<IpAddr>, why: String) -> Conflict {
         let pod = format!("{}/{}", self.pod.namespace, self.pod.name);
         let address = address.map(|ip| ip.to_string());
-        Conflict { pod, interface: self.owner.ifname.clone(), address, kind, why }
+        Conflict { pod, interface: self.owner.ifname.to_string(), address, kind, why }
     }
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Demands<'a> {
     /// How many interfaces have all that they use.
     pub(crate) present: usize,
     pub(crate) conflicts: Vec<Conflict>,
-    cluster: &'a str,
+    cluster: &'a ClusterName,
     definitions: &'a Definitions,
     reserved: &'a Reserved,
     default_network: Option<Rc<Network>>,
@@ -60,7 +61,7 @@ enum Found {
 
 impl<'a> Demands<'a> {
     pub(crate) fn new(
-        cluster: &'a str,
+        cluster: &'a ClusterName,
         definitions: &'a Definitions,
         default_network: Option<Rc<Network>>,
         reserved: &'a Reserved,
@@ -249,16 +250,26 @@ impl<'a> Demands<'a> {
             }
             self.users.insert(at.clone(), user.clone());
         }
-        let label = pod.label();
         let names = names(pod);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         if reserved.iter().all(|at| self.reserved.is_for(at, &names, &interface.interface)) {
             self.present += usize::from(!reserved.is_empty());
             return Ok(());
         }
-        let owner = Owner::adopted(self.cluster, &pod.node, &label.uid, &interface.interface);
-        self.missing.push(Demand { owner, pod: label, held, network });
+        let bad =
+            |e: InvalidName| conflict(pod, &interface.interface, None, Kind::Undecodable, e.to_string());
+        let (owner, pod) = (self.owner(pod, interface).map_err(bad)?, pod.label().map_err(bad)?);
+        self.missing.push(Demand { owner, pod, held, network });
         Ok(())
+    }
+
+    fn owner(&self, pod: &Running, interface: &Interface) -> Result<Owner, InvalidName> {
+        Ok(Owner {
+            node: pod.node.parse()?,
+            container_id: ContainerId::adopted(&pod.uid.parse()?),
+            ifname: interface.interface.parse()?,
+            cluster: Some(self.cluster.clone()),
+        })
     }
 }
 
@@ -269,9 +280,9 @@ fn place(held: &Held) -> Option<(NetworkName, Addr)> {
 
 /// What reservations may call a pod.
 fn names(pod: &Running) -> Vec<String> {
-    let Pod { namespace, name, uid } = pod.label();
-    let mut names = vec![uid, pod.pod.uid.clone(), format!("{namespace}/{name}")];
-    names.extend(pod.pod.static_uids.iter().cloned());
+    let crate::api::Pod { namespace, name, uid, static_uids } = &pod.pod;
+    let mut names = vec![pod.uid.clone(), uid.clone(), format!("{namespace}/{name}")];
+    names.extend(static_uids.iter().cloned());
     names
 }
 

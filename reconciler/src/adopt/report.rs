@@ -103,8 +103,8 @@ impl Adopted {
     pub(crate) fn new(demand: &Demand, made: Made) -> Self {
         Self {
             pod: format!("{}/{}", demand.pod.namespace, demand.pod.name),
-            interface: demand.owner.ifname.clone(),
-            node: demand.owner.node.clone(),
+            interface: demand.owner.ifname.to_string(),
+            node: demand.owner.node.to_string(),
             addresses: made.held,
             replaced: made.replaced,
         }

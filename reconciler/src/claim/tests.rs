@@ -100,14 +100,13 @@ impl World {
     }
 
     fn record_of(&self, claim: &Claim) -> Option<OwnerRecord> {
-        let entry = self.store.get(&self.keys.owner(&claim.owner).expect("a key"))?;
+        let entry = self.store.get(&self.keys.owner(&claim.owner))?;
         Some(OwnerRecord::decode(&entry.value).expect("decodes"))
     }
 
     fn index_of(&self, uid: &str) -> Option<String> {
-        let key = self.keys.pod("east", uid, "net1", &NetworkName::default()).expect("a key");
-        let entry = self.store.get(&key)?;
-        Some(PodIndex::decode(&entry.value).expect("decodes").owner.container_id)
+        let entry = self.store.get(&index_key(&self.keys, uid))?;
+        Some(PodIndex::decode(&entry.value).expect("decodes").owner.container_id.to_string())
     }
 }
 
@@ -122,15 +121,15 @@ fn held(address: &str) -> Held {
     Held { address: address.parse().expect("an address"), network: Some(NetworkName::default()) }
 }
 
+fn index_key(keys: &Keys, uid: &str) -> Bytes {
+    let Owner { ifname, cluster, .. } = claim_of("any", uid, &[]).owner;
+    keys.pod(cluster.as_ref(), &uid.parse().expect("a UID"), &ifname, &NetworkName::default())
+}
+
 fn claim_of(container: &str, uid: &str, addresses: &[&str]) -> Claim {
-    let pod = Pod { namespace: "ns".into(), name: format!("pod-{uid}"), uid: uid.into() };
+    let pod = Pod { namespace: "ns".into(), name: format!("pod-{uid}"), uid: uid.parse().ok() };
     Claim {
-        owner: Owner {
-            node: "n".into(),
-            container_id: container.into(),
-            ifname: "net1".into(),
-            cluster: "east".into(),
-        },
+        owner: Owner::named(["east", "n", container, "net1"]).expect("plain names"),
         held: addresses.iter().map(|address| held(address)).collect(),
         scope: Scope::stored("-").expect("a scope"),
         labels: Labels { pod, cni_network: "mynet".into() },
@@ -185,7 +184,7 @@ fn another_owner_of_the_same_interface_of_the_pod_counts() {
     assert_eq!(world.record_of(&rest).expect("a record").addresses, [held("10.0.0.6")]);
     assert_eq!(world.index_of("u1").as_deref(), Some("sandbox"), "the index keeps naming the younger one");
     let mut other = claim_of("adopted-u1", "u1", &["10.0.0.5"]);
-    other.owner.ifname = "net2".into();
+    other.owner.ifname = "net2".parse().expect("an interface name");
     assert!(matches!(conflict(world.carry_out(&other)).1, Why::Holder { .. }), "another interface");
 }
 
@@ -204,7 +203,7 @@ fn a_pod_is_known_by_its_uid_and_by_its_name_only_where_that_is_missing() {
         let mut world = World::new();
         let mut holder = claim_of("sandbox", uid, &["10.0.0.5"]);
         holder.labels.pod.name = name.into();
-        holder.owner.cluster = cluster.into();
+        holder.owner.cluster = cluster.parse().ok();
         world.carry_out(&holder);
         let claimed = world.carry_out(&claim_of("adopted-u1", "u1", &["10.0.0.5"]));
         assert_eq!(claimed == Claimed::Present, same, "{uid} {name} {cluster}: {claimed:?}");
@@ -220,7 +219,10 @@ fn a_holder_is_replaced_as_a_whole_if_it_was_judged_as_it_stands() {
     let (address, Why::Holder { owner, record, revision }) = conflict(world.carry_out(&claim)) else {
         panic!("not held");
     };
-    assert_eq!((address.as_str(), &owner, record.labels.pod.uid.as_str()), ("10.0.0.5", &old.owner, "u0"));
+    assert_eq!(
+        (address.as_str(), &owner, record.labels.pod),
+        ("10.0.0.5", &old.owner, old.labels.pod.clone())
+    );
     claim.gone = vec![Gone { owner: owner.clone(), revision: revision - 1 }];
     assert!(matches!(conflict(world.carry_out(&claim)).1, Why::Holder { .. }), "written since");
     claim.gone = vec![Gone { owner: owner.clone(), revision }];
@@ -243,11 +245,11 @@ fn whatever_changes_before_the_commit_fails_it() {
     let reservation = Reservation::new(owner.clone(), Labels::default(), String::new()).encode();
     for (key, value) in [
         (keys.meta(), Meta::first("s".into()).encode()),
-        (keys.owner(&owner).expect("a key"), record),
-        (keys.tombstone(&owner).expect("a key"), Tombstone::new(start).encode()),
+        (keys.owner(&owner), record),
+        (keys.tombstone(&owner), Tombstone::new(start).encode()),
         (keys.ip(&network, address), reservation),
         (keys.page(&network, address.page()), vec![0; 512]),
-        (keys.pod("east", "u1", "net1", &network).expect("a key"), PodIndex::new(owner.clone()).encode()),
+        (index_key(&keys, "u1"), PodIndex::new(owner.clone()).encode()),
     ] {
         let mut world = World::new();
         let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
@@ -273,10 +275,7 @@ fn what_does_not_decode_is_occupied() {
         let (_, Why::Undecodable(bad)) = conflict(ended.alone()) else { panic!("another reason") };
         assert_eq!(bad.key.as_bytes(), key);
     }
-    for key in [
-        keys.owner(&claim_of("c1", "u1", &[]).owner).expect("a key"),
-        keys.pod("east", "u1", "net1", &network).expect("a key"),
-    ] {
+    for key in [keys.owner(&claim_of("c1", "u1", &[]).owner), index_key(&keys, "u1")] {
         let mut world = World::new();
         world.store.put(key, "garbage");
         let claim = claim_of("c1", "u1", &["10.0.0.5"]);
@@ -301,7 +300,7 @@ fn an_owner_that_was_deleted_gets_nothing() {
     let mut world = World::new();
     let claim = claim_of("c1", "u1", &["10.0.0.5"]);
     let start = RunStart { boot: "b".into(), ns: 1 };
-    let dead = world.keys.tombstone(&claim.owner).expect("a key");
+    let dead = world.keys.tombstone(&claim.owner);
     world.store.put(dead, Tombstone::new(start).encode());
     let Step::End(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
     assert_eq!(conflict(ended.alone()).1, Why::Deleted);
@@ -311,7 +310,7 @@ fn an_owner_that_was_deleted_gets_nothing() {
 fn an_index_entry_that_names_nobody_who_is_there_is_written_anew() {
     let mut world = World::new();
     let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let key = world.keys.pod("east", "u1", "net1", &NetworkName::default()).expect("a key");
+    let key = index_key(&world.keys, "u1");
     let lost = claim_of("lost", "u1", &[]).owner;
     world.store.put(key, PodIndex::new(lost).encode());
     assert_eq!(world.carry_out(&claim), made(&["10.0.0.5"]));
@@ -391,7 +390,7 @@ fn holders(world: &World) -> Vec<(String, String)> {
         let entry = world.store.get(key.as_bytes()).expect("listed");
         let Ok(Key::Ip(_, address)) = world.keys.parse(&entry.key) else { unreachable!() };
         let reservation = Reservation::decode(&entry.value).expect("decodes");
-        (address.ip().to_string(), reservation.owner.container_id)
+        (address.ip().to_string(), reservation.owner.container_id.to_string())
     };
     nets.map(holder).collect()
 }
@@ -464,7 +463,7 @@ fn a_holder_that_was_written_since_is_not_replaced() {
     let mut world = World::new();
     let old = claim_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
     world.carry_out(&old);
-    let own = world.keys.owner(&old.owner).expect("a key");
+    let own = world.keys.owner(&old.owner);
     let revision = world.store.get(&own).expect("a record").mod_revision;
     let gone = vec![Gone { owner: old.owner.clone(), revision }];
     let claim = Claim { gone, ..claim_of("c1", "u1", &["10.0.0.5"]) };

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use metes::pool::names::{ClusterName, ContainerId, InterfaceName, InvalidName, PodUid};
 use metes::pool::range::RangeSet;
 use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
 use metes::pool::{Addr, NetworkName};
-use metes::store::keys::{Keys, Scope};
+use metes::store::keys::Scope;
 
 use super::nads::{self, Ranges, Use};
 use super::pools::{self, BadOffset, Domain, Entry, Pool, Unclear};
@@ -86,6 +87,11 @@ impl PodFacts {
         Self { uid, node: Some(node.to_owned()), phase, interfaces: None, asked, is_up: false }
     }
 
+    /// Whether a record of this pod UID is of the pod.
+    pub(super) fn goes_by(&self, uid: Option<&PodUid>) -> bool {
+        self.uid == uid.map_or("", PodUid::as_str)
+    }
+
     fn told(&self) -> &[Interface] {
         match &self.interfaces {
             Some(Ok(interfaces)) => interfaces,
@@ -96,24 +102,19 @@ impl PodFacts {
 
 /// What metes holds for pods of this cluster, by their UIDs.
 #[derive(Debug, Default)]
-pub struct HeldByPods(HashMap<String, Vec<(String, NetworkName, Addr)>>);
+pub struct HeldByPods(HashMap<PodUid, Vec<(InterfaceName, NetworkName, Addr)>>);
 
 impl HeldByPods {
     /// Takes an owner.
     pub fn see(&mut self, owner: &Owner, record: &OwnerRecord) {
-        if record.labels.pod.uid.is_empty() {
-            return;
-        }
+        let Some(uid) = &record.labels.pod.uid else { return };
         let place =
             |held: &Held| Some((owner.ifname.clone(), held.network.clone()?, Addr::from(held.address)));
-        self.0
-            .entry(record.labels.pod.uid.clone())
-            .or_default()
-            .extend(record.addresses.iter().filter_map(place));
+        self.0.entry(uid.clone()).or_default().extend(record.addresses.iter().filter_map(place));
     }
 
     /// The interfaces of a pod, with what each holds.
-    fn of(&self, uid: &str) -> &[(String, NetworkName, Addr)] {
+    fn of(&self, uid: &str) -> &[(InterfaceName, NetworkName, Addr)] {
         self.0.get(uid).map_or(&[], Vec::as_slice)
     }
 }
@@ -147,9 +148,7 @@ pub struct World<'a> {
     /// The nodes that are not Ready: pods that are gone may run there.
     pub cut_off: &'a [String],
     /// This cluster's name.
-    pub cluster: &'a str,
-    /// Where owners are kept.
-    pub keys: &'a Keys,
+    pub cluster: &'a ClusterName,
 }
 
 /// One interface of one container, and what it is to hold.
@@ -220,7 +219,7 @@ pub struct Gathered {
     /// How many entries there are in all.
     pub entries: usize,
     /// All containers that entries name.
-    pub containers: HashSet<String>,
+    pub containers: HashSet<ContainerId>,
 }
 
 /// The pods that entries name.
@@ -253,9 +252,9 @@ struct Gathering<'a> {
     /// The pods that pools give an address to.
     in_pools: HashMap<(NetworkName, Addr), String>,
     /// Who is to hold something for an interface of a pod.
-    owners: HashMap<(PodRef, String), Owner>,
+    owners: HashMap<(PodRef, InterfaceName), Owner>,
     /// What entries give to pods, by interface.
-    given: HashMap<PodRef, Vec<(String, NetworkName, Addr)>>,
+    given: HashMap<PodRef, Vec<(InterfaceName, NetworkName, Addr)>>,
     /// Who asks for addresses by way of a definition.
     uses: HashMap<String, Vec<&'a Use>>,
     out: Gathered,
@@ -364,10 +363,10 @@ impl<'a> Gathering<'a> {
             Ok(found) => found,
             Err(doubt) => return self.out.refused.push(refuse(doubt.to_string())),
         };
-        let owner = owner(self.world.cluster, &node, entry, (&named, &facts), address);
-        if let Err(e) = self.world.keys.owner(&owner) {
-            return self.out.refused.push(refuse(e.to_string()));
-        }
+        let owner = match owner(self.world.cluster, &node, entry, (&named, &facts), address) {
+            Ok(owner) => owner,
+            Err(e) => return self.out.refused.push(refuse(e.to_string())),
+        };
         self.out.containers.insert(owner.container_id.clone());
         let given = (owner.ifname.clone(), network.clone(), address);
         self.given.entry(named.clone()).or_default().push(given);
@@ -425,14 +424,15 @@ impl<'a> Gathering<'a> {
             return Err(given_twice(&network, &other));
         }
         let ifname = if interface.interface.is_empty() { IFNAME } else { &interface.interface };
-        let made_up = || Owner {
-            node: node.clone(),
-            container_id: made_up_container(pod, facts),
-            ifname: ifname.to_owned(),
-            cluster: self.world.cluster.to_owned(),
+        let interface = (pod.clone(), ifname.parse().map_err(|e: InvalidName| e.to_string())?);
+        let owner = match self.owners.get(&interface) {
+            Some(owner) => owner.clone(),
+            None => {
+                let container = made_up_container(pod, facts);
+                let names = [self.world.cluster.as_str(), node, &container, ifname];
+                Owner::named(names).map_err(|e| e.to_string())?
+            }
         };
-        let owner = self.owners.get(&(pod.clone(), ifname.to_owned())).cloned().unwrap_or_else(made_up);
-        self.world.keys.owner(&owner).map_err(|e| e.to_string())?;
         let found = Found { at: "annotation network-status".to_owned(), network, address };
         let facts = Cow::Borrowed(facts);
         let member = Member { pod: pod.clone(), facts, is_labelled: true, found: Vec::new() };
@@ -471,7 +471,7 @@ impl<'a> Gathering<'a> {
         self.uses.get(definition).map_or(&[], Vec::as_slice)
     }
 
-    fn given_to(&self, pod: &PodRef) -> &[(String, NetworkName, Addr)] {
+    fn given_to(&self, pod: &PodRef) -> &[(InterfaceName, NetworkName, Addr)] {
         self.given.get(pod).map_or(&[], Vec::as_slice)
     }
 
@@ -495,7 +495,7 @@ impl<'a> Gathering<'a> {
                 |of: &NetworkName, address: Addr| readable.iter().any(|ranges| is_in(ranges, of, address));
             let known = self.given_to(pod).iter().chain(self.world.held.of(&facts.uid));
             let known = known.filter(|(_, of, address)| is_in(of, *address));
-            let interfaces: BTreeSet<&String> = known.map(|(ifname, ..)| ifname).collect();
+            let interfaces: BTreeSet<&InterfaceName> = known.map(|(ifname, ..)| ifname).collect();
             if listed.max(interfaces.len()) < asked {
                 let why = format!(
                     "it runs in network {network}, and neither its annotation network-status nor a pool tells its address"
@@ -561,7 +561,7 @@ impl<'a> Gathering<'a> {
         let cni_network = if names.len() == 1 { uses[0].cni_network.clone() } else { String::new() };
         let PodRef { namespace, name } = member.pod.clone();
         let pod = match member.is_labelled {
-            true => Pod { namespace, name, uid: member.facts.uid.clone() },
+            true => Pod { namespace, name, uid: member.facts.uid.parse().ok() },
             false => Pod::default(),
         };
         Group {
@@ -580,7 +580,7 @@ impl<'a> Gathering<'a> {
             one.ranges.as_ref().is_ok_and(|ranges| found.iter().all(|one| position(ranges, one).is_some()))
         };
         let mut uses: Vec<&Use> = self.world.uses.iter().filter(holds_all).copied().collect();
-        let told = member.facts.told().iter().find(|one| one.interface == owner.ifname);
+        let told = member.facts.told().iter().find(|one| owner.ifname == *one.interface);
         let is_told = |one: &&Use| told.is_some_and(|told| told.name == one.nad.to_string());
         if uses.iter().any(is_told) {
             uses.retain(is_told);
@@ -620,12 +620,12 @@ fn made_up_container(pod: &PodRef, facts: &PodFacts) -> String {
 
 /// Who an entry belongs to. What it does not say comes from the pod, or is made up.
 fn owner(
-    cluster: &str,
+    cluster: &ClusterName,
     node: &str,
     entry: &Entry,
     (pod, facts): (&PodRef, &PodFacts),
     address: Addr,
-) -> Owner {
+) -> Result<Owner, InvalidName> {
     let container_id = match entry.container_id.as_str() {
         "" => made_up_container(pod, facts),
         id => id.to_owned(),
@@ -635,8 +635,7 @@ fn owner(
         "" => told().map(|one| one.interface.clone()).filter(|ifname| !ifname.is_empty()),
         ifname => Some(ifname.to_owned()),
     };
-    let ifname = ifname.unwrap_or_else(|| IFNAME.to_owned());
-    Owner { node: node.to_owned(), container_id, ifname, cluster: cluster.to_owned() }
+    Owner::named([cluster.as_str(), node, &container_id, ifname.as_deref().unwrap_or(IFNAME)])
 }
 
 fn has(interface: &Interface, address: Addr) -> bool {
@@ -730,8 +729,7 @@ mod tests {
                 pods: &self.pods,
                 held: &self.held,
                 cut_off: &self.cut_off,
-                cluster: "east",
-                keys: &Keys::new("/metes/"),
+                cluster: &"east".parse().expect("a cluster's name"),
             })
         }
     }
@@ -752,16 +750,8 @@ mod tests {
         assert_eq!(addresses(&found.groups[0]), ["fd00::7", "10.1.0.5"]);
         assert_eq!(found.groups[0].labels.cni_network, "net-dual");
         assert_eq!(addresses(&found.groups[1]), ["10.0.0.9"]);
-        assert_eq!(
-            found.groups[1].owner,
-            Owner {
-                node: "n1".into(),
-                container_id: "c1".into(),
-                ifname: "net2".into(),
-                cluster: "east".into()
-            }
-        );
-        assert_eq!(found.groups[1].labels.pod.uid, "u1");
+        assert_eq!(found.groups[1].owner, Owner::named(["east", "n1", "c1", "net2"]).expect("plain names"));
+        assert_eq!(found.groups[1].labels.pod.uid, "u1".parse().ok());
     }
 
     #[test]
@@ -825,8 +815,7 @@ mod tests {
         cluster.reservation("what", entry("ns/p2", "", ""));
         let found = cluster.gather();
         assert_eq!(found.groups.len(), 2);
-        let (container_id, ifname) = ("imported-u2".into(), "imported".into());
-        let made_up = Owner { node: "n1".into(), container_id, ifname, cluster: "east".into() };
+        let made_up = Owner::named(["east", "n1", "imported-u2", "imported"]).expect("plain names");
         let group = found.groups.iter().find(|group| group.owner == made_up).expect("p2's");
         assert_eq!(group.held[0].network.as_ref().map(NetworkName::as_str), Some("lab"));
         assert_eq!((found.stale.len(), found.refused.len()), (1, 1));
@@ -847,8 +836,8 @@ mod tests {
         let entries = [("4", entry("ns/p1", "c1", "")), ("5", entry("ns/p2", "c2", "net1"))];
         cluster.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
         let found = cluster.gather();
-        let group = |id: &str| found.groups.iter().find(|one| one.owner.container_id == id).expect(id);
-        assert_eq!(group("c1").owner.ifname, "net3");
+        let group = |id: &str| found.groups.iter().find(|one| one.owner.container_id == *id).expect(id);
+        assert_eq!(group("c1").owner.ifname.as_str(), "net3");
         assert_eq!(group("c1").labels.cni_network, "net-b");
         // Both configurations can have asked for it.
         assert_eq!(group("c2").labels.cni_network, "");

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use metes::pool::NetworkName;
+use metes::pool::names::{ClusterName, PodUid};
 use metes::pool::record::{Held, Owner, OwnerRecord, Record};
 use metes::store::free::{Free, FreeError, FreeGuard};
 use metes::store::keys::{Key, Keys};
@@ -208,7 +209,7 @@ pub struct Import<'a, K> {
     /// Its keys.
     pub keys: &'a Keys,
     /// This cluster's name, as it is stamped on records.
-    pub cluster: &'a str,
+    pub cluster: &'a ClusterName,
     /// Kubernetes.
     pub api: &'a Kubernetes,
     /// How to go about it.
@@ -366,7 +367,6 @@ impl<K: Kv> Import<'_, K> {
             held: &held,
             cut_off: &cut_off,
             cluster: self.cluster,
-            keys: self.keys,
         });
         let scanned = &mut self.report.scanned;
         (scanned.pools, scanned.reservations) = (pools.len(), reservations.len());
@@ -383,11 +383,11 @@ impl<K: Kv> Import<'_, K> {
         let see = |(found, held): &mut (Vec<Imported>, HeldByPods), entry: Entry| {
             let Ok(Key::Owner(owner)) = self.keys.parse(&entry.key) else { return };
             let Ok(record) = OwnerRecord::decode(&entry.value) else { return };
-            if owner.cluster != self.cluster {
+            if owner.cluster.as_ref() != Some(self.cluster) {
                 return;
             }
             held.see(&owner, &record);
-            if record.start.is_none() && !owner.container_id.starts_with(ADOPTED) {
+            if record.start.is_none() && !owner.container_id.as_str().starts_with(ADOPTED) {
                 found.push(Imported { owner, revision: entry.mod_revision, record });
             }
         };
@@ -476,7 +476,7 @@ impl<K: Kv> Import<'_, K> {
 struct Taking<'a, K> {
     kv: &'a K,
     keys: &'a Keys,
-    cluster: &'a str,
+    cluster: &'a ClusterName,
     api: &'a Kubernetes,
     dry_run: bool,
     until: Instant,
@@ -545,14 +545,15 @@ impl<K: Kv> Taking<'_, K> {
     /// Asks Kubernetes whether the pod of a record of this cluster is gone or will never run again.
     async fn is_gone(&self, owner: &Owner, record: &OwnerRecord) -> Result<bool, Stop> {
         let pod = &record.labels.pod;
-        if Stamp::of(&owner.cluster, self.cluster) != Stamp::Ours || !is_named(pod) {
+        if Stamp::of(owner.cluster.as_ref(), self.cluster) != Stamp::Ours || !is_named(pod) {
             return Ok(false);
         }
         Ok(match self.api.pod(&pod.namespace, &pod.name).await? {
             None | Some((_, Phase::Finished)) => true,
             Some((found, Phase::Active)) => {
-                let is_it = found.uid == pod.uid || found.static_uids.contains(&pod.uid);
-                !pod.uid.is_empty() && !is_it
+                let is_it =
+                    |uid: &PodUid| *uid == *found.uid || found.static_uids.iter().any(|one| *uid == **one);
+                pod.uid.as_ref().is_some_and(|uid| !is_it(uid))
             }
         })
     }
@@ -572,20 +573,20 @@ fn whom(owner: &Owner, pod: &str) -> String {
 fn given_up(imported: &[Imported], gathered: &Gathered, pods: &HashMap<PodRef, PodFacts>) -> Vec<GivenUp> {
     let held =
         gathered.groups.iter().flat_map(|group| group.held.iter().map(|one| (&group.labels.pod.uid, one)));
-    let held: HashSet<(&String, &NetworkName, _)> =
+    let held: HashSet<(&Option<PodUid>, &NetworkName, _)> =
         held.filter_map(|(uid, one)| Some((uid, one.network.as_ref()?, one.address))).collect();
     let refused: HashSet<_> = gathered.refused.iter().filter_map(|one| one.address).collect();
     let mut found = Vec::new();
     for Imported { owner, record, .. } in imported {
         let pod = &record.labels.pod;
         let facts = pods.get(&pod_ref(record));
-        if facts.is_none_or(|facts| facts.uid != pod.uid || facts.phase != Phase::Active) {
+        if facts.is_none_or(|facts| !facts.goes_by(pod.uid.as_ref()) || facts.phase != Phase::Active) {
             continue;
         }
         for one in &record.addresses {
             let Some(network) = &one.network else { continue };
             if !held.contains(&(&pod.uid, network, one.address)) && !refused.contains(&one.address) {
-                let (interface, container_id) = (owner.ifname.clone(), owner.container_id.clone());
+                let (interface, container_id) = (owner.ifname.to_string(), owner.container_id.to_string());
                 found.push(GivenUp { pod: pod_name(pod), interface, container_id, address: one.address });
             }
         }

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use metes::local::node::timestamp;
+use metes::pool::names::ClusterName;
 use metes::pool::record::{Definitions, Meta, Record, VERSION};
 use metes::random::random_id;
 use metes::store::keys::{Bytes, Keys, LeaseId, digest_hex};
 use metes::store::kv::{Failure, Kv, LeaseAge, read_keys};
-use metes::store::plan::bad_name;
 use metes::store::queue::new_lease;
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Compare, Entry, Op, Txn};
@@ -32,7 +32,7 @@ pub struct Pause<'a, K> {
     /// Its keys.
     pub keys: &'a Keys,
     /// The cluster's name.
-    pub cluster: &'a str,
+    pub cluster: &'a ClusterName,
     /// When reading and writing must be over.
     pub until: Instant,
 }
@@ -107,7 +107,7 @@ impl<K: Kv> Pause<'_, K> {
             let txn = Txn {
                 step: "pause",
                 compares: vec![Compare::Mod(key.clone(), revision)],
-                then: vec![Op::Put(key.clone(), meta.encode(), None), Op::Delete(self.import_key()?)],
+                then: vec![Op::Put(key.clone(), meta.encode(), None), Op::Delete(self.import_key())],
                 otherwise: Vec::new(),
             };
             if self.kv.txn(&txn, self.until).await?.succeeded {
@@ -161,22 +161,22 @@ impl<K: Kv> Pause<'_, K> {
         };
         let value =
             Definitions::new(digest(nads), waiting.map(|uids| uids.iter().cloned().collect())).encode();
-        let then = vec![Op::Put(self.import_key()?, value, Some(lease))];
+        let then = vec![Op::Put(self.import_key(), value, Some(lease))];
         self.kv.txn(&Txn { step: "pause", then, ..Txn::default() }, self.until).await?;
         Ok(())
     }
 
     /// What is remembered of the definitions, if they are as they were then.
     async fn known(&self, nads: &[Nad]) -> Result<Option<(Entry, Definitions)>, Stop> {
-        let key = self.import_key()?;
+        let key = self.import_key();
         let mut snapshot = Snapshot::default();
         read_keys(self.kv, std::slice::from_ref(&key), &mut snapshot, self.until).await?;
         let known = |entry: &Entry| Some((entry.clone(), Definitions::decode(&entry.value).ok()?));
         Ok(snapshot.entry(&key).and_then(known).filter(|(_, known)| known.digest == digest(nads)))
     }
 
-    fn import_key(&self) -> Result<Bytes, Stop> {
-        Ok(self.keys.import(self.cluster).map_err(bad_name)?)
+    fn import_key(&self) -> Bytes {
+        self.keys.import(self.cluster)
     }
 }
 

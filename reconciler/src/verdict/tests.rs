@@ -1,5 +1,6 @@
 use std::rc::Rc;
 
+use metes::pool::names::PodUid;
 use metes::pool::record::Owner;
 use proptest::prelude::*;
 
@@ -19,9 +20,8 @@ const LONG: Duration = Duration::from_secs(1 << 20);
 
 /// An owner on n1 of boot b1 whose pod is ns/web with UID u1.
 fn holder() -> Holder {
-    let (node, container_id, ifname) = ("n1".into(), "c1".into(), "net1".into());
-    let owner = Owner { node, container_id, ifname, cluster: "east".into() };
-    let pod = record::Pod { namespace: "ns".into(), name: "web".into(), uid: "u1".into() };
+    let owner = Owner::named(["east", "n1", "c1", "net1"]).expect("plain names");
+    let pod = record::Pod { namespace: "ns".into(), name: "web".into(), uid: "u1".parse().ok() };
     let record = Summary { stamp: Stamp::Ours, pod, boot: Some(Rc::from("b1")), replaced: false };
     Holder { owner, revision: 7, record: Some(record) }
 }
@@ -35,12 +35,12 @@ fn with(change: impl FnOnce(&mut Summary)) -> Holder {
 /// Of ns/web as well, as a DRA driver makes it.
 fn of_claim() -> Holder {
     let mut holder = without_uid();
-    holder.owner.container_id = CLAIM.into();
+    holder.owner.container_id = CLAIM.parse().expect("a UUID");
     holder
 }
 
 fn without_uid() -> Holder {
-    with(|record| record.pod.uid.clear())
+    with(|record| record.pod.uid = None)
 }
 
 fn pod(name: &str, uid: &str) -> Pod {
@@ -142,8 +142,9 @@ fn only_records_of_this_cluster_are_judged_by_its_pods() {
     for (stamp, expected) in [(Stamp::Other, Keep::OtherCluster), (Stamp::None, Keep::NoCluster)] {
         assert_eq!(verdict(&with(|record| record.stamp = stamp), &[], &[]), Verdict::Keep(expected));
     }
-    assert_eq!([Stamp::of("", "east"), Stamp::of("west", "east")], [Stamp::None, Stamp::Other]);
-    assert_eq!(Stamp::of("east", "east"), Stamp::Ours);
+    let [east, west] = ["east", "west"].map(|name| name.parse().expect("a cluster's name"));
+    assert_eq!([Stamp::of(None, &east), Stamp::of(Some(&west), &east)], [Stamp::None, Stamp::Other]);
+    assert_eq!(Stamp::of(Some(&east), &east), Stamp::Ours);
 }
 
 #[test]
@@ -324,11 +325,11 @@ fn a_claims_record_goes_by_its_claim_alone() {
     assert_eq!(judged(&unnamed, Some(&[]), &[]), Verdict::Keep(Keep::PodUnnamed));
     // What a runtime makes is no claim's: it has a pod's UID, or an id of another form.
     let mut with_uid = of_claim();
-    with_uid.record.as_mut().expect("it has one").pod.uid = "u1".into();
+    with_uid.record.as_mut().expect("it has one").pod.uid = "u1".parse().ok();
     assert_eq!(judged(&with_uid, None, &[]), GONE);
     for id in ["c1", &CLAIM.replace('-', "0"), &CLAIM[1..], &format!("{CLAIM}0"), &CLAIM.replace('b', "g")] {
         let mut sandbox = of_claim();
-        sandbox.owner.container_id = id.to_owned();
+        sandbox.owner.container_id = id.parse().expect("a container id");
         assert!(!sandbox.is_of_claim(), "{id}");
         assert_eq!(judged(&sandbox, Some(&[]), &[]), GONE, "{id}");
     }
@@ -367,7 +368,7 @@ prop_compose! {
     ) -> Holder {
         let mut holder = with(|record| {
             record.stamp = stamp;
-            record.pod.uid = uid.into();
+            record.pod.uid = uid.parse().ok();
             record.pod.name = name.into();
             if name.is_empty() {
                 record.pod.namespace.clear();
@@ -424,13 +425,13 @@ proptest! {
         let is_of = |boot: &str| record.boot.as_deref().is_none_or(|of| boot.is_empty() || boot == of);
         let grace = match (reason, node) {
             (Free::Unlabelled, _) => graces.unlabelled.expect("else such are never freed"),
-            (Free::PodFinished, node) if node.is_some() || !record.pod.uid.is_empty() => graces.finished,
+            (Free::PodFinished, node) if node.is_some() || record.pod.uid.is_some() => graces.finished,
             (_, None) => graces.unknown_node,
             (_, Some(node)) if node.ready && is_of(&node.boot) => graces.ready,
             _ => graces.gone,
         };
         prop_assert!(Duration::from_secs(seen_for) >= grace, "{seen_for} s are too few");
-        let is_its_pod = |pod: &Pod| match record.pod.uid.as_str() {
+        let is_its_pod = |pod: &Pod| match record.pod.uid.as_ref().map_or("", PodUid::as_str) {
             "" => pod.name == record.pod.name,
             uid => pod.uid == uid || pod.static_uids.iter().any(|known| known == uid),
         };

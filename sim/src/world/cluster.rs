@@ -12,7 +12,7 @@ use super::ids::SandboxId;
 use super::plan::{Plan, Twins};
 use super::wire::{Answer, Ask};
 use super::works::Boot;
-use super::{CLUSTER, Setup, World};
+use super::{CLUSTER, Setup, World, checked};
 use crate::mutant::Guard;
 
 /// The namespace of all pods.
@@ -42,7 +42,8 @@ impl Node {
             Twins::OfOneCluster => (number / 2, CLUSTER),
             Twins::OfTwoClusters => (number / 2, [CLUSTER, "west"][number % 2]),
         };
-        let identity = Identity { node: format!("n{name}"), cluster: cluster.to_owned(), machine };
+        let identity =
+            Identity { node: checked(&format!("n{name}")), cluster: Some(checked(cluster)), machine };
         let boot = Boot {
             id: format!("{}-b0", identity.machine),
             identity,
@@ -54,9 +55,9 @@ impl Node {
     }
 
     /// The owner that a container's interface is on this node.
-    pub(crate) fn owner(&self, container_id: String) -> Owner {
+    pub(crate) fn owner(&self, container_id: &str) -> Owner {
         let Identity { node, cluster, .. } = self.boot.identity.clone();
-        Owner { node, container_id, ifname: IFNAME.to_owned(), cluster }
+        Owner { node, container_id: checked(container_id), ifname: checked(IFNAME), cluster }
     }
 
     pub(crate) fn mark(&self) -> MarkFile {
@@ -82,7 +83,7 @@ pub(crate) fn nodes(setup: &Setup<'_>, plan: &Plan) -> Vec<Node> {
             machine.clear();
         }
         if is_left_out(Guard::OWNER_CLUSTER) {
-            CLUSTER.clone_into(cluster);
+            *cluster = Some(checked(CLUSTER));
         }
     }
     if is_left_out(Guard::SPOOL_MACHINE) && plan.twins != Twins::None {
@@ -138,8 +139,8 @@ impl PodSlot {
     pub(crate) fn labels(&self) -> record::Pod {
         let (namespace, name) = (NAMESPACE.to_owned(), self.name.clone());
         match self.labelling {
-            Labelling::Whole => record::Pod { namespace, name, uid: self.uid.clone() },
-            Labelling::Named => record::Pod { namespace, name, uid: String::new() },
+            Labelling::Whole => record::Pod { namespace, name, uid: Some(checked(&self.uid)) },
+            Labelling::Named => record::Pod { namespace, name, uid: None },
             Labelling::None => record::Pod::default(),
         }
     }
@@ -178,12 +179,13 @@ impl World<'_> {
             }
             Ask::Nodes => {
                 let told = |node: &Node| api::Node {
-                    name: node.boot.identity.node.clone(),
+                    name: node.boot.identity.node.to_string(),
                     ready: node.is_ready,
                     out_of_service: false,
                     boot: node.boot.id.clone(),
                 };
-                let nodes = self.nodes.iter().filter(|node| node.boot.identity.cluster == CLUSTER);
+                let is_here = |node: &&Node| node.boot.identity.cluster == Some(checked(CLUSTER));
+                let nodes = self.nodes.iter().filter(is_here);
                 Answer::Nodes(Ok(nodes.map(told).collect()))
             }
             Ask::Pod(name) => {

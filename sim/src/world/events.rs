@@ -10,11 +10,11 @@ use metes::pool::{Addr, Bits, NetworkName, Page};
 use metes::store::keys::{LeaseId, PodInterface};
 use metes::store::txn::{Compare, Op, Txn};
 
-use super::World;
 use super::plan::{Theme, Twins};
 use super::requests::Step;
 use super::tree::Ticket;
 use super::works::Boot;
+use super::{World, checked};
 use crate::mutant::Guard;
 
 /// Something that happens beside all else.
@@ -381,7 +381,7 @@ impl<'w> World<'w> {
         let Some(PodInterface { cluster, uid, ifname, network }) = self.tree.index.keys().min() else {
             return Ok(());
         };
-        let Ok(key) = self.shared.keys.pod(cluster, uid, ifname, network) else { return Ok(()) };
+        let key = self.shared.keys.pod(cluster.as_ref(), uid, ifname, network);
         self.by_hand(vec![Op::Delete(key)])
     }
 
@@ -393,7 +393,7 @@ impl<'w> World<'w> {
         let newest = self.truth.sandboxes.len().saturating_sub(8);
         let id = newest + self.chance.index(self.truth.sandboxes.len() - newest);
         let sandbox = &self.truth.sandboxes[id];
-        let Ok(key) = self.shared.keys.tombstone(&sandbox.owner) else { return Ok(()) };
+        let key = self.shared.keys.tombstone(&sandbox.owner);
         if self.model.entry(&key).is_some() {
             return Ok(());
         }
@@ -406,8 +406,8 @@ impl<'w> World<'w> {
         if self.tree.meta.is_some() || self.tree.has_allocations() {
             return Ok(());
         }
-        let (node, container_id, ifname) = ("n9".into(), "restored".into(), "net1".into());
-        let owner = Owner { node, container_id, ifname, cluster: String::new() };
+        let (node, container_id, ifname) = (checked("n9"), checked("restored"), checked("net1"));
+        let owner = Owner { node, container_id, ifname, cluster: None };
         self.tree.spoil(&owner);
         let keys = &self.shared.keys;
         let network = NetworkName::configured("restored").unwrap_or_default();
@@ -415,11 +415,10 @@ impl<'w> World<'w> {
             0 => Op::Put(keys.page(&network, Page(7)), Bits::empty().to_bytes(), None),
             1 => {
                 let record = OwnerRecord::new(Vec::new(), None, "-".to_owned(), Labels::default());
-                let Ok(key) = keys.owner(&owner) else { return Ok(()) };
-                Op::Put(key, record.encode(), None)
+                Op::Put(keys.owner(&owner), record.encode(), None)
             }
             _ => {
-                let Ok(key) = keys.pod("", "u-restored", "net1", &network) else { return Ok(()) };
+                let key = keys.pod(None, &checked("u-restored"), &owner.ifname, &network);
                 Op::Put(key, PodIndex::new(owner).encode(), None)
             }
         };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use metes::audit::Audit;
+use metes::pool::names::PodUid;
 use metes::pool::record::Owner;
 use metes::store::txn::Entry;
 
@@ -119,10 +120,10 @@ impl World<'_> {
     fn is_for_runtime(&self, id: SandboxId) -> bool {
         let sandbox = &self.truth.sandboxes[id];
         let Some(owned) = self.tree.owners.get(&sandbox.owner) else { return false };
-        let uid = &owned.record.labels.pod.uid;
-        let lives = self.pods.iter().any(|pod| pod.life == Life::Active && pod.uid == *uid);
+        let lives = |uid: &PodUid| self.pods.iter().any(|pod| pod.life == Life::Active && *uid == *pod.uid);
         sandbox.live.is_none()
-            && (uid.is_empty() || lives || self.tree.spoilt_owners.contains(&sandbox.owner))
+            && (owned.record.labels.pod.uid.as_ref().is_none_or(lives)
+                || self.tree.spoilt_owners.contains(&sandbox.owner))
     }
 
     /// Two passes and a repair.
@@ -157,7 +158,7 @@ impl World<'_> {
     }
 
     fn is_adopted(&self, owner: &Owner) -> bool {
-        owner.container_id.starts_with("adopted-")
+        owner.container_id.as_str().starts_with("adopted-")
     }
 
     fn audit(&self) -> Result<(), String> {

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use metes::cni::error::Code;
-use metes::cni::previous::Attachment;
+use metes::cni::request::Attachment;
 use metes::commands::del::Done;
+use metes::pool::names::{ContainerId, PodUid};
 use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
 use metes::random::random_id;
 use metes::store::allot::Ask;
@@ -21,7 +22,7 @@ use super::process::{Outcome, Process, Work};
 use super::tree::words;
 use super::truth::{Asks, Live, Sandbox};
 use super::works::{self, Begun, Future_};
-use super::{CLUSTER, World};
+use super::{CLUSTER, World, checked};
 use crate::mutant::Guard;
 
 impl World<'_> {
@@ -192,7 +193,7 @@ impl World<'_> {
         for id in older {
             self.truth.end(id);
         }
-        let owner = self.nodes[node].owner(container_id);
+        let owner = self.nodes[node].owner(&container_id);
         let request =
             (self.chance.below(100) < self.plan.requests).then(|| self.some_address(config)).flatten();
         let with_fixed = self.plan.configs[config].fixed.is_some() && self.chance.one_in(4);
@@ -214,7 +215,7 @@ impl World<'_> {
         self.create_pod(pod);
         self.pods[pod].config = config;
         let node = self.pods[pod].node;
-        let owner = self.nodes[node].owner(format!("one-more-{config}"));
+        let owner = self.nodes[node].owner(&format!("one-more-{config}"));
         let uid = self.pods[pod].uid.clone();
         let id =
             self.truth.new_sandbox(owner, pod, uid, node, Asks { config, request: None, with_fixed: false });
@@ -529,12 +530,17 @@ impl World<'_> {
                 Some(Gone { owner: owner.clone(), revision })
             });
             self.pods_made += 1;
-            let uid = format!("u-other-{}", self.pods_made);
+            let uid: PodUid = checked(&format!("u-other-{}", self.pods_made));
             let node = self.chance.index(self.nodes.len());
-            let name = self.nodes[node].boot.identity.node.clone();
-            let pod = Pod { namespace: "ns".into(), name: "other".into(), uid: uid.clone() };
+            let node = self.nodes[node].boot.identity.node.clone();
+            let pod = Pod { namespace: "ns".into(), name: "other".into(), uid: Some(uid.clone()) };
             claims.push(Claim {
-                owner: Owner::adopted(CLUSTER, &name, &uid, IFNAME),
+                owner: Owner {
+                    node,
+                    container_id: ContainerId::adopted(&uid),
+                    ifname: checked(IFNAME),
+                    cluster: Some(checked(CLUSTER)),
+                },
                 held,
                 scope: metes::store::keys::Scope::of(&self.plan.configs[config].sets, None),
                 labels: Labels { pod, cni_network: self.plan.configs[config].cni_network.clone() },
@@ -559,7 +565,10 @@ impl World<'_> {
             }
             let scope = metes::store::keys::Scope::of(&self.plan.configs[sandbox.config].sets, None);
             claims.push(Claim {
-                owner: Owner::adopted(CLUSTER, &sandbox.owner.node, &sandbox.uid, IFNAME),
+                owner: Owner {
+                    container_id: ContainerId::adopted(&checked(&sandbox.uid)),
+                    ..sandbox.owner.clone()
+                },
                 held: live.held.clone(),
                 scope,
                 labels: self.labels(sandbox.config, sandbox.pod),

@@ -65,7 +65,7 @@ impl World<'_> {
                 Op::Delete(key) | Op::DeleteIf(key, _) => match keys.parse(key) {
                     Ok(Key::Pod(interface)) => {
                         let named = self.tree.index.get(&interface);
-                        let record_goes = |owner| keys.owner(owner).is_ok_and(|own| goes(&own));
+                        let record_goes = |owner| goes(&keys.owner(owner));
                         if txn.step != "delete-stale"
                             && let Some(owner) = named
                             && !record_goes(owner)

@@ -30,9 +30,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metes::pool::names::InvalidName;
 use metes::store::keys::Keys;
 use tokio::time::Instant;
 
@@ -52,6 +54,11 @@ use works::Shared;
 
 /// The name of the cluster whose reconciler is at work.
 const CLUSTER: &str = "east";
+
+/// A name of this world.
+fn checked<T: FromStr<Err = InvalidName>>(name: &str) -> T {
+    name.parse().expect("the world's names keep the rules")
+}
 /// More turns than any world takes before it heals.
 const TURNS: u64 = 1_000_000;
 /// How many lines of what happened are kept.
@@ -173,7 +180,7 @@ impl<'a> World<'a> {
         let wire = Rc::new(Wire::default());
         let shared = Shared {
             keys: Keys::new("/m/"),
-            cluster: CLUSTER.to_owned(),
+            cluster: checked(CLUSTER),
             wire: wire.clone(),
             start: Instant::now(),
             suspended: Cell::default(),

@@ -7,7 +7,7 @@ use metes::store::txn::{Compare, Op, Txn};
 
 use super::requests::Step;
 use super::wire::{Ask, Sent};
-use super::{CLUSTER, World};
+use super::{CLUSTER, World, checked};
 use crate::mutant::{Guard, Kind};
 
 impl World<'_> {
@@ -92,16 +92,18 @@ impl World<'_> {
         if self.model.entry(key).is_some() || !self.tree.has_bit(&network, address) {
             return Ok(());
         }
+        // With an IPv6 address it is no container's id.
+        let Ok(container_id) = format!("restored-{address}").parse() else { return Ok(()) };
         let owner = Owner {
-            node: "n9".into(),
-            container_id: format!("restored-{address}"),
-            ifname: "net1".into(),
-            cluster: CLUSTER.into(),
+            node: checked("n9"),
+            container_id,
+            ifname: checked("net1"),
+            cluster: Some(checked(CLUSTER)),
         };
-        let Ok(own) = keys.owner(&owner) else { return Ok(()) };
+        let own = keys.owner(&owner);
         let held = vec![Held { address: address.ip(), network: Some(network) }];
         // Of a pod that is gone, so that a pass will free it.
-        let pod = Pod { namespace: "ns".into(), name: "restored".into(), uid: "u-restored".into() };
+        let pod = Pod { namespace: "ns".into(), name: "restored".into(), uid: Some(checked("u-restored")) };
         let labels = Labels { pod, cni_network: "one".into() };
         let record = OwnerRecord::new(held, None, "-".to_owned(), labels.clone());
         let reservation = Reservation::new(owner, labels, String::new());

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use metes::pool::names::ClusterName;
 use metes::pool::record::{
     Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone, VERSION,
 };
@@ -56,10 +57,10 @@ pub(crate) struct Tree {
     summaries: BTreeMap<(NetworkName, Summary), Bits>,
     pub(crate) index: HashMap<PodInterface, Owner>,
     tombstones: HashMap<Owner, RunStart>,
-    identities: BTreeMap<String, Vec<u8>>,
+    identities: BTreeMap<ClusterName, Vec<u8>>,
     pub(crate) meta: Option<Meta>,
     /// Who leads, by cluster.
-    pub(crate) leads: BTreeMap<String, String>,
+    pub(crate) leads: BTreeMap<ClusterName, String>,
     /// Who lists an address.
     listed: BTreeMap<Ticket, Owner>,
     /// What a foreign hand has touched: nothing is expected of it any more.
@@ -169,8 +170,8 @@ impl Tree {
                     touched.tickets.insert(ticket);
                 }
                 for owned in before.iter().chain(&after) {
-                    let uid = &owned.record.labels.pod.uid;
-                    for (network, _) in owned.reserved().filter(|_| !uid.is_empty()) {
+                    let Some(uid) = &owned.record.labels.pod.uid else { continue };
+                    for (network, _) in owned.reserved() {
                         touched.indexes.insert(PodInterface {
                             cluster: owner.cluster.clone(),
                             uid: uid.clone(),
@@ -403,7 +404,7 @@ impl Tree {
         let wrong =
             |what: &str| Err(format!("the index of pod {uid} in {network} names {}, {what}", words(named)));
         let Some(owned) = self.owners.get(named) else { return wrong("which holds nothing") };
-        if owned.record.labels.pod.uid != *uid || named.ifname != *ifname {
+        if owned.record.labels.pod.uid.as_ref() != Some(uid) || named.ifname != *ifname {
             return wrong("which is another's");
         }
         if !owned.reserved().any(|(held, _)| held == *network) {
@@ -412,7 +413,7 @@ impl Tree {
         for (other, theirs) in &self.owners {
             let is_same = other.node == named.node
                 && other.ifname == *ifname
-                && theirs.record.labels.pod.uid == *uid
+                && theirs.record.labels.pod.uid.as_ref() == Some(uid)
                 && theirs.reserved().any(|(held, _)| held == *network);
             let (Some(start), Some(their_start)) = (&owned.record.start, &theirs.record.start) else {
                 continue;

@@ -10,13 +10,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use metes::audit::{accept, audit, pause, repair};
-use metes::cni::previous::Attachment;
+use metes::cni::request::Attachment;
 use metes::commands::{Run, add, check, del, gc};
 use metes::limits;
 use metes::local::mark::MarkFile;
 use metes::local::node::Identity;
 use metes::local::spool::Spool;
 use metes::pool::RangeSet;
+use metes::pool::names::{ClusterName, PodUid};
 use metes::pool::record::{Owner, RunStart};
 use metes::store::allot::Ask;
 use metes::store::free::release;
@@ -46,7 +47,7 @@ const PASS_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) keys: Keys,
-    pub(crate) cluster: String,
+    pub(crate) cluster: ClusterName,
     pub(crate) wire: Rc<Wire>,
     pub(crate) start: Instant,
     /// For how long hosts were suspended: their monotonic clocks stood still, all others went on.
@@ -146,10 +147,10 @@ impl Begun {
         })
     }
 
-    pub(crate) fn del(self, owner: Owner, uid: String) -> Future_ {
+    pub(crate) fn del(self, owner: Owner, uid: Option<PodUid>) -> Future_ {
         let process = self.process;
         self.run(limits::DEL_DEADLINE, async move |run, wire| {
-            let deleted = del::del(run, &owner, &uid, None).await;
+            let deleted = del::del(run, &owner, uid.as_ref(), None).await;
             let goes_on = matches!(deleted, Ok(del::Done::Freed));
             wire.report(process, Outcome::Deleted(deleted));
             goes_on
@@ -159,13 +160,13 @@ impl Begun {
     pub(crate) fn check(
         self,
         owner: Owner,
-        uid: String,
+        uid: Option<PodUid>,
         sets: Vec<RangeSet>,
         previous: Vec<IpAddr>,
     ) -> Future_ {
         let process = self.process;
         self.run(limits::CHECK_DEADLINE, async move |run, wire| {
-            let checked = check::check(run, &owner, &uid, &sets, &previous).await;
+            let checked = check::check(run, &owner, uid.as_ref(), &sets, &previous).await;
             let goes_on = checked.is_ok();
             wire.report(process, Outcome::Checked(checked));
             goes_on
@@ -198,7 +199,7 @@ pub(crate) fn pass(shared: Rc<Shared>, process: ProcessId, grace: Duration) -> F
     let until = Instant::now() + PASS_MAX;
     Box::pin(async move {
         let line = shared.line(process);
-        let report = RefCell::new(Report::new(&shared.cluster, false));
+        let report = RefCell::new(Report::new(shared.cluster.as_str(), false));
         let graces = Graces { gone: grace, finished: grace, ..Graces::NONE };
         let pass = Pass {
             kv: &line,
@@ -297,7 +298,7 @@ pub(crate) fn lead(shared: Rc<Shared>, process: ProcessId) -> Future_ {
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
         let line = shared.line(process);
-        let key = shared.keys.lead(&shared.cluster).expect("a plain name");
+        let key = shared.keys.lead(&shared.cluster);
         let candidate = Candidate { key, name: candidate(process), ttl: LEAD };
         for _ in 0..3 {
             let _ = candidate.claim(&line, until).await;

@@ -76,7 +76,7 @@ impl World {
     /// Frees all that an owner holds, as a DEL from a new ticket does.
     fn free(&mut self, owner: &Owner) {
         self.stand();
-        let own = self.keys.owner(owner).expect("a key");
+        let own = self.keys.owner(owner);
         let record = OwnerRecord::decode(&self.store.get(&own).expect("held").value).expect("decodes");
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
@@ -119,8 +119,13 @@ fn set(subnet: &str, first: &str, last: &str) -> RangeSet {
 }
 
 fn owner(container: &str) -> Owner {
-    let (node, container_id, ifname) = ("n".into(), container.into(), "eth0".into());
-    Owner { node, container_id, ifname, cluster: "east".into() }
+    Owner::named(["east", "n", container, "eth0"]).expect("plain names")
+}
+
+/// The index entry of pod "u".
+fn index_key(keys: &Keys) -> Bytes {
+    let Owner { ifname, cluster, .. } = owner("any");
+    keys.pod(cluster.as_ref(), &"u".parse().expect("a UID"), &ifname, &NetworkName::default())
 }
 
 fn start(ns: u64) -> RunStart {
@@ -129,7 +134,7 @@ fn start(ns: u64) -> RunStart {
 
 /// A run of container `id`, started at `ns`, of the pod `uid`, on one /29.
 fn ask(id: &str, ns: u64, uid: &str) -> Ask {
-    let pod = Pod { namespace: "ns".into(), name: "p".into(), uid: uid.into() };
+    let pod = Pod { namespace: "ns".into(), name: "p".into(), uid: uid.parse().ok() };
     Ask {
         owner: owner(id),
         machine: "m".into(),
@@ -160,7 +165,7 @@ fn the_first_commit_of_a_prefix_makes_meta_and_only_in_an_empty_one() {
     world.stand();
     let Decision::Commit { txn, .. } = world.run(&ask("a", 1, "")) else { panic!("no commit") };
     let mut occupied = world.store.clone();
-    occupied.put(world.keys.owner(&owner("z")).expect("a key"), "");
+    occupied.put(world.keys.owner(&owner("z")), "");
     assert!(!occupied.apply(&txn).succeeded);
     assert!(world.store.apply(&txn).succeeded);
     assert!(world.store.get(&world.keys.meta()).is_some());
@@ -172,7 +177,7 @@ fn a_repetition_keeps_the_younger_of_two_starts() {
         let mut world = World::new();
         world.hold(&ask("a", first, ""));
         world.hold(&ask("a", second, ""));
-        let own = world.keys.owner(&owner("a")).expect("a key");
+        let own = world.keys.owner(&owner("a"));
         let record = OwnerRecord::decode(&world.store.get(&own).expect("a record").value).expect("decodes");
         assert_eq!(record.start, Some(start(kept)));
     }
@@ -182,12 +187,12 @@ fn a_repetition_keeps_the_younger_of_two_starts() {
 fn a_commit_fails_when_anything_it_relied_on_has_changed() {
     let asked = ask("a", 1, "u");
     let changes: [fn(&World) -> Bytes; 6] = [
-        |w| w.keys.owner(&owner("a")).expect("a key"),
-        |w| w.keys.tombstone(&owner("a")).expect("a key"),
+        |w| w.keys.owner(&owner("a")),
+        |w| w.keys.tombstone(&owner("a")),
         |w| w.keys.meta(),
         |w| w.keys.page(&NetworkName::default(), addr("10.0.0.1").page()),
         |w| w.ip("10.0.0.1"),
-        |w| w.keys.pod("east", "u", "eth0", &NetworkName::default()).expect("a key"),
+        |w| index_key(&w.keys),
     ];
     for (i, change) in changes.iter().enumerate() {
         let mut world = World::new();
@@ -213,7 +218,7 @@ fn a_commit_where_nobody_queues_writes_on_its_lease_and_removes_no_ticket() {
     let world = World::new();
     let mut snapshot = Snapshot::default();
     let ask = ask("a", 1, "");
-    let fence = Fence::Lease { key: world.keys.fence("n").expect("a key"), lease: LeaseId(9) };
+    let fence = Fence::Lease { key: world.keys.fence(&owner("a").node), lease: LeaseId(9) };
     let txn = loop {
         match decide(&ask, &world.keys, &snapshot, &fence, false) {
             Decision::Read(keys) => world.store.read(&keys, &mut snapshot),
@@ -293,10 +298,10 @@ fn a_page_that_does_not_decode_is_full_and_stays() {
 fn records_that_do_not_decode_end_the_run() {
     let asked = ask("a", 1, "u");
     let keys: [fn(&World) -> Bytes; 4] = [
-        |w| w.keys.owner(&owner("a")).expect("a key"),
-        |w| w.keys.tombstone(&owner("a")).expect("a key"),
+        |w| w.keys.owner(&owner("a")),
+        |w| w.keys.tombstone(&owner("a")),
         |w| w.keys.meta(),
-        |w| w.keys.pod("east", "u", "eth0", &NetworkName::default()).expect("a key"),
+        |w| index_key(&w.keys),
     ];
     for key in keys {
         let mut world = World::new();
@@ -326,7 +331,7 @@ fn meta_holds_runs_back() {
 #[test]
 fn a_younger_tombstone_ends_the_run_and_an_older_one_does_not() {
     let mut world = World::new();
-    let dead = world.keys.tombstone(&owner("a")).expect("a key");
+    let dead = world.keys.tombstone(&owner("a"));
     world.store.put(dead.clone(), Tombstone::new(start(5)).encode());
     assert_eq!(world.refusal(&ask("a", 4, "")), Refused::Deleted);
     assert_eq!(world.hold(&ask("a", 6, "")), ["10.0.0.1"]);
@@ -342,7 +347,7 @@ fn a_retried_sandbox_takes_over_and_nobody_else_does() {
     let reservation = Reservation::decode(&world.store.get(&world.ip("10.0.0.1")).expect("held").value);
     assert_eq!(reservation.expect("decodes").owner, owner("b"));
     let mut elsewhere = ask("c", 4, "u");
-    elsewhere.owner.node = "m".into();
+    elsewhere.owner.node = "m".parse().expect("a node name");
     assert_eq!(world.hold(&elsewhere), ["10.0.0.3"]);
 }
 
@@ -355,7 +360,7 @@ fn nothing_is_taken_over_from_another_cluster() {
         ("", "", "10.0.0.1"),
     ] {
         let of = |cluster: &str, mut ask: Ask| {
-            ask.owner.cluster = cluster.into();
+            ask.owner.cluster = cluster.parse().ok();
             ask
         };
         let mut world = World::new();
@@ -371,7 +376,7 @@ fn nothing_is_taken_over_after_a_tombstone_of_ones_own() {
     world.stand();
     let Decision::Commit { held, .. } = world.run_as(&ask("b", 3, "u"), true) else { panic!("no commit") };
     assert_eq!(held[0].address.to_string(), "10.0.0.2");
-    let dead = world.keys.tombstone(&owner("b")).expect("a key");
+    let dead = world.keys.tombstone(&owner("b"));
     world.store.put(dead, Tombstone::new(start(2)).encode());
     assert_eq!(world.hold(&ask("b", 3, "u")), ["10.0.0.2"]);
 }
@@ -456,7 +461,7 @@ fn what_is_read_first_is_all_that_a_range_with_room_needs() {
         world.stand();
         let asked = Ask { order, ..ask("a", 2, "u") };
         let mut snapshot = Snapshot::default();
-        let first = asked.first_reads(&world.keys).expect("keys");
+        let first = asked.first_reads(&world.keys);
         world.store.read(&first, &mut snapshot);
         let decision = decide(&asked, &world.keys, &snapshot, &world.fence(), false);
         assert!(matches!(decision, Decision::Commit { .. }), "{order:?}: {decision:?}");
@@ -502,10 +507,10 @@ fn what_is_reserved_for_another_is_neither_answered_nor_freed() {
 #[test]
 fn a_free_leaves_the_youngest_tombstone() {
     let mut world = World::new();
-    let (owner, dead) = (owner("a"), world.keys.tombstone(&owner("a")).expect("a key"));
+    let (owner, dead) = (owner("a"), world.keys.tombstone(&owner("a")));
     for (born, left) in [(5, 5), (7, 7), (6, 7)] {
         let record = OwnerRecord::new(Vec::new(), None, "-".into(), Labels::default());
-        let own = world.keys.owner(&owner).expect("a key");
+        let own = world.keys.owner(&owner);
         world.store.put(own.clone(), record.encode());
         let mut snapshot = Snapshot::default();
         world.store.read(&[own, dead.clone()], &mut snapshot);
@@ -574,9 +579,9 @@ fn a_repetition_keeps_the_labels_that_the_reservation_was_made_with() {
     let Decision::Commit { txn, repeats, .. } = world.run(&ask("a", 2, "")) else { panic!("no commit") };
     assert!(repeats);
     assert!(world.store.apply(&txn).succeeded);
-    let own = world.keys.owner(&owner("a")).expect("a key");
+    let own = world.keys.owner(&owner("a"));
     let record = OwnerRecord::decode(&world.store.get(&own).expect("held").value).expect("decodes");
-    assert_eq!(record.labels.pod.uid, "u");
+    assert_eq!(record.labels.pod.uid, "u".parse().ok());
 }
 
 #[test]

@@ -41,18 +41,20 @@ impl HeldRun {
     /// The reservation and the owner's record.
     fn holder(&self, keys: &Keys, number: usize) -> [Entry; 2] {
         let owner = Owner {
-            node: format!("held-{}", number % NODES),
-            container_id: format!("{}{number:032x}", digest_hex(self.network.as_str().as_bytes())),
-            ifname: "eth0".to_owned(),
-            cluster: "test".to_owned(),
+            node: format!("held-{}", number % NODES).parse().expect("a plain name"),
+            container_id: format!("{}{number:032x}", digest_hex(self.network.as_str().as_bytes()))
+                .parse()
+                .expect("a plain name"),
+            ifname: "eth0".parse().expect("a plain name"),
+            cluster: Some("test".parse().expect("a plain name")),
         };
-        let pod = Pod { namespace: "held".to_owned(), name: format!("pod-{number}"), uid: String::new() };
+        let pod = Pod { namespace: "held".to_owned(), name: format!("pod-{number}"), uid: None };
         let cni_network = self.network.to_string();
         let labels = Labels { pod, cni_network };
         let address = self.address(number);
         let held = vec![Held { address: address.ip(), network: Some(self.network.clone()) }];
         let record = OwnerRecord::new(held, None, self.scope.to_string(), labels.clone());
-        let own = keys.owner(&owner).expect("the owner's parts are plain names");
+        let own = keys.owner(&owner);
         let reservation = Reservation::new(owner, labels, "2026-01-02T03:04:05Z".to_owned());
         [(keys.ip(&self.network, address), reservation.encode()), (own, record.encode())]
     }

@@ -124,8 +124,7 @@ impl<'a> Crowd<'a> {
 }
 
 fn owner() -> Owner {
-    let (node, container_id, ifname) = ("crowd".to_owned(), "waiter".to_owned(), "eth0".to_owned());
-    Owner { node, container_id, ifname, cluster: String::new() }
+    Owner::named(["-", "crowd", "waiter", "eth0"]).expect("plain names")
 }
 
 fn grant(store: &Store) -> Vec<i64> {
