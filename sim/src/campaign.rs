@@ -12,7 +12,7 @@ use std::thread;
 use crate::mutant::{Guard, Kind, Mutant};
 use crate::world::{self, Played, Setup, Theme};
 
-/// Where files cost least.
+/// A file system in memory: files cost least there.
 const MEMORY: &str = "/dev/shm";
 
 /// Which worlds to play.
@@ -32,13 +32,13 @@ pub struct Campaign {
     pub target: Option<Guard>,
     /// Whether the guards that occur are collected.
     pub collects: bool,
-    /// At the same time.
+    /// How many worlds are played at the same time.
     pub threads: usize,
-    /// How many violations are enough.
+    /// After so many violations the campaign ends.
     pub enough: usize,
 }
 
-/// What came of it.
+/// The result of a campaign.
 #[derive(Debug, Clone, Default)]
 pub struct Sum {
     /// Worlds that were played to their end.
@@ -49,7 +49,7 @@ pub struct Sum {
     pub transactions: u64,
     /// What went wrong, and how often.
     pub faults: BTreeMap<&'static str, u64>,
-    /// What the operations came to.
+    /// How the operations ended, and how often.
     pub outcomes: BTreeMap<&'static str, u64>,
     /// The guards that occurred.
     pub guards: BTreeSet<Guard>,
@@ -75,7 +75,7 @@ impl Sum {
     }
 }
 
-/// The kind of world that a seed has, if nobody says otherwise.
+/// The kind of world that a seed has, unless a kind is given.
 #[must_use]
 pub fn theme_of(seed: u64) -> Theme {
     match seed % 16 {
@@ -154,7 +154,7 @@ impl Campaign {
     }
 }
 
-/// In which world the absence of a guard was noticed.
+/// A world in which the absence of a guard was noticed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Noticed {
     /// The kind of world.
@@ -212,8 +212,8 @@ fn suits(guard: Guard) -> &'static [Theme] {
     }
 }
 
-/// First in worlds that know nothing of it, then in worlds that strike at it. A strike counts only if it does no harm
-/// to a transaction that has the guard.
+/// Plays first worlds that do not aim at the guard, then worlds that strike at it. A strike counts only if it does no
+/// harm to a transaction that has the guard.
 fn hunt_one(guard: Guard, seeds: u64, operations: u64, folder: &Path) -> Option<Noticed> {
     let play = |theme, seed, left_out: Option<Guard>, target| {
         let campaign = Campaign {

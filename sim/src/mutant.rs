@@ -1,4 +1,4 @@
-//! Mutants: what keeps a transaction from doing harm, taken away one guard at a time.
+//! Mutants: each takes away one guard, that is, one thing that keeps a transaction from doing harm.
 
 use std::fmt;
 
@@ -18,15 +18,15 @@ pub enum Kind {
     Empty,
     /// A key is deleted only if it says this.
     DeleteIf,
-    /// A write falls with its lease.
+    /// A write is refused if its lease has ended.
     Lease,
-    /// A key is written that stops those who come later.
+    /// The transaction writes a key that stops later transactions.
     Put,
-    /// A key is deleted that others rely on.
+    /// The transaction deletes a key that others rely on.
     Delete,
-    /// A lease is ended that others rely on.
+    /// A lease that others rely on is ended.
     Revoke,
-    /// Something says whose it is.
+    /// A record says whose it is.
     Identity,
 }
 
@@ -77,11 +77,11 @@ impl Guard {
         }
     }
 
-    /// What a run relies on that has settled what became of its commit.
+    /// The guards that a run relies on when it has settled what became of its commit.
     pub(crate) const REVOKE: Self = Self { step: "settle", kind: Kind::Revoke, class: "lease" };
 
-    /// What tells one machine, cluster or store from another: no compare of a transaction, but what decides which are
-    /// made.
+    /// What tells one machine, cluster or store from another. These guards are no compares of a transaction; they
+    /// decide which transactions are made.
     pub const IDENTITIES: [Self; 5] =
         [Self::OWNER_MACHINE, Self::OWNER_CLUSTER, Self::SPOOL_MACHINE, Self::MARK_MACHINE, Self::MARK_STORE];
     /// The machine in owner records.

@@ -9,9 +9,9 @@ use metes::store::kv::{Failure, LeaseAge};
 use super::Key;
 use super::refusal::refused;
 
-/// What etcd makes of a shorter time: one and a half of its election timeout, in whole seconds.
+/// The shortest time that etcd grants: one and a half of its election timeout, in whole seconds.
 const SHORTEST: Duration = Duration::from_secs(2);
-/// What etcd refuses to exceed.
+/// The longest time that etcd grants.
 const LONGEST: Duration = Duration::from_secs(9_000_000_000);
 /// What a new leader adds to the time of every lease.
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ impl Leases {
 
     pub(super) fn age(&self, id: LeaseId) -> Option<LeaseAge> {
         let Lease { granted, ends, .. } = *self.leases.get(&id)?;
-        // etcd tells whole seconds, and its client of metes adds one for what is left out.
+        // etcd tells whole seconds, and metes' client of it adds one for the fraction that is left out.
         let whole = ends.saturating_sub(self.now).as_secs();
         Some(LeaseAge { granted, left: Duration::from_secs(whole + 1).min(granted) })
     }

@@ -1,4 +1,4 @@
-//! The last changes, newest last: what a read in the past must undo, and what a watch sees.
+//! The last changes, the newest at the end: a read in the past undoes them, and a watch shows them.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub(super) struct Change {
     pub(super) before: Option<Record>,
 }
 
-/// How far a compaction went, and which revision was the newest then: a member in the past has not done it yet.
+/// How far a compaction went, and which revision was the newest then. A member that is behind has not done it yet.
 #[derive(Debug, Clone, Copy)]
 struct Compaction {
     at: i64,
@@ -39,7 +39,7 @@ impl Log {
         self.changes.push_back(change);
     }
 
-    /// Drops what is too much, whole revisions only.
+    /// Drops the oldest changes if there are too many, whole revisions only.
     pub(super) fn trim(&mut self) {
         while self.changes.len() > self.most
             && let Some(first) = self.changes.pop_front()

@@ -19,9 +19,9 @@
 //!   a list at a revision of its own does not.
 //! - Lists (`executeRange`, `storage/mvcc/index.go`): an empty end reads one key, an end of one zero byte reads to the
 //!   last key, a limit up to 0 is none, the count is of the whole range. A bound on the create revision, of
-//!   [`Op::Tickets`], changes what is returned but not the count, and a bound of 0 is none. Places that one transaction
-//!   created stay in the order of their names; so does etcd up to 12 of them (it sorts with Go's `sort.Sort`, which is
-//!   not stable beyond).
+//!   [`Op::Tickets`], changes what is returned but not the count, and a bound of 0 is none. Tickets that one
+//!   transaction created stay in the order of their names; etcd keeps that order for up to 12 of them (it sorts with
+//!   Go's `sort.Sort`, which is not stable beyond).
 //! - Leases (`lease/lessor.go`): whole seconds, at least 2 with the default election timeout; an id is refused while it
 //!   lives. A key hangs on the lease of its last put, or on none. A lease that ends or is revoked takes its keys with
 //!   it under one revision, in the order of their names, or under none if it has no keys. A new leader gives every
@@ -85,11 +85,11 @@ pub struct Record {
     pub lease: i64,
 }
 
-/// Whether there is space for more.
+/// Whether the store has space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Space {
     Enough,
-    /// The alarm has not been raised yet: writes are applied and answered as if they were not.
+    /// The alarm has not been raised yet: writes are applied, and the answer says that they were refused.
     NoticedLate,
     Full,
 }
@@ -297,7 +297,7 @@ impl Model {
         Past { model: self, revision }
     }
 
-    /// Does one operation of a transaction that will be `revision` if it changes anything.
+    /// Does one operation of a transaction, whose revision is `revision` if it changes anything.
     fn carry_out(&mut self, op: &Op, revision: i64) -> Found {
         match op {
             Op::Get(_) | Op::List(_) | Op::Tickets { .. } => return self.at(NEWEST).read(op),

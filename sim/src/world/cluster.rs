@@ -26,7 +26,7 @@ pub(crate) struct Node {
     pub(crate) boot: Boot,
     number: usize,
     boots: u64,
-    /// Its kubelet is heard.
+    /// Whether Kubernetes hears its kubelet.
     pub(crate) is_ready: bool,
     pub(crate) lost_until: Option<Duration>,
     /// Pods, by slot and UID, that were deleted while nobody heard of it: their containers may still run.
@@ -72,7 +72,7 @@ impl Node {
     }
 }
 
-/// The nodes of a world, told of themselves what the world's mutant leaves of it.
+/// The nodes of a world. Each knows of itself what the world's mutant does not leave out.
 pub(crate) fn nodes(setup: &Setup<'_>, plan: &Plan) -> Vec<Node> {
     let is_left_out = |guard| setup.mutant.is_some_and(|mutant| mutant.0 == guard);
     let mut nodes: Vec<Node> =
@@ -102,7 +102,7 @@ pub(crate) enum Labelling {
     Whole,
     /// Without the UID.
     Named,
-    /// Not at all: no pod, in fact.
+    /// Not at all: the records are of no pod.
     None,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct PodSlot {
     /// How many pods have had the name.
     pub(crate) generation: u64,
     pub(crate) current: Option<SandboxId>,
-    /// Earlier sandboxes that DEL was not heard of to have succeeded.
+    /// Earlier sandboxes whose DEL, as far as the runtime has heard, has not succeeded.
     pub(crate) old: Vec<SandboxId>,
 }
 
@@ -168,8 +168,8 @@ impl World<'_> {
     /// What Kubernetes answers.
     pub(crate) fn ask_api(&mut self, ask: &Ask, is_rogue: bool) -> Answer {
         match ask {
-            // It has the same pods, as a cluster would that was restored beside the first one: what must not be is that
-            // both go by one name.
+            // It has the same pods, as if it had been restored from the first cluster's backup. The two must not go by
+            // one name.
             Ask::ClusterUid if is_rogue => Answer::ClusterUid(Ok("uid-of-another".to_owned())),
             Ask::ClusterUid => Answer::ClusterUid(Ok("uid-of-east".to_owned())),
             Ask::Pods(which) => {

@@ -1,5 +1,5 @@
-//! What goes wrong beside single requests and processes: leaders change, space runs out, nodes come up anew, hosts are
-//! suspended, persons put the store paused, and some write to it with other tools.
+//! What goes wrong beside single requests and processes: leaders change, space runs out, nodes reboot, hosts are
+//! suspended, and people give orders to the store or write to it with other tools.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use super::works::Boot;
 use super::{World, checked};
 use crate::mutant::Guard;
 
-/// Something that happens beside all else.
+/// Something that happens beside the processes.
 type Event<'w> = fn(&mut World<'w>) -> Result<(), String>;
 
 impl<'w> World<'w> {
-    /// Lets something go wrong, at times.
+    /// Lets something go wrong, as chance decides.
     pub(crate) fn happen(&mut self) -> Result<(), String> {
         let events = self.plan.events;
         let all: [(u32, Event<'w>); 13] = [
@@ -139,13 +139,13 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    /// All that the store holds is deleted. Nobody answers for what was in use.
+    /// All that the store holds is deleted. What was in use may be given to others from then on.
     fn empty(&mut self) -> Result<(), String> {
         self.count("emptied");
         self.note(|| "all keys are deleted".to_owned());
         for id in 0..self.truth.sandboxes.len() {
             self.truth.end(id);
-            // Tombstones go, too.
+            // Tombstones are deleted too.
             self.truth.sandboxes[id].freed = 0;
         }
         let owners: Vec<Owner> = self.tree.owners.keys().cloned().collect();
@@ -190,7 +190,7 @@ impl<'w> World<'w> {
         self.change_meta(|meta| meta.paused = Some("a migration".to_owned()))
     }
 
-    /// A person says that all is well: nothing keeps ADD from handing out addresses any more.
+    /// A person takes the store into service: ADD hands out addresses again.
     pub(crate) fn take_into_service(&mut self) -> Result<(), String> {
         self.change_meta(|meta| {
             meta.paused = None;
@@ -198,7 +198,7 @@ impl<'w> World<'w> {
         })
     }
 
-    /// A person ends what a migration has left.
+    /// A person ends the pause that a migration has left.
     pub(crate) fn release_pause(&mut self) -> Result<(), String> {
         self.change_meta(|meta| meta.paused = None)
     }
@@ -212,7 +212,7 @@ impl<'w> World<'w> {
         self.change_meta(|meta| meta.min_writer = VERSION + 1)
     }
 
-    /// A node's mark says that it has seen more than there is.
+    /// A node's mark says that the node has seen a later revision than the store has.
     fn forge_mark(&mut self) -> Result<(), String> {
         self.count("forged mark");
         let node = self.chance.index(self.nodes.len());
@@ -275,7 +275,7 @@ impl<'w> World<'w> {
     pub(crate) fn by_hand(&mut self, ops: Vec<Op>) -> Result<(), String> {
         self.note(|| format!("by hand: {:?}", ops.iter().map(key_of).collect::<Vec<_>>()));
         if self.full_until.take().is_some() {
-            // Whoever does that makes room first.
+            // Whoever writes with other tools makes room first.
             self.model.set_space(false);
         }
         self.is_by_hand = true;
@@ -434,8 +434,8 @@ impl<'w> World<'w> {
         on_its_way[self.chance.index(on_its_way.len())].compares.clone()
     }
 
-    /// Writes something once more as it is, on which a transaction relies that is on its way; or evicts the run that
-    /// has sent it.
+    /// Writes once more, unchanged, a key on which a transaction relies that is on its way; or evicts the run that has
+    /// sent it.
     pub(crate) fn touch(&mut self, compare: &Compare) -> Result<(), String> {
         let op = match compare {
             Compare::Create(key, 1..) => Op::Delete(key.clone()),

@@ -1,5 +1,5 @@
-//! The end of a world: nothing fails any more. All that was begun finishes, whoever wants an address gets one if there
-//! is one, and what is left over goes: with the spool, with the runtimes' DELs, and with two passes of the reconciler.
+//! The end of a world: nothing fails any more. All processes finish. Every pod that wants an address gets one if there
+//! is one. What is left over is freed by the spools, by the runtimes' DELs, and by two passes of the reconciler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::tree::words;
 
 /// More turns than any healing takes.
 const TURNS: u64 = 200_000;
-/// Longer than whatever is on its way, and than any lease of a run.
+/// Longer than any request is on its way, and than any lease of a run lives.
 const LONG: Duration = Duration::from_secs(240);
 
 impl World<'_> {
@@ -28,7 +28,7 @@ impl World<'_> {
             process.paused = None;
         }
         for node in &self.nodes {
-            // A forged one would put the store under suspicion again.
+            // A forged mark would put the store under suspicion again.
             let _ = std::fs::remove_file(node.boot.folder.join("mark"));
         }
         self.end_what_is_over()?;
@@ -36,7 +36,7 @@ impl World<'_> {
         self.pass(LONG).await?;
         self.finish().await?;
         if self.plan.theme == Theme::Adopted {
-            // An import that was killed leaves its hold.
+            // An import that was killed leaves its pause.
             self.release_pause()?;
         }
         if matches!(self.plan.theme, Theme::First | Theme::Rogue | Theme::Twins | Theme::Emptied) {
@@ -53,7 +53,7 @@ impl World<'_> {
         self.fill_up().await
     }
 
-    /// Until all that is under way has ended.
+    /// Waits until all that is under way has ended.
     async fn finish(&mut self) -> Result<(), String> {
         for _ in 0..TURNS {
             if self.is_quiet() {
@@ -80,7 +80,7 @@ impl World<'_> {
         Err(format!("{} frees stay in the spool", self.spool_left))
     }
 
-    /// What was promised to be freed later is freed.
+    /// Frees what failed ADDs have promised to free later.
     fn judge_spooled(&self) -> Result<(), String> {
         for sandbox in &self.truth.sandboxes {
             let Some(owned) = self.tree.owners.get(&sandbox.owner) else { continue };
@@ -91,7 +91,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Each pod that should run gets its address, and runtimes DEL the sandboxes that they know and that do not run.
+    /// Each pod that should run gets its address, and runtimes call DEL for the sandboxes that they know and that do
+    /// not run.
     async fn serve(&mut self) -> Result<(), String> {
         for id in 0..self.truth.sandboxes.len() {
             if self.is_for_runtime(id) {

@@ -1,5 +1,5 @@
-//! Who calls the plugin: kubelets and runtimes that create, retry and end sandboxes, in all orders that they may;
-//! and persons who run metes' other programs.
+//! The callers: kubelets and runtimes that create, retry and end sandboxes, in every order that may happen; and people
+//! who run metes' other programs.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -59,7 +59,7 @@ impl World<'_> {
     }
 
     fn begin_persons_work(&mut self) {
-        // Nobody says that what an emptied store holds is all that is in use.
+        // Nobody takes an emptied store into service as if it held all that is in use.
         if self.plan.theme == Theme::Emptied {
             return self.begin_repair();
         }
@@ -81,13 +81,13 @@ impl World<'_> {
         }
     }
 
-    /// Whether a sandbox runs with it, or may soon.
+    /// Whether a sandbox runs with an address, or may do so soon.
     fn is_used(&self, owner: &Owner) -> bool {
         let sandbox = self.truth.sandbox_of(owner).map(|id| &self.truth.sandboxes[id]);
         sandbox.is_none_or(|sandbox| sandbox.live.is_some() || !sandbox.is_over)
     }
 
-    /// Something about one pod.
+    /// Begins an operation for one pod.
     fn act(&mut self, pod: usize) {
         let slot = &self.pods[pod];
         let is_active = slot.life == Life::Active;
@@ -120,7 +120,7 @@ impl World<'_> {
                 32..50 => self.retire(pod, is_active),
                 50..55 => self.clean_up(pod),
                 55..62 => {
-                    // A runtime that begins anew with the same sandbox.
+                    // The runtime starts the same sandbox again.
                     self.begin_del(current);
                     self.begin_add(current);
                 }
@@ -142,7 +142,7 @@ impl World<'_> {
         self.pods_made += 1;
         let has_twins = self.plan.twins != Twins::None;
         let node = match has_twins {
-            // Of two slots that may have one container id, each has a machine of its own.
+            // Two slots that may have one container id are on different machines.
             true => 2 * self.chance.index(self.nodes.len() / 2) + pod % 2,
             false => self.chance.index(self.nodes.len()),
         };
@@ -167,11 +167,11 @@ impl World<'_> {
         self.note(|| format!("pod {name} {uid} is created on node {node}, {labelling:?}"));
     }
 
-    /// The next sandbox of a pod: whatever an earlier one has may go from here on.
+    /// The next sandbox of a pod: from now on, what an earlier one holds may be freed.
     fn new_sandbox(&mut self, pod: usize) {
         let slot = &mut self.pods[pod];
         slot.sandboxes += 1;
-        // Without a pod it is derived from a path, as cnitool does.
+        // Without a pod the container id is derived from a path, as cnitool does.
         let container_id = match self.plan.twins != Twins::None && slot.labelling == Labelling::None {
             true => format!("path-{}-{}-{}", pod / 2, slot.generation, slot.sandboxes),
             false => format!("{}-{}", slot.uid, slot.sandboxes),
@@ -202,13 +202,13 @@ impl World<'_> {
         self.begin_add(id);
     }
 
-    /// Another sandbox, in place of the one that there was.
+    /// Replaces the pod's sandbox by another one.
     pub(crate) fn replace(&mut self, pod: usize) {
         self.set_aside(pod);
         self.new_sandbox(pod);
     }
 
-    /// One more pod that nothing is known of.
+    /// One more pod, of which nothing is known yet.
     pub(crate) fn add_one(&mut self, config: usize) -> SandboxId {
         let pod = self.pods.len();
         self.pods.push(super::cluster::PodSlot::default());
@@ -292,7 +292,7 @@ impl World<'_> {
         self.begin_del(id);
     }
 
-    /// A pod ends, in one of the ways that there are.
+    /// A pod ends in one of the ways in which pods end.
     fn end_pod(&mut self, pod: usize) {
         let uid = self.pods[pod].uid.clone();
         self.pods[pod].is_doomed = true;
@@ -322,7 +322,7 @@ impl World<'_> {
         let uid = self.pods[pod].uid.clone();
         self.note(|| format!("pod {uid} is deleted"));
         self.pods[pod].life = Life::None;
-        // A node that is not heard of may go on with it.
+        // A node that Kubernetes does not hear may keep the container running.
         let node = &mut self.nodes[self.pods[pod].node];
         if node.is_ready {
             self.excuse(pod, &uid);
@@ -331,8 +331,8 @@ impl World<'_> {
         }
     }
 
-    /// The reconciler may free whatever the pod's sandboxes have. Of what it knows no pod of it frees nothing; but
-    /// those are nobody's then.
+    /// The reconciler may free whatever the pod's sandboxes hold. It frees nothing of an owner whose pod it does not
+    /// know; but then nobody uses that either.
     pub(crate) fn excuse(&mut self, pod: usize, uid: &str) {
         for id in 0..self.truth.sandboxes.len() {
             if self.truth.sandboxes[id].pod == pod && self.truth.sandboxes[id].uid == uid {
@@ -363,7 +363,7 @@ impl World<'_> {
         }
     }
 
-    /// A machine has come up anew, and its container gets what it had, under its old id: that is derived from a path.
+    /// A machine has rebooted, and its container gets what it had under its old id, which is derived from a path.
     pub(crate) fn come_back(&mut self, node: usize) {
         for pod in 0..self.pods.len() {
             let slot = &self.pods[pod];
@@ -515,7 +515,7 @@ impl World<'_> {
         self.begin(None, Work::Import, |world, id| works::import(world.shared.clone(), id, claims, by_hand));
     }
 
-    /// Claims for pods that nobody knows any more, of what is free or of what somebody may have who is gone.
+    /// Claims for pods that nobody knows any more: of free addresses, or of addresses whose owner may be gone.
     fn claims_of_others(&mut self, under: Under) -> Vec<Claim> {
         let mut claims = Vec::new();
         for _ in 0..self.chance.between(1, 3) {
@@ -552,7 +552,7 @@ impl World<'_> {
         claims
     }
 
-    /// What lives is claimed for owners that stand for its pods, as `metes-reconciler adopt` does.
+    /// Claims what living sandboxes use for owners that stand for their pods, as `metes-reconciler adopt` does.
     fn begin_adopt(&mut self) {
         let mut claims = match self.plan.theme {
             Theme::Adopted => self.claims_of_others(Under::Suspect),
@@ -642,7 +642,7 @@ impl World<'_> {
         self.ready.push(id);
     }
 
-    /// What a process has come to.
+    /// Takes note of how a process has ended.
     pub(crate) fn heard(
         &mut self,
         id: ProcessId,
@@ -725,7 +725,7 @@ impl World<'_> {
         *self.result.outcomes.entry(what).or_default() += 1;
     }
 
-    /// An ADD has answered: what it says is held, unless somebody may have freed it since.
+    /// An ADD has answered: its addresses must be held, unless somebody may have freed them since.
     fn heard_addresses(
         &mut self,
         id: ProcessId,
@@ -765,7 +765,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A DEL has answered: nothing is held that a run before it has reserved.
+    /// A DEL has answered: nothing that an earlier run has reserved may be held.
     fn heard_deleted(
         &mut self,
         id: ProcessId,
@@ -794,11 +794,11 @@ impl World<'_> {
                 words(&sandbox.owner)
             ));
         }
-        // With the other keys tombstones were deleted.
+        // The tombstones were deleted with the other keys.
         if self.emptied.is_some() {
             return Ok(());
         }
-        // Without space it leaves no tombstone, and none where a younger run holds something.
+        // A DEL leaves no tombstone if there is no space, or if a younger run holds something.
         if !self.lacked_space(id) && held.is_none() {
             let sandbox = &mut self.truth.sandboxes[sandbox_id];
             sandbox.freed = sandbox.freed.max(order);

@@ -1,5 +1,5 @@
-//! What no transaction may do to the store, each judged at the moment when it is applied. Together with what must be
-//! true of the store after it (`tree`) and of what callers know (`truth`), these are the promises of the protocol.
+//! What no transaction may do to the store. Each transaction is judged when it is applied. Together with what must be
+//! true of the store afterwards (`tree`) and of what callers know (`truth`), these are the promises of the protocol.
 
 use std::time::Duration;
 
@@ -22,26 +22,26 @@ pub(crate) struct Facts {
     meta: Option<Meta>,
     is_in_service: bool,
     had_allocations: bool,
-    /// Whom the index entries named that it deletes, by whether their record goes too.
+    /// An owner whose index entry it deletes, and whose record it leaves.
     foreign_index: Option<String>,
-    /// The tail that it deletes, and whether it names a ticket that goes too.
+    /// Whether it deletes a tail that names a ticket which it leaves.
     foreign_tail: bool,
-    /// The queue that it removes tickets from had another head a moment ago.
+    /// Whether the queue that it removes tickets from had another head a moment ago.
     moving_queue: bool,
-    /// Whose record it deletes, and on which node that was written.
+    /// The owner whose record it deletes, and the node that has written that record.
     freed: Option<(String, usize)>,
-    /// An owner that it claims something for although it was deleted.
+    /// An owner for which it claims something although the owner was deleted.
     buried: Option<String>,
-    /// Who leads while it gives up the lead.
+    /// Who leads, if the transaction gives up the lead.
     led_by: Option<String>,
-    /// What it deletes as stale will go with a lease.
+    /// A key that it deletes as stale although a lease will remove it.
     deletes_leased: Option<String>,
     pages: Vec<(NetworkName, Page, Bits)>,
-    /// Free addresses that an order has left out.
+    /// A free address that the order should have given first.
     skipped: Option<String>,
-    /// What it overwrites or deletes though its process has not seen it as it is.
+    /// A key that it overwrites or deletes although its process has not seen the present version.
     unseen: Option<String>,
-    /// The ticket that it commits from does not stand any more.
+    /// Whether the ticket that it commits from is gone.
     lost_ticket: bool,
 }
 
@@ -125,15 +125,15 @@ impl World<'_> {
         facts
     }
 
-    /// What an operation writes to, if its process has last seen it otherwise. What comes and goes with leases is left
-    /// aside.
+    /// The key that an operation writes, if its process has last seen another version of it. Keys on leases are left
+    /// out.
     fn unseen(&self, op: &Op, process: ProcessId, seen: &Seen) -> Option<String> {
         let (Op::Put(key, ..) | Op::Delete(key)) = op else { return None };
         match self.shared.keys.parse(key) {
             Ok(Key::Ticket(..) | Key::Tail(_) | Key::Fence(_) | Key::Orphan(_) | Key::Seen(..)) | Err(_) => {
                 return None;
             }
-            // That nobody holds it now is all that counts; and that no tombstone stands now, though one did meanwhile.
+            // It counts only that nobody holds it now and that no tombstone stands now, even if one stood meanwhile.
             Ok(Key::Ip(..) | Key::Tombstone(_)) if self.model.entry(key).is_none() => return None,
             Ok(_) => {}
         }
@@ -167,7 +167,7 @@ impl World<'_> {
 
     fn is_moving(&self, scope: &Scope) -> bool {
         let now = self.shared.start.elapsed();
-        // A ticket that is on its way out shows to the model at once, and to the one that evicts it a moment later.
+        // The model sees at once that a ticket is removed; the run that evicts it sees that a moment later.
         let least = limits::EVICT_AFTER_ONE - Duration::from_millis(1);
         self.tree.queues.get(scope).is_some_and(|queue| now - queue.since < least)
     }
@@ -267,7 +267,7 @@ impl World<'_> {
         self.process(process)?.node
     }
 
-    /// The tail that is put names the youngest ticket.
+    /// A tail that is written names the youngest ticket.
     fn names_last(&self, txn: &Txn) -> Result<(), String> {
         for op in &txn.then {
             let Op::Put(key, value, _) = op else { continue };
@@ -287,7 +287,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Repair sets no bit that nothing is reserved for.
+    /// A repair sets no bit whose address is not reserved.
     fn repairs_well(
         &self,
         txn: &Txn,
@@ -349,8 +349,8 @@ impl World<'_> {
             if *address == picked {
                 return None;
             }
-            // What was full when it was looked at may have room now, on another page. And where a foreign hand has
-            // cleared the bit, freeing the reservation does not show on the page.
+            // Another page that was full when the run looked may have room now. And where a foreign hand has cleared
+            // the bit, the page does not change when the reservation is freed.
             let is_taken = address.page() != picked.page()
                 || self.tree.cleared_by_hand.contains(&(network.clone(), *address))
                 || self.tree.has_bit(network, *address)
@@ -362,7 +362,7 @@ impl World<'_> {
         None
     }
 
-    /// Meta only ever goes forward, and nobody undoes what another has agreed on.
+    /// Meta only goes forward, and nobody undoes what others have written.
     pub(crate) fn judge_meta(&self, before: Option<&Meta>, after: Option<&Meta>) -> Result<(), String> {
         if self.is_by_hand {
             return Ok(());
@@ -379,9 +379,9 @@ impl World<'_> {
         }
         let keeps = after.paused == before.paused && after.min_writer == before.min_writer;
         let is_next = match (before.suspect, after.suspect) {
-            // Taken into service.
+            // The store is taken into service.
             (Some(suspect), None) => after.epoch == before.epoch.max(suspect) + 1,
-            // Put under suspicion, by a node that may have seen a later epoch.
+            // The store is put under suspicion by a node that may have seen a later epoch.
             (None, Some(epoch)) => after.epoch >= before.epoch && epoch == after.epoch,
             _ => after == before,
         };

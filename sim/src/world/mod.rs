@@ -75,7 +75,7 @@ pub struct Setup<'a> {
     pub operations: u64,
     /// What is left out of the transactions.
     pub mutant: Option<&'a Mutant>,
-    /// What is struck at while a transaction that relies on it is on its way, left out or not.
+    /// The guard that is struck at while a transaction that carries it is on its way.
     pub target: Option<Guard>,
     /// Whether what happens is written down.
     pub traced: bool,
@@ -115,7 +115,7 @@ pub fn play(setup: Setup<'_>) -> Played {
         .start_paused(true)
         .build()
         .expect("a runtime without I/O can be built");
-    // The world lets go of the processor by itself: each of its steps is one of many.
+    // The world yields by itself: it has many steps.
     runtime.block_on(tokio::task::unconstrained(async {
         let mut world = World::new(setup);
         let ended = world.live().await;
@@ -138,7 +138,7 @@ struct World<'a> {
     tree: Tree,
     truth: Truth,
     changes: Changes,
-    /// Up to where watches were served.
+    /// The revision up to which watches were served.
     watched: i64,
     watches: Vec<(wire::WatchId, Vec<u8>)>,
     nodes: Vec<Node>,
@@ -159,7 +159,7 @@ struct World<'a> {
     /// The model's clock.
     passed: Duration,
     is_healing: bool,
-    /// A person changes the store, not one of metes' programs.
+    /// Whether a person changes the store now, with other tools.
     is_by_hand: bool,
     spool_left: usize,
     /// What each process has seen of each key last, where that is judged.

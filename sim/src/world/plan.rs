@@ -9,21 +9,21 @@ use metes::pool::{NetworkName, Range, RangeSet};
 
 use crate::chance::Chance;
 
-/// A kind of world. Most of what may happen happens in [`Theme::Mixed`]; the others break something first, so that what
-/// is otherwise a second guard is the only one.
+/// A kind of world. Most of what may happen happens in [`Theme::Mixed`]. Each of the others breaks something first, so
+/// that a guard which is otherwise the second one is the only one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Theme {
     /// Whatever the seed says.
     Mixed,
     /// One node and a pod or two: retried sandboxes, DEL during ADD, late commits.
     Narrow,
-    /// Many at once on a small pool: queues, evictions.
+    /// Many runs at once on a small pool: queues, evictions.
     Crowd,
     /// Pages that are full but for a few addresses, with stray bits.
     Full,
     /// Somebody writes to etcd with other tools.
     Hand,
-    /// What all writers have agreed on changes in mid-run.
+    /// Meta changes while runs are under way.
     Meta,
     /// The very first commits into an empty prefix.
     First,
@@ -157,7 +157,7 @@ pub(crate) struct Plan {
     pub(crate) nodes: usize,
     pub(crate) pods: usize,
     pub(crate) configs: Vec<Config>,
-    /// How many processes there are at once, about.
+    /// About how many processes there are at once.
     pub(crate) width: usize,
     pub(crate) faults: Faults,
     pub(crate) fates: Fates,
@@ -167,10 +167,10 @@ pub(crate) struct Plan {
     pub(crate) grace_s: u64,
     /// How many seconds an orphan must have been seen.
     pub(crate) orphan_grace_s: u64,
-    /// In 100 operations: passes of the reconciler, GCs.
+    /// How many of 100 operations are passes of the reconciler, and how many are GCs.
     pub(crate) passes: u64,
     pub(crate) collections: u64,
-    /// Requests for an address, in 100 sandboxes.
+    /// How many of 100 sandboxes request an address.
     pub(crate) requests: u64,
     /// Pages are full but for what the ranges hand out.
     pub(crate) full_pages: bool,
@@ -219,7 +219,7 @@ impl Plan {
         plan
     }
 
-    /// What a kind of world is sure to have.
+    /// Changes the plan so that it has what its kind of world is about.
     fn suit(&mut self, theme: Theme, chance: &Chance) {
         match theme {
             Theme::Mixed => {}

@@ -53,7 +53,7 @@ impl Work {
     }
 }
 
-/// What a process has come to.
+/// How a process has ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Added(Result<Added, Error>),
@@ -71,19 +71,19 @@ pub(crate) enum Outcome {
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
     pub(crate) work: Work,
-    /// Where it runs; none: elsewhere.
+    /// The node that it runs on; none if it runs elsewhere.
     pub(crate) node: Option<usize>,
     future: Pin<Box<dyn Future<Output = ()>>>,
     waker: Waker,
-    /// How often it went on.
+    /// How often it was polled.
     pub(crate) steps: u32,
     pub(crate) crash_at: Option<u32>,
     pub(crate) pause_at: Option<(u32, Duration)>,
     pub(crate) forsaken_at: Option<u32>,
-    /// Stands still until then, as the world's clock tells.
+    /// Until when it stands still, by the world's clock.
     pub(crate) paused: Option<Duration>,
     pub(crate) is_awaited: Rc<Cell<bool>>,
-    /// It could go on, and stands still.
+    /// It could go on, but stands still.
     pub(crate) is_due: bool,
     /// It began when nothing failed any more.
     pub(crate) is_of_healing: bool,
@@ -116,7 +116,7 @@ impl Process {
         }
     }
 
-    /// Lets it go on; true when it has ended.
+    /// Polls it; true when it has ended.
     pub(crate) fn go_on(&mut self) -> bool {
         self.steps += 1;
         self.future.as_mut().poll(&mut Context::from_waker(&self.waker)) == Poll::Ready(())

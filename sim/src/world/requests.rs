@@ -1,4 +1,4 @@
-//! What becomes of a request: it is sent, applied and answered, and each of these may come late, or never.
+//! What becomes of a request: it is sent, applied and answered, and each of these may happen late or never.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) enum Step {
     /// An answer arrives.
     Answer {
         id: AskId,
-        /// When whoever asked does not wait any longer, and what it is told then.
+        /// When the process that asked stops waiting, and what it is told then.
         give_up: Instant,
         failed: Answer,
         answer: Answer,
@@ -124,9 +124,9 @@ impl World<'_> {
             Fate::Slow(delay(chance))
         } else if matches!(sent.ask, Ask::Txn(_))
             && !writes
-            // A CHECK promises nothing but what it was told.
+            // The answer of a CHECK says what it has read, and promises nothing more.
             && !matches!(work, Some(Work::Check { .. }))
-            // What settles an outcome relies on etcd's linearizable reads: no compare follows it.
+            // A read that settles an outcome is linearizable, and no compare follows it.
             && !is_settling
             && chance.happens(faults.stale)
         {
@@ -233,7 +233,7 @@ impl World<'_> {
                                 txn.step
                             ));
                         }
-                        // Whoever has given it up knows nothing of what it did.
+                        // The process that has given it up knows nothing of what it did.
                         if *fate != Fate::Late {
                             self.note_seen(txn, reply, process);
                         }
@@ -313,7 +313,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A process has heard what became of its commits: none that is still on its way may take effect any more.
+    /// A process has found out what became of its commits: from now on none that is still on its way may take effect.
     pub(crate) fn settled(&mut self, process: ProcessId) {
         let held = self.held.iter_mut().map(|(_, step)| step);
         for step in self.steps.iter_mut().chain(held) {
@@ -326,7 +326,7 @@ impl World<'_> {
         }
     }
 
-    /// Whoever has waited for too long is told that nobody knows.
+    /// A process that has waited for too long is told that the outcome is unknown.
     pub(crate) fn give_up_waiting(&mut self) {
         let now = Instant::now();
         let late = self.now();
@@ -370,7 +370,7 @@ impl World<'_> {
     }
 }
 
-/// How long something is on its way: from less than anybody notices to longer than any lease.
+/// How long a message is on its way: from almost no time to longer than any lease.
 fn delay(chance: &crate::chance::Chance) -> Duration {
     let millis = match chance.below(10) {
         0..4 => chance.between(0, 50),
@@ -414,7 +414,7 @@ fn shown(ask: &Ask) -> String {
     }
 }
 
-/// A key without what is the same in all of them.
+/// A key without the prefix that all keys have.
 fn brief(key: &[u8]) -> String {
     let key = String::from_utf8_lossy(key);
     key.strip_prefix("/m/v1/").unwrap_or(&key).replace("00000000000000000000ffff", "~")

@@ -1,5 +1,5 @@
-//! Striking at a guard: while a transaction that carries it is on its way, or would if it were not left out, the very
-//! thing happens that it guards against. Left to chance alone, some of these meetings are too rare to hunt for.
+//! Strikes at a guard: while a transaction that carries the guard (or would carry it, if it were not left out) is on
+//! its way, the very thing happens that it guards against. By chance alone, some of these would happen too rarely.
 
 use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, Record, Reservation, RunStart, Tombstone};
 use metes::store::keys::Key;
@@ -20,7 +20,7 @@ impl World<'_> {
             && self.chance.one_in(2)
     }
 
-    /// Changes what a transaction on its way relies on, at times.
+    /// Changes what a transaction on its way relies on, as chance decides.
     pub(crate) fn strike(&mut self) -> Result<(), String> {
         let Some(guard) = self.setup.target else { return Ok(()) };
         self.hurry_what_is_settled(guard);
@@ -41,7 +41,7 @@ impl World<'_> {
         }
     }
 
-    /// What should never take effect any more arrives before its process has tried again.
+    /// Lets a request that must not take effect any more arrive before its process has tried again.
     fn hurry_what_is_settled(&mut self, guard: Guard) {
         let keys = &self.shared.keys;
         let carries = |txn: &Txn| Guard::all_of(txn, keys).any(|found| found == guard);
@@ -52,7 +52,7 @@ impl World<'_> {
         }
     }
 
-    /// What the guard looks at in transactions that are on their way.
+    /// The keys that the guard looks at in transactions that are on their way.
     fn relied_on(&self, guard: Guard) -> Vec<Compare> {
         let keys = &self.shared.keys;
         let held = self.held.iter().map(|(_, step)| step);
@@ -65,7 +65,7 @@ impl World<'_> {
         on_its_way.flat_map(guarded).collect()
     }
 
-    /// A tombstone where there was none, older than everybody.
+    /// Writes a tombstone where there was none, older than every run.
     fn bury_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
         let Ok(Key::Tombstone(owner)) = self.shared.keys.parse(key) else { return Ok(()) };
         let node = self.truth.sandbox_of(&owner).map_or(0, |id| self.truth.sandboxes[id].node);
@@ -74,7 +74,7 @@ impl World<'_> {
         self.by_hand(vec![Op::Put(key.to_vec(), Tombstone::new(start).encode(), None)])
     }
 
-    /// A reservation is deleted, and its page left as it is.
+    /// Deletes a reservation, and leaves its page as it is.
     fn free_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
         let Ok(Key::Ip(network, address)) = self.shared.keys.parse(key) else { return Ok(()) };
         let Some(owner) = self.tree.reservations.get(&(network, address)).cloned() else { return Ok(()) };
@@ -85,7 +85,7 @@ impl World<'_> {
         self.by_hand(vec![Op::Delete(key.to_vec())])
     }
 
-    /// A reservation where there was none, of an owner that lists it: restored key by key.
+    /// Writes a reservation where there was none, of an owner that lists it, as a restore key by key does.
     fn reserve_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
         let keys = &self.shared.keys;
         let Ok(Key::Ip(network, address)) = keys.parse(key) else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! What the store holds, decoded, and kept up to date key by key: the invariants of the design are judged on it after
-//! every revision, for what that revision has changed.
+//! What the store holds, decoded and kept up to date key by key. After every revision the invariants of the design are
+//! judged for what that revision has changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) fn reserved(held: &Held) -> Option<Ticket> {
     Some((held.network.clone()?, Addr::from(held.address)))
 }
 
-/// How an owner's record has changed.
+/// A change of an owner's record.
 #[derive(Debug)]
 pub(crate) struct OwnerChange {
     pub(crate) owner: Owner,
@@ -63,15 +63,15 @@ pub(crate) struct Tree {
     pub(crate) leads: BTreeMap<ClusterName, String>,
     /// Who lists an address.
     listed: BTreeMap<Ticket, Owner>,
-    /// What a foreign hand has touched: nothing is expected of it any more.
+    /// What was changed with other tools: nothing is expected of it any more.
     pub(crate) spoilt_bits: BTreeSet<Ticket>,
-    /// Whose bits a foreign hand has ever cleared.
+    /// The addresses whose bits were ever cleared with other tools.
     pub(crate) cleared_by_hand: BTreeSet<Ticket>,
     pub(crate) spoilt_owners: BTreeSet<Owner>,
-    /// What changes now is changed with other tools.
+    /// Whether what changes now is changed with other tools.
     pub(crate) is_by_hand: bool,
     pub(crate) queues: HashMap<Scope, Places>,
-    /// Up to where the store was looked at.
+    /// The revision up to which the store was looked at.
     revision: i64,
 }
 
@@ -140,7 +140,7 @@ impl Tree {
             if goes && record.lease == 0 && !self.is_by_hand {
                 return Err(format!("{}: hangs on no lease", shown()));
             }
-            // That the fence hangs on a lease shows by what it keeps from happening.
+            // The fence needs no judgement of its own: a fence without a lease would let late commits through.
             if !goes && record.lease != 0 && !matches!(parsed, Key::Fence(_)) {
                 return Err(format!("{}: hangs on a lease", shown()));
             }
@@ -291,7 +291,7 @@ impl Tree {
     }
 
     fn judge(&mut self, touched: &Touched) -> Result<(), String> {
-        // An owner may have taken over from another in this very revision: all have let go by now.
+        // An owner may have taken over from another in this very revision. By now all former owners are removed.
         for owner in &touched.owners {
             let Some(owned) = self.owners.get(owner) else {
                 self.spoilt_owners.remove(owner);
@@ -332,7 +332,7 @@ impl Tree {
         self.spoilt_owners.insert(owner.clone());
     }
 
-    /// A reservation has its bit and an owner that lists it; what an owner lists is reserved for it.
+    /// Every reservation has its bit and an owner that lists it. What an owner lists is reserved for it.
     fn judge_ticket(&self, ticket: &Ticket) -> Result<(), String> {
         let (network, address) = ticket;
         let holder = self.reservations.get(ticket);
@@ -372,7 +372,7 @@ impl Tree {
         self.pages.get(&(network.clone(), address.page())).is_some_and(|bits| bits.get(address.bit()))
     }
 
-    /// What is reserved in a page has its bit; a summary calls it full only if it is.
+    /// What is reserved in a page has its bit. A summary calls the page full only if it is.
     fn judge_page(&self, network: &NetworkName, page: Page) -> Result<(), String> {
         let of_page = (network.clone(), page.first())..=(network.clone(), page.last());
         for (ticket, _) in self.reservations.range(of_page) {

@@ -1,5 +1,5 @@
-//! What the callers know: which sandboxes there are, what each ADD has answered, when a DEL was begun. The store is
-//! judged by it.
+//! What the callers know: which sandboxes there are, what each ADD has answered, and when each DEL began. The store is
+//! judged by this.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use metes::pool::record::{Held, Owner, OwnerRecord, RunStart};
 use super::ids::{ProcessId, SandboxId};
 use super::tree::{Owned, OwnerChange, words};
 
-/// How long after its start an ADD can commit at most: its deadline, and the lease that was granted before it.
+/// How long after its start an ADD can commit at most: its deadline plus the life of a lease that was granted by then.
 const FENCED: Duration = Duration::from_secs(51);
 
 /// What ADD answered, and the container uses.
@@ -45,7 +45,7 @@ pub(crate) struct Sandbox {
     pub(crate) dels: u32,
     /// It runs with these addresses.
     pub(crate) live: Option<Live>,
-    /// Replaced by a younger sandbox, of a pod that is gone, or dead with its node: somebody may free it.
+    /// It was replaced by a younger sandbox, or its pod is gone, or its node is: somebody may free it.
     pub(crate) is_over: bool,
     /// The order of the youngest DEL that has begun, and of the youngest that has said that nothing is held.
     pub(crate) deleted: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Truth {
     boots: HashMap<String, usize>,
     /// Owners that sandboxes of two machines have had.
     shared: HashSet<Owner>,
-    /// The ticket of each start in the order of all, and the world's time then.
+    /// The position of each start among all starts, and the world's time then.
     starts: HashMap<RunStart, (u64, Duration)>,
     /// ADDs whose answer may be outdated when it comes.
     pub(crate) excused: HashSet<ProcessId>,
@@ -121,12 +121,12 @@ impl Truth {
         self.starts.insert(start.clone(), (order, now));
     }
 
-    /// Which of all starts it is; 0 for one that nobody had.
+    /// The position of a start among all starts; 0 for one that nobody had.
     pub(crate) fn order(&self, start: Option<&RunStart>) -> u64 {
         start.and_then(|start| self.starts.get(start)).map_or(0, |(order, _)| *order)
     }
 
-    /// Nobody promises any more that it keeps what it has.
+    /// From now on the sandbox may lose what it holds.
     pub(crate) fn end(&mut self, id: SandboxId) {
         let sandbox = &mut self.sandboxes[id];
         sandbox.live = None;
@@ -165,7 +165,7 @@ impl Truth {
         }
         let start = after.record.start.clone();
         let order = self.order(start.as_ref());
-        // A tombstone of another machine's replaces one's own.
+        // Another machine's tombstone replaces this machine's.
         if order < sandbox.freed && !self.shared.contains(&change.owner) {
             return Err(format!("{} holds something again, of a run that was before its DEL", name()));
         }

@@ -1,5 +1,5 @@
-//! One thing after the other. What may happen next is chosen by chance: a request is applied, an answer arrives, a
-//! watch shows something, an operation is begun, time passes, or something goes wrong.
+//! Lets one thing happen after the other. Chance decides what happens next: a request is applied, an answer arrives, a
+//! watch shows something, an operation begins, time passes, or something goes wrong.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -17,7 +17,7 @@ use super::wire::Answer;
 const LONG: Duration = Duration::from_secs(100);
 
 impl World<'_> {
-    /// Whether nothing is under way but what waits for its time.
+    /// Whether all that is under way waits for its time.
     pub(crate) fn is_quiet(&self) -> bool {
         self.processes.is_empty() && self.steps.is_empty()
     }
@@ -44,13 +44,13 @@ impl World<'_> {
         self.take(step)
     }
 
-    /// Mostly less than what a process waits for, at times more.
+    /// How much time passes: mostly less than a process waits for, and now and then more.
     fn a_little_time(&mut self) -> Duration {
         if !self.is_healing && self.chance.happens(self.plan.events.long_time) {
             self.count("long time");
             return Duration::from_millis(self.chance.between(5_000, 100_000));
         }
-        // Nobody is given up for being slow while the world heals.
+        // While the world heals, no process is ended because it is slow.
         let most = if self.is_healing { 99 } else { 100 };
         let micros = match self.chance.below(most) {
             0..80 => self.chance.between(50, 2_000),
@@ -61,7 +61,7 @@ impl World<'_> {
         Duration::from_micros(micros)
     }
 
-    /// Lets all go on that may.
+    /// Lets every process go on that can.
     fn go_on(&mut self) -> Result<(), String> {
         let mut due = std::mem::take(&mut self.due);
         loop {
@@ -151,7 +151,7 @@ impl World<'_> {
         self.heard(id, &work, is_awaited, outcome)
     }
 
-    /// Nothing can happen now: waits for what comes first, a process's clock or one's own.
+    /// Nothing can happen now: waits for what comes first, a timer of a process or of the world.
     async fn wait(&mut self) -> Result<(), String> {
         let now = self.now();
         let pauses = self.processes.iter().filter_map(|process| process.paused);

@@ -35,7 +35,7 @@ pub(crate) enum Ask {
     Pod(String),
 }
 
-/// What it hears.
+/// The answer to what a process asked for.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Reply(Result<Reply, Failure>),
@@ -50,7 +50,7 @@ pub(crate) enum Answer {
 }
 
 impl Ask {
-    /// What is heard if the store fails.
+    /// The answer if the store fails.
     pub(crate) fn failed(&self, failure: Failure) -> Answer {
         match self {
             Ask::Txn(_) => Answer::Reply(Err(failure)),
@@ -83,11 +83,11 @@ fn api_error(asked: &str) -> ApiError {
     ApiError { asked: asked.to_owned(), why: "the world lets it fail".to_owned() }
 }
 
-/// One request under way; worthless when whoever asked does not wait any more.
+/// One request under way. It leads nowhere when the process does not wait any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AskId(usize, u64);
 
-/// One watch; worthless when it was dropped.
+/// One watch. It leads nowhere when the watch was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WatchId(usize, u64);
 
@@ -174,7 +174,7 @@ impl Wire {
         std::mem::take(&mut self.reported.borrow_mut())
     }
 
-    /// A process has come to something.
+    /// A process reports how it has ended.
     pub(crate) fn report(&self, process: ProcessId, outcome: Outcome) {
         self.reported.borrow_mut().push((process, outcome));
     }

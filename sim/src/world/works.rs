@@ -38,7 +38,7 @@ use super::wire::{Line, Wire};
 /// A process before it begins.
 pub(crate) type Future_ = Pin<Box<dyn Future<Output = ()>>>;
 
-/// For how long a reconciler leads that does not say so again.
+/// For how long a reconciler leads if it does not renew its lead.
 const LEAD: Duration = Duration::from_secs(4);
 /// How long a pass may take.
 const PASS_MAX: Duration = Duration::from_secs(60);
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) start: Instant,
     /// For how long hosts were suspended: their monotonic clocks stood still, all others went on.
     pub(crate) suspended: Cell<Duration>,
-    /// No two starts are the same.
+    /// Counts up, so that no two starts are the same.
     pub(crate) ticks: Cell<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Shared {
 #[derive(Debug, Clone)]
 pub(crate) struct Boot {
     pub(crate) identity: Identity,
-    /// Whose spooled frees are carried out here, too, though they are another machine's: where that check is left out.
+    /// Another machine whose spooled frees are carried out here too, because the check of the machine is left out.
     pub(crate) confused_with: Option<Identity>,
     pub(crate) id: String,
     pub(crate) since: Duration,
@@ -97,8 +97,8 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// Lets `verb` work with a run that must be over after `limit`; what others have spooled is carried out after it,
-    /// if it says so.
+    /// Calls `verb` with a run that must be over after `limit`. If `verb` returns true, what others have spooled is
+    /// carried out afterwards.
     fn run(
         self,
         limit: Duration,
@@ -129,7 +129,7 @@ impl Begun {
         })
     }
 
-    /// `gives_back`: if nobody waits for the answer, it cannot be printed.
+    /// `gives_back`: where nobody waits for the answer, the ADD undoes itself, as it does if it cannot print.
     pub(crate) fn add(self, ask: Ask, gives_back: bool) -> Future_ {
         let process = self.process;
         self.run(limits::ADD_DEADLINE, async move |run, wire| {
@@ -183,7 +183,7 @@ impl Begun {
         })
     }
 
-    /// What is left in the spool is carried out.
+    /// Carries out what is left in the spool.
     pub(crate) fn drain(self) -> Future_ {
         let process = self.process;
         self.run(limits::GC_DEADLINE, async move |run, wire| {
@@ -254,7 +254,7 @@ pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) 
             let session = Session { kv: &line, keys: &shared.keys, until };
             let begun = accept::begin(session).await.ok()?;
             for one in &claims {
-                // Another's address is a conflict, which a person has to decide.
+                // An address that another owner holds is a conflict, which a person has to decide.
                 claim(&line, &shared.keys, one, until).await.ok()?;
             }
             accept::finish(session, &begun).await.ok()
@@ -264,7 +264,7 @@ pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) 
     })
 }
 
-/// What `metes-reconciler import` does with the store, when it knows what pods use; `ends` by another cluster's hand.
+/// What `metes-reconciler import` does with the store when it knows what pods use. `by_hand`: a person ends the pause.
 pub(crate) fn import(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>, by_hand: bool) -> Future_ {
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
@@ -293,7 +293,7 @@ pub(crate) fn candidate(process: ProcessId) -> String {
     format!("r{process}")
 }
 
-/// One of the reconcilers of a cluster that stay: it takes turns with the others.
+/// One of the reconcilers of a cluster that run all the time: it takes turns with the others.
 pub(crate) fn lead(shared: Rc<Shared>, process: ProcessId) -> Future_ {
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
