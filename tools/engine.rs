@@ -1,10 +1,10 @@
 //! What the pure engine costs: no etcd, no clock, no disk. Run with `cargo bench --bench engine`.
 //!
-//! One ADD waits about a millisecond for etcd, so all of this together should stay well below a tenth of
-//! that. The mark: a scan of a full /12 through its summary in less than 50 microseconds.
+//! One ADD waits about a millisecond for etcd, so all of this together should stay well below a tenth of that. The
+//! mark: a scan of a full /12 through its summary takes less than 50 microseconds.
 //!
-//! "Choose" is the search on a view that is known already. "Decide" is all that an ADD does between two
-//! round trips: reading its snapshot, decoding the pages into a view, the search, and the transaction.
+//! "Choose" is the search in a view that is complete. "Decide" is all that an ADD does between two round trips: it
+//! reads its snapshot, decodes the pages into a view, searches, and makes the transaction.
 
 #![allow(missing_docs, reason = "criterion's macros make public functions without any")]
 
@@ -26,7 +26,7 @@ use metes::store::txn::{Entry, Found, Op, Reply};
 const PAGE_ADDRESSES: usize = 4096;
 /// In the middle of a page, where half of the words have been passed.
 const MIDDLE: usize = PAGE_ADDRESSES / 2;
-/// Of the store, when everything in a snapshot was read.
+/// The store's revision when everything in a snapshot was read.
 const REVISION: i64 = 1_000_000;
 /// More rounds of reading than any decision here needs.
 const ROUNDS_MAX: usize = 64;
@@ -101,7 +101,7 @@ fn bench_record<R: Record>(
     });
 }
 
-/// One set, what is known of it, and what a choice comes to.
+/// A set, what is known of it, and how the choice ends.
 struct Case {
     set: RangeSet,
     view: View,
@@ -214,7 +214,7 @@ impl Store {
         decide(&self.ask, &self.keys, snapshot, &self.fence, false)
     }
 
-    /// All that the decision asks for, as round trips would bring it.
+    /// Adds all that the decision asks for, as round trips would.
     fn read_all(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         self.read(self.ask.first_reads(&self.keys), &mut snapshot);

@@ -12,23 +12,23 @@ What limits a step (the last column of the table):
   disk   etcd's log waited for the disk nearly all the time.
   turns  neither: requests waited for each other, in etcd's log or in the queue of one network.";
 
-/// How many ADDs the library gets through from many virtual nodes, next to what the same etcd does in plain puts.
+/// Measures how many ADDs a second many virtual nodes get through, next to plain puts on the same etcd.
 #[derive(Parser)]
 #[command(name = "hack/load", bin_name = "hack/load", after_help = LIMITS)]
 pub(crate) struct Args {
     /// An etcd to use, http://HOST:PORT; without it one of its own is started.
     #[arg(long)]
     pub(crate) endpoint: Option<String>,
-    /// Also writes the figures here.
+    /// A file that gets the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// Threads of the generator, each with an equal share of the virtual nodes.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     pub(crate) threads: usize,
-    /// How many do plain puts, and how many nodes do ADDs on many networks.
+    /// How many clients do plain puts, and how many nodes do ADDs on many networks.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     pub(crate) clients: usize,
-    /// How many networks are many.
+    /// How many networks "many networks" are.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     pub(crate) networks: usize,
     /// How often puts and ADDs on many networks are compared.

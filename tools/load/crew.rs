@@ -9,9 +9,9 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::Instant;
 
-/// One who sends requests, each after the answer to the one before.
+/// A client that sends one request after the other.
 pub(crate) trait Client {
-    /// Starts nothing new after `until`.
+    /// Sends requests until `until`; then it waits for the last answer.
     async fn work(self, until: Instant) -> Log;
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Log {
     pub(crate) dels: Timings,
     /// By code.
     pub(crate) failures: BTreeMap<String, Failures>,
-    /// Held at the end: of which network, which address.
+    /// What is held at the end: network and address.
     pub(crate) held: Vec<(String, std::net::IpAddr)>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Failures {
     pub(crate) example: String,
 }
 
-/// What a crew came to.
+/// What a crew has done.
 pub(crate) struct Shift {
     pub(crate) log: Log,
     /// From the start to the last answer.
@@ -57,7 +57,7 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Has each client made (and connected) first; when all are there, calls `begin`, and lets them work.
+    /// Makes (and connects) each client; when all are there, calls `begin` and lets them work.
     pub(crate) fn work<C, M>(self, make: M, begin: impl FnOnce()) -> Shift
     where
         C: Client + 'static,
@@ -109,7 +109,7 @@ impl Crew {
             clients.push(local.block_on(&runtime, make(index)));
         }
         ready.send(()).expect("somebody waits for it");
-        // Gone before this thread waits, so that nobody waits for a thread that has panicked.
+        // Dropped before this thread waits, so that nobody waits for a thread that has panicked.
         drop(ready);
         let start = started.recv().expect("the others are ready too");
         let cpu_before = thread_cpu();

@@ -1,40 +1,37 @@
-//! How many ADDs the library gets through from 1 to 1,000 virtual nodes on a real etcd, next to what the same
-//! etcd does in plain puts. Started by hack/load; `hack/load --help` shows the flags.
+//! Measures how many ADDs 1 to 1,000 virtual nodes get through on a real etcd, next to plain puts on the same etcd.
+//! hack/load starts it; `hack/load --help` shows the flags.
 //!
-//! A virtual node is what a node with the plugin is to etcd: a name, a state folder and a connection of its own,
-//! and one request after the other through [`metes::commands`]. Only the start of a process and of a connection
-//! are left out.
+//! A virtual node has what a node with the plugin has: a name, a state folder and a connection of its own. It sends one
+//! request after the other through [`metes::commands`]. Only the start of a process and of a connection are left out.
 //!
-//! Three parts, each step bounded in time:
-//! - ADDs on many networks, and before and after them plain puts of a reservation's size by as many clients. The mark:
-//!   at least 0.4 of the puts in a second, divided by the proposals that etcd counts for each ADD;
-//! - the same with a network chosen at random for each ADD, so that nodes meet;
-//! - the curve for one network as nodes are added. Flat is the aim.
+//! There are three parts, and each step of them is bounded in time:
+//! - ADDs on many networks; before and after them as many clients do plain puts of a reservation's size. The mark is
+//!   0.4: the ADDs a second, divided by (the puts a second / the proposals that etcd counts for each ADD).
+//! - The same with a network chosen at random for each ADD, so that nodes meet.
+//! - The curve for one network as nodes are added. It should be flat.
 //!
 //! # What limits it
 //!
-//! Beside each step stands what was used meanwhile: cores by etcd (its own metric), by this generator (the CPU time
-//! of its threads) and by all others (the kernel's work for disk and loopback too), and for how much of the time etcd's
-//! log waited for the disk. From that follows the last column:
-//! - `cores`: nearly all that the machine has.
-//! - `disk`: etcd's log waited for it nearly all the time.
-//! - `turns`: neither; requests waited for each other. On many networks they do so in etcd's log, which waits for the
-//!   disk and works in turn: 64 clients on two quiet cores keep etcd at one core and its log in fsync half of the time,
-//!   for puts and ADDs alike. On one network each ADD has to see the commit of the one before it. Where etcd's cores
-//!   grow with the nodes and the ADDs do not, it is the queue that costs: `perf record -g -p` on etcd's process shows
-//!   how much of it.
+//! Each row shows what was used meanwhile: the cores of etcd (its own metric), of this generator (the CPU time of its
+//! threads) and of all others (also the kernel's work for disk and loopback), and for how much of the time etcd's log
+//! waited for the disk. The last column follows from these:
+//! - `cores`: nearly all cores of the machine were busy.
+//! - `disk`: etcd's log waited for the disk nearly all the time.
+//! - `turns`: neither; requests waited for each other. On many networks they wait in etcd's log, which writes one batch
+//!   after the other: 64 clients on two quiet cores keep etcd at one core and its log in fsync half of the time, for
+//!   puts and ADDs alike. On one network each ADD has to see the commit of the one before it. Where etcd's cores grow
+//!   with the nodes and the ADDs do not, the queue is what costs: `perf record -g -p` on etcd's process shows how much.
 //!
-//! The generator's thread is not what limits: it is busy for 0.6 of the time, and a second one changes nothing. But its
-//! core is one that etcd does not have, and an ADD, with three times the requests of a put, costs it about six times as
-//! much: the ratio comes out too low rather than too high.
+//! The generator's thread is not the limit: it is busy for 0.6 of the time, and a second one changes nothing. But it
+//! takes a core from etcd, and an ADD costs it about six times as much as a put. So the ratio is too low rather than
+//! too high.
 //!
-//! How many steps other processes disturbed is told too: of such a run only the ratios say something, roughly.
+//! The report also tells how many steps other processes disturbed. Of such a run only the ratios mean something.
 //!
-//! The leases of a step are ended before the next one begins (`Server::end_leases`): an ADD leaves its lease to end by
-//! itself 30 s later, which is one more proposal that no step of a few seconds would show. With `--seconds 120` it
-//! shows.
+//! The leases of a step are ended before the next one begins (`Server::end_leases`). The lease of an ADD ends 30 s
+//! later, which is one more proposal, and a step of a few seconds does not show it. With `--seconds 120` it shows.
 //!
-//! Of all addresses held at the end no two may be the same, and `metes check`'s audit must find nothing.
+//! No two addresses that are held at the end may be the same, and the audit of `metes check` must find nothing.
 
 #![allow(clippy::print_stdout, reason = "the table is its output")]
 
@@ -91,7 +88,7 @@ fn raise_file_limit() {
     setrlimit(Resource::Nofile, raised).expect("a process may use all that it is allowed");
 }
 
-/// Everything that the steps run against.
+/// What all steps use.
 struct Load {
     args: Args,
     server: Server,
@@ -125,7 +122,7 @@ impl Load {
         report
     }
 
-    /// So that a slow moment of the machine hits puts and ADDs alike.
+    /// Measures ADDs between two runs of puts, so that a slow moment of the machine hits both alike.
     fn beside_puts(&self, adds: impl FnOnce() -> Row) -> Beside {
         let before = self.puts();
         let adds = adds();
@@ -170,7 +167,7 @@ impl Load {
         row
     }
 
-    /// What the audit of the whole tree finds that must not be.
+    /// The violations that the audit of the whole tree finds.
     fn audit(&self) -> Vec<String> {
         let kv = support::plain_store(self.server.endpoint(), limits::UNREACHABLE);
         let keys = Keys::new(&self.prefix);
@@ -181,8 +178,8 @@ impl Load {
     }
 }
 
-/// On the disk that the etcd of the tests has its data on, removed at the end; what a killed run leaves there is
-/// removed by the next one.
+/// A folder on the disk on which the etcd of the tests has its data. It is removed at the end; the next run removes
+/// what a killed run has left there.
 fn folder(id: u32) -> TempDir {
     let base = env::var_os("METES_TEST_FOLDER").expect("METES_TEST_FOLDER names a folder");
     let base: PathBuf = Path::new(&base).join("run");

@@ -1,4 +1,4 @@
-//! A virtual node: all that a node with the plugin has of its own, in one process with many others.
+//! A virtual node: all that a node with the plugin has of its own. Many of them share one process.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use crate::crew::{Client, Log};
 use crate::support::plain_store;
 
-/// What a node holds at most where it also gives back.
+/// How many addresses a node holds at most if it also gives some back.
 const HELD_MAX: usize = 8;
 /// More than any step reserves.
 const SUBNET: &str = "10.16.0.0/12";
@@ -36,7 +36,7 @@ const SUBNET: &str = "10.16.0.0/12";
 pub(crate) enum Pick {
     /// Always the same for one node.
     Own,
-    /// Any of them.
+    /// A random one for each ADD.
     Random,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Connected, so that what is measured are requests.
+    /// Makes a node that is connected already: requests are measured, not connections.
     pub(crate) async fn connect(place: &Place<'_>, index: usize) -> Self {
         let name = format!("{}-node-{index}.example", place.step);
         let endpoints = vec![place.endpoint.to_owned()];
@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// As the plugin makes it for each of its processes.
+    /// Makes a run as the plugin makes one for each of its processes.
     fn run(&self, deadline: Duration) -> Run<'_, Etcd> {
         Run {
             session: Session { kv: &self.kv, keys: &self.keys, until: Instant::now() + deadline },

@@ -1,4 +1,4 @@
-//! Plain durable puts: the least that anything on etcd can be made of.
+//! Plain durable puts: nothing that is stored in etcd can cost less.
 
 use etcd_client::{Channel, Client as EtcdClient};
 use metes::random::random;
@@ -41,7 +41,7 @@ impl Client for Putter {
     }
 }
 
-/// A connection of the client library that metes uses too, without anything of metes around it.
+/// A connection of the client library that metes uses, without metes.
 pub(crate) async fn connect(endpoint: &str) -> EtcdClient {
     let endpoint = Endpoint::from_shared(endpoint.to_owned()).expect("an endpoint like http://HOST:PORT");
     let channel = endpoint.tcp_nodelay(true).connect().await.expect("etcd accepts connections");

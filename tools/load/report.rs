@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::crew::{Shift, Timings};
 use crate::server::Reading;
 
-/// Of the puts in a second, divided by the proposals for each ADD.
+/// The least ratio of ADDs a second to (puts a second / proposals for each ADD).
 const MARK_MANY: f64 = 0.40;
 
 const COLUMNS: usize = 14;
@@ -21,9 +21,9 @@ const HEADING: [[&str; COLUMNS]; 2] = [
     ],
 ];
 
-/// Of all cores, or of the time: from here on there is not enough of it.
+/// The share of all cores, or of the time, from which on there is not enough of it.
 const NEARLY_ALL: f64 = 0.9;
-/// Of all cores: what the kernel takes for the disk and the loopback is less.
+/// The share of all cores from which on others disturb a step: the kernel takes less for disk and loopback.
 const OTHERS_MAX: f64 = 0.2;
 
 /// One step.
@@ -62,8 +62,7 @@ struct Cores {
 }
 
 impl Row {
-    /// From the start to the last answer: where one ADD takes longer than the window, the window alone would say
-    /// nothing.
+    /// How many a second, from the start to the last answer: the window would be too short where one ADD takes longer.
     fn per_second(&self, timings: &Timings) -> f64 {
         timings.count() as f64 / self.shift.elapsed.as_secs_f64()
     }
@@ -99,7 +98,7 @@ impl Row {
         self.used.fsync_s / self.shift.elapsed.as_secs_f64()
     }
 
-    /// What there was not enough of; turns, where requests waited for each other.
+    /// What limited the step; `turns` if requests waited for each other.
     fn limit(&self) -> &'static str {
         match self.used.machine_busy() >= NEARLY_ALL {
             true => "cores",
@@ -108,7 +107,7 @@ impl Row {
         }
     }
 
-    /// Told as soon as it is known: the whole takes minutes.
+    /// Prints the row as soon as it is known, because the whole run takes minutes.
     pub(crate) fn print(&self) {
         let log = &self.shift.log;
         let Cores { etcd, generator, others, .. } = self.cores();
@@ -167,7 +166,7 @@ impl Row {
 }
 
 impl Beside {
-    /// The ADDs (and DELs) in a second, as a part of what etcd would do if it did nothing else than write.
+    /// The ADDs (and DELs) a second, as a part of what etcd could do if it only wrote.
     fn ratio(&self) -> f64 {
         let per_second = self.adds.done() / self.adds.shift.elapsed.as_secs_f64();
         let puts = self.puts.iter().map(Row::main_per_second).sum::<f64>() / 2.0;

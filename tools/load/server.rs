@@ -16,7 +16,7 @@ const LEASES_END_MAX: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(100);
 const REVOKED_AT_ONCE: usize = 64;
 
-/// One of its own, or a given one.
+/// An etcd of this run's own, or a given one.
 pub(crate) struct Server {
     endpoint: String,
     own: Option<Etcd>,
@@ -28,7 +28,7 @@ pub(crate) struct Server {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reading {
     pub(crate) proposals: f64,
-    /// That were answered once, which leaves out watches.
+    /// Requests that have one answer; watches are left out.
     pub(crate) requests: f64,
     /// Transactions that named a lease which had ended: each is one proposal more.
     pub(crate) leases_not_found: f64,
@@ -79,8 +79,8 @@ impl Server {
         }
     }
 
-    /// Ends the leases of the step before, so that their ends do not fall into the next one. Of an etcd that
-    /// others use too nobody knows whose a lease is: there it waits until as many are left as were at the start.
+    /// Ends the leases of the step before, so that they do not end during the next one. In an etcd that others use too,
+    /// a lease does not tell whose it is: there this waits until as many leases are left as were at the start.
     pub(crate) fn end_leases(&self) {
         if self.own.is_some() {
             return block_on(revoke_all(&self.endpoint));
@@ -91,7 +91,7 @@ impl Server {
         }
     }
 
-    /// Leaves nothing behind in an etcd that goes on.
+    /// Removes what this run has stored, for an etcd that goes on.
     pub(crate) fn remove(&self, prefixes: &[&str]) {
         if self.own.is_some() {
             return;
@@ -139,7 +139,7 @@ impl Reading {
         self.leases_granted - self.leases_revoked
     }
 
-    /// How much of all cores together was used, by whomever.
+    /// Which share of all cores was busy, with whatever process.
     pub(crate) fn machine_busy(&self) -> f64 {
         self.busy_ticks / self.all_ticks
     }
@@ -173,7 +173,7 @@ async fn revoke_all(endpoint: &str) {
     for ids in ids.chunks(REVOKED_AT_ONCE) {
         let revoke = |id: i64, mut client: Client| async move { client.lease_revoke(id).await };
         let revoking: JoinSet<_> = ids.iter().map(|&id| revoke(id, client.clone())).collect();
-        // One that has ended by itself meanwhile is as good.
+        // It may have ended by itself meanwhile.
         revoking.join_all().await;
     }
 }

@@ -1,12 +1,12 @@
-//! Real plugin processes by the thousand on a real etcd of three members, with a fault every few seconds. Started by
-//! hack/soak; `hack/soak --help` shows the flags.
+//! Thousands of real plugin processes on a real etcd of three members, with a fault every few seconds. hack/soak starts
+//! it; `hack/soak --help` shows the flags.
 //!
-//! The callers write down who holds which address from when to when: from the answer of an ADD to the start of what
-//! may free it. No two such intervals of one address may overlap, whatever breaks meanwhile. At the end all is
-//! healed and deleted: nothing may be left, and `metes check` must find nothing.
+//! The callers write down who holds which address and for how long: from the answer of an ADD to the start of the DEL
+//! or GC that may free it. No two such intervals of one address may overlap, whatever breaks meanwhile. At the end all
+//! faults are over and everything is deleted: nothing may be left, and `metes check` must find nothing.
 //!
-//! A seed gives the same faults in the same order, and the same choices to each caller; how the processes meet is up to
-//! the machine.
+//! The same seed gives the same faults in the same order, and the same choices to each caller. How the processes meet
+//! depends on the machine.
 
 #![allow(clippy::print_stdout, reason = "the report is its output")]
 
@@ -31,7 +31,7 @@ struct Args {
     /// For how long new pods are started.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: u64,
-    /// The same faults and choices again; without it another one each time.
+    /// The seed of an earlier run, for the same faults and choices; without it a random one.
     #[arg(long)]
     seed: Option<u64>,
     /// How many callers there are at a time.

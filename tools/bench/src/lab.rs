@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use crate::options::Options;
 use crate::support::{Cluster, Etcd, EtcdOptions, Node, Run, network, network_as, tool};
 
-/// As many machines as a storm comes from.
+/// How many nodes a storm comes from.
 pub(crate) const NODES: usize = 16;
 
 /// A million addresses need more than etcd's usual 2 GiB.
 const QUOTA: &str = "--quota-backend-bytes=8589934592";
 
-/// Everything that one section runs against. The server goes last: the cluster is on it.
+/// Everything that one section uses. The server is dropped last, because the cluster needs it.
 pub(crate) struct Lab {
     pub(crate) cluster: Cluster,
     pub(crate) nodes: Vec<Node>,
@@ -63,7 +63,7 @@ impl Lab {
         }
     }
 
-    /// The node that runs what comes alone.
+    /// The node that runs single processes.
     pub(crate) fn node(&self) -> &Node {
         &self.nodes[0]
     }
@@ -119,13 +119,13 @@ impl Peer {
         self.configs.len()
     }
 
-    /// In one of its networks, which are taken in turn.
+    /// Attaches to one of its networks; they are taken in turn.
     pub(crate) fn run(&self, verb: &str, id: &str, network: usize) -> Run {
         foreign(&self.program, verb, id).stdin(self.configs[network % self.configs.len()].clone())
     }
 }
 
-/// A plugin of somebody else's, started as a runtime does.
+/// Another plugin's process, started as a runtime starts it.
 fn foreign(program: &Path, verb: &str, id: &str) -> Run {
     let folder = program.parent().expect("a program lies in a folder");
     let run = Run::new(program).env("CNI_COMMAND", verb).cni_path(folder);

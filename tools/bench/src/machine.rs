@@ -1,4 +1,4 @@
-//! Where it was measured: times mean nothing without it. No name of the machine.
+//! The machine on which was measured: times mean nothing without it. Its name is left out.
 
 use std::fmt;
 use std::fs;

@@ -1,7 +1,7 @@
-//! What `metes` costs, as ratios to what nobody can avoid. Started by hack/bench, which names the programs.
+//! What `metes` costs, as ratios to what nobody can avoid. hack/bench starts it, and names the programs.
 //!
-//! Whole processes are timed, from their start to their end, as a runtime waits for them. The modules in the
-//! direction in which the data flows:
+//! Whole processes are timed, from their start to their end, as a runtime waits for them. The modules, in the direction
+//! in which the data flows:
 //!
 //! - [`options`]: what is asked for.
 //! - [`lab`]: what is measured: a server that writes to the disk, nodes, and programs.

@@ -1,6 +1,6 @@
 //! The goals, and whether they are reached.
 //!
-//! Each is a ratio taken in one run, or a bound; all are "at most". What a run did not measure is not judged.
+//! Each is a ratio of one run, or a number, with an upper bound. What a run did not measure is not judged.
 
 use crate::options::Section;
 use crate::results::Results;
@@ -66,7 +66,7 @@ fn rules() -> Vec<Rule> {
     ] {
         rules.extend(storm(Section::Storms, name, what, limit));
     }
-    // "Doubles, not quadruples". In floors, so that a machine that gets slower does not count.
+    // It may double, but not quadruple. The times are in floors, so that a machine that gets slower does not count.
     rules.push(Rule::new("ADDs over one network: wall of twice as many / wall", 2.5, |results| {
         let floors = |name| Some(results.storm(Section::Storms, name)?.to_floor());
         Some(2.0 * floors("add-1-double")? / floors("add-1")?)
@@ -105,7 +105,7 @@ fn storm(section: Section, name: &'static str, what: &str, limit: f64) -> [Rule;
     ]
 }
 
-/// What a third round trip is allowed to cost; etcd itself tells whether it took place.
+/// What a third round trip may cost; etcd's metrics tell whether there was one.
 const THIRD_TRIP: f64 = 1.4;
 const TWO_TRIPS: f64 = 1.2;
 
@@ -148,7 +148,7 @@ fn process() -> Vec<Rule> {
     .collect()
 }
 
-/// What a member that has failed may add: a refusal, one attempt to connect, one of a request.
+/// What a failed member may add: a refusal, one attempt to connect, and one attempt of a request.
 fn cluster() -> Vec<Rule> {
     let differences = [
         ("add-killed", "ADD p99 with one of three members killed, ms more", 50.0),

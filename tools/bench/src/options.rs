@@ -68,7 +68,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     at_least(1, text)
 }
 
-/// So that each of sixteen networks has one to add and one to delete.
+/// The least number of processes: each of sixteen networks needs one to add and one to delete.
 fn at_least_32(text: &str) -> Result<usize, String> {
     at_least(32, text)
 }

@@ -14,7 +14,7 @@ pub(crate) struct Results {
 pub(crate) struct Row {
     pub(crate) section: Section,
     pub(crate) name: &'static str,
-    /// For people.
+    /// The text for people.
     pub(crate) what: String,
     pub(crate) data: Data,
 }
@@ -25,7 +25,7 @@ pub(crate) enum Data {
     Times(Sample, Option<&'static str>),
     /// The same storm in each run.
     Storm(Vec<Storm>),
-    /// The same number in each run. Without one: what it takes is not on this machine.
+    /// The same number in each run; none where this machine lacks what the measurement needs.
     Number(Vec<f64>, &'static str),
 }
 
@@ -56,7 +56,7 @@ impl Results {
         }
     }
 
-    /// Of all rows of a section; none if it was not measured.
+    /// A value over all rows of a section; none if the section was not measured.
     pub(crate) fn failures(&self, section: Section) -> Option<usize> {
         let mut rows = self.rows.iter().filter(|row| row.section == section).peekable();
         rows.peek()?;

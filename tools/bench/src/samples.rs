@@ -1,4 +1,4 @@
-//! Many times of one kind of process, and what they come to.
+//! Many times of one kind of process, and their quantiles.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// The middle one, or the mean of the middle two.
+/// The middle value, or the mean of the middle two.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

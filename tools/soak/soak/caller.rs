@@ -1,4 +1,4 @@
-//! One who starts and stops pods as a kubelet does: one thing after the other, with its share of mishaps.
+//! A caller starts and stops pods as a kubelet does, one after the other, and some of its calls go wrong.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,20 +11,20 @@ use super::report::code;
 use crate::chaos_proxies::next_random;
 use crate::support::{Outcome, Run};
 
-/// So that all callers' pods fit, and not many more.
+/// The pods of all callers fit into a network, and not many more.
 const PODS_MAX: usize = 5;
-/// A new sandbox each time, then the pod is given up.
+/// How many sandboxes a pod gets before it is given up.
 const SANDBOXES_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 const DEL_MAX: Duration = Duration::from_secs(60);
 
 const NO_FREE_ADDRESS: &str = "100";
-/// Of 62 addresses so many are held at least when none is free: each caller has one ADD under way, and the others have
-/// been deleted without an etcd to tell.
+/// How many of 62 addresses are held at least when none is free. Each caller may have one ADD under way, and some DELs
+/// may still be in a spool because they met no etcd.
 const FULL_OWNERS_MIN: usize = 20;
 /// What an ADD under faults may answer: try again, no free address, out of space.
 const ADD_MAY: [&str; 5] = ["ok", "killed", "11", NO_FREE_ADDRESS, "103"];
-/// It spools what it cannot do.
+/// What a DEL may answer: it spools what it cannot do.
 const DEL_MAY: [&str; 2] = ["ok", "killed"];
 const OTHERS_MAY: [&str; 3] = ["ok", "killed", "11"];
 const STATUS_MAY: [&str; 4] = ["ok", "killed", "11", "50"];
@@ -39,7 +39,7 @@ pub(super) struct Caller<'s> {
     abandoned: Vec<u64>,
 }
 
-/// What a pod has of one network.
+/// A pod's attachment to one network.
 #[derive(Clone, Debug)]
 struct Sandbox {
     container: String,
@@ -61,7 +61,7 @@ impl<'s> Caller<'s> {
         }
     }
 
-    /// Until the soak is over; then it deletes all that it has.
+    /// Works until the soak is over; then it deletes all that it has.
     pub(super) fn work(&mut self) {
         while !self.soak.is_over() {
             self.step();
@@ -97,7 +97,7 @@ impl<'s> Caller<'s> {
         }
     }
 
-    /// A pod: after each ADD that failed a DEL, and a new sandbox.
+    /// Starts a pod. After each ADD that failed it calls DEL and tries a new sandbox.
     fn start(&mut self, at: (usize, usize), uid: &str) {
         for _ in 0..SANDBOXES_MAX {
             let container = self.fresh("c");
@@ -134,7 +134,7 @@ impl<'s> Caller<'s> {
         }
     }
 
-    /// The same container once more, after its DEL.
+    /// Adds the same container again after its DEL.
     fn add_again(&mut self, index: usize) {
         let pod = self.pods.swap_remove(index);
         self.delete(&pod);
@@ -145,7 +145,7 @@ impl<'s> Caller<'s> {
         }
     }
 
-    /// An ADD of what is there already.
+    /// Repeats an ADD that has succeeded.
     fn repeat(&mut self, index: usize) {
         let pod = self.pods[index].clone();
         let outcome = self.run("ADD", self.add_run(&pod), &ADD_MAY);
@@ -181,7 +181,7 @@ impl<'s> Caller<'s> {
         self.run("STATUS", run, &STATUS_MAY);
     }
 
-    /// The result, if it answered with one; now and then it is killed, doubled or no longer waited for.
+    /// Runs an ADD and returns its result, if there is one. Now and then the ADD is killed, run twice, or abandoned.
     fn add(&mut self, sandbox: &Sandbox) -> Option<Value> {
         let run = self.add_run(sandbox);
         let outcome = match self.below(100) {
@@ -231,7 +231,7 @@ impl<'s> Caller<'s> {
         Some(outcome.ok())
     }
 
-    /// Until it is done, as a kubelet does; now and then twice at once.
+    /// Calls DEL until it succeeds, as a kubelet does; now and then two at once.
     fn delete(&mut self, sandbox: &Sandbox) {
         self.soak.ledger().closes(&sandbox.container);
         let start = Instant::now();
@@ -252,7 +252,7 @@ impl<'s> Caller<'s> {
         }
     }
 
-    /// What has ended of what nobody waited for.
+    /// Takes note of abandoned ADDs that have ended.
     fn reap(&mut self, patience: Option<Duration>) {
         for id in std::mem::take(&mut self.abandoned) {
             match self.soak.processes.wait(id, patience) {
@@ -289,7 +289,7 @@ impl<'s> Caller<'s> {
         self.soak.attachment(verb, &sandbox.container, sandbox.at.0, sandbox.at.1)
     }
 
-    /// A name that nothing had before.
+    /// A new name.
     fn fresh(&mut self, stem: &str) -> String {
         self.made += 1;
         format!("{stem}-{}-{}", self.name, self.made)

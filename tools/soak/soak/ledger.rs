@@ -1,4 +1,4 @@
-//! Who held which address from when to when, as the callers know it.
+//! Who held which address and for how long, as the callers know it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 /// An address of a network.
 type Place = (&'static str, String);
 
-/// Written by callers: before what may free an address, and after what has given it.
+/// The record of all callers. A caller writes to it before a call that may free an address, and after an ADD.
 #[derive(Debug)]
 pub(super) struct Ledger {
     start: Instant,
     held: BTreeMap<Place, (String, Duration)>,
     past: Vec<Interval>,
-    /// How often an ADD was answered with what another holds.
+    /// How often an ADD answered with an address that another one held.
     doubles: usize,
     /// The attachments of a node in a network that a runtime would call valid.
     valid: BTreeMap<(usize, usize), BTreeSet<String>>,
-    /// Those that nobody deletes before a GC or the end.
+    /// The attachments that nobody deletes before a GC or the end.
     forgotten: BTreeMap<(usize, usize), BTreeSet<String>>,
 }
 
@@ -87,20 +87,20 @@ impl Ledger {
         self.valid.entry(at).or_default().remove(owner);
     }
 
-    /// Its caller has lost it: it holds what it holds, until a GC.
+    /// Its caller has forgotten it: it keeps its addresses until a GC.
     pub(super) fn is_forgotten(&mut self, at: (usize, usize), owner: &str) {
         self.is_gone(at, owner);
         self.forgotten.entry(at).or_default().insert(owner.to_owned());
     }
 
-    /// A GC begins: what was forgotten may be freed from now on. The attachments that are valid.
+    /// A GC begins: what was forgotten may be freed from now on. Returns the attachments that are valid.
     pub(super) fn collects(&mut self, at: (usize, usize)) -> Vec<String> {
         let forgotten = self.forgotten.get(&at).cloned().unwrap_or_default();
         forgotten.iter().for_each(|owner| self.closes(owner));
         self.valid.get(&at).into_iter().flatten().cloned().collect()
     }
 
-    /// What nobody has deleted, once: whoever asks does.
+    /// What nobody has deleted yet. The caller of this deletes it, so nothing is returned twice.
     pub(super) fn take_forgotten(&mut self) -> Vec<((usize, usize), String)> {
         let forgotten = std::mem::take(&mut self.forgotten);
         forgotten

@@ -23,7 +23,7 @@ pub(crate) use report::Report;
 
 /// Enough to keep two cores busy while some wait.
 pub(crate) const CALLERS: u64 = 24;
-/// What CNI's GC leaves alone: longer than a process is ever stopped.
+/// How old an owner must be before GC frees it: longer than a process is ever stopped.
 const GC_GRACE_S: u64 = 20;
 const DRAIN_MAX: Duration = Duration::from_secs(60);
 
@@ -82,7 +82,7 @@ pub(crate) fn run(plan: Plan) -> Report {
                 .spawn_scoped(scope, move || caller.work())
                 .expect("a thread starts");
         }
-        // What panics must not leave the callers at work for ever.
+        // A panic here must not leave the callers at work for ever.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| nemesis.work(plan.lasts)));
         soak.is_over.store(true, Ordering::Relaxed);
         if let Err(panic) = ended {
@@ -90,7 +90,7 @@ pub(crate) fn run(plan: Plan) -> Report {
         }
     });
     soak.end();
-    // The servers outlive the last look at them.
+    // The servers must live until here.
     drop(nemesis);
     soak.report.into_inner().expect("nobody panics with it")
 }
@@ -141,7 +141,7 @@ impl Soak {
         }
     }
 
-    /// All is healed, and every caller has deleted what it had.
+    /// Looks for what is left when all faults are over and every caller has deleted what it had.
     fn end(&self) {
         let spooled = in_parallel(2, 0..self.nodes.len(), |node| self.drain(node));
         spooled.into_iter().for_each(|left| self.violated(left));
@@ -162,7 +162,7 @@ impl Soak {
         report.violations.extend(overlaps.into_iter().chain(ledger.open()));
     }
 
-    /// Runs of the node carry its spool out; what is left after a minute.
+    /// Lets runs of the node carry out its spool; says what is left after a minute.
     fn drain(&self, node: usize) -> Option<String> {
         let start = Instant::now();
         let mut turn = 0;

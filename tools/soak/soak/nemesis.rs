@@ -51,7 +51,7 @@ impl<'s> Nemesis<'s> {
         Self { soak, proxies, trio, random: seed }
     }
 
-    /// One fault after the other, each kind once before any comes again.
+    /// Lets one fault happen after the other. Each kind happens once before any kind comes again.
     pub(super) fn work(&mut self, lasts: Duration) {
         let until = Instant::now() + lasts;
         let mut bag: Vec<Fault<'s>> = Vec::new();

@@ -12,8 +12,8 @@ const POLL: Duration = Duration::from_millis(2);
 /// Longer than every deadline of the plugin and every stop together.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
-/// By a number of their own: the kernel gives process ids again. Who signals one holds the lock, so that nobody waits
-/// for it meanwhile.
+/// The processes by numbers of their own, because the kernel uses process ids again. To signal a process takes the
+/// lock, so that nobody reaps it meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     running: Mutex<BTreeMap<u64, Slot>>,
@@ -31,7 +31,7 @@ struct Slot {
 pub(super) enum End {
     /// What it said, and whether the nemesis had stopped it.
     Done(Outcome, bool),
-    /// It runs on, and goes by this number.
+    /// It still runs, under this number.
     RunsOn(u64),
 }
 

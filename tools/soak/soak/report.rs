@@ -1,4 +1,4 @@
-//! What a soak came to.
+//! The result of a soak.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ pub(crate) struct Report {
     /// By kind.
     faults: BTreeMap<&'static str, u64>,
     longest_add: Duration,
-    /// How many owners held something of a network at least when an ADD found none free.
+    /// The smallest number of owners that held something in a network when an ADD found no free address.
     fewest_when_full: Option<usize>,
     pub(super) intervals: usize,
     pub(super) overlaps: usize,

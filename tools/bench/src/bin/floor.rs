@@ -38,7 +38,7 @@ fn endpoint() -> Result<Endpoint, Box<dyn Error>> {
     Ok(endpoint.tls_config(tls)?)
 }
 
-/// A process id comes again, a process id at one moment does not. Padded to the length of a reservation's key.
+/// The kernel uses process ids again, but not at the same moment. Padded to the length of a reservation's key.
 fn new_key() -> Result<String, Box<dyn Error>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     Ok(format!("{}{:0>32}/{}", env::var("FLOOR_PREFIX")?, now.as_nanos(), process::id()))

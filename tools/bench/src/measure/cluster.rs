@@ -7,7 +7,7 @@ use crate::results::{Data, Results};
 use crate::samples::Sample;
 use crate::support::{Cluster, EtcdOptions, Node, Trio};
 
-/// A third of all runs meets the member that has failed first, and then waits for up to two seconds.
+/// A third of all runs tries the failed member first, and waits for it for up to two seconds.
 const ROUNDS_MAX: usize = 150;
 
 pub(crate) fn measure(options: &Options, results: &mut Results) {
@@ -21,7 +21,7 @@ pub(crate) fn measure(options: &Options, results: &mut Results) {
         results.add(Section::Cluster, name, what, Data::Times(sample, Some("add-healthy")));
     };
     row("add-healthy", "ADD, three members that are well");
-    // Who leads is another question: an election takes etcd more than a second.
+    // A follower fails, not the leader: an election would take etcd more than a second.
     let member = trio.follower();
     trio.kill(member);
     row("add-killed", "ADD, one of them killed");

@@ -13,7 +13,7 @@ use crate::results::Results;
 /// Adds a section's rows.
 type Measure = fn(&Options, &mut Results);
 
-/// Everything that is asked for, once.
+/// Measures every section that is asked for, once.
 pub(crate) fn run(options: &Options, run: usize) -> Results {
     let mut results = Results::default();
     let sections: [(Section, Measure); 6] = [

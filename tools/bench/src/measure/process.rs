@@ -1,4 +1,4 @@
-//! What one process is: its memory, its threads, its instructions, and the file that it starts from.
+//! What one process takes: memory, threads, instructions, and the file that it starts from.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -25,7 +25,7 @@ const TIMES: usize = 5;
 pub(crate) fn measure(options: &Options, results: &mut Results) {
     let lab = Lab::new(options, Wire::Plain);
     let subject = Subject::new(&lab);
-    // The node's folder and the prefix's meta are there afterwards.
+    // This makes the node's folder and the prefix's meta.
     subject.del(subject.add(&[], "first"));
     let elf = Elf::read(&metes());
     let threads = subject.threads();
@@ -56,7 +56,7 @@ impl<'a> Subject<'a> {
         Self { lab, config: plain_network("process") }
     }
 
-    /// The program that is started, `before` it the one that watches it.
+    /// Starts the program under `before`, the program that watches it.
     fn command(&self, before: &[&OsStr], id: &str) -> Command {
         let words: Vec<&OsStr> = before.to_vec();
         let program = metes();
@@ -95,10 +95,10 @@ impl<'a> Subject<'a> {
         of_pod(self.lab.node().del(&id), &id).config(&self.config).run().silent();
     }
 
-    /// The most that an ADD had in memory when it was about to answer.
+    /// The largest memory of an ADD that is about to answer.
     ///
-    /// Its answer goes into a pipe that is full: so it stands still where it can be looked at, with all its work
-    /// behind it. What wait4 tells counts pages of the process that started it, too.
+    /// Its answer goes into a full pipe, so it waits with all its work done and can be looked at. The figure of wait4
+    /// would not do: it counts pages of the process that started it too.
     fn resident_mib(&self) -> f64 {
         let measured = (0..TIMES).map(|index| {
             let id = format!("resident-{index}");
@@ -115,7 +115,7 @@ impl<'a> Subject<'a> {
         measured.fold(0.0, f64::max)
     }
 
-    /// One, and as many as it started.
+    /// How many threads it has had: its own, and those that it started.
     fn threads(&self) -> Option<f64> {
         let strace = find("strace")?;
         let file = self.lab.cluster.folder().join("strace");
@@ -190,7 +190,7 @@ fn status_when_answering(child: &Child) -> String {
     of("status").expect("a process that stands still has a status")
 }
 
-/// Lets it answer, and waits for its end.
+/// Lets the process answer, and waits for its end.
 fn drain(reader: &mut PipeReader, child: &mut Child) {
     let mut said = Vec::new();
     reader.read_to_end(&mut said).expect("a pipe can be read");

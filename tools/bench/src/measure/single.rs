@@ -1,5 +1,5 @@
-//! One process after the other. Each round runs every kind once, so that a slow moment of the machine hits all
-//! of them alike.
+//! One process after the other. Each round runs every kind once, so that a slow moment of the machine hits all of them
+//! alike.
 
 use serde_json::{Value, json};
 
@@ -9,9 +9,9 @@ use crate::results::{Data, Results};
 use crate::samples::Sample;
 use crate::support::Node;
 
-/// Not counted: caches, pages of the binaries, etcd's first keys.
+/// Rounds that are not counted: they fill caches, map the binaries' pages and write etcd's first keys.
 pub(crate) const ROUNDS_WARM_UP: usize = 10;
-/// Held all the while, so that a page has something in it.
+/// Addresses that are held all the time, so that the page is not empty.
 const HELD: usize = 64;
 
 pub(crate) fn measure(options: &Options, results: &mut Results) {
@@ -65,7 +65,7 @@ pub(crate) struct Verbs {
 }
 
 impl Single {
-    /// CHECK and DEL need an ADD before them; what has no such need changes its place with every round.
+    /// Runs every kind once, in an order that moves with every round; a CHECK and a DEL always follow their ADD.
     fn round(&mut self, lab: &Lab, config: &Value, round: usize) {
         const TURNS: usize = 6;
         let id = format!("round-{round}");

@@ -16,7 +16,7 @@ use crate::support::{Node, Outcome, Run, Store, in_parallel};
 
 const AT_A_TIME: usize = 128;
 const NETWORKS: usize = 16;
-/// Of each storm; all are counted.
+/// How many storms of each kind there are; all are counted.
 const FAILURES_SHOWN: usize = 3;
 
 pub(crate) fn measure(options: &Options, results: &mut Results) {
@@ -55,7 +55,7 @@ pub(crate) struct Weather<'a> {
     floors: Vec<(f64, Sample)>,
 }
 
-/// What a storm came to.
+/// The outcome of a storm.
 pub(crate) struct Blown {
     wall_s: f64,
     each: Sample,
@@ -63,7 +63,7 @@ pub(crate) struct Blown {
 
 impl<'a> Weather<'a> {
     pub(crate) fn new(lab: &'a Lab, section: Section, count: usize) -> Self {
-        // What every process pays for once is paid here: pages of the binaries, the nodes' folders.
+        // This maps the binaries' pages and makes the nodes' folders, so that no storm pays for it.
         for (index, node) in lab.nodes.iter().enumerate() {
             let id = format!("warm-up-{index}");
             let config = plain_network("warm-up");
@@ -107,7 +107,7 @@ impl<'a> Weather<'a> {
     }
 }
 
-/// Runs all of them; how long that took, and what became of each, in their order.
+/// Runs all of them. Returns how long that took, and the outcome of each in their order.
 fn blow(runs: impl IntoIterator<Item = Run>) -> (f64, Vec<Outcome>) {
     let runs: Vec<Run> = runs.into_iter().collect();
     let start = Instant::now();
@@ -200,7 +200,7 @@ impl<'a> Load<'a> {
         &lab.nodes[pod % NODES]
     }
 
-    /// So many that hold nothing yet.
+    /// This many attachments that hold nothing yet.
     pub(crate) fn add(&mut self, count: usize) -> Blown {
         let jobs = self.fresh(count).map(|number| (Verb::Add, number)).collect();
         self.blow(jobs)
@@ -212,7 +212,7 @@ impl<'a> Load<'a> {
         self.blow(jobs)
     }
 
-    /// So many in all: an ADD after each DEL of one that holds something.
+    /// This many runs in all: DELs of attachments that hold something, and after each the ADD of a new one.
     fn mix(&mut self, count: usize) -> Blown {
         let old: Vec<usize> = self.held.keys().copied().take(count / 2).collect();
         let new = self.fresh(old.len());
@@ -246,7 +246,7 @@ impl<'a> Load<'a> {
         Blown { wall_s, each }
     }
 
-    /// By how many the store holds more or fewer than the answers say.
+    /// The difference between what the store holds and what the answers say.
     fn astray(&self) -> usize {
         (self.count)().map_or(0, |count| count.abs_diff(self.held.len()))
     }

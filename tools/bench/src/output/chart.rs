@@ -30,7 +30,7 @@ const INK: &str = "#1c2430";
 const FAINT: &str = "#667085";
 const GRID: &str = "#e4e7ec";
 
-/// Whose process it was.
+/// Which program a process ran.
 #[derive(Clone, Copy)]
 enum Kind {
     Floor,
@@ -163,7 +163,7 @@ fn density(axis: &Axis, ms: &[f64], y: f64) -> Vec<[f64; 2]> {
         .collect();
     let highest = smooth.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let (first, last) = (bin(ms[0]).saturating_sub(2), (bin(ms[ms.len() - 1]) + 3).min(smooth.len()));
-    // The rare ones would be invisible: heights grow with the root of the frequency.
+    // Heights grow with the root of the frequency; otherwise rare times would be invisible.
     let half = |index: usize| (smooth[index] / highest).sqrt() * ROW * 0.42;
     let x = |index: usize| LEFT + (float(index) + 0.5) * BIN;
     let upper = (first..last).map(|index| [x(index), y - half(index)]);

@@ -1,4 +1,4 @@
-//! Everything, for programs: each row with its quantiles, so that a chart can be drawn from it again.
+//! All results for programs: each row with its quantiles, so that the chart can be drawn again from it.
 
 use serde_json::{Value, json};
 

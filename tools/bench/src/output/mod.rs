@@ -1,4 +1,4 @@
-//! What is shown of the results. Every form is a text made of them and nothing else.
+//! The forms in which results are shown. Each is a text that is made of the results alone.
 
 pub(crate) mod chart;
 pub(crate) mod json;

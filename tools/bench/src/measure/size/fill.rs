@@ -1,6 +1,6 @@
-//! Networks that hold very many addresses, written as so many ADDs would have left them.
+//! Networks that hold very many addresses, written as that many ADDs would have left them.
 //!
-//! The records are the library's own, so that `metes check` finds nothing to say about them.
+//! The library makes the records, so `metes check` finds nothing wrong with them.
 
 use std::collections::BTreeMap;
 

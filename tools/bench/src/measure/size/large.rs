@@ -15,7 +15,7 @@ use crate::results::{Data, Results};
 use crate::samples::{Sample, float};
 use crate::support::{Cluster, Etcd, Node, network_as};
 
-/// etcd counts all that is left of a listing for each part of it: a walk takes four times as long for twice as much.
+/// For each part of a listing, etcd counts all that is left of it: a walk over twice as much takes four times as long.
 const CHECKED_AT_MOST: usize = 300_000;
 
 pub(super) fn measure(options: &Options, results: &mut Results) {
@@ -54,7 +54,7 @@ pub(super) fn measure(options: &Options, results: &mut Results) {
     }
 }
 
-/// A network whose ADDs are timed, in a prefix of its own: so `metes check` has a bounded tree to walk through.
+/// A network whose ADDs are timed. It has a prefix of its own, so that the tree of `metes check` is bounded.
 struct Case {
     cluster: Cluster,
     node: Node,
@@ -71,7 +71,7 @@ impl Case {
     fn new(lab: &Lab, [name, requests]: [&'static str; 2], what: String, range: &Range) -> Self {
         let cluster = Cluster::on(&lab.etcd);
         let (node, config) = (cluster.node("node"), range.config());
-        // The first ADD of all writes what all writers agree on.
+        // The very first ADD writes meta.
         add_and_del(&node, "first", &config);
         if range.held > 0 {
             eprintln!("  filling {}/{} with {} addresses", range.base, range.prefix_len, range.held);
@@ -146,8 +146,8 @@ fn assignable(prefix_len: u32) -> usize {
 const V4_BASE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0));
 const V6_BASE: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0));
 
-/// As etcd counts them. The lease is granted beside the first of them, and a ticket that arrived before its lease is
-/// refused: neither is among these.
+/// Round trips as etcd counts them. The lease, which is granted during the first one, is not among them; neither is a
+/// ticket that arrived before its lease and was refused.
 fn requests_per_add(etcd: &Etcd, node: &Node, config: &Value) -> f64 {
     const TRIES: usize = 20;
     let mut requests = 0.0;

@@ -1,5 +1,5 @@
-//! What must not grow: an ADD with the number of held addresses and with the queues of others, and the space per
-//! address.
+//! What must not grow: the time of an ADD with the number of held addresses and with other queues, and the space for
+//! each address.
 
 mod fill;
 mod large;

@@ -1,4 +1,4 @@
-//! ADDs while very many wait in another queue, and what a ticket costs in that one.
+//! ADDs while very many runs wait in another queue, and what a ticket costs in that queue.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ pub(super) fn measure(options: &Options, results: &mut Results) {
     add("ticket-crowded", format!("only a ticket, behind {WAITERS}"), crowded, "ticket-empty");
 }
 
-/// Places in one queue, each on a lease of its own, as so many runs would have taken them.
+/// Tickets of one queue, each on a lease of its own, as that many runs would have taken them.
 struct Crowd<'a> {
     store: &'a Store,
     keys: Keys,
@@ -86,7 +86,7 @@ impl<'a> Crowd<'a> {
         self.put_tail();
     }
 
-    /// The youngest of them is the tail of the queue; who leaves it takes the tail along.
+    /// Writes the queue's tail, which names the youngest ticket and hangs on that ticket's lease.
     fn put_tail(&self) {
         let youngest = self.leases[self.leases.len() - 1];
         let options = PutOptions::new().with_lease(youngest);

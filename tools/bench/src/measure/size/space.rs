@@ -1,4 +1,4 @@
-//! What one held address takes in etcd, with names as long as they are in large clusters.
+//! How much space one held address takes in etcd, with names as long as in large clusters.
 
 use etcd_client::{CompactionOptions, GetOptions};
 use serde_json::json;
@@ -32,7 +32,7 @@ pub(super) fn measure(options: &Options, results: &mut Results) {
     results.add(Section::Size, "bytes", what, Data::Number(vec![each], "B"));
 }
 
-/// The size of the database without the past, without leases and without gaps.
+/// The size of the database after compaction and defragmentation, without leases.
 fn compacted(store: &Store) -> f64 {
     let bytes = store.run(async |client| {
         for lease in client.leases().await?.leases() {
