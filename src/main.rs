@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use metes::cni::{Code, Environment, Error, Verb};
-use metes::commands;
 use metes::limits;
-use metes::local::{core, stdin};
+use metes::local::{core, node, stdin};
 use metes::plugin::{self, Failed, Input};
 use tokio::time::Instant;
 
@@ -16,7 +15,7 @@ use tokio::time::Instant;
 static ANSWERED: AtomicBool = AtomicBool::new(false);
 
 fn main() -> ExitCode {
-    let start = commands::start();
+    let start = node::start();
     let began = Instant::now();
     let parent = parent_id();
     core::keep_secret();
@@ -45,7 +44,7 @@ fn main() -> ExitCode {
             _ => stdin::read(limits::INPUT_BYTES, until.into_std()),
         };
         let host_file = std::env::var("METES_CONF").ok();
-        let input = Input { start, began, parent, environment, host_file, stdin, answered: &ANSWERED };
+        let input = Input { start, until, parent, environment, host_file, stdin, answered: &ANSWERED };
         let runtime = runtime()?;
         let done = runtime.block_on(plugin::run(input, &mut io::stdout()));
         // The process ends now. Taking the runtime down would cost time for nothing, and a resolver

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use metes::cni::Code;
 use metes::commands::{Run, add, del};
-use metes::local::mark::MarkFile;
 use metes::local::node::Identity;
-use metes::local::spool::{Spool, Spooled};
-use metes::pool::choose::Order;
+use metes::local::spool::Spooled;
+use metes::local::state::NodeState;
+use metes::pool::Wanted;
 use metes::pool::record::{Held, Labels, Owner, RunStart};
-use metes::store::allot::Ask;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::free::{Free, FreeGuard, Freed, Hints};
 use metes::store::keys::{Key, Keys, LeaseId};
@@ -358,7 +357,7 @@ impl Kv for Meddling<'_> {
 /// One node, whose runs meet a fate.
 struct World {
     cluster: Cluster,
-    identity: Identity,
+    node: NodeState,
     keys: Keys,
     etcd: EtcdStore,
 }
@@ -369,7 +368,8 @@ impl World {
         let keys = Keys::new(cluster.prefix());
         let etcd = plain_store(&Etcd::shared().endpoint(), PATIENCE);
         let identity = Identity::of(NODE.parse().expect("a plain name"));
-        Self { cluster, identity, keys, etcd }
+        let node = NodeState { identity, folder: cluster.folder().to_owned(), endpoints: Vec::new() };
+        Self { cluster, node, keys, etcd }
     }
 
     fn meddling(&self, fate: Option<Fate>) -> Meddling<'_> {
@@ -391,33 +391,15 @@ impl World {
         ns: u64,
         awaited: &'r dyn Fn() -> bool,
     ) -> Run<'r, Meddling<'r>> {
-        Run {
-            session: Session { kv, keys: &self.keys, until: Instant::now() + kv.patience() },
-            identity: &self.identity,
-            start: RunStart { boot: "b1".into(), ns },
-            clock: &after_all_runs,
-            awaited,
-            spool: Spool::new(self.cluster.folder(), &self.identity),
-            mark: MarkFile::new(self.cluster.folder(), &self.identity, &[]),
-        }
+        let session = Session { kv, keys: &self.keys, until: Instant::now() + kv.patience() };
+        Run::new(session, &self.node, RunStart { boot: "b1".into(), ns }, &after_all_runs, awaited)
     }
 
     async fn add(&self, kv: &Meddling<'_>, container: &str, ns: u64) -> Result<Vec<Held>, metes::cni::Error> {
         let awaited = || kv.held_back.borrow().is_none();
         let run = self.run(kv, ns, &awaited);
-        let ask = Ask {
-            owner: owner(container),
-            start: run.start.clone(),
-            machine: String::new(),
-            store_id: "s".into(),
-            labels: Labels::default(),
-            created_at: "2026-01-02T03:04:05Z".into(),
-            sets: vec![range_set("10.0.0.0/28", "10.0.0.1", "10.0.0.14")],
-            requests: vec![None],
-            statics: Vec::new(),
-            order: Order::Lowest,
-            node_seed: 0,
-        };
+        let wanted = Wanted::lowest_of(vec![range_set("10.0.0.0/28", "10.0.0.1", "10.0.0.14")]);
+        let ask = run.ask(owner(container), Labels::default(), wanted);
         add::add(&run, &ask).await.map(|added| added.held)
     }
 

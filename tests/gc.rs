@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use metes::commands::{Run, add};
 use metes::limits::LIST_KEYS;
-use metes::local::{mark::MarkFile, node::Identity, spool::Spool};
-use metes::pool::choose::Order;
+use metes::local::node::Identity;
+use metes::local::state::NodeState;
+use metes::pool::Wanted;
 use metes::pool::record::{Labels, Owner, RunStart};
-use metes::store::allot::Ask;
 use metes::store::keys::Keys;
 use metes::store::session::Session;
 use serde_json::{Value, json};
@@ -41,31 +41,16 @@ fn hold(cluster: &Cluster, containers: &[String]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let identity =
         Identity { cluster: "test".parse().ok(), ..Identity::of("n1".parse().expect("a plain name")) };
+    let node = NodeState { identity, folder: cluster.folder().to_owned(), endpoints: Vec::new() };
     let clock = || RunStart { boot: "an-earlier-boot".into(), ns: 1 };
     runtime.block_on(async {
         for container in containers {
-            let run = Run {
-                session: Session { kv: &kv, keys: &keys, until: (Instant::now() + PATIENCE).into() },
-                identity: &identity,
-                start: clock(),
-                clock: &clock,
-                awaited: &|| true,
-                spool: Spool::new(cluster.folder(), &identity),
-                mark: MarkFile::new(cluster.folder(), &identity, &[]),
-            };
-            let ask = Ask {
-                owner: Owner::named(["test", "n1", container, "eth0"]).expect("plain names"),
-                start: run.start.clone(),
-                machine: String::new(),
-                store_id: "s".into(),
-                labels: Labels { cni_network: NETWORK.into(), ..Labels::default() },
-                created_at: "2026-01-02T03:04:05Z".into(),
-                sets: vec![range_set("10.0.0.0/20", "10.0.0.1", "10.0.15.254")],
-                requests: vec![None],
-                statics: Vec::new(),
-                order: Order::Lowest,
-                node_seed: 0,
-            };
+            let session = Session { kv: &kv, keys: &keys, until: (Instant::now() + PATIENCE).into() };
+            let run = Run::new(session, &node, clock(), &clock, &|| true);
+            let owner = Owner::named(["test", "n1", container, "eth0"]).expect("plain names");
+            let labels = Labels { cni_network: NETWORK.into(), ..Labels::default() };
+            let wanted = Wanted::lowest_of(vec![range_set("10.0.0.0/20", "10.0.0.1", "10.0.15.254")]);
+            let ask = run.ask(owner, labels, wanted);
             add::add(&run, &ask).await.expect("an address");
         }
     });

@@ -10,12 +10,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use metes::commands::{Run, add, del};
-use metes::local::{mark::MarkFile, node::Identity, spool::Spool};
+use metes::local::node::Identity;
+use metes::local::state::NodeState;
 use metes::pool::Addr;
 use metes::pool::record::{Labels, Owner, OwnerRecord, Reservation, RunStart};
-use metes::pool::{choose::Order, record};
+use metes::pool::{Wanted, record};
 use metes::random::split_mix;
-use metes::store::allot::Ask;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::keys::{Bytes, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge, read_keys};
@@ -77,8 +77,7 @@ struct World {
     api: &'static KubeApi,
     namespace: String,
     gate: Gate,
-    folder: std::path::PathBuf,
-    identity: Identity,
+    node: NodeState,
     /// What ADD answered to pods that live.
     living: RefCell<Vec<Living>>,
     clock: Cell<u64>,
@@ -105,10 +104,13 @@ impl World {
                 waiting: RefCell::default(),
                 chance: Chance(Cell::new(seed ^ 0x9e37_79b9_7f4a_7c15)),
             },
-            folder: cluster.folder().to_owned(),
-            identity: Identity {
-                cluster: "test".parse().ok(),
-                ..Identity::of(NODE.parse().expect("a plain name"))
+            node: NodeState {
+                identity: Identity {
+                    cluster: "test".parse().ok(),
+                    ..Identity::of(NODE.parse().expect("a plain name"))
+                },
+                folder: cluster.folder().join("state"),
+                endpoints: Vec::new(),
             },
             living: RefCell::default(),
             clock: Cell::new(1),
@@ -196,29 +198,17 @@ impl World {
     }
 
     async fn add(&self, kv: Stepped<'_>, owner: &Owner, pod: &support::Pod) -> Vec<record::Held> {
-        let start = self.start();
         let labels = record::Pod {
             namespace: self.namespace.clone(),
             name: pod.name().to_owned(),
             uid: pod.uid().parse().ok(),
         };
-        let ask = Ask {
-            owner: owner.clone(),
-            start: start.clone(),
-            machine: String::new(),
-            store_id: "s".into(),
-            labels: Labels { pod: labels, cni_network: "net".into() },
-            created_at: "2026-01-02T03:04:05Z".into(),
-            sets: vec![
-                range_set("10.0.0.0/27", "10.0.0.1", "10.0.0.30"),
-                range_set("fd00::/123", "fd00::1", "fd00::1e"),
-            ],
-            requests: vec![None, None],
-            statics: Vec::new(),
-            order: Order::Lowest,
-            node_seed: 0,
-        };
-        let run = self.run(&kv, start);
+        let run = self.run(&kv, self.start());
+        let wanted = Wanted::lowest_of(vec![
+            range_set("10.0.0.0/27", "10.0.0.1", "10.0.0.30"),
+            range_set("fd00::/123", "fd00::1", "fd00::1e"),
+        ]);
+        let ask = run.ask(owner.clone(), Labels { pod: labels, cni_network: "net".into() }, wanted);
         add::add(&run, &ask)
             .await
             .unwrap_or_else(|e| panic!("world {}: ADD {owner:?}: {e:?}", self.seed))
@@ -233,15 +223,8 @@ impl World {
     }
 
     fn run<'r>(&'r self, kv: &'r Stepped<'r>, start: RunStart) -> Run<'r, Stepped<'r>> {
-        Run {
-            session: Session { kv, keys: &self.keys, until: Instant::now() + ADD_MAX },
-            identity: &self.identity,
-            start,
-            clock: &after_all_runs,
-            awaited: &|| true,
-            spool: Spool::new(&self.folder.join("state"), &self.identity),
-            mark: MarkFile::new(&self.folder.join("state"), &self.identity, &[]),
-        }
+        let session = Session { kv, keys: &self.keys, until: Instant::now() + ADD_MAX };
+        Run::new(session, &self.node, start, &after_all_runs, &|| true)
     }
 
     fn start(&self) -> RunStart {

@@ -14,10 +14,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use metes::pool::choose::{Order, Step, choose};
+use metes::pool::choose::{Step, choose};
 use metes::pool::record::{Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart};
-use metes::pool::{Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, Start, View, Wish};
-use metes::store::allot::{Ask, Decision, decide};
+use metes::pool::{Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, Start, View, Wanted, Wish};
+use metes::store::allot::{Ask, Decision, RunStamp, decide};
 use metes::store::keys::{Bytes, Keys, LeaseId};
 use metes::store::plan::Fence;
 use metes::store::snapshot::Snapshot;
@@ -238,19 +238,9 @@ impl Store {
 }
 
 fn ask(set: RangeSet) -> Ask {
-    Ask {
-        machine: "0f".repeat(16),
-        store_id: "0f".repeat(16),
-        owner: owner(),
-        start: start(),
-        labels: labels(),
-        created_at: "2026-01-01T00:00:00Z".to_owned(),
-        sets: vec![set],
-        requests: vec![None],
-        statics: Vec::new(),
-        order: Order::Lowest,
-        node_seed: 0,
-    }
+    let (machine, store_id) = ("0f".repeat(16), "0f".repeat(16));
+    let stamp = RunStamp { start: start(), machine, store_id, created_at: "2026-01-01T00:00:00Z".to_owned() };
+    Ask::new(owner(), labels(), Wanted::lowest_of(vec![set]), stamp)
 }
 
 fn wish(set: &RangeSet) -> Wish<'_> {

@@ -8,12 +8,12 @@ use clap::Parser;
 use super::{Cli, Terminal, about, ask, run};
 use crate::cni::version::SUPPORTED;
 use crate::cni::{Error, Version};
-use crate::commands::state_folder;
 use crate::config::Settings;
 use crate::limits;
 use crate::local::files::Trust;
-use crate::local::mark::{Mark, MarkFile};
+use crate::local::mark::Mark;
 use crate::local::setup;
+use crate::local::state::{NodeState, state_folder};
 use crate::store;
 use crate::store::keys::Keys;
 
@@ -56,7 +56,5 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
 
 /// What this node has seen of the store, if the plugin runs here: nothing is made for it.
 fn mark(settings: &Settings) -> Option<Mark> {
-    let folder = state_folder(settings);
-    let identity = folder.exists().then(|| setup::identity(settings).ok())??;
-    MarkFile::new(&folder, &identity, &setup::urls(settings)).read()
+    state_folder(settings).exists().then(|| NodeState::of(settings).ok())??.mark().read()
 }

@@ -9,23 +9,22 @@ pub mod repair;
 pub mod status;
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
 
 use tokio::time::Instant;
 
 use crate::cni::error::{Code, Error};
 use crate::cni::request::Attachment;
-use crate::config::settings::{Rule, Settings};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, MarkFile};
 use crate::local::node::{self, Identity};
-use crate::local::setup;
 use crate::local::spool::{Kept, Spool, Spooled};
+use crate::local::state::NodeState;
+use crate::pool::Wanted;
 use crate::pool::names::PodUid;
-use crate::pool::record::{Caller, Meta, Owner, RunStart};
-use crate::random::random;
+use crate::pool::record::{Caller, Labels, Meta, Owner, RunStart};
+use crate::random::{random, random_id};
+use crate::store::allot::{Ask, RunStamp};
 use crate::store::free::{Free, FreeError, FreeGuard, Freed};
-use crate::store::keys::digest_hex;
 use crate::store::kv::{Failure, Kv};
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
@@ -48,13 +47,33 @@ pub struct Run<'a, K> {
     pub mark: MarkFile,
 }
 
-impl<K: Kv> Run<'_, K> {
+impl<'a, K: Kv> Run<'a, K> {
+    /// A run of `node` that began at `start`.
+    pub fn new(
+        session: Session<'a, K>,
+        node: &'a NodeState,
+        start: RunStart,
+        clock: &'a dyn Fn() -> RunStart,
+        awaited: &'a dyn Fn() -> bool,
+    ) -> Self {
+        let (spool, mark) = (node.spool(), node.mark());
+        Self { session, identity: &node.identity, start, clock, awaited, spool, mark }
+    }
+
     /// The owner that a container's interface is on this node of this cluster.
     #[must_use]
     pub fn owner(&self, attachment: &Attachment) -> Owner {
         let Identity { node, cluster, .. } = self.identity.clone();
         let Attachment { container_id, ifname } = attachment.clone();
         Owner { node, container_id, ifname, cluster }
+    }
+
+    /// What an ADD of this run asks for.
+    #[must_use]
+    pub fn ask(&self, owner: Owner, labels: Labels, wanted: Wanted) -> Ask {
+        let (start, machine) = (self.start.clone(), self.identity.machine.clone());
+        let stamp = RunStamp { start, machine, store_id: random_id(), created_at: node::timestamp() };
+        Ask::new(owner, labels, wanted, stamp)
     }
 
     /// Fails when nobody waits for the answer any more: there is no time left, or the process that
@@ -151,27 +170,4 @@ impl<K: Kv> Run<'_, K> {
             }
         }
     }
-}
-
-/// The folder for all state of one prefix on this node; without a host file, of one prefix of the
-/// store at these endpoints, because another store knows nothing of what was spooled for this one.
-#[must_use]
-pub fn state_folder(settings: &Settings) -> PathBuf {
-    let prefix = &settings.prefix;
-    let name = prefix.trim_matches('/');
-    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    let store = match settings.rule {
-        Rule::HostFile => String::new(),
-        Rule::Network => setup::urls(settings).join(" "),
-    };
-    let digest = digest_hex(format!("{prefix} {store}").as_bytes());
-    Path::new(&settings.spool_dir).join(format!("{name}-{}", &digest[..8]))
-}
-
-/// The start of this run as a CNI error if the machine does not tell it.
-///
-/// # Errors
-/// Code 5.
-pub fn start() -> Result<RunStart, Error> {
-    node::start().map_err(|e| Error::new(Code::Io, format!("this run has no start: {e}")))
 }

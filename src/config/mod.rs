@@ -5,6 +5,7 @@
 //! of static. What may be asked of etcd, and by whom, comes from the host
 //! file ([`host`]) and is folded into [`settings`].
 
+pub mod command;
 pub mod etcd;
 pub mod host;
 mod hostlocal;
@@ -18,6 +19,7 @@ pub mod settings;
 mod statics;
 mod whereabouts;
 
+pub use command::StoreCommand;
 pub use host::HostFile;
 pub use network::{Config, Static};
 pub use settings::{IpamSettings, Settings};

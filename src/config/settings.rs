@@ -174,6 +174,12 @@ impl Settings {
         Ok(())
     }
 
+    /// The endpoints as URLs.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.endpoints.iter().map(Endpoint::url).collect()
+    }
+
     fn defaults(etcd: Etcd) -> Settings {
         Settings {
             endpoints: etcd.endpoints,

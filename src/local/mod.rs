@@ -7,4 +7,5 @@ pub mod mark;
 pub mod node;
 pub mod setup;
 pub mod spool;
+pub mod state;
 pub mod stdin;

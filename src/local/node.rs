@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::files;
+use crate::cni::{Code, Error};
 use crate::pool::names::{ClusterName, NodeName};
 use crate::pool::record::RunStart;
 use crate::random::random_id;
@@ -88,9 +89,10 @@ fn make_machine(folder: &Path, file: &Path) -> io::Result<String> {
 /// The start of this run: read first thing in main.
 ///
 /// # Errors
-/// A text, if the kernel does not tell the boot id.
-pub fn start() -> Result<RunStart, String> {
-    let boot = fs::read_to_string(BOOT_ID).map_err(|e| format!("{BOOT_ID}: {e}"))?;
+/// Code 5 if the kernel does not tell the boot id.
+pub fn start() -> Result<RunStart, Error> {
+    let boot = fs::read_to_string(BOOT_ID)
+        .map_err(|e| Error::new(Code::Io, format!("this run has no start: {BOOT_ID}: {e}")))?;
     Ok(RunStart { boot: boot.trim().to_owned(), ns: boottime_ns() })
 }
 
@@ -128,6 +130,12 @@ pub fn derived_name() -> Result<NodeName, String> {
         .ok_or_else(|| format!("neither of {} has a machine id", MACHINE_ID.join(", ")))?;
     let name = format!("{host}-{}", &machine_id[..8]);
     name.parse().map_err(|_| format!("the host name {host:?} cannot be used"))
+}
+
+/// What a node that its host file calls `name` would be called without that, if it is another name.
+#[must_use]
+pub fn former_name(name: &NodeName) -> Option<NodeName> {
+    derived_name().ok().filter(|derived| derived != name)
 }
 
 /// Whether `netns` names the network namespace that this process is in. A path that cannot be

@@ -16,12 +16,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::files::{self, Trust};
-use super::node::{self, Identity};
 use crate::cni::{Code, Error};
-use crate::config::etcd::{Endpoint, Password, TlsFiles};
+use crate::config::etcd::{Password, TlsFiles};
 use crate::config::{HostFile, IpamSettings, Settings};
 use crate::limits;
-use crate::pool::names::NodeName;
 use crate::store::etcd::{Access, Tls};
 
 /// Where the host file is when METES_CONF does not say otherwise.
@@ -64,32 +62,6 @@ fn read_host_file(path: &Path, how: &str) -> Result<HostFile, Error> {
         .map_err(|e| Error { msg: format!("host file {}: {}", path.display(), e.msg), ..e })
 }
 
-/// The node's name: the host file's, or one derived from the machine.
-///
-/// # Errors
-/// Code 7 if neither is to be had.
-pub fn node_name(settings: &Settings) -> Result<NodeName, Error> {
-    if let Some(name) = &settings.node_name {
-        return Ok(name.clone());
-    }
-    node::derived_name().map_err(|e| {
-        Error::invalid_config(format!("this node has no name: {e}"))
-            .with_details("set node_name in the host file")
-    })
-}
-
-/// Who this node is, by the host file and the machine.
-///
-/// # Errors
-/// Code 7 if it has no name.
-pub fn identity(settings: &Settings) -> Result<Identity, Error> {
-    Ok(Identity {
-        node: node_name(settings)?,
-        cluster: settings.cluster.clone(),
-        machine: node::machine(Path::new(&settings.spool_dir)),
-    })
-}
-
 /// Reads the certificates, keys and passwords that the settings name; `secrets` is who may read keys and
 /// passwords, `give_up` how long an etcd is tried that nobody answers for.
 ///
@@ -97,17 +69,11 @@ pub fn identity(settings: &Settings) -> Result<Identity, Error> {
 /// Code 7 if one cannot be used; its content is never repeated.
 pub fn access(settings: &Settings, secrets: Trust, give_up: Duration) -> Result<Access, Error> {
     Ok(Access {
-        endpoints: urls(settings),
+        endpoints: settings.urls(),
         tls: settings.tls.as_ref().map(|files| read_tls(files, secrets, give_up)).transpose()?,
         user: user(settings, secrets)?,
         give_up,
     })
-}
-
-/// The endpoints as URLs.
-#[must_use]
-pub fn urls(settings: &Settings) -> Vec<String> {
-    settings.endpoints.iter().map(Endpoint::url).collect()
 }
 
 /// Reads the files for TLS, again and for a short time, never longer than `give_up`, if they cannot be used: they may be

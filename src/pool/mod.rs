@@ -10,6 +10,7 @@ pub mod range;
 pub mod record;
 mod scan;
 pub mod view;
+mod wanted;
 pub mod wish;
 
 pub use address::{Addr, Page, Summary};
@@ -18,4 +19,5 @@ pub use choose::{Order, Pick, Refusal, Step, choose, spread_start};
 pub use names::NetworkName;
 pub use range::{Family, Range, RangeError, RangeSet, RangeSetError, RangeSpec, Span, Standing};
 pub use view::{Need, View};
+pub use wanted::Wanted;
 pub use wish::{Start, Wish};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::keys::{Bytes, Keys, Scope};
+use super::keys::{Bytes, Keys, Scope, digest_hex};
 use super::plan::{self, BitChanges, Builder, Fence, Mode};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::Txn;
@@ -13,7 +13,7 @@ use crate::pool::record::{
     Caller, Held, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
     Undecodable, VERSION,
 };
-use crate::pool::{Addr, Bits, Need, NetworkName, Page, RangeSet, Start, View, Wish};
+use crate::pool::{Addr, Bits, Need, NetworkName, Page, RangeSet, Start, View, Wanted, Wish};
 
 /// What one ADD asks for.
 #[derive(Debug, Clone)]
@@ -40,6 +40,19 @@ pub struct Ask {
     pub order: Order,
     /// Selects the node's page for `spread`.
     pub node_seed: u64,
+}
+
+/// What a run says of itself on the records that it writes.
+#[derive(Debug, Clone)]
+pub struct RunStamp {
+    /// As [`Ask::start`].
+    pub start: RunStart,
+    /// As [`Ask::machine`].
+    pub machine: String,
+    /// As [`Ask::store_id`].
+    pub store_id: String,
+    /// As [`Ask::created_at`].
+    pub created_at: String,
 }
 
 /// What to do next.
@@ -116,6 +129,28 @@ impl From<BadRecord> for Halt {
 }
 
 impl Ask {
+    /// What a run asks for on behalf of `owner`.
+    #[must_use]
+    pub fn new(owner: Owner, labels: Labels, wanted: Wanted, run: RunStamp) -> Self {
+        let Wanted { sets, requests, statics, order } = wanted;
+        let RunStamp { start, machine, store_id, created_at } = run;
+        let digest = digest_hex(owner.node.as_str().as_bytes());
+        let node_seed = u64::from_str_radix(&digest[..16], 16).unwrap_or_default();
+        Self {
+            owner,
+            start,
+            machine,
+            store_id,
+            labels,
+            created_at,
+            sets,
+            requests,
+            statics,
+            order,
+            node_seed,
+        }
+    }
+
     /// The meta of a store that this ADD is the first to write to.
     #[must_use]
     pub fn first_meta(&self) -> Meta {

@@ -2,23 +2,21 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use metes::cni::request::Attachment;
-use metes::commands::{Run, add, del, start};
+use metes::commands::{Run, add, del};
 use metes::limits;
-use metes::local::mark::MarkFile;
-use metes::local::node::Identity;
-use metes::local::node::timestamp;
-use metes::local::spool::Spool;
+use metes::local::node::{self, Identity};
+use metes::local::state::NodeState;
 use metes::pool::record::{Labels, Owner, Pod, RunStart};
-use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec};
-use metes::random::{random_below, random_id};
+use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec, Wanted};
+use metes::random::random_below;
 use metes::store::allot::Ask;
 use metes::store::etcd::Etcd;
-use metes::store::keys::{Keys, digest_hex};
+use metes::store::keys::Keys;
 use metes::store::kv::Kv;
 use metes::store::session::Session;
 use tokio::time::Instant;
@@ -59,10 +57,8 @@ pub(crate) struct Place<'a> {
 pub(crate) struct Node {
     kv: Etcd,
     keys: Keys,
-    identity: Identity,
+    state: NodeState,
     index: usize,
-    endpoints: Vec<String>,
-    folder: PathBuf,
     sets: Rc<[RangeSet]>,
     pick: Pick,
     order: Order,
@@ -75,7 +71,11 @@ impl Node {
     /// Makes a node that is connected already: requests are measured, not connections.
     pub(crate) async fn connect(place: &Place<'_>, index: usize) -> Self {
         let name = format!("{}-node-{index}.example", place.step);
-        let endpoints = vec![place.endpoint.to_owned()];
+        let state = NodeState {
+            folder: place.folder.join(&name),
+            identity: Identity::of(name.parse().expect("a plain name")),
+            endpoints: vec![place.endpoint.to_owned()],
+        };
         let kv = plain_store(place.endpoint, limits::UNREACHABLE);
         kv.connect(Instant::now() + limits::ADD_DEADLINE).await;
         let networks = match place.pick {
@@ -85,10 +85,8 @@ impl Node {
         Self {
             kv,
             keys: Keys::new(place.prefix),
-            folder: place.folder.join(&name),
-            identity: Identity::of(name.parse().expect("a plain name")),
+            state,
             index,
-            endpoints,
             sets: networks.map(|network| set(&format!("{}-{network}", place.step))).collect(),
             pick: place.pick,
             order: place.order,
@@ -137,15 +135,8 @@ impl Node {
 
     /// Makes a run as the plugin makes one for each of its processes.
     fn run(&self, deadline: Duration) -> Run<'_, Etcd> {
-        Run {
-            session: Session { kv: &self.kv, keys: &self.keys, until: Instant::now() + deadline },
-            identity: &self.identity,
-            start: now(),
-            clock: &now,
-            awaited: &|| true,
-            spool: Spool::new(&self.folder, &self.identity),
-            mark: MarkFile::new(&self.folder, &self.identity, &self.endpoints),
-        }
+        let session = Session { kv: &self.kv, keys: &self.keys, until: Instant::now() + deadline };
+        Run::new(session, &self.state, now(), &now, &|| true)
     }
 
     fn ask(&self, run: &Run<'_, Etcd>, owner: Owner, set: RangeSet, number: usize) -> Ask {
@@ -154,19 +145,8 @@ impl Node {
             name: format!("frontend-7d4b9c6f5d-{number:05}"),
             uid: format!("0c7f3f0e-3d6e-{:04x}-{number:04x}-7a7c7f2f3b11", self.index).parse().ok(),
         };
-        Ask {
-            owner,
-            start: run.start.clone(),
-            machine: String::new(),
-            store_id: random_id(),
-            labels: Labels { pod, cni_network: "net".to_owned() },
-            created_at: timestamp(),
-            sets: vec![set],
-            requests: vec![None],
-            statics: Vec::new(),
-            order: self.order,
-            node_seed: seed(self.identity.node.as_str()),
-        }
+        let labels = Labels { pod, cni_network: "net".to_owned() };
+        run.ask(owner, labels, Wanted { order: self.order, ..Wanted::lowest_of(vec![set]) })
     }
 }
 
@@ -199,10 +179,6 @@ fn set(network: &str) -> RangeSet {
     RangeSet::new(vec![range.expect("a range")]).expect("a set")
 }
 
-fn seed(name: &str) -> u64 {
-    u64::from_str_radix(&digest_hex(name.as_bytes())[..16], 16).expect("hex digits")
-}
-
 fn now() -> RunStart {
-    start().expect("the kernel tells its boot id")
+    node::start().expect("the kernel tells its boot id")
 }

@@ -61,7 +61,7 @@ impl Node {
     }
 
     pub(crate) fn mark(&self) -> MarkFile {
-        MarkFile::new(&self.boot.folder, &self.boot.identity, &[])
+        self.boot.state().mark()
     }
 
     /// Comes up anew.

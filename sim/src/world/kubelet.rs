@@ -8,10 +8,11 @@ use std::time::Duration;
 use metes::cni::error::Code;
 use metes::cni::request::Attachment;
 use metes::commands::del::Done;
+use metes::pool::Wanted;
 use metes::pool::names::{ContainerId, PodUid};
 use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
 use metes::random::random_id;
-use metes::store::allot::Ask;
+use metes::store::allot::{Ask, RunStamp};
 use metes_reconciler::claim::{Claim, Gone, Under};
 use metes_reconciler::pass::Stop;
 
@@ -388,19 +389,16 @@ impl World<'_> {
         let config = &self.plan.configs[sandbox.config];
         let mut requests = vec![None; config.sets.len()];
         requests[0] = sandbox.request.map(metes::pool::Addr::from);
-        Ask {
-            owner: sandbox.owner.clone(),
+        let statics = config.fixed.iter().filter(|_| sandbox.with_fixed).cloned().collect();
+        let wanted = Wanted { sets: config.sets.clone(), requests, statics, order: config.order };
+        let stamp = RunStamp {
             start: begun.start.clone(),
             machine: begun.boot.identity.machine.clone(),
             store_id: if self.is_left_out(Guard::MARK_STORE) { "one".to_owned() } else { random_id() },
-            labels: self.labels(sandbox.config, pod),
             created_at: String::new(),
-            sets: config.sets.clone(),
-            requests,
-            statics: config.fixed.iter().filter(|_| sandbox.with_fixed).cloned().collect(),
-            order: config.order,
-            node_seed: sandbox.node as u64 * 7,
-        }
+        };
+        let ask = Ask::new(sandbox.owner.clone(), self.labels(sandbox.config, pod), wanted, stamp);
+        Ask { node_seed: sandbox.node as u64 * 7, ..ask }
     }
 
     fn labels(&self, config: usize, pod: usize) -> Labels {

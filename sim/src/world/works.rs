@@ -13,9 +13,9 @@ use metes::audit::{accept, audit, pause, repair};
 use metes::cni::request::Attachment;
 use metes::commands::{Run, add, check, del, gc};
 use metes::limits;
-use metes::local::mark::MarkFile;
 use metes::local::node::Identity;
 use metes::local::spool::Spool;
+use metes::local::state::NodeState;
 use metes::pool::RangeSet;
 use metes::pool::names::{ClusterName, PodUid};
 use metes::pool::record::{Owner, RunStart};
@@ -79,6 +79,12 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
+    /// What the node's runs leave to each other; there is one store.
+    pub(crate) fn state(&self) -> NodeState {
+        let (identity, folder) = (self.identity.clone(), self.folder.clone());
+        NodeState { identity, folder, endpoints: Vec::new() }
+    }
+
     /// The start of a process that begins now.
     pub(crate) fn start(&self, shared: &Shared) -> RunStart {
         shared.ticks.set(shared.ticks.get() + 1);
@@ -110,15 +116,9 @@ impl Begun {
             let line = shared.line(process);
             let clock = || boot.start(&shared);
             let awaited = || is_awaited.get();
-            let mut run = Run {
-                session: Session { kv: &line, keys: &shared.keys, until: deadline },
-                identity: &boot.identity,
-                start,
-                clock: &clock,
-                awaited: &awaited,
-                spool: Spool::new(&boot.folder, &boot.identity),
-                mark: MarkFile::new(&boot.folder, &boot.identity, &[]),
-            };
+            let node = boot.state();
+            let session = Session { kv: &line, keys: &shared.keys, until: deadline };
+            let mut run = Run::new(session, &node, start, &clock, &awaited);
             if verb(&run, &shared.wire).await {
                 run.drain_spool().await;
                 if let Some(other) = &boot.confused_with {

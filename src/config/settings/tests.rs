@@ -41,14 +41,10 @@ fn request(args: &str, ipam: &str) -> Request {
     Request::parse(&env, config.as_bytes()).expect("valid request")
 }
 
-fn urls(settings: &Settings) -> Vec<String> {
-    settings.endpoints.iter().map(Endpoint::url).collect()
-}
-
 #[test]
 fn an_empty_file_is_all_defaults() {
     for settings in [valid("{}"), Settings::from_network(&IpamSettings::default()).expect("defaults")] {
-        assert_eq!(urls(&settings), ["http://127.0.0.1:2379"]);
+        assert_eq!(settings.urls(), ["http://127.0.0.1:2379"]);
         assert_eq!(
             (settings.prefix.as_str(), settings.spool_dir.as_str()),
             ("/metes/", "/var/lib/cni/metes")
@@ -67,7 +63,7 @@ fn every_key_is_read() {
             "node_name":"n1.example","cluster":"east","spool_dir":"/s","gc_grace_s":0,"log_file":"/l","log_level":"debug",
             "Allow_Plaintext":true,"allowed":{"red":["10.0.0.0/8","fd00::1"]}}"#,
     );
-    assert_eq!(urls(&settings), ["https://a:2379", "https://b:2379"]);
+    assert_eq!(settings.urls(), ["https://a:2379", "https://b:2379"]);
     let client = Some(ClientFiles { cert_file: "/c".into(), key_file: "/k".into() });
     let tls = TlsFiles { ca_file: "/ca".into(), client, server_name: Some("etcd.example".into()) };
     assert_eq!((settings.prefix.as_str(), settings.tls), ("/x/y/", Some(tls)));
@@ -88,11 +84,11 @@ fn whereabouts_names_mean_the_same() {
         r#"{"etcd_host":"a:2379, b:2379","etcd_username":"u","etcd_password":"hunter2","etcd_ca_cert_file":"/ca",
             "etcd_cert_file":"/c","etcd_key_file":"/k"}"#,
     );
-    assert_eq!(urls(&settings), ["https://a:2379", "https://b:2379"], "TLS files mean https");
+    assert_eq!(settings.urls(), ["https://a:2379", "https://b:2379"], "TLS files mean https");
     assert!(settings.tls.as_ref().is_some_and(|tls| tls.ca_file == "/ca" && tls.client.is_some()));
     assert_eq!(settings.login.as_ref().map(|l| l.password.clone()), Some(Password::Inline("hunter2".into())));
     assert!(!format!("{settings:?}").contains("hunter2"));
-    assert_eq!(urls(&valid(r#"{"etcd_host":"127.0.0.1:1"}"#)), ["http://127.0.0.1:1"]);
+    assert_eq!(valid(r#"{"etcd_host":"127.0.0.1:1"}"#).urls(), ["http://127.0.0.1:1"]);
 }
 
 #[test]
@@ -172,7 +168,7 @@ fn an_add_does_not_go_by_a_host_file_that_is_unclear() {
 fn plain_http_needs_leave_except_at_home() {
     let exposed = r#"{"etcd":{"endpoints":["http://etcd:2379"]},"allow_plaintext":"#;
     assert!(from_host(&format!("{exposed}false}}")).is_err());
-    assert_eq!(urls(&valid(&format!("{exposed}true}}"))), ["http://etcd:2379"]);
+    assert_eq!(valid(&format!("{exposed}true}}")).urls(), ["http://etcd:2379"]);
     for home in ["127.0.0.1", "[::1]", "localhost"] {
         valid(&format!(r#"{{"etcd":{{"endpoints":["http://{home}:2379"]}}}}"#));
     }
@@ -187,7 +183,7 @@ fn without_a_host_file_the_network_says_which_etcd() {
         r#"{"range":"10.0.0.0/24","ETCD":{"endpoints":["http://127.0.0.1:5"],"prefix":"/p/"},"etcd_username":"u","etcd_password":"w"}"#,
     );
     let settings = Settings::from_network(&of_etcd).expect("valid");
-    assert_eq!((urls(&settings)[0].as_str(), settings.prefix.as_str()), ("http://127.0.0.1:5", "/p/"));
+    assert_eq!((settings.urls()[0].as_str(), settings.prefix.as_str()), ("http://127.0.0.1:5", "/p/"));
     assert_eq!(settings.login.map(|login| login.username).as_deref(), Some("u"));
     let invalid = said(r#"{"range":"10.0.0.0/24","etcd":{"endpoints":["x"]}}"#);
     assert!(Settings::from_network(&invalid).unwrap_err().msg.contains("`ipam.etcd.endpoints[0]`"));

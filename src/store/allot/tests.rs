@@ -135,19 +135,11 @@ fn start(ns: u64) -> RunStart {
 /// A run of container `id`, started at `ns`, of the pod `uid`, on one /29.
 fn ask(id: &str, ns: u64, uid: &str) -> Ask {
     let pod = Pod { namespace: "ns".into(), name: "p".into(), uid: uid.parse().ok() };
-    Ask {
-        owner: owner(id),
-        machine: "m".into(),
-        store_id: "s".into(),
-        start: start(ns),
-        labels: Labels { pod, cni_network: "net".into() },
-        created_at: "2026-01-01T00:00:00Z".into(),
-        sets: vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")],
-        requests: vec![None],
-        statics: Vec::new(),
-        order: Order::Lowest,
-        node_seed: 0,
-    }
+    let labels = Labels { pod, cni_network: "net".into() };
+    let wanted = Wanted::lowest_of(vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")]);
+    let created_at = "2026-01-01T00:00:00Z".into();
+    let run = RunStamp { start: start(ns), machine: "m".into(), store_id: "s".into(), created_at };
+    Ask::new(owner(id), labels, wanted, run)
 }
 
 #[test]

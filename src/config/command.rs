@@ -1,0 +1,156 @@
+//! What a runtime asks the plugin to do: for each verb one type, with exactly what that verb needs, checked.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use super::network::{Config, Static};
+use super::settings::{IpamSettings, Rule, Settings};
+use crate::cni::previous::{prev_result_addresses, valid_attachments};
+use crate::cni::request::Attachment;
+use crate::cni::result::{Dns, Route};
+use crate::cni::{Error, Request, Version};
+use crate::pool::names::{NodeName, PodUid};
+use crate::pool::record::{Held, Labels};
+use crate::pool::{RangeSet, Wanted};
+
+/// A command of CNI that works with the store. VERSION, which does not, is none of them.
+#[derive(Debug)]
+pub enum StoreCommand {
+    /// Give an interface its addresses.
+    Add(AddConfig),
+    /// Take them back.
+    Del(DelConfig),
+    /// Say whether they are still held.
+    Check(CheckConfig),
+    /// Free what belongs to no valid attachment.
+    Gc(GcConfig),
+    /// Say whether an ADD could be served.
+    Status,
+}
+
+/// What an ADD needs.
+#[derive(Debug)]
+pub struct AddConfig {
+    /// Whose addresses they become.
+    pub attachment: Attachment,
+    /// What is noted on the records.
+    pub labels: Labels,
+    /// What is to be reserved.
+    pub wanted: Wanted,
+    /// What the result says besides.
+    pub result: ResultConfig,
+}
+
+/// What the result of an ADD says besides the addresses of range sets.
+#[derive(Debug)]
+pub struct ResultConfig {
+    /// The version to answer in.
+    pub version: Version,
+    /// The static addresses, with prefix lengths and gateways.
+    pub statics: Vec<Static>,
+    /// Routes.
+    pub routes: Vec<Route>,
+    /// DNS.
+    pub dns: Dns,
+    /// A file in resolv.conf's format whose content is the DNS instead; the caller reads it.
+    pub resolv_conf: Option<String>,
+}
+
+/// What a DEL needs. Nothing of `ipam` is in it: a DEL must not fail over that.
+#[derive(Debug)]
+pub struct DelConfig {
+    /// Whose addresses are freed.
+    pub attachment: Attachment,
+    /// The pod's UID, if it is known.
+    pub pod_uid: Option<PodUid>,
+    /// The node's name, if the host file gives one.
+    pub node_name: Option<NodeName>,
+}
+
+/// What a CHECK needs.
+#[derive(Debug)]
+pub struct CheckConfig {
+    /// Whose addresses are looked at.
+    pub attachment: Attachment,
+    /// The pod's UID, if it is known.
+    pub pod_uid: Option<PodUid>,
+    /// The range sets that the configuration has now.
+    pub sets: Vec<RangeSet>,
+    /// The addresses of the previous result.
+    pub previous: Vec<IpAddr>,
+}
+
+/// What a GC needs.
+#[derive(Debug)]
+pub struct GcConfig {
+    /// The network's `name` for CNI.
+    pub cni_network: String,
+    /// The attachments that are still valid. None: the runtime gives no list, and nothing is freed.
+    pub valid: Option<HashSet<Attachment>>,
+    /// How much older than itself an owner must be to be freed, in seconds.
+    pub grace_s: u64,
+}
+
+impl AddConfig {
+    /// Reads all of the configuration, on a node with these settings. The texts say which keys have no effect, for the
+    /// log and the details of an error.
+    ///
+    /// # Errors
+    /// As [`Config::parse`] and [`Settings::check_allowed`].
+    pub fn parse(request: Request, settings: &Settings) -> Result<(Self, Vec<String>), Error> {
+        let mut config = Config::parse(&request)?;
+        if settings.rule == Rule::HostFile {
+            config.notes.extend(IpamSettings::of(&request).without_effect());
+        }
+        settings.check_allowed(&config).map_err(|e| e.with_notes(&config.notes))?;
+        let Config { sets, requests, statics, order, routes, dns, resolv_conf, notes, .. } = config;
+        let held = |fixed: &Static| Held { address: fixed.address.ip(), network: fixed.network.clone() };
+        let add = Self {
+            attachment: request.attachment()?.clone(),
+            labels: Labels { pod: request.args.pod, cni_network: request.name },
+            wanted: Wanted { sets, requests, order, statics: statics.iter().map(held).collect() },
+            result: ResultConfig { version: request.version, statics, routes, dns, resolv_conf },
+        };
+        Ok((add, notes))
+    }
+}
+
+impl DelConfig {
+    /// What the request says, on a node with these settings. `ipam` is not read.
+    ///
+    /// # Errors
+    /// As [`Request::attachment`].
+    pub fn parse(request: Request, settings: &Settings) -> Result<Self, Error> {
+        let node_name = settings.node_name.clone();
+        Ok(Self { attachment: request.attachment()?.clone(), pod_uid: request.args.pod.uid, node_name })
+    }
+}
+
+impl CheckConfig {
+    /// Reads the configuration and the previous result.
+    ///
+    /// # Errors
+    /// As [`Config::parse`] and [`prev_result_addresses`].
+    pub fn parse(request: Request) -> Result<Self, Error> {
+        let Config { sets, .. } = Config::parse(&request)?;
+        let previous = prev_result_addresses(&request.config)?.unwrap_or_default();
+        Ok(Self {
+            attachment: request.attachment()?.clone(),
+            pod_uid: request.args.pod.uid,
+            sets,
+            previous: previous.into_iter().map(|(address, _)| address).collect(),
+        })
+    }
+}
+
+impl GcConfig {
+    /// Reads the list of valid attachments. `ipam` is not read.
+    ///
+    /// # Errors
+    /// As [`valid_attachments`].
+    pub fn parse(request: Request, settings: &Settings) -> Result<Self, Error> {
+        let valid = valid_attachments(&request.config)?;
+        let valid = valid.map(|valid| valid.into_iter().collect());
+        Ok(Self { cni_network: request.name, valid, grace_s: settings.gc_grace_s })
+    }
+}

@@ -1,0 +1,76 @@
+//! Who a node is, and where its runs leave things to each other.
+
+use std::path::{Path, PathBuf};
+
+use super::mark::MarkFile;
+use super::node::{self, Identity};
+use super::spool::Spool;
+use crate::cni::Error;
+use crate::config::Settings;
+use crate::config::settings::Rule;
+use crate::pool::names::NodeName;
+use crate::store::keys::digest_hex;
+
+/// A node as its runs know it: what it is called, and the folder for one store.
+#[derive(Debug, Clone)]
+pub struct NodeState {
+    /// Who the node is.
+    pub identity: Identity,
+    /// Where the mark and the spool are.
+    pub folder: PathBuf,
+    /// The store's endpoints as URLs: a mark of another store is not used.
+    pub endpoints: Vec<String>,
+}
+
+impl NodeState {
+    /// The node by the host file and the machine.
+    ///
+    /// # Errors
+    /// Code 7 if the node has no name.
+    pub fn of(settings: &Settings) -> Result<Self, Error> {
+        let identity = Identity {
+            node: node_name(settings)?,
+            cluster: settings.cluster.clone(),
+            machine: node::machine(Path::new(&settings.spool_dir)),
+        };
+        Ok(Self { identity, folder: state_folder(settings), endpoints: settings.urls() })
+    }
+
+    /// The node's spooled frees.
+    #[must_use]
+    pub fn spool(&self) -> Spool {
+        Spool::new(&self.folder, &self.identity)
+    }
+
+    /// The node's high-water mark.
+    #[must_use]
+    pub fn mark(&self) -> MarkFile {
+        MarkFile::new(&self.folder, &self.identity, &self.endpoints)
+    }
+}
+
+/// The host file's name for the node, or one derived from the machine.
+fn node_name(settings: &Settings) -> Result<NodeName, Error> {
+    if let Some(name) = &settings.node_name {
+        return Ok(name.clone());
+    }
+    node::derived_name().map_err(|e| {
+        Error::invalid_config(format!("this node has no name: {e}"))
+            .with_details("set node_name in the host file")
+    })
+}
+
+/// The folder for all state of one prefix on this node. Without a host file it is for one prefix of the store at these
+/// endpoints alone, because another store knows nothing of what was spooled for this one.
+#[must_use]
+pub fn state_folder(settings: &Settings) -> PathBuf {
+    let prefix = &settings.prefix;
+    let name = prefix.trim_matches('/');
+    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let store = match settings.rule {
+        Rule::HostFile => String::new(),
+        Rule::Network => settings.urls().join(" "),
+    };
+    let digest = digest_hex(format!("{prefix} {store}").as_bytes());
+    Path::new(&settings.spool_dir).join(format!("{name}-{}", &digest[..8]))
+}

@@ -1,0 +1,66 @@
+//! What the caller hears when a command has succeeded.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::cni::result::{IpConfig, Success};
+use crate::cni::version::version_json;
+use crate::cni::{Error, Version};
+use crate::config::command::ResultConfig;
+use crate::pool::record::Held;
+use crate::pool::{Addr, RangeSet};
+
+/// What is printed.
+pub(super) enum VerbAnswer {
+    /// Most commands print nothing.
+    Nothing,
+    /// The versions that the plugin speaks.
+    Versions,
+    /// The result of an ADD, in the shape of a version.
+    Addresses(Success, Version),
+}
+
+impl VerbAnswer {
+    /// What is held, with the prefix lengths and gateways of the configuration.
+    pub(super) fn addresses(sets: &[RangeSet], held: &[Held], result: ResultConfig) -> Self {
+        let from_set = |(set, held): (&RangeSet, &Held)| {
+            let range = set.covers(Addr::from(held.address));
+            let longest = if held.address.is_ipv4() { 32 } else { 128 };
+            IpConfig {
+                address: held.address,
+                prefix_len: range.map_or(longest, |range| range.prefix_len()),
+                gateway: range.and_then(|range| range.gateway()),
+            }
+        };
+        let ResultConfig { version, statics, routes, dns, .. } = result;
+        let mut ips: Vec<IpConfig> = sets.iter().zip(held).map(from_set).collect();
+        ips.extend(statics.iter().map(|fixed| IpConfig {
+            address: fixed.address.ip(),
+            prefix_len: fixed.address.prefix(),
+            gateway: fixed.gateway,
+        }));
+        VerbAnswer::Addresses(Success { ips, routes, dns }, version)
+    }
+
+    /// Prints the answer; from then on the caller has it.
+    ///
+    /// # Errors
+    /// Code 7 if the version cannot say it, 5 if it cannot be written.
+    pub(super) fn print(&self, out: &mut impl Write, answered: &AtomicBool) -> Result<(), Error> {
+        let text = match self {
+            VerbAnswer::Nothing => {
+                answered.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+            VerbAnswer::Versions => version_json(),
+            VerbAnswer::Addresses(success, version) => success.render(*version)?,
+        };
+        #[cfg(feature = "failpoints")]
+        crate::failpoints::pass("print.before");
+        let printed = writeln!(out, "{text}").and_then(|()| out.flush());
+        answered.store(printed.is_ok(), Ordering::Relaxed);
+        #[cfg(feature = "failpoints")]
+        crate::failpoints::pass("print.after");
+        printed.map_err(|e| Error::io(format!("the answer cannot be written to stdout: {e}")))
+    }
+}

@@ -1,0 +1,100 @@
+//! One run of the plugin, in one way through: parse what was given, connect to the store, carry out the command, and
+//! print its answer. Each stage hands a value to the next one.
+
+mod answer;
+mod parse;
+mod verb;
+
+use std::io::{self, Write};
+use std::os::unix::process::parent_id;
+use std::sync::atomic::AtomicBool;
+
+use tokio::time::Instant;
+
+use self::answer::VerbAnswer;
+use self::parse::{Call, Parsed};
+use crate::cni::{Environment, Error, Json, Version};
+use crate::commands::{Run, add};
+use crate::local::files::Trust;
+use crate::local::node;
+use crate::local::setup;
+use crate::local::state::NodeState;
+use crate::pool::record::RunStart;
+use crate::store;
+use crate::store::keys::Keys;
+use crate::store::session::Session;
+
+/// What a run was given.
+pub struct Input {
+    /// When it began.
+    pub start: Result<RunStart, Error>,
+    /// By when it must have answered.
+    pub until: Instant,
+    /// The process that called, as it was when the run began.
+    pub parent: u32,
+    /// The CNI_* variables.
+    pub environment: Environment,
+    /// METES_CONF.
+    pub host_file: Option<String>,
+    /// Stdin, up to its bound.
+    pub stdin: io::Result<Vec<u8>>,
+    /// Set as soon as the caller has its answer: what fails after that is not answered once more.
+    pub answered: &'static AtomicBool,
+}
+
+/// A failed run: the error and the version that it is told in, if that is known.
+pub struct Failed {
+    /// The error.
+    pub error: Error,
+    /// The configuration's version.
+    pub version: Option<Version>,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, version: None }
+    }
+}
+
+/// Carries out one command of CNI and prints its answer to `out`.
+///
+/// # Errors
+/// [`Failed`]; then nothing was printed.
+pub async fn run(input: Input, out: &mut impl Write) -> Result<(), Failed> {
+    let done = match parse::parse(&input) {
+        Ok(Parsed::Version) => VerbAnswer::Versions.print(out, input.answered),
+        Ok(Parsed::Call(call, notes)) => work(&input, call, out).await.map_err(|e| e.with_notes(&notes)),
+        Err(e) => Err(e),
+    };
+    done.map_err(|error| Failed { error, version: version_of(&input) })
+}
+
+/// Connects, carries out the command, prints its answer, and carries out what others have spooled.
+async fn work(input: &Input, call: Call, out: &mut impl Write) -> Result<(), Error> {
+    let Call { settings, command, gives_up_after } = call;
+    let start = input.start.clone()?;
+    let node = NodeState::of(&settings)?;
+    let kv = store::open(setup::access(&settings, Trust::OwnerReads, gives_up_after)?);
+    let keys = Keys::new(&settings.prefix);
+    let session = Session { kv: &kv, keys: &keys, until: input.until };
+    let (clock, awaited) = (|| node::later(&start), || parent_id() == input.parent);
+    let run = Run::new(session, &node, start.clone(), &clock, &awaited);
+
+    let done = verb::carry_out(&run, command).await?;
+    if let Err(unheard) = done.answer.print(out, input.answered) {
+        if let Some(ask) = &done.unheard {
+            add::undo(&run, ask).await;
+        }
+        return Err(unheard);
+    }
+    if done.drains_spool {
+        run.drain_spool().await;
+    }
+    Ok(())
+}
+
+/// The version that a configuration asks to be answered in, valid or not otherwise.
+fn version_of(input: &Input) -> Option<Version> {
+    let config = Json::parse(input.stdin.as_ref().ok()?).ok()?;
+    Version::exactly(config.get("cniVersion")?.text()?)
+}

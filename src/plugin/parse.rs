@@ -1,0 +1,79 @@
+//! From what a run was given to a command with all that it needs: the request first, then the host file, and by its
+//! settings the network configuration.
+
+use std::time::Duration;
+
+use super::Input;
+use crate::cni::{Code, Error, Request, Verb};
+use crate::config::command::{AddConfig, CheckConfig, DelConfig, GcConfig};
+use crate::config::{IpamSettings, Settings, StoreCommand};
+use crate::local::node;
+use crate::local::setup;
+
+/// What a runtime asks for.
+pub(super) enum Parsed {
+    /// VERSION, for which nothing else is read.
+    Version,
+    /// Any other command; and one line for each key without effect, for the details of an error.
+    Call(Call, Vec<String>),
+}
+
+/// A command that works with the store, and how that is reached.
+pub(super) struct Call {
+    pub(super) settings: Settings,
+    pub(super) command: StoreCommand,
+    /// How long the command tries to reach an etcd that does not answer.
+    pub(super) gives_up_after: Duration,
+}
+
+pub(super) fn parse(input: &Input) -> Result<Parsed, Error> {
+    let stdin = input.stdin.as_ref().map_err(setup::stdin_error)?;
+    let request = Request::parse(&input.environment, stdin)?;
+    let verb = request.verb;
+    let settings = || settings(&request, input.host_file.as_deref());
+    let (settings, command, notes) = match verb {
+        Verb::Version => return Ok(Parsed::Version),
+        Verb::Add => {
+            refuse_own_netns(&request)?;
+            let settings = settings()?;
+            let (add, notes) = AddConfig::parse(request, &settings)?;
+            settings.notes.iter().chain(&notes).for_each(|note| tracing::warn!("{note}"));
+            (settings, StoreCommand::Add(add), notes)
+        }
+        Verb::Del => {
+            refuse_own_netns(&request)?;
+            let settings = settings()?;
+            let del = DelConfig::parse(request, &settings)?;
+            (settings, StoreCommand::Del(del), Vec::new())
+        }
+        Verb::Check => {
+            let settings = settings()?;
+            (settings, StoreCommand::Check(CheckConfig::parse(request)?), Vec::new())
+        }
+        Verb::Gc => {
+            let settings = settings()?;
+            let gc = GcConfig::parse(request, &settings)?;
+            (settings, StoreCommand::Gc(gc), Vec::new())
+        }
+        Verb::Status => (settings()?, StoreCommand::Status, Vec::new()),
+    };
+    Ok(Parsed::Call(Call { settings, command, gives_up_after: verb.gives_up_after() }, notes))
+}
+
+/// Reads the host file, decides what the run goes by, and starts the log.
+fn settings(request: &Request, host_file: Option<&str>) -> Result<Settings, Error> {
+    let said = IpamSettings::of(request);
+    let host = setup::host_file(host_file, said.configuration_path.as_deref())?;
+    let settings = Settings::for_verb(request.verb, host, &said)?;
+    setup::start_log(settings.log_file.as_deref(), settings.log_level.as_deref());
+    Ok(settings)
+}
+
+/// ADD and DEL take CNI_NETNS for the container's, unless the caller says that the plugin's own is meant.
+fn refuse_own_netns(request: &Request) -> Result<(), Error> {
+    if request.netns_override || request.netns.is_empty() || !node::is_own_netns(&request.netns) {
+        return Ok(());
+    }
+    Err(Error::new(Code::InvalidNetns, "plugin's netns and netns from CNI_NETNS should not be the same")
+        .with_details("set CNI_NETNS_OVERRIDE=1 if that is meant"))
+}
