@@ -23,6 +23,7 @@ pub mod config;
 pub mod failpoints;
 pub mod limits;
 pub mod local;
+pub mod named;
 pub mod plugin;
 pub mod pool;
 pub mod random;

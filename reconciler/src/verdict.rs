@@ -4,7 +4,6 @@
 //! who may use its addresses, and has it been seen without anybody for long enough? In
 //! doubt it keeps what it has.
 
-use std::fmt;
 use std::time::Duration;
 
 use metes::pool::record;
@@ -25,115 +24,50 @@ pub enum Verdict {
     Free(Free),
 }
 
-/// Why an owner keeps what it has. Reports, logs and metrics name these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Keep {
-    /// Its pod exists and has not finished.
-    PodExists,
-    /// Its ResourceClaim exists.
-    ClaimExists,
-    /// It is a ResourceClaim's, and nobody can say whether that exists.
-    ClaimUnknown,
-    /// Its node exists and is not Ready: containers may run there that nobody knows of.
-    NodeNotReady,
-    /// It would be freed, but Kubernetes has never had its node: it may be of another cluster by the same name, and has
-    /// not been seen as an orphan for long enough to tell.
-    NodeUnknown,
-    /// It would be freed, but has not been seen as an orphan for long enough.
-    WithinGrace,
-    /// It belongs to no pod that is known (cnitool, podman).
-    Unlabelled,
-    /// It has a pod's UID but no name to ask the API by, or a name without its namespace.
-    PodUnnamed,
-    /// It is stamped with another cluster's name.
-    OtherCluster,
-    /// It is stamped with no cluster's name: no pods can speak for it.
-    NoCluster,
-    /// Its record does not decode.
-    Undecodable,
-    /// Something about it changed while the pass was at work: the next one looks again.
-    Changed,
-}
-
-/// Why an owner is an orphan. Reports, logs, metrics and the memory in etcd name these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Free {
-    /// Its pod does not exist.
-    PodGone,
-    /// Its pod has succeeded or failed.
-    PodFinished,
-    /// Its ResourceClaim does not exist.
-    ClaimGone,
-    /// Its node was started anew since, and a newer sandbox of its pod holds addresses of its own.
-    SandboxReplaced,
-    /// It belongs to no pod that is known, and such are to be freed after a time.
-    Unlabelled,
-}
-
-impl Keep {
-    /// Every reason.
-    pub const ALL: [Keep; 12] = [
-        Keep::PodExists,
-        Keep::ClaimExists,
-        Keep::ClaimUnknown,
-        Keep::NodeNotReady,
-        Keep::NodeUnknown,
-        Keep::WithinGrace,
-        Keep::Unlabelled,
-        Keep::PodUnnamed,
-        Keep::OtherCluster,
-        Keep::NoCluster,
-        Keep::Undecodable,
-        Keep::Changed,
-    ];
-
-    /// The reason, in words joined by hyphens.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Keep::PodExists => "pod-exists",
-            Keep::ClaimExists => "claim-exists",
-            Keep::ClaimUnknown => "claim-unknown",
-            Keep::NodeNotReady => "node-not-ready",
-            Keep::NodeUnknown => "node-unknown",
-            Keep::WithinGrace => "within-grace",
-            Keep::Unlabelled => "unlabelled",
-            Keep::PodUnnamed => "pod-unnamed",
-            Keep::OtherCluster => "other-cluster",
-            Keep::NoCluster => "no-cluster",
-            Keep::Undecodable => "undecodable",
-            Keep::Changed => "changed",
-        }
+metes::named_enum! {
+    /// Why an owner keeps what it has. Reports, logs and metrics name these.
+    pub enum Keep {
+        /// Its pod exists and has not finished.
+        PodExists = "pod-exists",
+        /// Its ResourceClaim exists.
+        ClaimExists = "claim-exists",
+        /// It is a ResourceClaim's, and nobody can say whether that exists.
+        ClaimUnknown = "claim-unknown",
+        /// Its node exists and is not Ready: containers may run there that nobody knows of.
+        NodeNotReady = "node-not-ready",
+        /// It would be freed, but Kubernetes has never had its node: it may be of another cluster by the same name, and has
+        /// not been seen as an orphan for long enough to tell.
+        NodeUnknown = "node-unknown",
+        /// It would be freed, but has not been seen as an orphan for long enough.
+        WithinGrace = "within-grace",
+        /// It belongs to no pod that is known (cnitool, podman).
+        Unlabelled = "unlabelled",
+        /// It has a pod's UID but no name to ask the API by, or a name without its namespace.
+        PodUnnamed = "pod-unnamed",
+        /// It is stamped with another cluster's name.
+        OtherCluster = "other-cluster",
+        /// It is stamped with no cluster's name: no pods can speak for it.
+        NoCluster = "no-cluster",
+        /// Its record does not decode.
+        Undecodable = "undecodable",
+        /// Something about it changed while the pass was at work: the next one looks again.
+        Changed = "changed",
     }
 }
 
-impl Free {
-    /// Every reason.
-    pub const ALL: [Free; 5] =
-        [Free::PodGone, Free::PodFinished, Free::ClaimGone, Free::SandboxReplaced, Free::Unlabelled];
-
-    /// The reason, in words joined by hyphens.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Free::PodGone => "pod-gone",
-            Free::PodFinished => "pod-finished",
-            Free::ClaimGone => "claim-gone",
-            Free::SandboxReplaced => "sandbox-replaced",
-            Free::Unlabelled => "unlabelled",
-        }
-    }
-}
-
-impl fmt::Display for Keep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for Free {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+metes::named_enum! {
+    /// Why an owner is an orphan. Reports, logs, metrics and the memory in etcd name these.
+    pub enum Free {
+        /// Its pod does not exist.
+        PodGone = "pod-gone",
+        /// Its pod has succeeded or failed.
+        PodFinished = "pod-finished",
+        /// Its ResourceClaim does not exist.
+        ClaimGone = "claim-gone",
+        /// Its node was started anew since, and a newer sandbox of its pod holds addresses of its own.
+        SandboxReplaced = "sandbox-replaced",
+        /// It belongs to no pod that is known, and such are to be freed after a time.
+        Unlabelled = "unlabelled",
     }
 }
 

@@ -2,107 +2,65 @@
 
 use std::fmt;
 
-/// The name of something that is not as it should be. Scripts rely on these names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// A key under the prefix that metes does not write.
-    ForeignKey,
-    /// A page that is not 512 bytes.
-    UndecodablePage,
-    /// A summary that is not 512 bytes.
-    UndecodableSummary,
-    /// A reservation that does not decode.
-    UndecodableReservation,
-    /// An owner record that does not decode.
-    UndecodableOwner,
-    /// A pod index entry that does not decode.
-    UndecodablePodIndex,
-    /// A tombstone that does not decode.
-    UndecodableTombstone,
-    /// A cursor that is no address.
-    UndecodableCursor,
-    /// A meta that does not decode.
-    UndecodableMeta,
-    /// What says which cluster goes by a name, and does not decode.
-    UndecodableCluster,
-    /// What a reconciler notes for its next pass, and does not decode.
-    UndecodableNote,
-    /// A reservation whose bit is not set: a scan would try to hand it out.
-    ReservationWithoutBit,
-    /// A reservation whose owner record is missing or does not list it.
-    ReservationWithoutOwner,
-    /// An owner's address whose reservation is missing or names another owner.
-    OwnerWithoutReservation,
-    /// An owner with a pod UID that the pod index does not know.
-    OwnerWithoutPodIndex,
-    /// A pod index entry whose owner does not exist.
-    PodIndexWithoutOwner,
-    /// A pod index entry whose owner is another pod's, or has no address in that network.
-    PodIndexMismatch,
-    /// Two owner records that list one address of one network.
-    AddressListedTwice,
-    /// A reservation that would vanish with a lease.
-    ReservationOnLease,
-    /// Another record that would vanish with a lease.
-    RecordOnLease,
-    /// A tombstone, a ticket in a queue or a reconciler's note that no lease will ever remove.
-    StaleWithoutLease,
-    /// A summary that calls a page full which is not: its free addresses are never found.
-    SummarySaysFull,
-    /// Allocations without the meta that all writers agree on.
-    MetaMissing,
-    /// The store may have gone back in time.
-    Suspect,
-    /// Written by, or reserved for, a newer program.
-    SchemaNewer,
-    /// An etcd that metes does not support.
-    EtcdTooOld,
-    /// Harmless: set bits without a reservation.
-    StrayBit,
-    /// Harmless: a full page that its summary does not call full; it only costs a read.
-    SummaryMissesFull,
-}
-
-impl Kind {
-    /// The name, in words joined by hyphens.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::ForeignKey => "foreign-key",
-            Kind::UndecodablePage => "undecodable-page",
-            Kind::UndecodableSummary => "undecodable-summary",
-            Kind::UndecodableReservation => "undecodable-reservation",
-            Kind::UndecodableOwner => "undecodable-owner",
-            Kind::UndecodablePodIndex => "undecodable-pod-index",
-            Kind::UndecodableTombstone => "undecodable-tombstone",
-            Kind::UndecodableCursor => "undecodable-cursor",
-            Kind::UndecodableMeta => "undecodable-meta",
-            Kind::UndecodableCluster => "undecodable-cluster",
-            Kind::UndecodableNote => "undecodable-note",
-            Kind::ReservationWithoutBit => "reservation-without-bit",
-            Kind::ReservationWithoutOwner => "reservation-without-owner",
-            Kind::OwnerWithoutReservation => "owner-without-reservation",
-            Kind::OwnerWithoutPodIndex => "owner-without-pod-index",
-            Kind::PodIndexWithoutOwner => "pod-index-without-owner",
-            Kind::PodIndexMismatch => "pod-index-mismatch",
-            Kind::AddressListedTwice => "address-listed-twice",
-            Kind::ReservationOnLease => "reservation-on-lease",
-            Kind::RecordOnLease => "record-on-lease",
-            Kind::StaleWithoutLease => "stale-without-lease",
-            Kind::SummarySaysFull => "summary-says-full",
-            Kind::MetaMissing => "meta-missing",
-            Kind::Suspect => "suspect",
-            Kind::SchemaNewer => "schema-newer",
-            Kind::EtcdTooOld => "etcd-too-old",
-            Kind::StrayBit => "stray-bit",
-            Kind::SummaryMissesFull => "summary-misses-full",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::named_enum! {
+    /// The name of something that is not as it should be. Scripts rely on these names.
+    pub enum Kind {
+        /// A key under the prefix that metes does not write.
+        ForeignKey = "foreign-key",
+        /// A page that is not 512 bytes.
+        UndecodablePage = "undecodable-page",
+        /// A summary that is not 512 bytes.
+        UndecodableSummary = "undecodable-summary",
+        /// A reservation that does not decode.
+        UndecodableReservation = "undecodable-reservation",
+        /// An owner record that does not decode.
+        UndecodableOwner = "undecodable-owner",
+        /// A pod index entry that does not decode.
+        UndecodablePodIndex = "undecodable-pod-index",
+        /// A tombstone that does not decode.
+        UndecodableTombstone = "undecodable-tombstone",
+        /// A cursor that is no address.
+        UndecodableCursor = "undecodable-cursor",
+        /// A meta that does not decode.
+        UndecodableMeta = "undecodable-meta",
+        /// What says which cluster goes by a name, and does not decode.
+        UndecodableCluster = "undecodable-cluster",
+        /// What a reconciler notes for its next pass, and does not decode.
+        UndecodableNote = "undecodable-note",
+        /// A reservation whose bit is not set: a scan would try to hand it out.
+        ReservationWithoutBit = "reservation-without-bit",
+        /// A reservation whose owner record is missing or does not list it.
+        ReservationWithoutOwner = "reservation-without-owner",
+        /// An owner's address whose reservation is missing or names another owner.
+        OwnerWithoutReservation = "owner-without-reservation",
+        /// An owner with a pod UID that the pod index does not know.
+        OwnerWithoutPodIndex = "owner-without-pod-index",
+        /// A pod index entry whose owner does not exist.
+        PodIndexWithoutOwner = "pod-index-without-owner",
+        /// A pod index entry whose owner is another pod's, or has no address in that network.
+        PodIndexMismatch = "pod-index-mismatch",
+        /// Two owner records that list one address of one network.
+        AddressListedTwice = "address-listed-twice",
+        /// A reservation that would vanish with a lease.
+        ReservationOnLease = "reservation-on-lease",
+        /// Another record that would vanish with a lease.
+        RecordOnLease = "record-on-lease",
+        /// A tombstone, a ticket in a queue or a reconciler's note that no lease will ever remove.
+        StaleWithoutLease = "stale-without-lease",
+        /// A summary that calls a page full which is not: its free addresses are never found.
+        SummarySaysFull = "summary-says-full",
+        /// Allocations without the meta that all writers agree on.
+        MetaMissing = "meta-missing",
+        /// The store may have gone back in time.
+        Suspect = "suspect",
+        /// Written by, or reserved for, a newer program.
+        SchemaNewer = "schema-newer",
+        /// An etcd that metes does not support.
+        EtcdTooOld = "etcd-too-old",
+        /// Harmless: set bits without a reservation.
+        StrayBit = "stray-bit",
+        /// Harmless: a full page that its summary does not call full; it only costs a read.
+        SummaryMissesFull = "summary-misses-full",
     }
 }
 

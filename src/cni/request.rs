@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn every_verb_is_understood() {
         for verb in Verb::ALL {
-            let request = Request::parse(&env(verb.as_str()), CONFIG.as_bytes()).expect("valid");
+            let request = Request::parse(&env(verb.name()), CONFIG.as_bytes()).expect("valid");
             assert_eq!((request.verb, request.version), (verb, Version::V1_1_0));
         }
         let request = Request::parse(&env("ADD"), CONFIG.as_bytes()).expect("valid");

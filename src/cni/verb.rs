@@ -1,49 +1,28 @@
 //! The commands of CNI.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::limits;
 
-/// A command of CNI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verb {
-    /// Give an interface its addresses.
-    Add,
-    /// Take them back.
-    Del,
-    /// Say whether they are still held.
-    Check,
-    /// Say whether an ADD could be served.
-    Status,
-    /// Free what belongs to no valid attachment.
-    Gc,
-    /// Name the versions spoken.
-    Version,
+crate::named_enum! {
+    /// A command of CNI.
+    pub enum Verb {
+        /// Give an interface its addresses.
+        Add = "ADD",
+        /// Take them back.
+        Del = "DEL",
+        /// Say whether they are still held.
+        Check = "CHECK",
+        /// Say whether an ADD could be served.
+        Status = "STATUS",
+        /// Free what belongs to no valid attachment.
+        Gc = "GC",
+        /// Name the versions spoken.
+        Version = "VERSION",
+    }
 }
 
 impl Verb {
-    pub(super) const ALL: [Verb; 6] =
-        [Verb::Add, Verb::Del, Verb::Check, Verb::Status, Verb::Gc, Verb::Version];
-
-    /// The verb that CNI_COMMAND spells so.
-    pub(super) fn named(text: &str) -> Option<Self> {
-        Verb::ALL.into_iter().find(|verb| verb.as_str() == text)
-    }
-
-    /// The verb as CNI_COMMAND spells it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Verb::Add => "ADD",
-            Verb::Del => "DEL",
-            Verb::Check => "CHECK",
-            Verb::Status => "STATUS",
-            Verb::Gc => "GC",
-            Verb::Version => "VERSION",
-        }
-    }
-
     /// How long the verb may take, from the start of the process on.
     #[must_use]
     pub fn deadline(self) -> Duration {
@@ -68,11 +47,5 @@ impl Verb {
 
     pub(super) fn is_for_one_interface(self) -> bool {
         matches!(self, Verb::Add | Verb::Del | Verb::Check)
-    }
-}
-
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

@@ -159,7 +159,7 @@ fn ranges(plugin: &Json, name: &str) -> Result<Ranges, String> {
 
 /// A request for no verb in particular.
 fn empty_request() -> Result<Request, String> {
-    let command = Verb::Version.as_str().to_owned();
+    let command = Verb::Version.name().to_owned();
     Request::parse(&Environment { command, ..Environment::default() }, b"").map_err(|e| e.msg)
 }
 
