@@ -1,4 +1,4 @@
-//! CNI_ARGS, and a resolv.conf: texts of others that come line by line or pair by pair.
+//! CNI_ARGS and a resolv.conf: texts that others write, pair by pair or line by line.
 
 use metes::cni::args::Args;
 use metes::config::resolv;

@@ -14,7 +14,7 @@ use metes::pool::{
 
 use super::dice::Dice;
 
-/// More readings than a choice among this many sets may need.
+/// A choice among this many sets needs fewer rounds of reading.
 const STEPS: usize = 64;
 const PAGE: u128 = 4096;
 const NETWORKS: [&str; 3] = ["default", "blue", "blue@00000000000000000000ffff0a000000-24"];
@@ -33,7 +33,7 @@ pub(super) fn choice(data: &[u8]) {
     let mut dice = Dice::new(data);
     let (base, prefix) = dice.pick(&BASES);
     let ground = Ground { base, prefix };
-    // What is decided last is decided by bytes that a short input does not have: the ranges may be plain ones.
+    // A short input has no bytes left for what is decided last, so its ranges may be plain ones.
     let drafts = dice.some(3, |dice| Draft {
         start: ground.start(dice),
         request: dice.once_in(4).then(|| ground.address(dice)),
@@ -68,7 +68,7 @@ struct Run {
 struct Held {
     reserved: Vec<Run>,
     stray_bits: Vec<Run>,
-    /// What is free in spite of the runs.
+    /// Addresses that are free although a run of held ones covers them.
     gaps: Vec<(usize, Addr)>,
 }
 
@@ -172,7 +172,7 @@ impl Ground {
             0 => Start::Lowest,
             1 => Start::At(self.address(dice)),
             2 => Start::After(self.address(dice)),
-            // A cursor of a set that has changed since.
+            // The cursor is from a time when the set had other ranges.
             _ => Start::After(Addr(dice.number().into())),
         }
     }
@@ -211,7 +211,7 @@ fn check(drafts: &[Draft], held: &Held) {
     let mut sets = Vec::new();
     for draft in drafts {
         let ranges = draft.specs.iter().map(|spec| Range::new(spec.clone()));
-        // What the model is not about: an IPv6 subnet where IPv4 is kept.
+        // The model leaves out IPv6 subnets where IPv4 is kept.
         let Ok(ranges) = ranges.collect::<Result<Vec<_>, _>>() else { return };
         sets.push(RangeSet::new(ranges).expect("of one family"));
     }
@@ -224,7 +224,7 @@ fn check(drafts: &[Draft], held: &Held) {
     }
 }
 
-/// What a choice comes to, without the order of its steps.
+/// The outcome of a choice, without the order of its steps.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Chosen(Vec<(usize, Addr)>),
@@ -286,7 +286,7 @@ fn answer(view: &mut View, need: &Need, held: &Held) {
     }
 }
 
-/// What the configuration lets be handed out, from its words alone.
+/// The addresses that the configuration lets be handed out, by its words alone.
 fn is_assignable(spec: &RangeSpec, address: Addr) -> bool {
     let ip = address.ip();
     let is_between = Addr::from(spec.first) <= address && address <= Addr::from(spec.last);

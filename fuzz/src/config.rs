@@ -15,11 +15,11 @@ use metes::pool::{
 use metes::store::keys::{Key, Keys, PodInterface, Scope, TicketId};
 use serde_json::Value;
 
-/// More readings than any choice on an empty store needs.
+/// A choice on an empty store needs fewer rounds of reading.
 const STEPS: usize = 64;
 const CODES: [u64; 15] = [1, 4, 5, 6, 7, 8, 11, 50, 51, 100, 101, 102, 103, 104, 999];
 
-/// An error is an object that runtimes read, and the one of a DEL never looks like a success.
+/// Runtimes can read an error as an object, and the error of a DEL never looks like a success.
 pub(super) fn check_error(error: &Error) {
     let json: Value = serde_json::from_str(&error.to_json(Some("1.0.0"))).expect("an error is JSON");
     assert!(json["code"].as_u64().is_some_and(|code| CODES.contains(&code)), "{json}");
@@ -30,7 +30,7 @@ pub(super) fn check_error(error: &Error) {
     }
 }
 
-/// Whatever passes as a request does not leave its place in the keys.
+/// No part of an accepted request leads out of its place in the keys.
 pub(super) fn check_request(request: &Request) {
     let keys = Keys::new("/metes/");
     if let Ok(Attachment { container_id, ifname }) = request.attachment().cloned() {
@@ -56,7 +56,7 @@ pub(super) fn check_config(request: &Request, config: &Config) {
     if request.verb == Verb::Add {
         assert!(!config.sets.is_empty() || !config.statics.is_empty(), "an ADD without any address");
         check_choice(config);
-        // What an ADD could begin with, every other verb can go on with.
+        // A configuration that an ADD accepts serves every other verb too.
         let later = Request { verb: Verb::Del, ..request.clone() };
         Config::parse(&later).expect("what an ADD takes, a DEL takes");
     }
@@ -89,7 +89,7 @@ fn check_range(range: &Range) {
     assert_eq!(NetworkName::stored(range.network().as_str()).as_ref(), Ok(range.network()));
 }
 
-/// No gateway that is named anywhere is ever handed out.
+/// No gateway that the configuration names is ever handed out.
 fn check_gateways(config: &Config) {
     let of_routes = config.routes.iter().filter_map(|route| route.gw);
     let of_statics = config.statics.iter().filter_map(|fixed| fixed.gateway);
@@ -144,7 +144,7 @@ fn check_keys(config: &Config) {
     assert_eq!(keys.parse(&keys.tail(&scope)), Ok(Key::Tail(scope)));
 }
 
-/// On an empty store an ADD gets addresses that are all different, in as few steps whatever the ranges' size.
+/// On an empty store an ADD gets addresses that are all different, in few steps for ranges of any size.
 fn check_choice(config: &Config) {
     let wish = |(set, request)| Wish { set, start: Start::Lowest, request };
     let wishes: Vec<Wish<'_>> = config.sets.iter().zip(config.requests.iter().copied()).map(wish).collect();

@@ -1,4 +1,4 @@
-//! Bytes as decisions, for targets that build what they test. Bytes that have run out decide for zero, so that a
+//! Bytes as decisions, for targets that build what they test. When the bytes have run out, each decision is zero, so a
 //! shorter input is a simpler case.
 
 /// Hands out decisions.
@@ -40,7 +40,7 @@ impl<'a> Dice<'a> {
         from[self.below(from.len() as u32) as usize]
     }
 
-    /// Up to `most` of what `make` makes.
+    /// A list of up to `most` values that `make` makes.
     pub(super) fn some<T>(&mut self, most: u32, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
         let count = self.below(most + 1);
         (0..count).map(|_| make(self)).collect()

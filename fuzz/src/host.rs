@@ -1,4 +1,4 @@
-//! The host file; and, after a zero byte, a network configuration that it may allow.
+//! The host file, and after a zero byte a network configuration that the host file may allow.
 
 use metes::cni::{Environment, Json, Request};
 use metes::config::{Config, HostFile, Settings};
@@ -6,7 +6,7 @@ use metes::pool::{Addr, NetworkName};
 
 use super::config::{check_error, check_settings};
 
-/// What is shorter may stand in any text.
+/// A shorter value may occur in any text by chance.
 const TELLING: usize = 8;
 
 pub(super) fn host(data: &[u8]) {
@@ -60,7 +60,7 @@ fn all_allowed(settings: &Settings, config: &Config) -> bool {
         && config.statics.iter().map(network_of).all(|(network, address)| may(&network, &[address]))
 }
 
-/// An error never repeats a value of the file: if one is in its text, the text is the same without it.
+/// An error never repeats a value of the file: if a value occurs in its text, the text is the same for another value.
 fn check_says_nothing(file: &[u8], text: &str) {
     let Ok(json) = Json::parse(file) else { return };
     let mut values = Vec::new();

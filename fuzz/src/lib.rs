@@ -1,7 +1,7 @@
-//! What must hold for any input: one function for each way that bytes of others come in. libFuzzer looks for
-//! an input for which it does not hold (`hack/fuzz`); `tests/corpus.rs` replays those that it has found interesting.
+//! What must be true for any input: one function for each way in which foreign bytes come in. libFuzzer looks for an
+//! input that breaks a promise (`hack/fuzz`). `tests/corpus.rs` replays the inputs that it has found interesting.
 //!
-//! None of them may panic, and none does so but for a promise that is broken.
+//! A function panics exactly if a promise is broken.
 
 mod args;
 mod choice;
@@ -18,7 +18,7 @@ mod stdin;
 mod stored;
 mod verdict;
 
-/// Something that takes any bytes.
+/// A function that takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also that of its corpus.

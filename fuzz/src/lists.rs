@@ -1,7 +1,7 @@
-//! What the Kubernetes API answers, through the client that asks it: a server on the loopback sends the bytes.
+//! The answers of the Kubernetes API, read by the client that asks it: a server on the loopback sends the bytes.
 //!
-//! The first byte says what is asked, the second one the status of the first answer. The rest are the answers'
-//! bodies, with a byte between them that no JSON has; when they have run out, a listing is empty.
+//! The first byte says what is asked, and the second one the status of the first answer. The rest are the bodies of the
+//! answers, with a byte between them that no JSON has. When the bodies have run out, a listing is empty.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -97,7 +97,7 @@ impl Asked<'_> {
         match found {
             Some((pod, phase)) => {
                 assert!(self.is_fine && pod.namespace == "ns" && pod.name == "web" && !pod.uid.is_empty());
-                // What is passed over unread may hold what no value can.
+                // A part that is skipped unread may hold what no value can hold.
                 let Ok(item) = serde_json::from_slice::<Value>(self.bodies[0]) else { return };
                 let says = item["status"]["phase"].as_str().or(item["status"][0].as_str());
                 let has_finished = says.is_some_and(|phase| ["Succeeded", "Failed"].contains(&phase));
@@ -191,13 +191,13 @@ impl Asked<'_> {
         }
     }
 
-    /// The items of a listing that was taken for one: then it said so in every page.
+    /// The items of an answer that was accepted as a listing: then every page of it said that it was one.
     fn items(&self, listed: Result<(), ApiError>) -> Option<Vec<Value>> {
         listed.ok()?;
         assert!(self.is_fine, "an error is no listing");
         let mut items = Vec::new();
         for body in self.bodies {
-            // Half a character in text that nobody reads is passed over by the one reader and refused by the other.
+            // One reader skips half a character in text that nobody reads; the other refuses it.
             let page: Value = serde_json::from_slice(body).ok()?;
             // A struct may also be written as a list of its fields; the rest is about what the API writes.
             let (Value::Object(page), true) = (&page, page["metadata"].is_object()) else { return None };
@@ -223,7 +223,7 @@ fn check_pod(pod: &Pod, metadata: &Value) {
     assert_eq!(namespace, pod.namespace);
 }
 
-/// Whoever was listed keeps what its records say, whatever else was listed.
+/// A pod that was listed keeps what its records say, whatever else was listed.
 fn check_all_are_kept(listed: &[Pod]) {
     let holders: Vec<Holder> =
         listed.iter().flat_map(|pod| [holder(pod, &pod.uid), holder(pod, "")]).collect();
@@ -297,7 +297,7 @@ fn serve(listener: &TcpListener, answers: &Answers) {
     for stream in listener.incoming().flatten() {
         let answers = answers.clone();
         thread::spawn(move || {
-            // The client is done with it, or has found an answer that is none.
+            // The client has closed the connection, or has found that an answer is none.
             let _ = answer(&stream, &answers);
         });
     }
@@ -308,7 +308,7 @@ fn answer(stream: &TcpStream, answers: &Answers) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream).lines();
     let out = RefCell::new(stream);
     loop {
-        // A question has no body: it ends with an empty line.
+        // A request has no body: it ends with an empty line.
         loop {
             match lines.next().transpose()? {
                 None => return Ok(()),

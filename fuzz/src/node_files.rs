@@ -1,5 +1,5 @@
-//! What a node keeps for its next run, as a torn write or another program may have left it: a spooled DEL and the
-//! high-water mark.
+//! The files that a node keeps for its next run, a spooled DEL and the high-water mark, as a torn write or another
+//! program may have left them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +40,7 @@ pub(super) fn node_files(data: &[u8]) {
     assert!(found.join("spool/x-1.del").exists(), "what nobody understands stays");
 }
 
-/// The digest of a file that was being overwritten is not of what follows it.
+/// If a file was torn while it was overwritten, its digest does not fit the rest.
 fn check_is_whole(data: &[u8]) {
     let text = std::str::from_utf8(data).expect("a mark is text");
     let (digest, content) =

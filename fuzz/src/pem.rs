@@ -1,5 +1,5 @@
-//! The files that a host file names: certificates, a key, a password. They are read as a run reads them, and handed
-//! to TLS; the first byte says which of them the others are the content of.
+//! The files that a host file names: certificates, a key, a password. They are read as a run reads them, and handed to
+//! TLS. The first byte says which file the other bytes are the content of.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,7 @@ const OTHERS: [&str; 4] = [
 ];
 /// Too short for a second attempt.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// What is shorter may stand in any text.
+/// A shorter line may occur in any text by chance.
 const TELLING: usize = 16;
 
 thread_local! {
@@ -54,7 +54,7 @@ pub(super) fn pem(data: &[u8]) {
     check_says_nothing(content, &failure);
 }
 
-/// Nobody listens there: it ends in an error in any case, at the latest with the connection.
+/// Nobody listens there, so each case ends in an error, at the latest when it connects.
 async fn ask(etcd: Etcd) -> String {
     let txn = Txn { then: vec![Op::Get(b"/metes/v1/meta".to_vec())], ..Txn::default() };
     let asked = etcd.txn(&txn, Instant::now() + PATIENCE).await;

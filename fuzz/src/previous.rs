@@ -26,7 +26,7 @@ pub(super) fn previous(data: &[u8]) {
     }
 }
 
-/// A GC frees what is not listed: no entry is ever left out, and no list is never an empty one.
+/// A GC frees what is not listed. So no entry is ever left out, and a missing list is never taken for an empty one.
 fn check_attachments(config: &Json, found: Option<usize>) {
     let lists: Vec<&Json> = LISTS.iter().filter_map(|key| config.get(key)).collect();
     let listed = |list: &&Json| match list {

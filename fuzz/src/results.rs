@@ -1,4 +1,4 @@
-//! The answer to an ADD in every version: what it says is what a CHECK reads back from it.
+//! The answer to an ADD in every version: a CHECK reads from it what the ADD has said.
 
 use std::net::IpAddr;
 

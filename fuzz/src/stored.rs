@@ -1,4 +1,4 @@
-//! What stands in etcd: the bytes as a key, and as the value of every kind of key. Anybody may have written them.
+//! What etcd holds: the bytes as a key, and as the value of every kind of key. Anybody may have written them.
 
 use metes::pool::record::{
     ClusterId, Definitions, Leader, Meta, OwnerRecord, PodIndex, Record, Reservation, SeenNode, Sighting,
@@ -32,7 +32,7 @@ pub(super) fn stored(data: &[u8]) {
     }
 }
 
-/// A key that is understood is the very key that would be written.
+/// A key that can be parsed is exactly the key that metes would write.
 fn check_key(bytes: &[u8]) {
     let keys = Keys::new("/metes/");
     let Ok(key) = keys.parse(bytes) else { return };
@@ -72,7 +72,7 @@ fn check_bits(bytes: &[u8]) {
     assert_eq!(bits.is_empty(), ones.is_empty());
 }
 
-/// What decodes says the same when it is written again, and is of no other version.
+/// A record that decodes says the same when it is written again, and is of this version.
 fn check_record<R: Record + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     let record = match R::decode(bytes) {
         Ok(record) => record,

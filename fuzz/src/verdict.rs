@@ -1,4 +1,4 @@
-//! The reconciler's verdict against the rules in words: nothing that a live pod may use is ever freed.
+//! The reconciler's verdict against its rules: nothing that a live pod may use is ever freed.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -44,12 +44,12 @@ pub(super) fn verdict(data: &[u8]) {
 /// A cluster as it is.
 #[derive(Debug)]
 struct Truth {
-    /// Each with a name and a UID that no other has.
+    /// No two have one name or one UID.
     pods: Vec<(Pod, Phase)>,
     nodes: Vec<Node>,
-    /// Names of nodes that there were once.
+    /// The names of nodes that existed once.
     remembered: Vec<&'static str>,
-    /// The claims that there are; none if nobody says.
+    /// The claims that exist; none if they were not listed.
     claims: Option<Vec<&'static str>>,
 }
 
@@ -84,7 +84,7 @@ fn pod(dice: &mut Dice<'_>) -> (Pod, Phase) {
         namespace: dice.pick(&["ns", "other"]).to_owned(),
         name: dice.pick(&NAMES[1..4]).to_owned(),
         uid: dice.pick(&UIDS[1..4]).to_owned(),
-        // Whoever makes a pod writes its annotations: any UID may stand there.
+        // The creator of a pod writes its annotations, so any UID may stand there.
         static_uids: dice.some(2, |dice| dice.pick(&UIDS[1..]).to_owned()),
     };
     (pod, if dice.flag() { Phase::Finished } else { Phase::Active })
@@ -108,7 +108,7 @@ fn holder(dice: &mut Dice<'_>) -> Holder {
 }
 
 impl Truth {
-    /// As a pass lists them: all of them first, then again those that have finished.
+    /// The pods as a pass lists them: first all of them, then once more those that have finished.
     fn listed(&self, holders: &[Holder]) -> Pods {
         let mut pods = Pods::for_holders(holders);
         self.pods.iter().for_each(|(pod, _)| pods.see(pod, Phase::Active));
@@ -160,7 +160,7 @@ impl Truth {
         };
         let is_at_work = node.is_some_and(|node| node.ready) && !is_another_boot;
         let gone = if is_at_work { graces.ready.max(graces.gone) } else { graces.gone };
-        // Pods that are not there, or only by a name, say nothing of a strange node.
+        // A pod that does not exist, or is known by name alone, says nothing about an unknown node.
         let doubted = |grace| match is_strange && graces.unknown_node > grace {
             true => (graces.unknown_node, Keep::NodeUnknown),
             false => (grace, Keep::WithinGrace),

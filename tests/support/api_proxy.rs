@@ -69,13 +69,13 @@ impl ApiProxy {
         self.access.kubeconfig(folder)
     }
 
-    /// Adds a rule. A request obeys the first rule that concerns it; hooks are no end, the next rules still count.
+    /// Adds a rule. A request obeys the first rule that concerns it; after a hook the next rules still count.
     pub(crate) fn rule(&self, rule: Rule) -> &Self {
         self.shared.rules.lock().expect("no rule panics").push(rule);
         self
     }
 
-    /// Takes all rules away. What hangs goes on hanging.
+    /// Removes all rules. Requests that hang go on hanging.
     pub(crate) fn clear(&self) -> &Self {
         self.shared.rules.lock().expect("no rule panics").clear();
         self
@@ -118,12 +118,12 @@ impl Drop for ApiProxy {
         }
         drop(open);
         self.shared.closed.notify_all();
-        // The accepting thread looks up only when somebody comes.
+        // The accepting thread goes on only when somebody connects.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// Which requests something happens to, and what. `Rule::get("/api/v1/pods").nth(2).status(500)`.
+/// Says what happens to which requests: `Rule::get("/api/v1/pods").nth(2).status(500)`.
 pub(crate) struct Rule {
     method: Option<String>,
     path: String,
@@ -175,7 +175,7 @@ impl Rule {
         self.query("continue=")
     }
 
-    /// Only the nth of all that it would concern, from 1 on. Without this it concerns each of them.
+    /// Only the nth of the requests that it would concern, counted from 1. Without this it concerns all of them.
     pub(crate) fn nth(mut self, nth: u32) -> Self {
         self.nth = Some(nth);
         self
@@ -216,7 +216,7 @@ impl Rule {
         self.act(Action::Cut(bytes))
     }
 
-    /// Does this before the request is handed on: what changes the world between a list and a get.
+    /// Calls `hook` before the request is handed on, for instance to change something between a list and a get.
     pub(crate) fn before(self, hook: impl FnMut() + Send + 'static) -> Self {
         self.act(Action::Before(Arc::new(Mutex::new(hook))))
     }
@@ -277,12 +277,12 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             None => return,
         }
         let connection = ApiConnection { shared: Arc::clone(shared), socket, port: peer.port() };
-        // A client that goes in the middle of something is a client's business.
+        // A client may go at any moment.
         thread::spawn(move || connection.shared.serve(&connection.socket));
     }
 }
 
-/// Ends with its value, also where a hook panics: the client must not wait for an answer then.
+/// A connection that is closed on drop, also if a hook panics: the client must not wait for an answer then.
 struct ApiConnection {
     shared: Arc<Shared>,
     socket: TcpStream,
@@ -318,7 +318,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The answer and after how much of its body the connection ends; none where it ends at once.
+    /// The answer, and after how many bytes of its body the connection ends; none if it ends without an answer.
     fn answer(&self, request: &Message, asked: &Asked) -> io::Result<Option<(Message, Option<usize>)>> {
         let (hooks, action) = self.decide(asked);
         for hook in hooks {
@@ -358,7 +358,7 @@ impl Shared {
 
     fn forward(&self, request: &Message) -> io::Result<Message> {
         let mut request = request.clone();
-        // They concern one connection, and the server's is another one. What is compressed cannot be edited.
+        // These headers are about the client's connection, not the server's. A compressed answer could not be edited.
         for name in ["connection", "accept-encoding", "expect"] {
             request.take(name);
         }

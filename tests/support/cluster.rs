@@ -105,14 +105,14 @@ impl Cluster {
         assert!(stray.is_empty(), "bits without a reservation: {stray:?}");
     }
 
-    /// Every invariant holds. For a test in which something is freed that is short of time or without space, or in
-    /// which a pass of the reconciler is killed before it repairs: that leaves bits behind.
+    /// Every invariant holds, but stray bits may be left: for a test in which a DEL is short of time or without space,
+    /// or a pass of the reconciler is killed before it repairs.
     #[track_caller]
     pub(crate) fn assert_whole(&self) {
         self.stray_bits();
     }
 
-    /// What `metes check` finds where it finds nothing worse.
+    /// The harmless findings of `metes check`, which must find nothing worse.
     #[track_caller]
     fn stray_bits(&self) -> Vec<Value> {
         self.checked.store(true, Ordering::Relaxed);
@@ -183,7 +183,7 @@ impl Node {
 
     /// Replaces the host file, which need not be valid.
     pub(crate) fn write_host_file(&self, text: impl AsRef<[u8]>) {
-        // Whole at once: a program of this node may be reading the one that is there.
+        // Replaced at once, because a program of this node may be reading the present file.
         let path = self.folder.join(unique("new"));
         fs::write(&path, text).expect("a host file can be written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("its mode can be set");

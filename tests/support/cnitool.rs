@@ -13,7 +13,7 @@ use super::process::{temporary, unique};
 use super::run::Run;
 use super::tool::{metes, tool};
 
-/// cnitool keeps what ADD answered here and cannot be told otherwise.
+/// cnitool keeps the results of ADD here, and no flag changes that.
 const RESULTS: &str = "/var/lib/cni/results";
 
 /// One network on one node: a folder with its conflist, and one with the plugins and metes.
@@ -53,7 +53,7 @@ impl Cnitool {
         self.verb("check", netns)
     }
 
-    /// libcni counts every attachment but those that cnitool is told of as gone, so all of the network is.
+    /// libcni lists every attachment except those that cnitool is told are gone; here all of the network are gone.
     pub(crate) fn gc(&self, netns: &Netns) -> Run {
         self.verb("gc", netns)
     }

@@ -58,7 +58,7 @@ pub(crate) struct Etcd {
     child: Child,
 }
 
-/// Where a server is found, and with whom it stands.
+/// The addresses of a server and of its fellow members.
 #[derive(Clone, Debug)]
 pub(super) struct Seat {
     pub(super) name: String,
@@ -129,7 +129,7 @@ impl Etcd {
         panic!("no free ports for etcd in {START_TRIES_MAX} tries");
     }
 
-    /// Without waiting for its answer, which a member has only for more than half of its fellows.
+    /// Does not wait until the server answers: a member does that only when more than half of all members run.
     pub(super) fn launch(options: EtcdOptions, folder: TempDir, seat: Seat, tls: Option<Tls>) -> Self {
         let child = spawn(&options, folder.path(), &seat, tls.as_ref());
         Self { options, folder, seat, tls, child }

@@ -1,4 +1,4 @@
-//! What a process said when it had ended.
+//! What a process has said, and how it has ended.
 
 use std::process::{ExitStatus, Output};
 use std::time::Duration;

@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// The last of what an operator does with a store that was out of space.
+    /// The last step of an operator whose store was out of space.
     pub(crate) fn clear_alarms(&self) {
         self.run(async |client| {
             let alarms = client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await?;

@@ -20,7 +20,7 @@ pub(crate) struct World {
     pub(crate) cluster: Cluster,
     pub(crate) api: KubeApi,
     pub(crate) namespace: String,
-    /// Where everything happens that names no other node; Kubernetes knows nothing of it.
+    /// The node of all runs that name no other one. Kubernetes does not know it.
     pub(crate) node: Node,
     next_uid: AtomicU32,
 }
@@ -167,7 +167,7 @@ impl Pass {
         self
     }
 
-    /// What was done, by kind; a pass that was aborted does not tell of what it has not done.
+    /// What was done, by kind. The report of an aborted pass lacks what it has not done.
     fn done(&self, field: &str) -> Value {
         let is_left_out = self.report["aborted"] == true && self.report[field].is_null();
         if is_left_out { json!({}) } else { self.report[field].clone() }
