@@ -1,4 +1,4 @@
-//! `metes-reconciler adopt`: after a restore no address that a running pod uses is given to anybody else.
+//! `metes-reconciler adopt`: after a restore, no address that a running pod uses is given to another one.
 
 mod support;
 
@@ -78,7 +78,7 @@ impl World {
         self.attach(self.pod(name), name, None, config)
     }
 
-    /// `uid`: by which the kubelet knows it, where that is another than the API's.
+    /// `uid` is the UID that the kubelet knows, which may differ from the API's.
     fn attach(&self, pod: PodBuilder, container: &str, uid: Option<&str>, config: &Value) -> Attached {
         let pod = pod.create();
         let uid = uid.unwrap_or(pod.uid()).to_owned();
@@ -95,7 +95,7 @@ impl World {
         self.cluster.reconciler(&self.proxy).args(output).run()
     }
 
-    /// It took the store into service; the report.
+    /// It took the store into service. Returns the report.
     #[track_caller]
     fn adopted(&self) -> Value {
         let outcome = self.adopt(&[]);
@@ -105,7 +105,7 @@ impl World {
         report
     }
 
-    /// It found conflicts and left the store suspect; of each the pod's name, the kind, and the address.
+    /// It found conflicts and left the store suspect. Returns of each the pod's name, the kind, and the address.
     #[track_caller]
     fn conflicts(&self, args: &[&str]) -> Vec<(String, String, String)> {
         let outcome = self.adopt(args);
@@ -239,7 +239,7 @@ fn after_the_restore_of_an_old_backup_every_pod_keeps_its_address() {
     assert_eq!(report["epoch"], 2);
     world.assert_held(&[&kept, &twin, &newer, &heir]);
 
-    // The high-water mark of this node is of the epoch before, and says nothing any more.
+    // The high-water mark of this node is of an earlier epoch, and does not count any more.
     let fresh = world.attached("fresh", &config);
     world.assert_held(&[&kept, &twin, &newer, &heir, &fresh]);
     for pod in [&kept, &newer, &heir] {
@@ -321,7 +321,7 @@ fn an_etcd_that_was_lost_is_rebuilt() {
         world.attach(mirror, "static", Some("0123456789abcdef"), &dual),
     ];
     assert_eq!(pods[0].addresses.len(), 2);
-    // One whose sandbox is still being made says nothing, and is asked nothing.
+    // A pod whose sandbox is still being made has no status yet, and is left out.
     world.pod("pending").phase("Pending").annotation("k8s.v1.cni.cncf.io/networks", "dual").create();
     world.pod("done").phase("Succeeded").annotation("k8s.v1.cni.cncf.io/networks", "dual").create();
     etcd.restore_data(&empty);
@@ -365,7 +365,7 @@ fn whatever_nobody_can_decide_leaves_the_store_suspect() {
         let network = format!("{}/{network}", world.namespace);
         world.pod(name).network_status(&json!([{"name": network, "interface": "net1", "ips": ips}])).create()
     };
-    // Held by a pod that is there and says nothing of it.
+    // Held by a pod that exists and whose status does not name the address.
     let quiet = world.attached("quiet", &config);
     quiet.pod.annotate("k8s.v1.cni.cncf.io/network-status", "");
     let mut pods = vec![uses("held", "blue", json!(quiet.ips()))];
@@ -381,7 +381,7 @@ fn whatever_nobody_can_decide_leaves_the_store_suspect() {
     let garbage = "v1/net/default/ip/00000000000000000000ffff0a460068";
     store.put(garbage, "garbage");
     pods.push(uses("garbage", "blue", json!(["10.70.0.104"])));
-    // Held by another cluster, and by a pod that is gone from a node that is not heard of.
+    // Held by another cluster, and by a pod that is gone and whose node does not answer.
     let other = world.cluster.node_with("other", json!({"cluster": "other"}));
     let foreign = other.add("foreign").pod("ns", "foreign", "u-1").config(&config).run().address();
     pods.push(uses("foreign", "blue", json!([foreign])));
@@ -422,7 +422,7 @@ fn whatever_nobody_can_decide_leaves_the_store_suspect() {
     expected.retain(|(_, kind, _)| kind != "unknown-network");
     assert_eq!(world.conflicts(&["--not-metes", &lost, "--not-metes", &file]), expected);
 
-    // All of it settled, the store goes into service.
+    // When all conflicts are settled, the store goes into service.
     cut_off.ready(true);
     store.delete(garbage);
     store.put("v1/owner/test/n1/torn/eth0", record);
@@ -468,7 +468,7 @@ fn what_a_pod_asked_for_and_its_status_does_not_list_is_told() {
     let again = world.node.add("again").ifname("net2").pod(nameless.namespace(), "nameless", nameless.uid());
     assert_eq!(again.config(&old).run().address(), "10.71.0.9", "its next sandbox finds it");
 
-    // Whose name nobody knows is found by what is reserved for the pod.
+    // An interface whose name is unknown is found by what is reserved for the pod.
     let twice = asks("twice", "old, old").create();
     let run = world.node.add("twice").ifname("net2").pod(twice.namespace(), "twice", twice.uid());
     let address = run.config(&old).run().address();
@@ -520,7 +520,7 @@ fn shift(pods: &mut [Attached]) {
     }
 }
 
-/// What each of them uses is its own, and it gets it again.
+/// Each pod keeps the address that it uses, and gets it again.
 #[track_caller]
 fn assert_used(world: &World, pods: &[Attached]) {
     world.assert_held(&pods.iter().collect::<Vec<_>>());
@@ -581,7 +581,7 @@ fn who_gives_up_an_address_must_say_so_and_get_what_it_uses() {
     let world = World::new();
     let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
     let mut pods = ["a", "b"].map(|name| world.attached(name, &config));
-    // Of the other cluster nobody here knows what it uses.
+    // Nobody here knows what the other cluster uses.
     let other = world.cluster.node_with("other", json!({"cluster": "other"}));
     let foreign = other.add("foreign").pod("ns", "foreign", "u-1").config(&config).run().address();
     let before = world.holders();
@@ -594,7 +594,7 @@ fn who_gives_up_an_address_must_say_so_and_get_what_it_uses() {
     assert_eq!(world.conflicts(&[]), expected, "neither is made while the other cannot be");
     assert_eq!(world.holders(), before);
 
-    // What its node's kubelet wrote last may be of before the backup.
+    // The kubelet may have written that status before the backup was made.
     pods[1].addresses = vec!["10.70.0.77/24".to_owned()];
     pods[1].tell();
     let node = world.api.node("n1");
@@ -674,7 +674,7 @@ fn an_etcd_that_stops_in_the_middle_costs_a_second_run_at_most() {
         if done > 2 { Ok(()) } else { Err(format!("{done}")) }
     });
     etcd.stop();
-    // Longer than one attempt of a request: what was sent then has an open outcome.
+    // This lasts longer than one attempt of a request, so the outcome of what was sent is open.
     std::thread::sleep(Duration::from_secs(3));
     etcd.resume();
     let outcome = running.wait();
@@ -765,7 +765,7 @@ fn an_adoption_that_is_aborted_tells_what_was_done_and_no_table_of_zeros() {
     assert!(lines.len() > 1 && lines[1..].iter().all(|line| line.contains("net1 of pod")), "{some}");
     let json = adopt(&["-o", "json"]).env("METES_FAIL", "claim#1.before=error:nospace").run().json();
     assert!(json["aborted"] == true && json["conflicts"].is_null(), "{json}");
-    // What came to its end is told whole.
+    // A run that has ended reports all that it has done.
     let report = world.adopted();
     assert_eq!((&report["aborted"], &report["error"]), (&json!(false), &Value::Null), "{report}");
     world.assert_held(&pods.iter().collect::<Vec<_>>());
@@ -858,7 +858,7 @@ fn no_pod_adopts_more_than_its_networks_give_an_interface() {
         |name: &str, interfaces: Vec<Value>| world.pod(name).network_status(&json!(interfaces)).create();
     let interface = |ips: Vec<String>| json!({"name": network, "interface": "net1", "ips": ips});
     let address = |i: usize| format!("10.70.0.{i}");
-    // Whoever may patch a pod writes its annotations.
+    // Everybody who may patch a pod can write its annotations.
     let wide = says("wide", vec![interface((20..60).map(address).collect())]);
     let often = says("often", (100..250).map(|i| interface(vec![address(i)])).collect());
 
@@ -866,7 +866,7 @@ fn no_pod_adopts_more_than_its_networks_give_an_interface() {
     assert!(conflicts.iter().all(|(_, kind, _)| kind == "too-many"), "{conflicts:?}");
     let pods: std::collections::BTreeSet<&str> = conflicts.iter().map(|(pod, ..)| pod.as_str()).collect();
     assert_eq!(pods.into_iter().collect::<Vec<_>>(), ["often", "wide"]);
-    // One address at most, which the pass frees with the pod.
+    // That costs one address at most, which a pass frees with the pod.
     assert!(world.holders().len() <= 2, "{:?}", world.holders());
     wide.delete();
     often.delete();
@@ -899,7 +899,7 @@ fn a_store_that_clusters_share_waits_for_all_of_them() {
     let next = there.add("next").pod("ns", "next", "u-next").config(&config).run();
     next.error(102);
 
-    // A store that was lost altogether knows of no others: somebody says so.
+    // A store that was lost knows of no other clusters, so a person has to say that there is one.
     let registered = world.cluster.store().get("v1/cluster/elsewhere").expect("a pass has registered it");
     world.cluster.store().delete("v1/cluster/elsewhere");
     assert_eq!(world.adopt(&["--not-last"]).status.code(), Some(1));
@@ -960,7 +960,7 @@ fn a_definition_gets_no_more_than_the_host_file_allows() {
         let keys = json!({"allowed": {"prod": [prefix]}});
         world.cluster.node_with("strict", keys).host_file()
     };
-    // Whoever may write definitions names any network.
+    // Everybody who may write definitions can name any network.
     world.define(
         "theirs",
         &network_as("1.0.0", "theirs", json!({"network_name": "prod", "range": "10.99.0.0/24"})).to_string(),

@@ -1,8 +1,8 @@
-//! Bad input through the real binary: it is refused with a CNI error and nothing is written, or it gives a valid
-//! result; and however large, deep or odd it is, the answer is an orderly one.
+//! Bad input through the real binary: either it is refused with a CNI error and nothing is written, or it gives a valid
+//! result. However large, deep or odd the input is, the answer is an orderly one.
 //!
-//! What a table says of one mistake each is in `tests/cni_contract.rs` and `tests/host_file.rs`; what holds for any
-//! bytes at all is looked for by `hack/fuzz`.
+//! The tables of single mistakes are in `tests/cni_contract.rs` and `tests/host_file.rs`. `hack/fuzz` looks for bytes
+//! that break what must be true for any input.
 
 mod support;
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use support::{Cluster, Etcd, Outcome, Run, Store, in_parallel, metes, network, network_as, report};
 
 const CASES: u64 = 5_000;
-/// Fewer than that of either kind, and the mutations are too wild or too tame to say anything.
+/// With fewer cases of either kind, the mutations are too wild or too tame to prove anything.
 const OF_EACH_KIND: usize = 1_000;
 const WORKERS: usize = 4;
 const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
@@ -27,7 +27,7 @@ const UNASKED: [u64; 5] = [1, 4, 6, 7, 8];
 const ASKED: [u64; 3] = [100, 101, 102];
 const MIB: usize = 1 << 20;
 
-/// A case is one number: it can be run alone.
+/// The number of a case is its seed, so a case can be run alone.
 #[test]
 fn mutated_input_is_refused_or_served() {
     let etcd = Etcd::start();
@@ -106,7 +106,7 @@ impl Lab<'_> {
         }
     }
 
-    /// Another host file, but of this etcd, this folder and keys of its own: it must not lead to anybody else's.
+    /// Another host file that keeps this etcd, this folder and a prefix of its own, so that it leads to nobody else's.
     fn mutated_host(&self, dice: &mut Dice, case: &Case) -> Vec<u8> {
         let is_ours = |text: &[u8]| match serde_json::from_slice::<Value>(text) {
             Ok(file) => self.leads_here(case, &file) && leading_keys(text) <= 4,
@@ -127,7 +127,7 @@ impl Lab<'_> {
             && prefix.contains(&format!("c{}", case.number))
             && file["etcd"]["endpoints"] == json!([self.endpoint])
             && file.get("log_file").is_none();
-        // What is no object is refused.
+        // A text that is no object is refused.
         is_own || !file.is_object()
     }
 }
@@ -259,7 +259,7 @@ fn prefixes(case: &Case) -> Vec<(IpAddr, u8)> {
     if let Ok(config) = serde_json::from_slice(&case.stdin) {
         collect(&config, &mut texts);
     }
-    // Keys may stand there twice, and serde_json keeps one of them.
+    // A key may stand there twice, and serde_json keeps one of the two.
     texts.extend(String::from_utf8_lossy(&case.stdin).split('"').map(str::to_owned));
     texts.extend(String::from_utf8_lossy(&case.args).split([';', ',', '=']).map(str::to_owned));
     texts.iter().filter_map(|text| cidr(text.rsplit('-').next()?.trim())).collect()

@@ -38,7 +38,7 @@ fn held(cluster: &Cluster) -> BTreeMap<String, String> {
     records.iter().map(|(key, record)| (container(key), addresses(record).join(","))).collect()
 }
 
-/// What an ADD said is what the store says.
+/// The answer of an ADD agrees with the store.
 fn tells_the_truth(container: &str, outcome: &Outcome, held: &BTreeMap<String, String>) -> Option<String> {
     let stored = held.get(container);
     match outcome.succeeded() {
@@ -60,7 +60,7 @@ fn assert_nothing_spooled(nodes: &[Node]) {
     assert!(spooled.is_empty(), "left to later runs: {spooled:?}");
 }
 
-/// Losing the answer takes the connection with it; every 16th is lost in silence.
+/// The connection breaks when an answer is lost; every 16th answer is lost in silence.
 fn lose_answers(proxy: &GrpcProxy, kind: Kind) {
     proxy.rule(GrpcRule::of(kind).every(16).lose(Loss::Silence)).rule(GrpcRule::of(kind).lose(Loss::Reset));
 }
@@ -117,7 +117,7 @@ fn a_thousand_commits_whose_answer_is_lost() {
     assert_nothing_spooled(&nodes);
     cluster.assert_whole();
 
-    // What is left is more than one GC does in its time if it waits for answers that do not come.
+    // One GC that waits for missing answers has no time to free all that is left.
     proxy.clear().rule(GrpcRule::of(Kind::Free).lose(Loss::Reset));
     let before = done(&proxy, Kind::Free);
     in_parallel(2, nodes.iter().zip(&configs), |(node, config)| {
@@ -137,7 +137,7 @@ const FAULT_LASTS: Duration = Duration::from_secs(1);
 const ANSWERED_MAX: Duration = Duration::from_secs(12);
 /// The next run is served by then, past what a dead one has left in the queue.
 const SERVED_MAX: Duration = Duration::from_secs(8);
-/// For what the harness itself waits for.
+/// How long the test itself waits for something.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A blocker's ticket in the queue; no run chooses this lease's id.
 const BLOCKER: &str = "0000000000000001";
@@ -182,7 +182,7 @@ impl Ground {
         self.cluster.store().get("v1/owner/test/n1/c/eth0")
     }
 
-    /// Somebody stands at the head of the queue, as long as it is not taken away.
+    /// Puts a ticket at the head of the queue, which stays until it is removed.
     fn block(&self) {
         let record = self.cluster.store().get("v1/owner/test/n2/first/eth0").expect("it holds an address");
         let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
@@ -197,8 +197,7 @@ impl Ground {
         blockers.for_each(|key| self.cluster.store().delete(&key));
     }
 
-    /// Lets somebody stand before the run until a rule has struck, or until the run waits where no rule is about its
-    /// waiting.
+    /// Keeps a ticket before the run until a rule has struck, or until the run waits if no rule is about waiting.
     fn run_in_queue(&self, run: Run, awaited: Kind) -> Outcome {
         self.block();
         let running = run.spawn();
@@ -221,12 +220,12 @@ impl Ground {
         assert!(self.record().is_none(), "it is still held");
     }
 
-    /// The next one is served, all can be given back, no invariant is broken, and nothing is left.
+    /// The next run is served, everything can be given back, no invariant is broken, and nothing is left.
     fn assert_sound(&self) {
         self.assert_sound_by(Cluster::assert_clean);
     }
 
-    /// After a DEL that was short of time or without space: it leaves bits.
+    /// The same after a DEL that was short of time or without space, which leaves stray bits.
     fn assert_sound_but_for_bits(&self) {
         self.assert_sound_by(Cluster::assert_whole);
     }
@@ -419,7 +418,7 @@ fn one_fault(etcd: &Etcd, moment: Moment, fault: Fault) {
     }
 }
 
-/// What comes after its run has ended, or a second time.
+/// A request that arrives after its run has ended, or twice, does nothing.
 fn assert_late_ones_do_nothing(proxy: &GrpcProxy, kind: Kind, fault: Fault) {
     let writes_once = matches!(kind, Kind::Commit | Kind::Free | Kind::Bury | Kind::Ticket);
     let judged =
@@ -464,7 +463,7 @@ fn a_commit_that_comes_after_all_is_over_is_refused() {
 }
 
 fn late_commit(etcd: &Etcd, meanwhile: Meanwhile, in_queue: bool) {
-    // Who ends all leases must be alone.
+    // This ends all leases, so the test needs an etcd of its own.
     let alone = matches!(meanwhile, Meanwhile::Revocation).then(Etcd::start);
     let ground = Ground::new(alone.as_ref().unwrap_or(etcd));
     let pod = |run: Run| run.pod("ns", "web-0", "uid-1");
@@ -537,7 +536,7 @@ const SENT_AGAIN: [Says; 3] = [
     says(Code::Unavailable, "etcdserver: no leader"),
 ];
 
-/// Done or not: nobody knows.
+/// Nobody knows whether it was done.
 const OPEN: [Says; 13] = [
     says(Code::Unavailable, "etcdserver: request timed out"),
     says_though_done(Code::Unavailable, "etcdserver: request timed out"),
@@ -646,7 +645,7 @@ fn a_free_that_etcd_has_no_space_for_is_done_with_deletes() {
     });
 }
 
-/// What is freed with deletes alone leaves bits. Many ADDs at once find the range full of them, and only one clears
+/// A free that only deletes leaves stray bits. Many ADDs at once find the range full of them, and one of them clears
 /// them.
 #[test]
 fn what_was_freed_without_space_serves_all_that_come_after() {
@@ -898,7 +897,7 @@ fn what_one_member_refuses_says_nothing_of_another_that_has_answered() {
     let open = send(&put).expect_err("nobody knows whether it was done").to_string();
     assert!(open.contains("timed out") && !open.contains("refused"), "it tells of another member: {open}");
 
-    // Also while the other one refuses it again and again.
+    // This is also true while the other one refuses it again and again.
     for is_there in [false, true] {
         if is_there {
             strict.restart();
@@ -908,7 +907,7 @@ fn what_one_member_refuses_says_nothing_of_another_that_has_answered() {
         send(&get).expect("it waits for the member that lets it in");
         assert!(began.elapsed() >= LEADERLESS);
     }
-    // Alone it ends the waiting.
+    // If it is the only endpoint, the run does not wait.
     let kv = store::Etcd::new(alone);
     let began = Instant::now();
     let refused = runtime.block_on(kv.txn(&get, tokio::time::Instant::now() + ANSWERED_MAX));

@@ -306,7 +306,7 @@ fn release_refuses() {
     cluster.assert_clean();
 }
 
-/// What `metes check` names, each with how often.
+/// The names of what `metes check` finds, and how often each occurs.
 fn violations(outcome: &Outcome) -> Vec<String> {
     let found = outcome.json()["violations"].clone();
     let found = found.as_array().unwrap_or_else(|| panic!("an array: {outcome}")).clone();
@@ -485,7 +485,7 @@ fn lone_bits_are_reported_and_cleared() {
         "{text}"
     );
     assert!(text.stdout.contains("1 stray bit"), "{text}");
-    // Until then the address is passed over; but who asks for it gets it.
+    // Until then the address is passed over, but a run that requests it gets it.
     node.add("c7").args("IP=10.0.0.7").config(&range()).run().ok();
     node.del("c7").config(&range()).run().silent();
     cluster.store().put(PAGE, bitmap(&[1, 7]));
@@ -495,7 +495,7 @@ fn lone_bits_are_reported_and_cleared() {
     cluster.assert_clean();
 }
 
-/// Under every kind of key: named by check, and touched by no ADD, DEL, release or repair.
+/// Garbage under every kind of key: check names it, and no ADD, DEL, release or repair touches it.
 #[test]
 fn what_does_not_decode_is_never_touched() {
     const GARBAGE: &str = "\u{0}garbage";
@@ -533,7 +533,7 @@ fn what_does_not_decode_is_never_touched() {
             let found = cluster.store().get(key);
             expect(&row, found.as_deref() == Some(garbage.as_bytes()), format!("{found:?} after {after}"))
         };
-        // Another container gets another address, if any.
+        // Another container gets another address, or none.
         let other = node.add("c2").config(&range()).run();
         let got = other.error_code().map_or_else(|| other.address(), |code| code.to_string());
         let mut failures = vec![
@@ -599,7 +599,7 @@ fn a_suspect_store_is_accepted() {
     assert_eq!(node.list().len(), 2, "GC frees nothing");
     node.del("c2").config(&range()).run().silent();
     assert_eq!(node.list().len(), 1, "DEL works");
-    // Repairing it is no acceptance.
+    // A repair does not accept the store.
     assert_eq!(node.cli(["check", "--repair"]).status.code(), Some(1));
     add(&node, "c3", "u3").error(102);
     let accepted = node.cli(["check", "--accept-store"]);
@@ -636,7 +636,7 @@ fn what_meta_says() {
     report(rows.into_iter().flat_map(|(row, meta, code, accepted)| {
         let cluster = Cluster::new();
         let node = with_one(&cluster);
-        // Of this very store: another one is refused for that.
+        // The id is that of this store; another id would be refused for itself.
         let id = id_of(&cluster);
         let meta = meta.map(|meta| meta.replace("test", &id));
         match &meta {
@@ -680,7 +680,7 @@ fn a_pause_is_named_and_ended_by_a_person() {
         assert!(refused.stderr.contains("moving") && refused.stderr.contains("[y/N]"), "{refused}");
         add(&node, "c2", "u2").error(11);
     }
-    // Somebody else changes what all writers rely on in the last moment.
+    // Somebody else changes meta in the last moment.
     let late = cancel(failing_metes(), &["--yes"], "").env("METES_FAIL", "hold.before=stop");
     let mut late = late.spawn();
     late.wait_until_stopped();

@@ -12,7 +12,7 @@ use support::{Cluster, Etcd, Node, Outcome, Run, in_parallel, metes, network, ne
 
 /// Nothing listens there.
 const CLOSED: &str = "http://127.0.0.1:1";
-/// Runtimes ask for the status with no deadline of their own.
+/// How long a STATUS may take: runtimes set no deadline of their own for it.
 const STATUS_MAX: Duration = Duration::from_secs(2);
 const GC_LISTS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
@@ -58,7 +58,7 @@ fn bad_version(verb: &'static str, version: &str, code: u64, names: &'static [&'
     bad_stdin(verb, network_as(version, "mynet", subnet()), code, names)
 }
 
-/// Each alone on a cluster whose part of the store must stay empty.
+/// Runs each row on a cluster of its own, whose part of the store must stay empty.
 #[track_caller]
 fn every_refused<const N: usize>(rows: [(&str, Refused); N]) {
     every(rows.map(|(name, row)| (name.to_owned(), row)), |row| {
@@ -336,7 +336,8 @@ fn keys_match_in_any_case() {
     });
 }
 
-/// Served, it would give addresses that were not meant. A DEL frees what is held whatever the keys are.
+/// An ADD that accepted such a configuration would give wrong addresses. A DEL frees what is held, whatever the keys
+/// are.
 #[test]
 fn a_configuration_that_would_give_others_than_are_meant_is_refused() {
     let ipam = |keys: &str| format!(r#""ipam":{{"type":"metes",{keys}}}"#);
@@ -421,7 +422,7 @@ fn a_configuration_that_would_give_others_than_are_meant_is_refused() {
     });
 }
 
-/// A request that is not heard gives another address than the one asked for.
+/// If a misspelt request were ignored, the container would get another address than it asked for.
 #[test]
 fn a_misspelt_ip_in_cni_args_is_refused() {
     let rows = ["ip=10.1.2.9", "Ip=10.1.2.9", "IP =10.1.2.9", " IP=10.1.2.9", "iP\t="]
@@ -480,7 +481,7 @@ fn the_error_of_an_add_says_what_else_is_odd() {
     cluster.assert_clean();
 }
 
-/// A caller that never closes stdin hears so by the verb's deadline, and a VERSION needs nothing from there.
+/// A caller that never closes stdin gets an error by the verb's deadline. A VERSION does not read stdin.
 #[test]
 fn a_stdin_that_stays_open_is_not_awaited_for_ever() {
     let rows = [("ADD", 20), ("DEL", 3), ("CHECK", 5), ("STATUS", 1), ("GC", 20), ("NOPE", 1)];
@@ -507,7 +508,7 @@ fn a_stdin_that_stays_open_is_not_awaited_for_ever() {
     cluster.assert_clean();
 }
 
-/// Even a talkative log stays away from stdout.
+/// A verbose log does not get into stdout.
 #[test]
 fn stdout_carries_one_document() {
     let cluster = Cluster::new();
@@ -767,7 +768,7 @@ fn with_list(config: &Value, key: &str, list: Value) -> Value {
     config
 }
 
-/// Containers `a` and `b`, and `a` under other names, in a cluster where nothing is too fresh to be freed.
+/// Containers `a` and `b`, and `a` under other names, in a cluster where GC frees even the youngest owner.
 struct Attached {
     cluster: Cluster,
     node: Node,

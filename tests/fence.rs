@@ -1,5 +1,5 @@
-//! What keeps a commit without a ticket from being applied late: the run's own code on a real etcd, with a commit that
-//! is held back on its way.
+//! The fence keeps a commit without a ticket from being applied late: the plugin's code runs on a real etcd, and a
+//! commit is held back on its way.
 
 mod support;
 
@@ -27,7 +27,7 @@ const NODE: &str = "n1";
 fn owner(container: &str) -> Owner {
     Owner::named(["-", NODE, container, "net1"]).expect("plain names")
 }
-/// For what a test itself asks of etcd.
+/// How long a request of the test itself may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[test]
@@ -92,7 +92,8 @@ fn runs_of_one_node_share_a_lease_and_replace_one_that_has_ended() {
     world.cluster.assert_clean();
 }
 
-/// Who passes a lease on as its own makes it look younger than it is, and a tombstone on it ends too early.
+/// A DEL that passed on another one's lease would make the lease look younger than it is, and a tombstone on that lease
+/// would end too early.
 #[test]
 fn a_del_leaves_only_a_lease_of_its_own_to_the_next() {
     let world = World::new();
@@ -109,7 +110,7 @@ fn a_del_leaves_only_a_lease_of_its_own_to_the_next() {
     world.cluster.assert_clean();
 }
 
-/// What a node's file says of a lease may be wrong; a tombstone that ends too early would let in an ADD from before it.
+/// A node's file may be wrong about a lease. A tombstone that ended too early would let an earlier ADD commit.
 #[test]
 fn a_tombstone_hangs_on_no_lease_that_ends_too_early() {
     let world = World::new();
@@ -140,7 +141,7 @@ fn a_tombstone_hangs_on_no_lease_that_ends_too_early() {
     world.cluster.assert_clean();
 }
 
-/// What is spooled while a DEL is on its way is another DEL's, and may mean an ADD in between.
+/// What is spooled while a DEL is under way is of another DEL, which may be meant for an ADD in between.
 #[test]
 fn a_del_forgets_what_was_spooled_before_it_and_nothing_younger() {
     let world = World::new();
@@ -185,12 +186,12 @@ fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
         later.spool.keep(&spooled(2)).expect("kept");
         later.drain_spool().await;
         assert_eq!(world.held(), [held[0].address.to_string()]);
-        // Its own commit, though, can no more take effect: its tombstone stands.
+        // Its own commit cannot take effect any more, because its tombstone stands.
         let dead = world.keys.tombstone(&owner("c"));
         let found = kv.send(&Txn::read(vec![Op::Get(dead)])).await.expect("read");
         assert!(found.found[0].one().is_some());
         assert!(later.spool.some(9, 0).is_empty(), "it is carried out");
-        // What it has made itself goes.
+        // What it has made itself is freed.
         later.spool.keep(&spooled(1)).expect("kept");
         later.drain_spool().await;
     });
@@ -218,7 +219,7 @@ fn what_an_add_has_spooled_leaves_what_another_add_has_answered_with_since() {
         later.drain_spool().await;
         assert!(later.spool.some(9, 0).is_empty(), "it is carried out");
         assert_eq!(world.held(), [held[0].address.to_string()]);
-        // Where nobody has answered with it, it goes.
+        // It is freed if no ADD has answered with it.
         let silent = world.meddling(Some(Fate::Silent));
         world.add(&silent, "d", 5).await.expect_err("nobody tells it what became of its commit");
         later.drain_spool().await;
@@ -227,7 +228,7 @@ fn what_an_add_has_spooled_leaves_what_another_add_has_answered_with_since() {
     world.cluster.assert_clean();
 }
 
-/// To count what is reserved costs etcd next to nothing; to list it, a walk over every key.
+/// For etcd it costs almost nothing to count what is reserved; to list it, etcd walks over every key.
 #[test]
 fn a_full_range_is_counted_and_not_listed() {
     let world = World::new();
@@ -257,7 +258,7 @@ enum Fate {
     Outlived,
 }
 
-/// An etcd on whose way that happens.
+/// An etcd, and what happens to the requests on their way to it.
 struct Meddling<'a> {
     etcd: &'a EtcdStore,
     keys: &'a Keys,

@@ -1,5 +1,5 @@
-//! Foreign hands in etcd: what somebody else put under the keys of metes, or beside them, holds what it held, is named
-//! by `metes check`, and stays as it is, byte for byte, whoever runs.
+//! Foreign writes in etcd: what somebody else has put under the keys of metes, or beside them, keeps its address
+//! occupied and is named by `metes check`. No program of metes changes a byte of it.
 
 mod support;
 
@@ -23,10 +23,10 @@ const LEAD: &str = "v1/lead/test";
 const IMPORT: &str = "v1/import/test";
 const SEEN: &str = "v1/seen/test/a";
 const SCOPE: &str = "default,00000000000000000000ffff0a000000-24";
-/// What is held in every row before anybody meddles.
+/// The address that is held in every row before the foreign write.
 const HELD: &str = "10.0.0.1";
 
-/// Nothing of this is a record of any kind.
+/// Values that are no record of any kind.
 const NO_RECORDS: [&[u8]; 5] = [b"", b"\0\xff\xfegarbage", b"{}", b"7", br#"{"v":"1"}"#];
 
 fn config() -> Value {
@@ -37,10 +37,10 @@ fn expect(row: &str, is_right: bool, found: impl std::fmt::Display) -> Option<St
     (!is_right).then(|| format!("{row}: {found}"))
 }
 
-/// Who runs, and how.
+/// A program of metes, and how it is run.
 type Actor<'a> = (&'static str, Box<dyn Fn() -> Outcome + 'a>);
 
-/// What etcd has under a key: who writes the same bytes again has overwritten it all the same.
+/// A key's value with its revision: to write the same bytes again is a change too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stored {
     value: Vec<u8>,
@@ -54,7 +54,7 @@ struct Scene {
     node: Node,
     /// What the ADD answered, as a CHECK is given it.
     result: Value,
-    /// All that was stored then, but for what comes and goes with leases.
+    /// All that was stored then, except for keys on leases.
     stored: Vec<(String, Vec<u8>)>,
 }
 
@@ -75,7 +75,7 @@ impl Scene {
         key.expect("order `next` has a cursor").clone()
     }
 
-    /// As it was when the scene was made, and then `value` under `key`.
+    /// Restores the store as it was when the scene was made, and then writes `value` under `key`.
     fn meddle(&self, key: &[u8], value: &[u8]) {
         let store = self.cluster.store();
         store.delete_prefix("");
@@ -83,7 +83,7 @@ impl Scene {
         self.put(key, value);
     }
 
-    /// Keys of foreign hands need not be text.
+    /// Foreign keys need not be text.
     fn put(&self, key: &[u8], value: &[u8]) {
         let key = self.key(key);
         self.cluster.store().run(async |client| client.put(key, value, None).await);
@@ -107,7 +107,7 @@ impl Scene {
         Run::new(metes()).env("METES_CONF", self.node.host_file()).arguments(arguments)
     }
 
-    /// Everybody who writes to the store, each by itself.
+    /// Every program that writes to the store, one at a time.
     fn actors(&self) -> Vec<Actor<'_>> {
         let add = |id: &str| self.node.add(id).config(&config());
         let pod = |run: Run| run.pod("ns", "web-0", "u1");
@@ -171,8 +171,8 @@ impl Scene {
             && outcome.addresses() == [format!("{HELD}/24")]
     }
 
-    /// Everybody runs, each on the store as it was made with `value` under `key`; `holds`: the address must stay
-    /// occupied afterwards, whoever ran.
+    /// Runs every program, each on the store as it was made and with `value` under `key`. `holds`: the address must
+    /// stay occupied afterwards.
     fn judge(&self, row: &str, key: &[u8], value: &[u8], name: &str, holds: bool) -> Vec<Option<String>> {
         self.meddle(key, value);
         let row = format!("{row}, {:?}", String::from_utf8_lossy(&value[..value.len().min(40)]));
@@ -198,7 +198,7 @@ impl Scene {
     }
 }
 
-/// What the table below relies on: where nothing is wrong, everybody does what it is there for.
+/// The table below relies on this: where nothing is wrong, every program does its work.
 #[test]
 fn without_foreign_hands_everybody_does_its_work() {
     let scene = Scene::new();
@@ -216,7 +216,7 @@ fn without_foreign_hands_everybody_does_its_work() {
     }));
 }
 
-/// A record of this kind as a newer version would write it, and as one would that has lost its mind.
+/// A record of this kind as a newer version would write it, and one with a field of a wrong type.
 fn changed(scene: &Scene, key: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
     let found = scene.stored.iter().find(|(stored, _)| stored == key);
     let mut record = match found {
@@ -320,7 +320,7 @@ fn keys_that_are_none() {
     }));
 }
 
-/// More than an answer of etcd's may hold: whoever reads all of the tree reads it in smaller parts.
+/// More than one answer of etcd can hold: programs that read the whole tree read it in smaller parts.
 #[test]
 fn values_of_any_size() {
     const MIB: usize = 1 << 20;
@@ -345,7 +345,7 @@ fn values_of_any_size() {
     }
 }
 
-/// What lies beside metes' own tree is not its business: a later layout, or another program under the prefix.
+/// metes leaves alone what lies beside its own tree: a later layout, or another program's keys under the prefix.
 #[test]
 fn what_lies_beside_the_tree_is_left_alone() {
     let scene = Scene::new();
@@ -363,8 +363,8 @@ fn what_lies_beside_the_tree_is_left_alone() {
     }));
 }
 
-/// Fields that this version does not know are no reason to refuse a record: it means what it says, and whoever does
-/// not have to change it leaves it alone.
+/// A record with fields that this version does not know is not refused. A program that need not change it leaves it
+/// alone.
 #[test]
 fn unknown_fields_stay() {
     let scene = Scene::new();
@@ -401,8 +401,8 @@ fn unknown_fields_stay() {
     }));
 }
 
-/// What reconcilers note for the next pass holds no address. A note that is none is named, nobody but the reconciler
-/// whose it is writes there, and no orphan is freed the earlier for it.
+/// A reconciler's note for the next pass holds no address. Garbage there is named, only that reconciler writes over it,
+/// and no orphan is freed earlier because of it.
 #[test]
 fn notes_that_are_none() {
     let scene = Scene::new();
@@ -438,7 +438,8 @@ fn notes_that_are_none() {
     }));
 }
 
-/// Tickets, tails and fences are between runs, and hold no address either: garbage there costs a wait that ends.
+/// Tickets, tails and fences are between runs, and hold no address either. Garbage there only makes runs wait for a
+/// bounded time.
 #[test]
 fn tickets_tails_and_fences_that_are_none() {
     let scene = Scene::new();

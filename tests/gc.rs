@@ -15,7 +15,7 @@ use metes::store::session::Session;
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Node, failing_metes, network_as, plain_store, range_set, wait_for};
 
-/// For what a test itself asks for.
+/// How long a request of the test itself may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 const NETWORK: &str = "net";
 
@@ -34,7 +34,7 @@ fn holders(node: &Node) -> Vec<String> {
     holders
 }
 
-/// What so many ADDs of the plugin leave, by its own code in this process.
+/// Leaves what that many ADDs leave; the plugin's code runs in this process.
 fn hold(cluster: &Cluster, containers: &[String]) {
     let keys = Keys::new(cluster.prefix());
     let kv = plain_store(&Etcd::shared().endpoint(), PATIENCE);
@@ -89,7 +89,7 @@ fn what_is_written_anew_after_gc_has_listed_it_stays() {
     gc.resume();
     gc.wait().silent();
     assert_eq!(holders(&node), ["c"]);
-    // What nobody has touched since is freed.
+    // Owners that were not touched since are freed.
     node.gc().config(&config).run().silent();
     cluster.assert_nothing_held();
     cluster.assert_clean();

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use support::{Cluster, Etcd, Node, Outcome, Run, network, network_as, report, wait_for};
 
 const SECRET: &str = "s3cret-content";
-/// For what the harness itself waits for.
+/// How long the test itself waits for something.
 const SOON: Duration = Duration::from_secs(20);
 
 /// `expected` is `ok`, or a code and words that its text has.
@@ -133,8 +133,7 @@ fn invalid_host_files() {
     cluster.assert_clean();
 }
 
-/// A key that decides which addresses may be given, and is not understood: no address is given, and none is kept for
-/// it.
+/// If a key decides which addresses may be given and metes does not understand it, no address is given or kept.
 #[test]
 fn an_add_does_not_go_by_an_unclear_host_file() {
     let cluster = Cluster::new();
@@ -285,7 +284,7 @@ fn tls() {
     cluster.assert_clean();
 }
 
-/// Who replaces a file in place empties it first, and writes it in pieces.
+/// A program that replaces a file in place empties it first, and writes it in pieces.
 #[test]
 fn files_for_tls_that_are_being_written_are_read_again() {
     let etcd = Etcd::start_mtls();
@@ -452,7 +451,7 @@ fn spool_dir() {
     assert_eq!(spooled.len(), 1, "{entries:?}");
     let mode = fs::metadata(spooled[0]).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // What cannot be spooled is a failure, and not in words that runtimes take for success.
+    // A DEL that cannot be spooled fails, and not in words that runtimes take for success.
     fs::write(cluster.folder().join("blocked"), "").expect("a file can be written");
     node.change_host_file(json!({"spool_dir": cluster.folder().join("blocked")}));
     let error = node.del("a").config(&range()).run().error(11).to_string().to_lowercase();
@@ -597,7 +596,7 @@ fn configuration_path() {
     // Without one it names it.
     without_host_file(node.add("a").config(&config)).run().ok();
     assert_eq!(other.store().keys("v1/owner/"), ["v1/owner/test/elsewhere/a/eth0"]);
-    // Then it is trusted no more than any host file, and rules as any.
+    // Then it is trusted like any host file, and rules like any.
     let mut refused = config.clone();
     refused["ipam"]["etcd"] = json!({"endpoints": ["http://127.0.0.1:1"]});
     report([judge("etcd too", "7 etcd", &without_host_file(node.add("b").config(&refused)).run())]);
@@ -697,7 +696,7 @@ fn allowed() {
         judge(row, expected, &outcome)
     }));
     cluster.assert_nothing_held();
-    // A rule set later does not keep a DEL from its work.
+    // A rule that is set later does not stop a DEL.
     let config = network(json!({"range": "10.0.1.0/24"}));
     node.add("a").config(&config).run().ok();
     node.change_host_file(json!({"allowed": null}));

@@ -1,4 +1,4 @@
-//! Which machine, which store and which cluster a record, a mark or a spooled DEL belongs to: what is of another one is
+//! Which machine, store and cluster a record, a mark or a spooled DEL belongs to. What belongs to another one is
 //! neither used nor freed.
 
 mod support;
@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use support::{Cluster, Node, Outcome, Run, metes, network_as};
 
-/// In a mount namespace of its own, in which another machine id stands.
+/// Runs in a mount namespace of its own, with another machine id.
 const ELSEWHERE: &str = r#"
     mount --bind "$0" /etc/machine-id
     [ ! -f /var/lib/dbus/machine-id ] || mount --bind "$0" /var/lib/dbus/machine-id
@@ -107,7 +107,7 @@ fn state(node: &Node) -> PathBuf {
     folder.expect("a folder of the prefix").path()
 }
 
-/// Copies what a node keeps to another one, as the image of its disk would.
+/// Copies what a node keeps to another one, as a copy of its disk would.
 fn clone_disk(from: &Node, to: &Node) {
     let source = from.spool();
     let copied = Command::new("cp").arg("-a").arg(&source).arg(to.spool()).status().expect("cp can be run");
@@ -172,7 +172,7 @@ fn a_pod_is_the_same_on_a_machine_with_another_id() {
     let first = of_pod(original.add("c1")).run().address();
     assert_eq!(elsewhere(&cluster, of_pod(copy.add("c1"))).address(), first, "a repeat");
     assert_eq!(elsewhere(&cluster, of_pod(copy.add("c2"))).address(), first, "a retried sandbox");
-    // What is asked for by the one of the machine that was, of the same pod.
+    // The same pod on the former machine asks for it.
     of_pod(original.del("c2")).run().silent();
     cluster.assert_nothing_held();
     cluster.assert_clean();
@@ -217,7 +217,7 @@ fn a_mark_that_was_copied_with_a_disk_holds_nobody_up() {
     }
     clone_disk(&original, &copy);
     cluster.store().delete_prefix("v1/");
-    // To the machine whose mark it is this store has forgotten something, and to the others it is a new one.
+    // For the machine whose mark it is, this store has forgotten something; for the others it is a new store.
     assert_eq!(elsewhere(&cluster, copy.add("c").config(&range())).address(), "10.0.0.1");
     let mark = fs::read_to_string(state(&copy).join("mark")).expect("a mark");
     original.add("c2").config(&range()).run().error(102);
@@ -269,7 +269,7 @@ fn another_store_in_place_of_the_known_one_is_suspect() {
     let [node, other] = copied(&cluster);
     address(&node, "a");
     cluster.store().delete_prefix("v1/");
-    // Where nobody has seen the first one another begins, and it comes further.
+    // Another store begins where nobody has seen the first one, and it gets to a later revision.
     for container in ["b", "c", "d"] {
         address(&other, container);
     }

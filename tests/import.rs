@@ -144,7 +144,7 @@ impl Switch {
         report
     }
 
-    /// Without the seven minutes.
+    /// Does not wait the seven minutes.
     #[track_caller]
     fn finish(&self) -> Value {
         let outcome = self.import(&["--finish", "--settle", "0s"]);
@@ -153,7 +153,7 @@ impl Switch {
         report
     }
 
-    /// It said no; the report.
+    /// It refused. Returns the report.
     #[track_caller]
     fn refused(&self, args: &[&str], word: &str) -> Value {
         let outcome = self.import(args);
@@ -321,7 +321,7 @@ fn the_pause_ends_only_when_no_whereabouts_can_be_at_work() {
     let pass = switch.cluster.reconciler(&switch.proxy).args(["-o", "json", "--grace", "0s"]).run();
     assert!(pass.ok()["paused"].is_string(), "{pass}");
 
-    // What was changed a moment ago begins the time anew.
+    // A change starts the waiting time again.
     switch.define("list", &network_as("1.0.0", "x", json!({"range": "10.6.0.0/24"})));
     let start = Instant::now();
     let outcome = switch.import(&["--finish", "--wait", "--settle", "3s"]);
@@ -509,7 +509,7 @@ fn the_wait_ends_early_once_every_older_pod_has_its_interfaces() {
     sandbox("False");
     switch.refused(&["--finish", "--dry-run"], "at work for 2 pods");
     switch.refused(&["--finish"], "at work for 2 pods");
-    // Whoever is made from here on finds the definition changed, and waits for metes.
+    // Pods that are made from now on find the changed definition, and wait for metes.
     let younger = pod("younger").annotation(NETWORKS, "net").create();
     switch.run("ADD", &config, &younger, "c9", "net1").run().error(11);
     sandbox("True");
@@ -552,7 +552,7 @@ fn an_entry_whose_pod_is_gone_from_a_node_that_is_not_heard_of_is_kept() {
     node.del("c1").ifname("net1").config(&config).run().silent();
     switch.assert_held(&["default 10.64.1.2 c2 net1"]);
 
-    // It may run on one of two, and nobody but a person knows when it is gone.
+    // It may run on either of two nodes, and only a person knows when it is gone.
     other.ready(false);
     switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("7", "gone", "c7", "net1")]);
     let report = switch.begin();
@@ -649,7 +649,7 @@ fn a_sandbox_whose_container_is_in_the_pools_keeps_what_was_taken_over_for_it() 
     let report = switch.begin();
     assert_eq!(report["moved"], json!([]), "{report}");
     switch.assert_held(&held);
-    // An address that went from one interface to the other is the pod's all the same, and nobody's to move.
+    // An address that went from one interface to the other is still the pod's, and is not moved.
     v4(&[("6", "p", "c4", "net1")]);
     switch.pool("fd01---64", "fd01::/64", &[("9", "gone", "c9", "net1")]);
     let report = switch.refused(&["--begin"], "1 addresses of running pods");
@@ -838,7 +838,7 @@ fn killed_at_any_moment_it_is_run_again() {
         running.wait();
         assert!(switch.is_on_hold());
         partial += usize::from(owners() < PODS);
-        // Nor does a finish that comes too early end the hold.
+        // A finish that comes too early does not end the pause either.
         switch.refused(&["--finish", "--settle", "0s"], "whereabouts still hands out addresses");
     }
     assert!(partial > 1, "no kill came in the middle");
@@ -904,7 +904,7 @@ fn a_switch_can_be_given_up() {
     let outcome = switch.import(&["--cancel"]);
     assert_eq!(outcome.ok()["paused"], json!(false), "{outcome}");
     assert!(!switch.is_on_hold());
-    // What was taken over stays with its pod, and goes with it.
+    // What was taken over stays with its pod, and is freed with it.
     let other = network_as("1.0.0", "other", json!({"range": "10.0.0.0/24"}));
     let address = switch.run("ADD", &other, &pod, "c2", "net2").run().address();
     assert_eq!(address, "10.0.0.2");

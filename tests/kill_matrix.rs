@@ -1,10 +1,10 @@
 //! The kill matrix: on a real etcd of three members, ADD, DEL, GC and the reconciler's pass are killed, or stopped for
-//! longer than their lease, before each request, after it was sent, and after it was answered; alone and among others
-//! that queue in the same range. What they leave is whole, the next ADD is served at once, and what the runtime does
-//! next gives everything back.
+//! longer than their lease. That happens before each request, after it was sent, and after it was answered; alone and
+//! among others that queue in the same range. No invariant is broken, the next ADD is served at once, and what the
+//! runtime does next gives everything back.
 //!
-//! Which points there are is found by runs that note what they pass. `KILL_CASES=<words>` plays only the cases whose
-//! names contain the words.
+//! Runs that note what they pass tell which points there are. `KILL_CASES=<words>` plays only the cases whose names
+//! contain the words.
 
 mod support;
 
@@ -23,25 +23,25 @@ use support::{
     in_parallel, network_as, report, wait_for,
 };
 
-/// Mostly they wait.
+/// How many cases run at once; mostly they wait.
 const AT_ONCE: usize = 20;
 /// The least that etcd grants. Runs that are stopped have it, runs that are killed have the usual lease.
 const LEASE_S: i64 = 2;
 const NEXT_ADD_MAX: Duration = Duration::from_secs(3);
-/// All cases at once may keep two processors busy for so long that a time says nothing of metes: what was late is
-/// played again, so many at once and so often.
+/// All cases together may keep two processors so busy that a time says nothing about metes. A case that was late is
+/// played again, so many at a time and so often.
 const CALM: usize = 2;
 const TIMED_MAX: usize = 3;
-/// Most of them, or it was not the machine.
+/// So many of these tries must be in time: otherwise the machine is not the reason.
 const IN_TIME_MIN: usize = 2;
 const STEP_MAX: Duration = Duration::from_secs(30);
-/// etcd is not asked more often than that: every question is a connection.
+/// How long to wait between two questions to etcd: each is a new connection.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// Among others a run may go another way, and then its point is not on it.
+/// How often a case is tried: among others a run may take another way, which does not pass the point.
 const TRIES_MAX: usize = 12;
-/// What a run passes among others is what all of so many have passed.
+/// The points of a run among others are those that this many runs have all passed.
 const LOOKS: usize = 3;
-/// On a busy machine few go the way that is meant.
+/// How many runs are tried: on a busy machine few take the intended way.
 const REHEARSALS_MAX: usize = 30;
 /// A pass that frees what it finds at once.
 const FREES: [&str; 4] = ["--grace", "0s", "--finished-grace", "0s"];
