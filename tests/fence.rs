@@ -14,9 +14,10 @@ use metes::local::state::NodeState;
 use metes::pool::Wanted;
 use metes::pool::record::{Held, Labels, Owner, RunStart};
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
-use metes::store::free::{Free, FreeGuard, Freed, Hints};
+use metes::store::free::{Free, FreeGuard, Freed};
 use metes::store::keys::{Key, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
+use metes::store::release::Hints;
 use metes::store::session::Session;
 use metes::store::txn::{Op, Reply, Txn};
 use support::{Cluster, Etcd, plain_store, range_set};
@@ -407,18 +408,12 @@ impl World {
     /// Frees what a container holds, as its DEL that was started at `ns`; returns the lease that it leaves to the next.
     async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: Hints) -> Option<LeaseId> {
         let (owner, start) = (owner(container), RunStart { boot: "b1".into(), ns });
-        let free = Free {
-            kv,
-            keys: &self.keys,
-            owner: &owner,
-            which: FreeGuard::OlderThan(&start),
-            caller: None,
-            tombstone: Some(&start),
-            until: Instant::now() + PATIENCE,
-            hints: Cell::new(hints),
-        };
-        assert!(matches!(free.run().await, Ok(Freed::Addresses(_))), "it frees");
-        free.hints.get().lease
+        let guard = FreeGuard::OlderThan(&start);
+        let free = Free { owner: &owner, guard, caller: None, tombstone: Some(&start) };
+        let session = Session { kv, keys: &self.keys, until: Instant::now() + PATIENCE };
+        let (freed, left) = free.run(session, hints).await.expect("it frees");
+        assert!(matches!(freed, Freed::Addresses(_)), "{freed:?}");
+        left.lease
     }
 
     fn held(&self) -> Vec<String> {

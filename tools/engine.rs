@@ -14,12 +14,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use metes::pool::choose::{Step, choose};
+use metes::pool::choose::{Choice, choose};
 use metes::pool::record::{Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart};
 use metes::pool::{Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, Start, View, Wanted, Wish};
-use metes::store::allot::{Ask, Decision, RunStamp, decide};
+use metes::store::allot::{Allotment, Allotted, Ask, Refused, RunStamp};
+use metes::store::change::{Change, Step};
+use metes::store::fence::Fence;
 use metes::store::keys::{Bytes, Keys, LeaseId};
-use metes::store::plan::Fence;
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Entry, Found, Op, Reply};
 
@@ -44,7 +45,7 @@ fn bench_choose(criterion: &mut Criterion) {
         let Case { set, view, is_full } = &case;
         let step = choose(&[wish(set)], view);
         let expected =
-            if *is_full { matches!(step, Step::Full { .. }) } else { matches!(step, Step::Chosen(_)) };
+            if *is_full { matches!(step, Choice::Full { .. }) } else { matches!(step, Choice::Chosen(_)) };
         assert!(expected, "{what}: {step:?}");
         group.bench_function(what, |bencher| {
             bencher.iter(|| choose(black_box(&[wish(set)]), black_box(view)))
@@ -57,7 +58,7 @@ fn bench_decide(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");
     for (what, store) in decide_cases() {
         let snapshot = store.read_all();
-        let is_full = matches!(store.decide(&snapshot), Decision::Full { .. });
+        let is_full = matches!(store.decide(&snapshot), Ok(Step::Done(Allotted::Full { .. })));
         assert_eq!(is_full, what.starts_with("full"), "{what}");
         group.bench_function(what, |bencher| bencher.iter(|| store.decide(black_box(&snapshot))));
     }
@@ -210,29 +211,30 @@ impl Store {
         self.entries.insert(key, entry);
     }
 
-    fn decide(&self, snapshot: &Snapshot) -> Decision {
-        decide(&self.ask, &self.keys, snapshot, &self.fence, false)
+    fn decide(&self, snapshot: &Snapshot) -> Result<Step<Allotted>, Refused> {
+        Allotment::new(&self.ask, &self.keys).plan(snapshot, &self.fence)
     }
 
     /// Adds all that the decision asks for, as round trips would.
     fn read_all(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        self.read(self.ask.first_reads(&self.keys), &mut snapshot);
+        self.read(self.ask.first_reads(&self.keys).into_iter().map(Op::Get).collect(), &mut snapshot);
         for _ in 0..ROUNDS_MAX {
             match self.decide(&snapshot) {
-                Decision::Read(keys) => self.read(keys, &mut snapshot),
+                Ok(Step::Read(ops)) => self.read(ops, &mut snapshot),
                 _ => return snapshot,
             }
         }
         panic!("it goes on reading");
     }
 
-    fn read(&self, keys: Vec<Bytes>, snapshot: &mut Snapshot) {
-        let found = keys
-            .iter()
-            .map(|key| Found { entries: self.entries.get(key).cloned().into_iter().collect(), count: 0 });
-        let reply = Reply { succeeded: true, revision: REVISION, found: found.collect() };
-        let ops: Vec<Op> = keys.into_iter().map(Op::Get).collect();
+    fn read(&self, ops: Vec<Op>, snapshot: &mut Snapshot) {
+        let found = |op: &Op| match op {
+            Op::Get(key) => self.entries.get(key).cloned().into_iter().collect(),
+            other => panic!("nothing else is read where a meta is: {other:?}"),
+        };
+        let found = ops.iter().map(|op| Found { entries: found(op), count: 0 }).collect();
+        let reply = Reply { succeeded: true, revision: REVISION, found };
         snapshot.absorb(&ops, &reply);
     }
 }

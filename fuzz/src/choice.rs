@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use metes::pool::{
-    Addr, Bits, Need, NetworkName, Page, Range, RangeSet, RangeSpec, Refusal, Standing, Start, Step, Summary,
-    View, Wish, choose, spread_start,
+    Addr, Bits, Choice, Need, NetworkName, Page, Range, RangeSet, RangeSpec, Refusal, Standing, Start,
+    Summary, View, Wish, choose, spread_start,
 };
 
 use super::dice::Dice;
@@ -237,15 +237,15 @@ fn outcome(wishes: &[Wish<'_>], held: &Held) -> Outcome {
     let mut view = View::default();
     for _ in 0..STEPS {
         match choose(wishes, &view) {
-            Step::Chosen(picks) => {
+            Choice::Chosen(picks) => {
                 assert!(picks.iter().enumerate().all(|(at, pick)| pick.set == at), "{picks:?}");
                 check_known(&picks, &view);
                 let picked = picks.iter().map(|pick| (number_of(&pick.network), pick.address));
                 return Outcome::Chosen(picked.collect());
             }
-            Step::Full { set } => return Outcome::Full(set),
-            Step::Refused { set, why, .. } => return Outcome::Refused(set, why == Refusal::Taken),
-            Step::Need(needs) => {
+            Choice::Full { set } => return Outcome::Full(set),
+            Choice::Refused { set, why, .. } => return Outcome::Refused(set, why == Refusal::Taken),
+            Choice::Need(needs) => {
                 assert!((1..=16).contains(&needs.len()), "{needs:?}");
                 for need in &needs {
                     assert!(!view.knows(need), "asked for twice: {need:?}");

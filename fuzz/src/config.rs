@@ -9,7 +9,7 @@ use metes::config::network::ADDRESSES_MAX;
 use metes::config::{Config, Settings};
 use metes::pool::record::Owner;
 use metes::pool::{
-    Addr, Bits, Family, Need, NetworkName, Range, RangeSet, Standing, Start, Step, View, Wish, choose,
+    Addr, Bits, Choice, Family, Need, NetworkName, Range, RangeSet, Standing, Start, View, Wish, choose,
     spread_start,
 };
 use metes::store::keys::{Key, Keys, PodInterface, Scope, TicketId};
@@ -151,8 +151,8 @@ fn check_choice(config: &Config) {
     let mut view = View::default();
     for _ in 0..STEPS {
         match choose(&wishes, &view) {
-            Step::Need(needs) => needs.iter().for_each(|need| nothing_is_held(&mut view, need)),
-            Step::Chosen(picks) => {
+            Choice::Need(needs) => needs.iter().for_each(|need| nothing_is_held(&mut view, need)),
+            Choice::Chosen(picks) => {
                 assert_eq!(picks.len(), wishes.len());
                 let mut taken = BTreeSet::new();
                 for pick in picks {
@@ -161,11 +161,11 @@ fn check_choice(config: &Config) {
                 }
                 return;
             }
-            Step::Full { set } => {
+            Choice::Full { set } => {
                 assert!(config.sets[set].size() < wishes.len() as u128);
                 return;
             }
-            Step::Refused { .. } => return,
+            Choice::Refused { .. } => return,
         }
     }
     panic!("no choice in {STEPS} steps");

@@ -26,7 +26,7 @@ pub(super) fn node_files(data: &[u8]) {
     }
     if let Some(mark) = MarkFile::new(&signed, &identity, &[]).read() {
         let file = MarkFile::new(&written, &identity, &[]);
-        file.raise(&mark);
+        file.raise(mark.clone());
         assert_eq!(file.read(), Some(mark));
     }
     let spool = Spool::new(&found, &identity);

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use metes::audit::accept::{self, BeginError};
+use metes::audit::accept;
 use metes::config::Settings;
 use metes::limits;
 use metes::pool::names::ClusterName;
@@ -26,6 +26,7 @@ use metes::pool::record::{self, Meta, Record, Reservation};
 use metes::pool::{Addr, NetworkName};
 use metes::store::keys::{Key, Keys};
 use metes::store::kv::{Failure, Kv};
+use metes::store::meta::{self, MetaError};
 use metes::store::session::Session;
 use metes::store::snapshot::BadRecord;
 use metes::store::txn::Entry;
@@ -106,12 +107,12 @@ impl Stop {
     }
 }
 
-impl From<BeginError> for Stop {
-    fn from(e: BeginError) -> Self {
+impl From<MetaError> for Stop {
+    fn from(e: MetaError) -> Self {
         match e {
-            BeginError::Store(failure) => Stop::Store(failure),
-            BeginError::Bad(bad) => Stop::Bad(bad),
-            BeginError::Newer(version) => Stop::Newer(version),
+            MetaError::Store(failure) => Stop::Store(failure),
+            MetaError::Bad(bad) => Stop::Bad(bad),
+            MetaError::Newer(version) => Stop::Newer(version),
         }
     }
 }
@@ -241,7 +242,7 @@ impl<K: Kv> Adoption<'_, K> {
     /// From here on no ADD hands out anything; a dry run only looks whether it could be so.
     async fn begin(&self) -> Result<Option<(Meta, i64)>, Stop> {
         if self.dry_run {
-            accept::read_meta(self.session()).await?;
+            meta::read(self.session()).await?;
             return Ok(None);
         }
         Ok(Some(accept::begin(self.session()).await?))
@@ -335,8 +336,8 @@ impl<K: Kv> Adoption<'_, K> {
         for _ in 0..TRADE_ROUNDS {
             let until = self.until.min(Instant::now() + CLAIM_DEADLINE);
             let ended = match self.dry_run {
-                true => foresee_all(self.kv, self.keys, &claims, until).await,
-                false => claim_all(self.kv, self.keys, &claims, until).await,
+                true => foresee_all(self.session().by(until), &claims).await,
+                false => claim_all(self.session().by(until), &claims).await,
             };
             let (at, conflict) = match ended {
                 Ok(Together::Present) => {
@@ -401,7 +402,7 @@ impl<K: Kv> Adoption<'_, K> {
         for (demand, wanted) in demands.iter().zip(claims) {
             let wanted = Claim { gone: gone.clone(), ..wanted };
             let until = self.until.min(Instant::now() + CLAIM_DEADLINE);
-            match claim(self.kv, self.keys, &wanted, until).await {
+            match claim(self.session().by(until), &wanted).await {
                 Ok(Claimed::Present) => self.report.borrow_mut().present += 1,
                 Ok(Claimed::Made(made)) => self.traded(std::slice::from_ref(demand), vec![made]),
                 Ok(Claimed::Conflict(conflict)) => {
@@ -477,8 +478,8 @@ impl<K: Kv> Adoption<'_, K> {
         for _ in 0..=demand.held.len() {
             let until = self.until.min(Instant::now() + CLAIM_DEADLINE);
             let claimed = match self.dry_run {
-                true => foresee(self.kv, self.keys, &wanted, until).await,
-                false => claim(self.kv, self.keys, &wanted, until).await,
+                true => foresee(self.session().by(until), &wanted).await,
+                false => claim(self.session().by(until), &wanted).await,
             };
             let conflict = match claimed {
                 Ok(Claimed::Present) => return Ok(Outcome::Present),

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use metes::pool::names::ClusterName;
 use metes::pool::record::{Owner, OwnerRecord, PodIndex, Record};
+use metes::store::free;
 use metes::store::keys::{Bytes, Key, Keys};
 use metes::store::kv::{Failure, Kv, read_keys};
-use metes::store::plan;
 use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::Entry;
@@ -120,8 +120,7 @@ async fn are_replaced<K: Kv>(
 
 /// The index entries of an owner's record.
 fn index_keys(keys: &Keys, snapshot: &Snapshot, owner: &Owner) -> Vec<Bytes> {
-    let Ok(Some(record)) = snapshot.record::<OwnerRecord>(&keys.owner(owner)) else { return Vec::new() };
-    let Some(uid) = &record.labels.pod.uid else { return Vec::new() };
-    let entry = |network| keys.pod(owner.cluster.as_ref(), uid, &owner.ifname, network);
-    plan::networks(&record).into_iter().map(entry).collect()
+    let own = keys.owner(owner);
+    let Ok(Some(record)) = snapshot.record::<OwnerRecord>(&own) else { return Vec::new() };
+    free::index_keys(keys, owner, &record)
 }

@@ -15,14 +15,17 @@ use metes::pool::record::{
     VERSION,
 };
 use metes::pool::{Addr, NetworkName};
-use metes::random::random_pause;
+use metes::store::builder::{self, BitChanges, Builder};
+use metes::store::change::{Change, Commit, Step};
+use metes::store::drive::{Driver, Fencing, LeaseUse, Policy, Stopped};
+use metes::store::fence::Fence;
+use metes::store::free;
 use metes::store::keys::{Bytes, Keys, Scope};
-use metes::store::kv::{Failure, Kv, read_keys};
-use metes::store::plan::{self, BitChanges, Builder, Fence, Ticket};
-use metes::store::queue::{Queue, TICKET_OPS, Taken, Turn, new_lease, settle, stands};
+use metes::store::kv::{Failure, Kv};
+use metes::store::meta;
+use metes::store::session::Session;
 use metes::store::snapshot::{BadRecord, Snapshot};
-use metes::store::txn::{Op, Txn};
-use tokio::time::Instant;
+use metes::store::txn::{Entry, Op};
 
 /// What one owner is to hold.
 #[derive(Debug, Clone)]
@@ -166,21 +169,16 @@ pub enum ClaimError {
 ///
 /// # Errors
 /// [`ClaimError`]
-pub async fn claim<K: Kv>(kv: &K, keys: &Keys, claim: &Claim, until: Instant) -> Result<Claimed, ClaimError> {
-    Ok(claim_all(kv, keys, std::slice::from_ref(claim), until).await?.alone())
+pub async fn claim<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Claimed, ClaimError> {
+    Ok(claim_all(session, std::slice::from_ref(claim)).await?.alone())
 }
 
 /// What would become of a claim, read without a ticket and without a regard to [`Under`]; nothing is written.
 ///
 /// # Errors
 /// [`ClaimError`]
-pub async fn foresee<K: Kv>(
-    kv: &K,
-    keys: &Keys,
-    claim: &Claim,
-    until: Instant,
-) -> Result<Claimed, ClaimError> {
-    Ok(foresee_all(kv, keys, std::slice::from_ref(claim), until).await?.alone())
+pub async fn foresee<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Claimed, ClaimError> {
+    Ok(foresee_all(session, std::slice::from_ref(claim)).await?.alone())
 }
 
 /// Carries out claims of different owners in one transaction, from a ticket in the queue of the first one. Whoever is
@@ -191,15 +189,25 @@ pub async fn foresee<K: Kv>(
 ///
 /// # Panics
 /// Without a claim.
-pub async fn claim_all<K: Kv>(
-    kv: &K,
-    keys: &Keys,
-    claims: &[Claim],
-    until: Instant,
-) -> Result<Together, ClaimError> {
-    let claims = Claims::new(claims);
-    let reads = claims.first_reads(keys);
-    Claiming { kv, keys, claims, reads, until }.run().await
+pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Result<Together, ClaimError> {
+    let mut claims = Claims::new(session.keys, claims);
+    let mut seen = Snapshot::default();
+    // Most claims find everything there: that takes one look, and no ticket.
+    if let Err(ended) = look(session, &claims, &mut seen).await? {
+        claims.judge_meta(&seen)?;
+        return Ok(ended);
+    }
+    let policy = Policy {
+        fencing: Fencing::Ticket,
+        lease_use: LeaseUse::ForTicket,
+        ttl: limits::LEASE_TTL,
+        shared: None,
+        is_crowded: false,
+        patience: session.until,
+        high_water: None,
+        is_wanted: &|| true,
+    };
+    Ok(Driver::new(session, policy).run(&mut claims).await?)
 }
 
 /// As [`foresee`], for [`claim_all`].
@@ -209,159 +217,38 @@ pub async fn claim_all<K: Kv>(
 ///
 /// # Panics
 /// Without a claim.
-pub async fn foresee_all<K: Kv>(
-    kv: &K,
-    keys: &Keys,
-    claims: &[Claim],
-    until: Instant,
-) -> Result<Together, ClaimError> {
-    let claims = Claims::new(claims);
-    let reads = claims.first_reads(keys);
-    let mut snapshot = Snapshot::default();
-    Ok(match (Claiming { kv, keys, claims, reads, until }).look(&mut snapshot).await? {
-        Looked::End(ended) => ended,
-        Looked::Make(making) => Together::Made(making.into_iter().map(Made::from).collect()),
+pub async fn foresee_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Result<Together, ClaimError> {
+    let claims = Claims::new(session.keys, claims);
+    Ok(match look(session, &claims, &mut Snapshot::default()).await? {
+        Ok(making) => Together::Made(making.into_iter().map(Made::from).collect()),
+        Err(ended) => ended,
     })
 }
 
-struct Claiming<'a, K> {
-    kv: &'a K,
-    keys: &'a Keys,
-    claims: Claims<'a>,
-    reads: Vec<Op>,
-    until: Instant,
+/// What is to be made, or else what the claims come to.
+async fn look<K: Kv>(
+    session: Session<'_, K>,
+    claims: &Claims<'_>,
+    seen: &mut Snapshot,
+) -> Result<Result<Vec<Making>, Together>, ClaimError> {
+    loop {
+        match claims.judge(seen)? {
+            Judged::Read(keys) => session.read(&keys, seen).await?,
+            Judged::End(ended) => return Ok(Err(ended)),
+            Judged::Make(making) => return Ok(Ok(making)),
+        }
+    }
 }
 
-/// What a look without a ticket shows.
-enum Looked {
-    End(Together),
-    Make(Vec<Making>),
-}
-
-/// How a try from a ticket ended.
-enum Try {
-    Done(Together),
-    /// From a new ticket, waiting or not.
-    Again(Next),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
-    Waits,
-    /// Evicted once: the ticket fences, and waiting again would only be longer.
-    JumpsQueue,
-}
-
-impl<K: Kv> Claiming<'_, K> {
-    async fn run(&self) -> Result<Together, ClaimError> {
-        let mut snapshot = Snapshot::default();
-        // Most claims find everything there: that takes one look, and no ticket.
-        if let Looked::End(ended) = self.look(&mut snapshot).await? {
-            self.claims.judge_meta(self.keys, &snapshot)?;
-            return Ok(ended);
+impl From<Stopped<Together, ClaimError>> for ClaimError {
+    fn from(stopped: Stopped<Together, ClaimError>) -> Self {
+        let over = |text: &str| ClaimError::Store(Failure::Unreachable(text.to_owned()));
+        match stopped {
+            Stopped::Refused(why) => why,
+            Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => ClaimError::Store(failure),
+            Stopped::OutOfTime => over("the time for this claim is over"),
+            Stopped::Suspect(_) | Stopped::TooOld(_) => over("a claim asks neither"),
         }
-        let mut next = Next::Waits;
-        loop {
-            match self.attempt(next, &mut snapshot).await? {
-                Try::Done(ended) => return Ok(ended),
-                Try::Again(_) if Instant::now() >= self.until => {
-                    return Err(Failure::Unreachable("the time for this claim is over".to_owned()).into());
-                }
-                Try::Again(then) => next = then,
-            }
-            tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
-        }
-    }
-
-    async fn look(&self, snapshot: &mut Snapshot) -> Result<Looked, ClaimError> {
-        loop {
-            match self.claims.judge(self.keys, snapshot)? {
-                Judged::Read(keys) => read_keys(self.kv, &keys, snapshot, self.until).await?,
-                Judged::End(ended) => return Ok(Looked::End(ended)),
-                Judged::Make(making) => return Ok(Looked::Make(making)),
-            }
-        }
-    }
-
-    /// One try: takes a ticket, waits for its turn, and commits. Every way out removes the ticket.
-    async fn attempt(&self, next: Next, snapshot: &mut Snapshot) -> Result<Try, ClaimError> {
-        let first = self.claims.first();
-        let queue = Queue::new(self.kv, self.keys, &first.scope);
-        let lease = new_lease();
-        self.kv.grant(lease, limits::LEASE_TTL, self.until).await?;
-        let taken = queue.take(lease, &first.owner, &self.reads, snapshot, self.until).await?;
-        let tried = self.in_queue(&queue, &taken, next, snapshot).await;
-        if !matches!(tried, Ok(Try::Done(Together::Made(_)))) {
-            queue.leave(&taken.ticket).await;
-        }
-        tried
-    }
-
-    async fn in_queue(
-        &self,
-        queue: &Queue<'_, K>,
-        taken: &Taken,
-        next: Next,
-        snapshot: &mut Snapshot,
-    ) -> Result<Try, ClaimError> {
-        let turn = match next {
-            Next::JumpsQueue => Turn::Head,
-            Next::Waits => queue.wait(taken, &self.reads, snapshot, self.until).await?,
-        };
-        match turn {
-            Turn::Head => self.at_head(taken, snapshot).await,
-            Turn::Evicted => Ok(Try::Again(Next::JumpsQueue)),
-            Turn::OutOfTime => Ok(Try::Again(Next::Waits)),
-        }
-    }
-
-    async fn at_head(&self, taken: &Taken, snapshot: &mut Snapshot) -> Result<Try, ClaimError> {
-        let leave_at = Instant::now() + limits::HEAD_WORK;
-        while Instant::now() < leave_at {
-            let (txn, made) = match self.claims.plan(self.keys, snapshot, &taken.ticket)? {
-                Step::Read(keys) => {
-                    read_keys(self.kv, &keys, snapshot, self.until).await?;
-                    continue;
-                }
-                Step::End(ended) => return Ok(Try::Done(ended)),
-                Step::Commit { txn, made } => (txn, made),
-            };
-            match self.kv.txn(&txn, self.until).await {
-                Ok(reply) if reply.succeeded => return Ok(Try::Done(Together::Made(made))),
-                Ok(reply) => snapshot.absorb(&txn.otherwise, &reply),
-                Err(failure) if failure.is_open() => {
-                    return self.settle(&taken.ticket, &txn, made, failure).await;
-                }
-                Err(failure) => return Err(failure.into()),
-            }
-            if !stands(snapshot, &taken.ticket) {
-                return Ok(Try::Again(Next::JumpsQueue));
-            }
-        }
-        Ok(Try::Again(Next::Waits))
-    }
-
-    /// Nobody knows whether the commit was applied: find out, so that no late copy can be. It writes the record of each
-    /// owner that it makes anything for, so one of them tells.
-    async fn settle(
-        &self,
-        ticket: &Ticket,
-        txn: &Txn,
-        made: Vec<Made>,
-        why: Failure,
-    ) -> Result<Try, ClaimError> {
-        let changed = self.claims.0.iter().zip(&made).find(|(_, made)| !made.held.is_empty());
-        let claim = changed.map_or(self.claims.first(), |(claim, _)| claim);
-        let own = self.keys.owner(&claim.owner);
-        let found = settle(self.kv, &Fence::Ticket(ticket.clone()), &own, self.until).await?;
-        let wrote = |op: &Op| matches!((op, &found), (Op::Put(key, value, _), Some(entry)) if *key == own && *value == entry.value);
-        if txn.then.iter().any(wrote) {
-            return Ok(Try::Done(Together::Made(made)));
-        }
-        if matches!(why, Failure::NoSpace(_)) {
-            return Err(why.into());
-        }
-        Ok(Try::Again(Next::Waits))
     }
 }
 
@@ -389,14 +276,6 @@ impl From<Making> for Made {
         let replaced = making.replaced.into_iter().map(|(owner, _)| owner).collect();
         Made { held: making.made, replaced }
     }
-}
-
-/// What is done next.
-#[derive(Debug)]
-enum Step {
-    Read(Vec<Bytes>),
-    End(Together),
-    Commit { txn: Txn, made: Vec<Made> },
 }
 
 /// Whom one address belongs to.
@@ -481,7 +360,7 @@ impl Claim {
                 Err(Halt::Bad(bad)) => return Ok(Err((held, Why::Undecodable(bad)))),
             }
             let page = keys.page(network, address.page());
-            if plan::bits(snapshot, &page).is_none() {
+            if builder::bits(snapshot, &page).is_none() {
                 return Ok(Err((held, Why::Undecodable(bad_page(&page)))));
             }
         }
@@ -507,8 +386,8 @@ impl Claim {
         let mut networks: BTreeSet<&NetworkName> = making.made.iter().filter_map(network_of).collect();
         if let Some(mine) = &making.mine {
             let ours = freed.iter().filter(|(owner, record)| self.shares_index(owner, record));
-            let left = ours.flat_map(|(_, record)| plan::networks(record));
-            let stays = plan::networks(mine);
+            let left = ours.flat_map(|(_, record)| free::networks(record));
+            let stays = free::networks(mine);
             networks.extend(left.filter(|network| stays.contains(network)));
         }
         networks
@@ -629,47 +508,74 @@ impl Claim {
 }
 
 /// Claims that are made together.
-struct Claims<'a>(&'a [Claim]);
+struct Claims<'a> {
+    keys: &'a Keys,
+    all: &'a [Claim],
+}
 
 /// Who is freed, with what it holds.
 type Freed = BTreeMap<Owner, OwnerRecord>;
 
+impl Change for Claims<'_> {
+    type Done = Together;
+    type Refused = ClaimError;
+
+    fn owner(&self) -> &Owner {
+        &self.first().owner
+    }
+
+    fn scope(&self, _seen: &Snapshot) -> Option<Scope> {
+        Some(self.first().scope.clone())
+    }
+
+    fn reads(&self, _seen: &Snapshot) -> Vec<Bytes> {
+        self.base_keys()
+    }
+
+    fn plan(&self, seen: &Snapshot, fence: &Fence) -> Result<Step<Together>, ClaimError> {
+        match self.judge(seen)? {
+            Judged::Read(keys) => Ok(Step::read(keys)),
+            Judged::End(ended) => self.judge_meta(seen).map(|()| Step::Done(ended)),
+            Judged::Make(all) => self.judge_meta(seen).and_then(|()| self.make(seen, fence, all)),
+        }
+    }
+
+    /// It writes the record of each owner that it makes anything for, so one of them tells.
+    fn applied(&self, commit: Commit<Together>, found: Option<&Entry>) -> Option<Together> {
+        let wrote = |op: &Op| matches!((op, found), (Op::Put(key, value, _), Some(entry)) if *key == commit.proof && *value == entry.value);
+        commit.done.filter(|_| commit.txn.then.iter().any(wrote))
+    }
+}
+
 impl<'a> Claims<'a> {
-    fn new(claims: &'a [Claim]) -> Self {
-        assert!(!claims.is_empty(), "nothing is claimed");
-        Self(claims)
+    fn new(keys: &'a Keys, all: &'a [Claim]) -> Self {
+        assert!(!all.is_empty(), "nothing is claimed");
+        Self { keys, all }
     }
 
     fn first(&self) -> &'a Claim {
-        &self.0[0]
+        &self.all[0]
     }
 
-    /// Everything that the first look needs, as far as it fits beside a ticket's own operations.
-    fn first_reads(&self, keys: &Keys) -> Vec<Op> {
-        let mut reads: Vec<Op> = self.base_keys(keys).into_iter().map(Op::Get).collect();
-        reads.truncate(limits::TXN_OPS - TICKET_OPS);
-        reads
-    }
-
-    fn base_keys(&self, keys: &Keys) -> Vec<Bytes> {
-        let mut base = vec![keys.meta()];
+    fn base_keys(&self) -> Vec<Bytes> {
+        let mut base = vec![self.keys.meta()];
         let mut seen = BTreeSet::new();
-        for claim in self.0 {
-            base.extend(claim.base_keys(keys).into_iter().filter(|key| seen.insert(key.clone())));
+        for claim in self.all {
+            base.extend(claim.base_keys(self.keys).into_iter().filter(|key| seen.insert(key.clone())));
         }
         base
     }
 
     /// Whom the claimed addresses belong to, and what follows from that.
-    fn judge(&self, keys: &Keys, snapshot: &Snapshot) -> Result<Judged, ClaimError> {
-        let missing: Vec<Bytes> =
-            self.base_keys(keys).into_iter().filter(|key| !snapshot.knows(key)).collect();
+    fn judge(&self, snapshot: &Snapshot) -> Result<Judged, ClaimError> {
+        let keys = self.keys;
+        let missing: Vec<Bytes> = self.base_keys().into_iter().filter(|key| !snapshot.knows(key)).collect();
         if !missing.is_empty() {
             return Ok(Judged::Read(missing));
         }
-        let gone: Vec<&Gone> = self.0.iter().flat_map(|claim| &claim.gone).collect();
+        let gone: Vec<&Gone> = self.all.iter().flat_map(|claim| &claim.gone).collect();
         let (mut all, mut unread) = (Vec::new(), Vec::new());
-        for (index, claim) in self.0.iter().enumerate() {
+        for (index, claim) in self.all.iter().enumerate() {
             match claim.judge(keys, snapshot, &gone, &mut unread)? {
                 Ok(making) => all.push(making),
                 Err((held, why)) => return Ok(Judged::End(Together::conflict(index, held, why))),
@@ -685,33 +591,27 @@ impl<'a> Claims<'a> {
         })
     }
 
-    fn judge_meta(&self, keys: &Keys, snapshot: &Snapshot) -> Result<(), ClaimError> {
-        let meta = snapshot.record::<Meta>(&keys.meta())?.ok_or(ClaimError::InService)?;
-        if meta.min_writer > VERSION {
-            return Err(ClaimError::Newer(meta.min_writer));
-        }
+    fn judge_meta(&self, seen: &Snapshot) -> Result<(), ClaimError> {
+        let meta = seen.record::<Meta>(&self.keys.meta())?.ok_or(ClaimError::InService)?;
+        meta::writable(&meta).map_err(ClaimError::Newer)?;
         let is_under = |claim: &Claim| match claim.under {
             Under::Suspect => meta.suspect.is_some(),
             // What a suspect store holds is not to be relied on, whatever else is under way.
             Under::Pause => meta.paused.is_some() && meta.suspect.is_none(),
         };
-        if self.0.iter().all(is_under) { Ok(()) } else { Err(ClaimError::InService) }
+        if self.all.iter().all(is_under) { Ok(()) } else { Err(ClaimError::InService) }
     }
 
-    /// The transaction that makes the claims from `ticket`, or what else is to be done.
-    fn plan(&self, keys: &Keys, snapshot: &Snapshot, ticket: &Ticket) -> Result<Step, ClaimError> {
-        let judged = self.judge(keys, snapshot)?;
-        if let Judged::Read(keys) = judged {
-            return Ok(Step::Read(keys));
-        }
-        self.judge_meta(keys, snapshot)?;
-        let all = match judged {
-            Judged::Read(keys) => return Ok(Step::Read(keys)),
-            Judged::End(ended) => return Ok(Step::End(ended)),
-            Judged::Make(all) => all,
-        };
+    /// The transaction that reserves all of this.
+    fn make(
+        &self,
+        snapshot: &Snapshot,
+        fence: &Fence,
+        all: Vec<Making>,
+    ) -> Result<Step<Together>, ClaimError> {
+        let keys = self.keys;
         let mut builder = Builder::new("claim", snapshot);
-        builder.leave(ticket);
+        fence.guard(&mut builder);
         builder.unchanged(keys.meta());
         let mut changes = BitChanges::default();
         let freed: Freed = all.iter().flat_map(|making| making.replaced.iter().cloned()).collect();
@@ -719,7 +619,7 @@ impl<'a> Claims<'a> {
             self.free(keys, (owner, record), (&all, &freed), &mut builder, &mut changes);
         }
         let mut unread = Vec::new();
-        for (claim, making) in self.0.iter().zip(&all) {
+        for (claim, making) in self.all.iter().zip(&all) {
             if !making.made.is_empty() {
                 builder.unchanged(keys.tombstone(&claim.owner));
                 claim.reserve(keys, snapshot, &making.made, &mut builder, &mut changes);
@@ -730,14 +630,16 @@ impl<'a> Claims<'a> {
         changes.plan(keys, &mut builder);
         let txn = match builder.finish() {
             Ok(txn) if unread.is_empty() => txn,
-            Ok(_) => return Ok(Step::Read(unread)),
-            Err(missing) => return Ok(Step::Read(missing.into_iter().chain(unread).collect())),
+            Ok(_) => return Ok(Step::read(unread)),
+            Err(missing) => return Ok(Step::read(missing.into_iter().chain(unread).collect())),
         };
+        let (index, held) = first_made(&all);
         if !txn.fits() {
-            let (index, held) = first_made(&all);
-            return Ok(Step::End(Together::conflict(index, held, Why::TooMany)));
+            return Ok(Step::Done(Together::conflict(index, held, Why::TooMany)));
         }
-        Ok(Step::Commit { txn, made: all.into_iter().map(Made::from).collect() })
+        let proof = keys.owner(&self.all[index].owner);
+        let made = all.into_iter().map(Made::from).collect();
+        Ok(Step::Commit(Commit { txn, done: Some(Together::Made(made)), proof }))
     }
 
     /// Frees all that an owner holds, except for what changes hands. What is written anew is not deleted.
@@ -751,13 +653,13 @@ impl<'a> Claims<'a> {
     ) {
         let own = keys.owner(owner);
         builder.unchanged(own.clone());
-        let claims = || self.0.iter().zip(all);
+        let claims = || self.all.iter().zip(all);
         if !claims().any(|(claim, making)| claim.owner == *owner && !making.made.is_empty()) {
             builder.delete(own);
         }
         let mut rest = record.clone();
         rest.addresses.retain(|held| !all.iter().any(|making| making.made.contains(held)));
-        plan::free_reservations(keys, owner, &rest, builder, changes);
+        free::free_reservations(keys, owner, &rest, builder, changes);
         let is_indexed = |held: &Held| {
             claims().any(|(claim, making)| {
                 claim.shares_index(owner, record)
@@ -766,7 +668,7 @@ impl<'a> Claims<'a> {
         };
         let mut unindexed = record.clone();
         unindexed.addresses.retain(|held| !is_indexed(held));
-        plan::free_index(keys, owner, &unindexed, builder);
+        free::free_index(keys, owner, &unindexed, builder);
     }
 }
 

@@ -13,9 +13,10 @@ use metes::audit::{self, repair};
 use metes::limits;
 use metes::pool::names::ClusterName;
 use metes::pool::record::{Held, Meta, Owner, OwnerRecord, Record, VERSION};
-use metes::store::free::{Free as Freeing, FreeError, FreeGuard, Freed};
+use metes::store::free::Freed;
 use metes::store::keys::{Bytes, Keys};
 use metes::store::kv::{Failure, Kv, read_keys};
+use metes::store::release::{FreeError, release_as_read};
 use metes::store::session::Session;
 use metes::store::snapshot::{BadRecord, Snapshot};
 use tokio::time::Instant;
@@ -382,18 +383,10 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             let record = self.read::<OwnerRecord>(&own).await?;
             return Ok(record.map(|record| record.addresses).ok_or(Keep::Changed));
         }
-        let freeing = Freeing {
-            kv: self.kv,
-            keys: self.keys,
-            owner: &holder.owner,
-            which: FreeGuard::AsRead(holder.revision),
-            caller: None,
-            // Its pod is gone, and with it every ADD that could still be on its way.
-            tombstone: None,
-            until: self.until.min(Instant::now() + FREE_DEADLINE),
-            hints: Cell::default(),
-        };
-        match freeing.run().await {
+        let until = self.until.min(Instant::now() + FREE_DEADLINE);
+        let session = Session { kv: self.kv, keys: self.keys, until };
+        // Its pod is gone, and with it every ADD that could still be on its way: no tombstone is left.
+        match release_as_read(session, &holder.owner, holder.revision).await {
             Ok(Freed::Addresses(held)) => Ok(Ok(held)),
             Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Ok(Err(Keep::Changed)),
             Err(FreeError::Bad(bad)) => {

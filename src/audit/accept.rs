@@ -8,12 +8,11 @@ use tokio::time::Instant;
 
 use super::{MetaState, Report};
 use crate::limits;
-use crate::pool::record::{Meta, Record, VERSION};
+use crate::pool::record::Meta;
 use crate::random::{random_id, random_pause};
 use crate::store::kv::{Failure, Kv};
+use crate::store::meta::{self, Found, MetaError};
 use crate::store::session::Session;
-use crate::store::snapshot::{BadRecord, Snapshot};
-use crate::store::txn::{Compare, Op, Txn};
 
 /// What became of a request to accept the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,69 +63,26 @@ pub async fn accept<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<A
         return Ok(Accepted::Unreadable);
     }
     let Some((meta, replaces)) = successor(report) else { return Ok(Accepted::NotNeeded) };
-    let txn = Txn {
-        step: "meta",
-        compares: vec![Compare::Mod(session.keys.meta(), replaces)],
-        then: vec![Op::Put(session.keys.meta(), meta.encode(), None)],
-        otherwise: Vec::new(),
-    };
-    if !session.txn(&txn).await?.succeeded {
+    if !meta::replace(session, "meta", replaces, &meta).await? {
         return Ok(Accepted::Changed);
     }
     Ok(if replaces == 0 { Accepted::Made(meta.epoch) } else { Accepted::Epoch(meta.epoch) })
-}
-
-/// Why a store cannot be put under suspicion.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BeginError {
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] Failure),
-    /// Its meta does not decode.
-    #[error("stored state cannot be decoded: {0}")]
-    Bad(#[from] BadRecord),
-    /// Written by newer programs.
-    #[error("the store is for writers of version {0} or newer, and this one is of version {VERSION}")]
-    Newer(u32),
-}
-
-/// A store's meta as it was read, none if there is none, with its mod revision.
-pub type Read = (Option<Meta>, i64);
-
-/// Reads the meta.
-///
-/// # Errors
-/// [`BeginError`] also if it is not for this program.
-pub async fn read_meta<K: Kv>(session: Session<'_, K>) -> Result<Read, BeginError> {
-    let key = session.keys.meta();
-    let mut snapshot = Snapshot::default();
-    session.read(std::slice::from_ref(&key), &mut snapshot).await?;
-    match snapshot.record::<Meta>(&key)? {
-        Some(meta) if meta.min_writer > VERSION => Err(BeginError::Newer(meta.min_writer)),
-        meta => Ok((meta, snapshot.mod_revision(&key))),
-    }
 }
 
 /// Puts the store under suspicion, if it is not, so that no ADD hands out anything from now on: a store without
 /// a meta too, whatever else it has lost. Returns the meta with its mod revision.
 ///
 /// # Errors
-/// [`BeginError`]; asking again does no harm.
-pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, i64), BeginError> {
+/// [`MetaError`]; asking again does no harm.
+pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, i64), MetaError> {
     loop {
-        let (meta, revision) = read_meta(session).await?;
+        let Found { meta, revision } = meta::read(session).await?;
         let mut meta = match meta {
             Some(meta) if meta.suspect.is_some() => return Ok((meta, revision)),
             meta => meta.unwrap_or_else(|| Meta::first(random_id())),
         };
         meta.suspect = Some(meta.epoch);
-        let txn = Txn {
-            step: "meta",
-            compares: vec![Compare::Mod(session.keys.meta(), revision)],
-            then: vec![Op::Put(session.keys.meta(), meta.encode(), None)],
-            otherwise: Vec::new(),
-        };
-        match session.txn(&txn).await {
+        match meta::replace(session, "meta", revision, &meta).await {
             // Whether it was applied shows when it is read again.
             Ok(_) | Err(Failure::Unknown(_)) if Instant::now() < session.until => {}
             Ok(_) => return Err(Failure::Unknown("the time is over".to_owned()).into()),
@@ -144,11 +100,5 @@ pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, i64), BeginE
 pub async fn finish<K: Kv>(session: Session<'_, K>, begun: &(Meta, i64)) -> Result<Option<u64>, Failure> {
     let (mut meta, revision) = begun.clone();
     in_service(&mut meta);
-    let txn = Txn {
-        step: "meta",
-        compares: vec![Compare::Mod(session.keys.meta(), revision)],
-        then: vec![Op::Put(session.keys.meta(), meta.encode(), None)],
-        otherwise: Vec::new(),
-    };
-    Ok(session.txn(&txn).await?.succeeded.then_some(meta.epoch))
+    Ok(meta::replace(session, "meta", revision, &meta).await?.then_some(meta.epoch))
 }

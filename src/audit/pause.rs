@@ -1,10 +1,9 @@
 //! Ends the pause that a migration has put on a store, without asking the cluster that did: it may be gone, or its API.
 
 use super::{MetaState, Report};
-use crate::pool::record::Record;
 use crate::store::kv::{Failure, Kv};
+use crate::store::meta;
 use crate::store::session::Session;
-use crate::store::txn::{Compare, Op, Txn};
 
 /// What became of a request to end the pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +29,6 @@ pub async fn end<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<Ende
         MetaState::Missing | MetaState::Known(..) => return Ok(Ended::NotPaused),
     };
     meta.end_pause();
-    let txn = Txn {
-        step: "pause",
-        compares: vec![Compare::Mod(session.keys.meta(), revision)],
-        then: vec![Op::Put(session.keys.meta(), meta.encode(), None)],
-        otherwise: Vec::new(),
-    };
-    Ok(if session.txn(&txn).await?.succeeded { Ended::Done } else { Ended::Changed })
+    let is_replaced = meta::replace(session, "pause", revision, &meta).await?;
+    Ok(if is_replaced { Ended::Done } else { Ended::Changed })
 }

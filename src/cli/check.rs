@@ -148,9 +148,9 @@ fn forgotten(keys: &Keys, mark: &Mark, report: &Report) -> Option<Finding> {
     let what = format!(
         "this node knows a store that was at revision {} of epoch {}, and this one went back, was emptied or is \
          another one: the next ADD here puts it under suspicion",
-        mark.revision, mark.epoch
+        mark.seen.revision, mark.seen.epoch
     );
-    mark.contradicts(meta, report.revision).then(|| Finding::new(Kind::Suspect, &keys.meta(), what))
+    mark.seen.contradicts(meta, report.revision).then(|| Finding::new(Kind::Suspect, &keys.meta(), what))
 }
 
 /// A migration that is under way.

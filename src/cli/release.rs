@@ -9,8 +9,9 @@ use super::inventory::{Inventory, Row};
 use super::{CliError, Context, Terminal};
 use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName};
-use crate::store::free::{self, FreeError, Freed};
+use crate::store::free::Freed;
 use crate::store::kv::Kv;
+use crate::store::release::{self, FreeError};
 
 /// Frees whole owners, after naming all that they hold.
 pub(super) async fn release<K: Kv>(
@@ -38,7 +39,7 @@ pub(super) async fn release<K: Kv>(
 /// Frees one owner. The only place where a command of a person frees anything.
 async fn free_owner<K: Kv>(context: &Context<'_, K>, owner: &Owner) -> Result<(), CliError> {
     let session = context.session;
-    match free::release(session.kv, session.keys, owner, session.until).await {
+    match release::release(session, owner).await {
         Ok(Freed::Addresses(_)) => Ok(()),
         Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Err(CliError::Refused(format!(
             "{} was not freed: its record is gone or was written anew meanwhile; look again with metes list",

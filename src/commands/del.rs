@@ -1,16 +1,15 @@
 //! DEL: gives back all that one interface of one container holds. It succeeds when there is
 //! nothing to give back, and when etcd cannot be reached: then the spool remembers.
 
-use std::cell::Cell;
-
 use super::Run;
 use crate::cni::error::{Code, Error};
 use crate::local::mark::{Mark, NodeLease};
 use crate::pool::names::{NodeName, PodUid};
 use crate::pool::record::{Caller, Owner};
-use crate::store::free::{Free, FreeError, FreeGuard, Freed, Hints};
+use crate::store::free::{Free, FreeGuard, Freed};
 use crate::store::keys::LeaseId;
 use crate::store::kv::{Failure, Kv};
+use crate::store::release::{FreeError, Hints, Left};
 use crate::store::snapshot::Snapshot;
 
 /// What a DEL that succeeded came to.
@@ -35,18 +34,14 @@ pub async fn del<K: Kv>(
 ) -> Result<Done, Error> {
     let mark = run.mark.read();
     let free = Free {
-        kv: run.session.kv,
-        keys: run.session.keys,
         owner,
-        which: FreeGuard::OlderThan(&run.start),
+        guard: FreeGuard::OlderThan(&run.start),
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
         tombstone: Some(&run.start),
-        until: run.session.until,
-        hints: Cell::new(hints(run, mark.as_ref())),
     };
-    match free.run().await {
-        Ok(freed) => {
-            leave_hints(run, free.hints.get());
+    match free.run(run.session, hints(run, mark.as_ref())).await {
+        Ok((freed, left)) => {
+            leave_hints(run, left);
             match freed {
                 Freed::Younger => {
                     tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");
@@ -62,7 +57,7 @@ pub async fn del<K: Kv>(
                 Freed::Addresses(_) => {}
             }
             // Without a tombstone, one that was spooled before has still to leave it.
-            if !free.hints.get().lacks_tombstone {
+            if !left.lacks_tombstone {
                 forget_spooled(run, owner);
             }
             Ok(Done::Freed)
@@ -92,23 +87,23 @@ async fn warn_of_former_name<K: Kv>(run: &Run<'_, K>, owner: &Owner, former: Opt
 fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> Hints {
     let Some(Mark { hints, .. }) = mark else { return Hints::default() };
     let lease = hints.tombstones_for(&run.start).map(|lease| LeaseId(lease.id));
-    Hints { lease, is_crowded: hints.is_crowded(&run.start), ..Hints::default() }
+    Hints { lease, is_crowded: hints.is_crowded(&run.start) }
 }
 
 /// For the next run on this node, where this one knows more than the one before. DEL has no meta to raise the mark with.
-fn leave_hints<K: Kv>(run: &Run<'_, K>, found: Hints) {
-    if found == Hints::default() {
+fn leave_hints<K: Kv>(run: &Run<'_, K>, left: Left) {
+    if left == Left::default() {
         return;
     }
     // Read again: other runs may have raised it meanwhile.
-    let Some(Mark { store, epoch, revision, mut hints, .. }) = run.mark.read() else { return };
-    if let Some(lease) = found.lease {
+    let Some(Mark { seen, mut hints }) = run.mark.read() else { return };
+    if let Some(lease) = left.lease {
         hints.tombstones = Some(NodeLease { id: lease.0, since: run.start.clone() });
     }
-    if found.is_crowded {
+    if left.met_others {
         hints.crowded = Some((run.clock)());
     }
-    run.raise_mark(store, epoch, revision, hints);
+    run.raise_mark(Mark { seen, hints });
 }
 
 /// Whether the failure passes by itself, so that the free is only put off.

@@ -3,12 +3,14 @@
 use std::fmt::Write;
 
 use crate::cni::error::{Code, Error};
+use crate::pool::RangeSet;
 use crate::pool::choose::Refusal;
 use crate::pool::range::Standing;
 use crate::pool::record::{Held, VERSION};
 use crate::store::allot::Refused;
-use crate::store::free::FreeError;
 use crate::store::kv::Failure;
+use crate::store::meta::OutOfService;
+use crate::store::release::FreeError;
 use crate::store::snapshot::BadRecord;
 
 /// What an operator does about members of etcd that do not have the same data.
@@ -82,20 +84,59 @@ impl From<Refused> for Error {
                 format!("the requested address {address} in network {network} {}", because(why)),
             )
             .with_details("ask for another address, or for none; `metes show` tells who holds one"),
-            Refused::Suspect(epoch) => suspect(epoch),
-            Refused::Paused(why) => Error::new(Code::TryAgain, format!("new addresses are paused: {why}"))
-                .with_details("a migration is under way; ADD works again when it has finished"),
-            Refused::Newer(version) => Error::new(
-                Code::StoredState,
-                format!("the store is written by version {version} of the records, and this metes writes version {VERSION}"),
-            )
-            .with_details("install the newer metes on this node"),
+            Refused::OutOfService(why) => out_of_service(why),
             Refused::Bad(bad) => bad.into(),
             Refused::Contradiction(text) => {
                 Error::new(Code::StoredState, format!("stored state contradicts itself: {text}")).with_details(LOOK_AT_STORE)
             }
         }
     }
+}
+
+fn out_of_service(why: OutOfService) -> Error {
+    match why {
+        OutOfService::Suspect(epoch) => suspect(epoch),
+        OutOfService::Paused(why) => Error::new(Code::TryAgain, format!("new addresses are paused: {why}"))
+            .with_details("a migration is under way; ADD works again when it has finished"),
+        OutOfService::Newer(version) => Error::new(
+            Code::StoredState,
+            format!("the store is written by version {version} of the records, and this metes writes version {VERSION}"),
+        )
+        .with_details("install the newer metes on this node"),
+    }
+}
+
+/// There is no time left.
+#[must_use]
+pub fn out_of_time() -> Error {
+    Error::new(Code::TryAgain, "the time for this request is over").with_details(
+        "etcd answers too slowly, too many runs contend for this range, or the host was suspended",
+    )
+}
+
+/// How many ranges of a set are named when it is full.
+const RANGES_NAMED: usize = 8;
+
+/// No address of a set is free.
+#[must_use]
+pub fn full(set: &RangeSet) -> Error {
+    let ranges = set.ranges();
+    let mut names: Vec<String> = ranges
+        .iter()
+        .take(RANGES_NAMED)
+        .map(|range| format!("{} ({} to {})", range.subnet(), range.first(), range.last()))
+        .collect();
+    if ranges.len() > RANGES_NAMED {
+        names.push(format!("and {} more", ranges.len() - RANGES_NAMED));
+    }
+    let (network, size) = (ranges[0].network(), set.size());
+    Error::new(
+        Code::NoFreeAddress,
+        format!("no free address in network {network}, range {}: size {size}, held {size}", names.join(", ")),
+    )
+    .with_details(
+        "`metes usage` and `metes list` show who holds them; a larger range, or fewer excludes, makes room",
+    )
 }
 
 /// The store has gone back in time, was emptied, or is another one.

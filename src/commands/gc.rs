@@ -1,6 +1,5 @@
 //! GC: frees what this node holds for a network and no valid attachment names.
 
-use std::cell::Cell;
 use std::collections::HashSet;
 
 use super::Run;
@@ -9,9 +8,9 @@ use crate::cni::request::Attachment;
 use crate::limits;
 use crate::local::node::Identity;
 use crate::pool::record::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
-use crate::store::free::{Free, FreeGuard};
 use crate::store::keys::{Key, prefix_end};
 use crate::store::kv::Kv;
+use crate::store::release::release_as_read;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Entry, List, Op, Txn};
 
@@ -108,19 +107,8 @@ fn is_past_grace(start: &RunStart, now: &RunStart, grace_s: u64) -> bool {
 /// Frees the record that was judged, and none that was written since.
 async fn free<K: Kv>(run: &Run<'_, K>, owner: &Owner, mod_revision: i64) -> Result<(), Error> {
     run.must_go_on()?;
-    let free = Free {
-        kv: run.session.kv,
-        keys: run.session.keys,
-        owner,
-        which: FreeGuard::AsRead(mod_revision),
-        // That very record was judged.
-        caller: None,
-        // The DEL that should have come never did: no ADD of this owner is on its way.
-        tombstone: None,
-        until: run.session.until,
-        hints: Cell::default(),
-    };
-    let freed = free.run().await?;
+    // The DEL that should have come never did: no ADD of this owner is on its way, and no tombstone is left.
+    let freed = release_as_read(run.session, owner, mod_revision).await?;
     tracing::info!(container = %owner.container_id, ifname = %owner.ifname, ?freed, "freed by GC");
     Ok(())
 }

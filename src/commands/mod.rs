@@ -5,17 +5,14 @@ pub mod check;
 pub mod del;
 pub mod errors;
 pub mod gc;
-pub mod repair;
 pub mod status;
-
-use std::cell::Cell;
 
 use tokio::time::Instant;
 
 use crate::cni::error::{Code, Error};
 use crate::cni::request::Attachment;
 use crate::limits;
-use crate::local::mark::{Hints, Mark, MarkFile};
+use crate::local::mark::{Mark, MarkFile};
 use crate::local::node::{self, Identity};
 use crate::local::spool::{Kept, Spool, Spooled};
 use crate::local::state::NodeState;
@@ -24,8 +21,9 @@ use crate::pool::names::PodUid;
 use crate::pool::record::{Caller, Labels, Meta, Owner, RunStart};
 use crate::random::{random, random_id};
 use crate::store::allot::{Ask, RunStamp};
-use crate::store::free::{Free, FreeError, FreeGuard, Freed};
+use crate::store::free::{Free, FreeGuard, Freed};
 use crate::store::kv::{Failure, Kv};
+use crate::store::release::{self, FreeError};
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 
@@ -87,9 +85,7 @@ impl<'a, K: Kv> Run<'a, K> {
     pub fn must_go_on(&self) -> Result<(), Error> {
         let has_overslept = node::has_outlasted(&self.start, &(self.clock)(), limits::ADD_DEADLINE);
         if Instant::now() >= self.session.until || has_overslept {
-            return Err(Error::new(Code::TryAgain, "the time for this request is over").with_details(
-                "etcd answers too slowly, too many runs contend for this range, or the host was suspended",
-            ));
+            return Err(errors::out_of_time());
         }
         if !(self.awaited)() {
             return Err(Error::new(Code::TryAgain, "the process that asked for an address is gone"));
@@ -98,10 +94,10 @@ impl<'a, K: Kv> Run<'a, K> {
     }
 
     /// Notes how far the store has come, for answers to acknowledged writes, and what the next run may use.
-    pub fn raise_mark(&self, store: String, epoch: u64, revision: i64, hints: Hints) {
+    pub fn raise_mark(&self, mark: Mark) {
         #[cfg(feature = "failpoints")]
         crate::failpoints::pass("mark.before");
-        self.mark.raise(&Mark { store, epoch, revision, hints });
+        self.mark.raise(mark);
     }
 
     /// Why a store with the meta that was read gives out no address: it is under suspicion, or will be as soon as an
@@ -113,8 +109,8 @@ impl<'a, K: Kv> Run<'a, K> {
         let known = || {
             self.mark
                 .read()
-                .filter(|mark| mark.contradicts(meta.as_ref(), snapshot.revision))
-                .map(|mark| mark.epoch)
+                .filter(|mark| mark.seen.contradicts(meta.as_ref(), snapshot.revision))
+                .map(|mark| mark.seen.epoch)
         };
         suspect.or_else(known).map(errors::suspect)
     }
@@ -144,14 +140,13 @@ impl<'a, K: Kv> Run<'a, K> {
     async fn free_spooled(&self, spooled: &Spooled, until: Instant) -> Result<(Freed, bool), FreeError> {
         let Spooled { owner, start, machine, pod_uid, unanswered } = spooled;
         let boot = &self.start.boot;
-        let which = if *unanswered { FreeGuard::Unanswered(start) } else { FreeGuard::UpTo { start, boot } };
+        let guard = if *unanswered { FreeGuard::Unanswered(start) } else { FreeGuard::UpTo { start, boot } };
         // No ADD of an earlier boot is on its way any more.
         let tombstone = Some(start).filter(|start| start.boot == *boot);
         let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });
-        let (kv, keys, hints) = (self.session.kv, self.session.keys, Cell::default());
-        let free = Free { kv, keys, owner, which, caller, tombstone, until, hints };
-        let freed = free.run().await?;
-        Ok((freed, free.hints.get().lacks_tombstone))
+        let free = Free { owner, guard, caller, tombstone };
+        let (freed, left) = free.run(self.session.by(until), release::Hints::default()).await?;
+        Ok((freed, left.lacks_tombstone))
     }
 
     /// Carries out what other runs spooled, for a bounded time; for runs that have answered.

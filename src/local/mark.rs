@@ -14,37 +14,21 @@ use super::files;
 use super::node::Identity;
 use crate::limits;
 use crate::pool::names::ClusterName;
-use crate::pool::record::{Meta, RunStart};
+use crate::pool::record::RunStart;
 use crate::store::keys::digest_hex;
+use crate::store::meta::HighWater;
 
 /// The file's length is a multiple of this: more than a mark needs, so that it stays the same.
 const PADDED_BYTES: usize = 2048;
 
-/// What a node has seen of a store.
+/// What a node's runs leave to the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// The store's id (see [`Meta::id`]).
-    pub store: String,
-    /// The store's epoch: revisions and ids are compared only within one.
-    pub epoch: u64,
-    /// The highest revision.
-    pub revision: i64,
+    /// What was seen of the store.
+    pub seen: HighWater,
     /// Never trusted.
     #[serde(default)]
     pub hints: Hints,
-}
-
-impl Mark {
-    /// Whether a store that has this meta at this revision has forgotten something that this node has seen: it
-    /// is another one, has lost its meta or has gone back. An epoch only ever grows, and settles what was before.
-    #[must_use]
-    pub fn contradicts(&self, meta: Option<&Meta>, revision: i64) -> bool {
-        match meta {
-            None => true,
-            Some(meta) if meta.epoch != self.epoch => meta.epoch < self.epoch,
-            Some(meta) => meta.id != self.store || revision < self.revision,
-        }
-    }
 }
 
 /// Whose mark it is. A disk may have been copied from another machine, or from one of another cluster, and another etcd
@@ -157,8 +141,8 @@ impl MarkFile {
     /// Raises the mark to `mark`. Of runs that end at the same time the last one counts: its mark may
     /// be a few revisions lower, and every later run raises it again. A mark that cannot be written is
     /// no reason to fail.
-    pub fn raise(&self, mark: &Mark) {
-        let (whose, mark) = (self.whose.clone(), mark.clone());
+    pub fn raise(&self, mark: Mark) {
+        let whose = self.whose.clone();
         let Ok(kept) = serde_json::to_string(&Kept { whose, mark }) else { return };
         let mut content = format!("{}\n{kept}", digest_hex(kept.as_bytes())).into_bytes();
         // A file that keeps its length is overwritten in place.
@@ -177,7 +161,7 @@ mod tests {
     use super::*;
 
     fn mark(revision: i64) -> Mark {
-        Mark { store: "s".to_owned(), epoch: 1, revision, hints: Hints::default() }
+        Mark { seen: HighWater { store: "s".to_owned(), epoch: 1, revision }, hints: Hints::default() }
     }
 
     fn identity(machine: &str, cluster: &str) -> Identity {
@@ -192,32 +176,11 @@ mod tests {
             let endpoints: Vec<String> = endpoints.iter().map(|&one| one.to_owned()).collect();
             MarkFile::new(folder.path(), &identity(machine, cluster), &endpoints)
         };
-        file("m", "east", &["a", "b"]).raise(&mark(7));
+        file("m", "east", &["a", "b"]).raise(mark(7));
         assert_eq!(file("m", "east", &["b", "a"]).read(), Some(mark(7)));
         assert_eq!(file("other", "east", &["a", "b"]).read(), None);
         assert_eq!(file("m", "west", &["a", "b"]).read(), None);
         assert_eq!(file("m", "east", &["a"]).read(), None);
-    }
-
-    #[test]
-    fn a_store_that_has_forgotten_something_is_told_from_one_that_has_not() {
-        let known = Mark { epoch: 2, ..mark(100) };
-        let meta = |id: &str, epoch| {
-            let mut meta = Meta::first(id.to_owned());
-            meta.epoch = epoch;
-            meta
-        };
-        for (found, revision, expected) in [
-            (None, 100, true),
-            (None, 1000, true),
-            (Some(meta("s", 2)), 100, false),
-            (Some(meta("s", 2)), 99, true),
-            (Some(meta("other", 2)), 1000, true),
-            (Some(meta("s", 1)), 1000, true),
-            (Some(meta("other", 3)), 1, false),
-        ] {
-            assert_eq!(known.contradicts(found.as_ref(), revision), expected, "{found:?} {revision}");
-        }
     }
 
     #[test]
@@ -242,7 +205,7 @@ mod tests {
         let marks =
             [12_399_999, 12_400_000].map(|revision| Mark { hints: lease(revision * 7), ..mark(revision) });
         let [old, new] = marks.each_ref().map(|mark| {
-            file.raise(mark);
+            file.raise(mark.clone());
             assert_eq!(file.read().as_ref(), Some(mark));
             std::fs::read(&file.path).expect("it was written")
         });

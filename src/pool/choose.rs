@@ -47,7 +47,7 @@ pub enum Order {
 
 /// What a call of [`choose`] comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum Choice {
     /// One address for each wish, in the order of the wishes.
     ///
     /// The view knows the pages of all of them, and the summary of every page that they fill.
@@ -75,7 +75,7 @@ pub enum Step {
 /// A requested address is judged by its reservation, not by its bit. A page that the view knows
 /// outweighs what its summary says of it.
 #[must_use]
-pub fn choose(wishes: &[Wish<'_>], view: &View) -> Step {
+pub fn choose(wishes: &[Wish<'_>], view: &View) -> Choice {
     if let Some(refused) = first_unfit_request(wishes) {
         return refused;
     }
@@ -90,12 +90,12 @@ pub fn choose(wishes: &[Wish<'_>], view: &View) -> Step {
 }
 
 /// The first request that no reading can make good.
-fn first_unfit_request(wishes: &[Wish<'_>]) -> Option<Step> {
+fn first_unfit_request(wishes: &[Wish<'_>]) -> Option<Choice> {
     wishes.iter().enumerate().find_map(|(set, wish)| {
         let address = wish.request?;
         match wish.set.standing(address) {
             Standing::Assignable => None,
-            standing => Some(Step::Refused { set, address, why: Refusal::Standing(standing) }),
+            standing => Some(Choice::Refused { set, address, why: Refusal::Standing(standing) }),
         }
     })
 }
@@ -115,13 +115,13 @@ impl<'a> Draft<'a> {
     }
 
     /// Settles the wishes that request an address; an `Err` is the answer to all wishes.
-    fn settle_requests(&mut self, wishes: &[Wish<'a>]) -> Result<(), Step> {
+    fn settle_requests(&mut self, wishes: &[Wish<'a>]) -> Result<(), Choice> {
         for (set, wish) in wishes.iter().enumerate() {
             let requested = wish.request.and_then(|address| Some((address, wish.set.position(address)?)));
             let Some((address, range)) = requested else { continue };
             let network = wish.set.ranges()[range].network();
             if self.view.held(network, address) == Some(true) || self.given.contains(&(network, address)) {
-                return Err(self.verdict(Step::Refused { set, address, why: Refusal::Taken }));
+                return Err(self.verdict(Choice::Refused { set, address, why: Refusal::Taken }));
             }
             self.ask(Need::Reservation(network.clone(), address));
             self.ask(Need::Page(network.clone(), address.page()));
@@ -131,14 +131,14 @@ impl<'a> Draft<'a> {
     }
 
     /// Settles the wishes that take what is free; an `Err` is the answer to all wishes.
-    fn settle_others(&mut self, wishes: &[Wish<'a>]) -> Result<(), Step> {
+    fn settle_others(&mut self, wishes: &[Wish<'a>]) -> Result<(), Choice> {
         for (set, wish) in wishes.iter().enumerate().filter(|(_, wish)| wish.request.is_none()) {
             match scan(wish, self.view, &self.given) {
                 Scan::Found { range, address } => {
                     self.pick(set, wish.set.ranges()[range].network(), address, range);
                 }
                 Scan::Ask(needs) => needs.into_iter().for_each(|need| self.ask(need)),
-                Scan::Full => return Err(self.verdict(Step::Full { set })),
+                Scan::Full => return Err(self.verdict(Choice::Full { set })),
             }
         }
         Ok(())
@@ -157,7 +157,7 @@ impl<'a> Draft<'a> {
 
     /// A verdict on one set holds only when all before it are settled: which set is named must
     /// not depend on what happened to be read first.
-    fn verdict(&mut self, verdict: Step) -> Step {
+    fn verdict(&mut self, verdict: Choice) -> Choice {
         if self.needs.is_empty() { verdict } else { self.finish() }
     }
 
@@ -182,13 +182,13 @@ impl<'a> Draft<'a> {
         after
     }
 
-    fn finish(&mut self) -> Step {
+    fn finish(&mut self) -> Choice {
         if self.needs.is_empty() {
             self.picks.sort_by_key(|pick| pick.set);
-            return Step::Chosen(std::mem::take(&mut self.picks));
+            return Choice::Chosen(std::mem::take(&mut self.picks));
         }
         self.needs.truncate(MAX_NEEDS);
-        Step::Need(std::mem::take(&mut self.needs))
+        Choice::Need(std::mem::take(&mut self.needs))
     }
 }
 
@@ -307,11 +307,11 @@ mod tests {
         }
 
         /// Answers what is asked until there is a verdict; with it, the needs of each step.
-        fn settle(&self, wishes: &[Wish<'_>], mut view: View) -> (Step, Vec<Vec<Need>>) {
+        fn settle(&self, wishes: &[Wish<'_>], mut view: View) -> (Choice, Vec<Vec<Need>>) {
             let mut asked = Vec::new();
             while asked.len() < STEPS {
                 match choose(wishes, &view) {
-                    Step::Need(needs) => {
+                    Choice::Need(needs) => {
                         assert!((1..=MAX_NEEDS).contains(&needs.len()), "{needs:?}");
                         needs.iter().for_each(|need| self.answer(&mut view, need));
                         asked.push(needs);
@@ -331,9 +331,9 @@ mod tests {
         Wish { set, start: Start::Lowest, request: Some(addr(address)) }
     }
 
-    fn given(step: &Step) -> Result<Vec<Addr>, &Step> {
+    fn given(step: &Choice) -> Result<Vec<Addr>, &Choice> {
         match step {
-            Step::Chosen(picks) => Ok(picks.iter().map(|pick| pick.address).collect()),
+            Choice::Chosen(picks) => Ok(picks.iter().map(|pick| pick.address).collect()),
             other => Err(other),
         }
     }
@@ -344,7 +344,7 @@ mod tests {
         let label = format!("{start:?} with {held:?} in {set:?}");
         match expected {
             Some(expected) => assert_eq!(given(&step), Ok(vec![addr(expected)]), "{label}"),
-            None => assert_eq!(step, Step::Full { set: 0 }, "{label}"),
+            None => assert_eq!(step, Choice::Full { set: 0 }, "{label}"),
         }
     }
 
@@ -409,7 +409,7 @@ mod tests {
         fn check(wishes: &[Wish<'_>], held: &[&str], expected: (usize, &str, Refusal)) {
             let (step, _) = Cluster::with(held).settle(wishes, View::default());
             let (set, address, why) = (expected.0, addr(expected.1), expected.2);
-            assert_eq!(step, Step::Refused { set, address, why });
+            assert_eq!(step, Choice::Refused { set, address, why });
         }
         let range = set([host_local("10.1.2.0/24")]);
         let standing = Refusal::Standing;
@@ -436,14 +436,14 @@ mod tests {
         let mut view = View::default();
         let both =
             vec![Need::Reservation(network.clone(), address), Need::Page(network.clone(), address.page())];
-        assert_eq!(choose(&wishes, &view), Step::Need(both));
+        assert_eq!(choose(&wishes, &view), Choice::Need(both));
         view.set_page(&network, address.page(), Bits::empty());
         view.take(&network, address);
         view.set_held(&network, address, false);
         assert_eq!(given(&choose(&wishes, &view)), Ok(vec![address]));
         view.set_page(&network, address.page(), Bits::empty());
         view.set_held(&network, address, true);
-        assert!(matches!(choose(&wishes, &view), Step::Refused { why: Refusal::Taken, .. }));
+        assert!(matches!(choose(&wishes, &view), Choice::Refused { why: Refusal::Taken, .. }));
     }
 
     #[test]
@@ -555,7 +555,7 @@ mod tests {
             Need::Page(network.clone(), Page(page.0 + 1)),
             Need::Summary(network.clone(), page.summary()),
         ];
-        assert_eq!(choose(&[wish(&range, Start::Lowest)], &view), Step::Need(next));
+        assert_eq!(choose(&[wish(&range, Start::Lowest)], &view), Choice::Need(next));
     }
 
     #[test]
@@ -565,7 +565,7 @@ mod tests {
         let mut view = View::default();
         let page = addr("10.3.0.0").page();
         view.set_summary(&network, page.summary(), full.summary(&network, page.summary()));
-        assert_eq!(choose(&[wish(&range, Start::Lowest)], &view), Step::Full { set: 0 });
+        assert_eq!(choose(&[wish(&range, Start::Lowest)], &view), Choice::Full { set: 0 });
         view.set_page(&network, page, Bits::empty());
         let step = choose(&[wish(&range, Start::Lowest)], &view);
         assert_eq!(given(&step), Ok(vec![addr("10.3.0.0")]));
@@ -632,7 +632,7 @@ mod tests {
             covering.max_by_key(best)
         }
 
-        fn model(wishes: &[Wish<'_>], cluster: &Cluster) -> Step {
+        fn model(wishes: &[Wish<'_>], cluster: &Cluster) -> Choice {
             let mut held = cluster.clone();
             let mut picks = vec![None; wishes.len()];
             let requests =
@@ -640,14 +640,14 @@ mod tests {
             for (set, wish, address) in requests() {
                 let standing = wish.set.standing(address);
                 if standing != Standing::Assignable {
-                    return Step::Refused { set, address, why: Refusal::Standing(standing) };
+                    return Choice::Refused { set, address, why: Refusal::Standing(standing) };
                 }
             }
             for (set, wish, address) in requests() {
                 let range = home(wish.set, address).expect("assignable");
                 let network = wish.set.ranges()[range].network();
                 if held.holds(network, address) {
-                    return Step::Refused { set, address, why: Refusal::Taken };
+                    return Choice::Refused { set, address, why: Refusal::Taken };
                 }
                 held.hold(network, Span { first: address, last: address });
                 picks[set] = Some(Pick { set, network: network.clone(), address, range });
@@ -657,12 +657,12 @@ mod tests {
                     let range = &wish.set.ranges()[at];
                     range.standing(address) == Standing::Assignable && !held.holds(range.network(), address)
                 });
-                let Some((range, address)) = free else { return Step::Full { set } };
+                let Some((range, address)) = free else { return Choice::Full { set } };
                 let network = wish.set.ranges()[range].network();
                 held.hold(network, Span { first: address, last: address });
                 picks[set] = Some(Pick { set, network: network.clone(), address, range });
             }
-            Step::Chosen(picks.into_iter().flatten().collect())
+            Choice::Chosen(picks.into_iter().flatten().collect())
         }
 
         /// Two kinds of terrain: narrow ranges about a boundary of pages, and wide ones of many pages

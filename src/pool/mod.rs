@@ -15,7 +15,7 @@ pub mod wish;
 
 pub use address::{Addr, Page, Summary};
 pub use bitmap::Bits;
-pub use choose::{Order, Pick, Refusal, Step, choose, spread_start};
+pub use choose::{Choice, Order, Pick, Refusal, choose, spread_start};
 pub use names::NetworkName;
 pub use range::{Family, Range, RangeError, RangeSet, RangeSetError, RangeSpec, Span, Standing};
 pub use view::{Need, View};

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::NetworkName;
 use super::names::{ClusterName, ContainerId, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid};
+use super::{Addr, NetworkName};
 
 /// The version of the stored records that this program reads and writes.
 pub const VERSION: u32 = 1;
@@ -160,6 +160,11 @@ pub struct Labels {
 }
 
 impl OwnerRecord {
+    /// The addresses that are reserved, with their networks.
+    pub fn reserved(&self) -> impl Iterator<Item = (&NetworkName, Addr)> {
+        self.addresses.iter().filter_map(|held| Some((held.network.as_ref()?, Addr::from(held.address))))
+    }
+
     /// A record of this program's version.
     #[must_use]
     pub fn new(addresses: Vec<Held>, start: Option<RunStart>, scope: String, labels: Labels) -> Self {

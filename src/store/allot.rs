@@ -3,15 +3,20 @@
 
 use std::collections::BTreeSet;
 
+use super::builder::{self, BitChanges, Builder};
+use super::change::{Change, Commit, Step};
+use super::fence::Fence;
+use super::free::{self, Mode};
 use super::keys::{Bytes, Keys, Scope, digest_hex};
-use super::plan::{self, BitChanges, Builder, Fence, Mode};
+use super::meta::{self, Emptiness, OutOfService};
+
 use super::snapshot::{BadRecord, Snapshot};
-use super::txn::Txn;
-use crate::pool::choose::{Order, Refusal, Step, choose, spread_start};
+use super::txn::{Entry, Op, Txn};
+use crate::pool::choose::{Choice, Order, Refusal, choose, spread_start};
 use crate::pool::range::Standing;
 use crate::pool::record::{
     Caller, Held, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
-    Undecodable, VERSION,
+    Undecodable,
 };
 use crate::pool::{Addr, Bits, Need, NetworkName, Page, RangeSet, Start, View, Wanted, Wish};
 
@@ -55,29 +60,25 @@ pub struct RunStamp {
     pub created_at: String,
 }
 
-/// What to do next.
-#[derive(Debug, Clone)]
-pub enum Decision {
-    /// Read these keys, then decide again.
-    Read(Vec<Bytes>),
-    /// Commit; the owner then holds these addresses.
-    Commit {
-        /// The transaction.
-        txn: Txn,
-        /// The addresses, in result order.
-        held: Vec<Held>,
-        /// Whether the owner held them before this run.
-        repeats: bool,
-    },
-    /// Free an older owner of the same pod, whose addresses do not fit, then decide again.
-    FreeFirst(Txn),
+/// What an ADD comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Allotted {
+    /// The owner holds what it asked for.
+    Held(Added),
     /// No address of this set is free.
     Full {
         /// The set.
         set: usize,
     },
-    /// End with this.
-    Refuse(Refused),
+}
+
+/// What an owner holds after an ADD.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Added {
+    /// The addresses, in result order.
+    pub held: Vec<Held>,
+    /// Whether the owner held them before this run.
+    pub repeats: bool,
 }
 
 /// Why an ADD ends without an address.
@@ -93,12 +94,8 @@ pub enum Refused {
     Unfit(Vec<Held>),
     /// A requested address cannot be had.
     Address(Addr, NetworkName, Refusal),
-    /// The store went back in time in this epoch.
-    Suspect(u64),
-    /// A migration is under way.
-    Paused(String),
-    /// The prefix is written by programs newer than this one.
-    Newer(u32),
+    /// The store hands out nothing.
+    OutOfService(OutOfService),
     /// A record does not decode.
     Bad(BadRecord),
     /// Records contradict each other.
@@ -118,8 +115,14 @@ pub struct OtherMachine {
 
 /// What keeps [`decide`] from going on: something to read, or the end.
 enum Halt {
-    Read(Vec<Bytes>),
+    Read(Vec<Op>),
     Refuse(Refused),
+}
+
+impl Halt {
+    fn read(keys: Vec<Bytes>) -> Self {
+        Halt::Read(keys.into_iter().map(Op::Get).collect())
+    }
 }
 
 impl From<BadRecord> for Halt {
@@ -173,7 +176,7 @@ impl Ask {
     #[must_use]
     pub fn first_reads(&self, keys: &Keys) -> Vec<Bytes> {
         let mut reads = self.base_keys(keys);
-        if let Step::Need(needs) = choose(&self.wishes(keys, &Snapshot::default()), &View::default()) {
+        if let Choice::Need(needs) = choose(&self.wishes(keys, &Snapshot::default()), &View::default()) {
             reads.extend(needs.iter().map(|need| need_key(keys, need)));
         }
         let mut seen = BTreeSet::new();
@@ -264,15 +267,57 @@ fn need_key(keys: &Keys, need: &Need) -> Bytes {
     }
 }
 
-/// Decides what an ADD behind `fence` does next. `deleted_before` says that this run found
-/// a tombstone of its owner at some time, and so must not take over anything.
-#[must_use]
-pub fn decide(ask: &Ask, keys: &Keys, snapshot: &Snapshot, fence: &Fence, deleted_before: bool) -> Decision {
-    let deciding = Deciding { ask, keys, snapshot, fence };
-    match deciding.decide(deleted_before) {
-        Ok(decision) => decision,
-        Err(Halt::Read(keys)) => Decision::Read(keys),
-        Err(Halt::Refuse(why)) => Decision::Refuse(why),
+/// An ADD as a change of what is held.
+pub struct Allotment<'a> {
+    ask: &'a Ask,
+    keys: &'a Keys,
+    /// A tombstone of this owner was seen at some time, so nothing is taken over.
+    was_deleted: bool,
+}
+
+impl<'a> Allotment<'a> {
+    /// The change that `ask` asks for.
+    #[must_use]
+    pub fn new(ask: &'a Ask, keys: &'a Keys) -> Self {
+        Self { ask, keys, was_deleted: false }
+    }
+}
+
+impl Change for Allotment<'_> {
+    type Done = Allotted;
+    type Refused = Refused;
+
+    fn owner(&self) -> &Owner {
+        &self.ask.owner
+    }
+
+    fn scope(&self, _seen: &Snapshot) -> Option<Scope> {
+        Some(self.ask.scope())
+    }
+
+    fn reads(&self, _seen: &Snapshot) -> Vec<Bytes> {
+        self.ask.first_reads(self.keys)
+    }
+
+    fn learn(&mut self, seen: &Snapshot) {
+        self.was_deleted |= seen.entry(&self.keys.tombstone(&self.ask.owner)).is_some();
+    }
+
+    fn plan(&self, seen: &Snapshot, fence: &Fence) -> Result<Step<Allotted>, Refused> {
+        let Self { ask, keys, was_deleted } = *self;
+        match (Deciding { ask, keys, snapshot: seen, fence }).decide(was_deleted) {
+            Ok(step) => Ok(step),
+            Err(Halt::Read(ops)) => Ok(Step::Read(ops)),
+            Err(Halt::Refuse(why)) => Err(why),
+        }
+    }
+
+    /// The owner's record tells: a run writes its start into it.
+    fn applied(&self, commit: Commit<Allotted>, found: Option<&Entry>) -> Option<Allotted> {
+        let record = OwnerRecord::decode(&found?.value).ok()?;
+        let repeats = matches!(commit.done, Some(Allotted::Held(Added { repeats: true, .. })));
+        let is_own = record.start.as_ref() == Some(&self.ask.start);
+        is_own.then_some(Allotted::Held(Added { held: record.addresses, repeats }))
     }
 }
 
@@ -297,7 +342,7 @@ struct Older {
 }
 
 impl Deciding<'_> {
-    fn decide(&self, deleted_before: bool) -> Result<Decision, Halt> {
+    fn decide(&self, deleted_before: bool) -> Result<Step<Allotted>, Halt> {
         self.require(self.ask.base_keys(self.keys))?;
         self.judge_meta()?;
         let deleted = self.judge_tombstone()? || deleted_before;
@@ -315,16 +360,17 @@ impl Deciding<'_> {
     }
 
     fn judge_meta(&self) -> Result<(), Halt> {
-        let Some(meta) = self.snapshot.record::<Meta>(&self.keys.meta())? else { return Ok(()) };
-        if meta.min_writer > VERSION {
-            return Err(Halt::Refuse(Refused::Newer(meta.min_writer)));
+        let key = self.keys.meta();
+        if let Some(meta) = self.snapshot.record::<Meta>(&key)? {
+            return meta::judge(&meta).map_err(|why| Halt::Refuse(Refused::OutOfService(why)));
         }
-        if let Some(epoch) = meta.suspect {
-            return Err(Halt::Refuse(Refused::Suspect(epoch)));
-        }
-        match meta.paused {
-            Some(why) => Err(Halt::Refuse(Refused::Paused(why))),
-            None => Ok(()),
+        match meta::emptiness(self.keys, self.snapshot) {
+            Emptiness::Sound => Ok(()),
+            Emptiness::Unknown(reads) => Err(Halt::Read(reads)),
+            Emptiness::Lost => {
+                let text = format!("{} is missing while allocations exist", String::from_utf8_lossy(&key));
+                Err(Halt::Refuse(Refused::Contradiction(text)))
+            }
         }
     }
 
@@ -364,7 +410,7 @@ impl Deciding<'_> {
     }
 
     /// The owner holds addresses already: they are the answer, if they fit.
-    fn repeat(&self, record: OwnerRecord) -> Result<Decision, Halt> {
+    fn repeat(&self, record: OwnerRecord) -> Result<Step<Allotted>, Halt> {
         let Ask { owner, machine, labels, .. } = self.ask;
         let caller = Caller { machine, pod_uid: labels.pod.uid.as_ref() };
         if !caller.means(&record) {
@@ -387,11 +433,11 @@ impl Deciding<'_> {
         let record = OwnerRecord::new(record.addresses, Some(start), record.scope, record.labels);
         let record = record.on_machine(machine);
         self.put_owner(&mut builder, &record);
-        Ok(Decision::Commit { txn: finish(builder)?, held: record.addresses, repeats: true })
+        Ok(self.commit(finish(builder)?, record.addresses, true))
     }
 
     /// A retried sandbox of the same pod inherits all that the older one held.
-    fn take_over(&self, older: &Older) -> Result<Decision, Halt> {
+    fn take_over(&self, older: &Older) -> Result<Step<Allotted>, Halt> {
         let mut builder = self.commit_builder();
         for (key, _) in self.reservations_of(&older.owner, &older.record)? {
             builder.unchanged(key.clone());
@@ -402,13 +448,22 @@ impl Deciding<'_> {
         builder.delete(own);
         let record = self.new_record(older.record.addresses.clone());
         self.put_owner(&mut builder, &record);
-        Ok(Decision::Commit { txn: finish(builder)?, held: record.addresses, repeats: false })
+        Ok(self.commit(finish(builder)?, record.addresses, false))
     }
 
-    fn free_first(&self, older: &Older) -> Result<Decision, Halt> {
-        let mode = Mode::Behind(self.fence);
-        let planned = plan::free(self.keys, self.snapshot, &older.owner, &older.record, None, mode)?;
-        planned.map(Decision::FreeFirst).map_err(Halt::Read)
+    fn free_first(&self, older: &Older) -> Result<Step<Allotted>, Halt> {
+        let Older { owner, record } = older;
+        let planned =
+            free::transaction(self.keys, self.snapshot, (owner, record), None, self.fence, Mode::First)?;
+        Ok(Step::Commit(Commit { txn: planned.map_err(Halt::read)?, done: None, proof: self.proof() }))
+    }
+
+    fn commit(&self, txn: Txn, held: Vec<Held>, repeats: bool) -> Step<Allotted> {
+        Step::Commit(Commit { txn, done: Some(Allotted::Held(Added { held, repeats })), proof: self.proof() })
+    }
+
+    fn proof(&self) -> Bytes {
+        self.keys.owner(&self.ask.owner)
     }
 
     /// The reservations that a record speaks of; each must exist and name `owner`.
@@ -438,7 +493,7 @@ impl Deciding<'_> {
     }
 
     /// Chooses free addresses on what is known of the pages.
-    fn choose(&self) -> Result<Decision, Halt> {
+    fn choose(&self) -> Result<Step<Allotted>, Halt> {
         let wishes = self.ask.wishes(self.keys, self.snapshot);
         let mut view = View::default();
         let mut needs = BTreeSet::new();
@@ -451,18 +506,18 @@ impl Deciding<'_> {
         self.pin(&pinned, &mut view, &mut needs)?;
         loop {
             match choose(&wishes, &view) {
-                Step::Need(more) => self.supply(&more, &pinned, &mut view, &mut needs)?,
-                Step::Full { set } => {
+                Choice::Need(more) => self.supply(&more, &pinned, &mut view, &mut needs)?,
+                Choice::Full { set } => {
                     self.refuse_bad_pages(&needs)?;
-                    return Ok(Decision::Full { set });
+                    return Ok(Step::Done(Allotted::Full { set }));
                 }
-                Step::Refused { set, address, why } => {
+                Choice::Refused { set, address, why } => {
                     let network = self.ask.sets[set]
                         .covers(address)
                         .map_or_else(NetworkName::default, |range| range.network().clone());
                     return Err(Halt::Refuse(Refused::Address(address, network, why)));
                 }
-                Step::Chosen(picks) => {
+                Choice::Chosen(picks) => {
                     let taken: Vec<_> = picks.into_iter().map(|pick| (pick.network, pick.address)).collect();
                     return self.allot(&taken, &pinned);
                 }
@@ -482,7 +537,7 @@ impl Deciding<'_> {
 
     fn refuse_bad_page(&self, network: &NetworkName, page: Page) -> Result<(), Halt> {
         let key = self.keys.page(network, page);
-        if plan::bits(self.snapshot, &key).is_some() {
+        if builder::bits(self.snapshot, &key).is_some() {
             return Ok(());
         }
         let why = Undecodable::Malformed { kind: "page", reason: "not a bitmap of 512 bytes".to_owned() };
@@ -528,7 +583,7 @@ impl Deciding<'_> {
                 Need::Page(network, page) => view.set_page(network, *page, self.page(network, *page, pinned)),
                 Need::Summary(network, summary) => {
                     // One that does not decode says nothing: the pages themselves are read.
-                    let bits = plan::bits(self.snapshot, &key).unwrap_or_else(Bits::empty);
+                    let bits = builder::bits(self.snapshot, &key).unwrap_or_else(Bits::empty);
                     view.set_summary(network, *summary, bits);
                 }
                 Need::Reservation(network, address) => {
@@ -545,7 +600,7 @@ impl Deciding<'_> {
     /// not decode is occupied as a whole.
     fn page(&self, network: &NetworkName, page: Page, pinned: &[(NetworkName, Addr)]) -> Bits {
         let key = self.keys.page(network, page);
-        let Some(mut bits) = plan::bits(self.snapshot, &key) else { return Bits::full() };
+        let Some(mut bits) = builder::bits(self.snapshot, &key) else { return Bits::full() };
         for address in self.reserved_in(network, page) {
             bits.set(address.bit());
         }
@@ -570,15 +625,19 @@ impl Deciding<'_> {
     }
 
     /// The commit of newly taken addresses.
-    fn allot(&self, taken: &[(NetworkName, Addr)], pinned: &[(NetworkName, Addr)]) -> Result<Decision, Halt> {
+    fn allot(
+        &self,
+        taken: &[(NetworkName, Addr)],
+        pinned: &[(NetworkName, Addr)],
+    ) -> Result<Step<Allotted>, Halt> {
         let (txn, held) = self.plan_allotment(taken, pinned, Cursors::Moved)?;
         if txn.fits() {
-            return Ok(Decision::Commit { txn, held, repeats: false });
+            return Ok(self.commit(txn, held, false));
         }
         // Many sets in networks of their own, all of whose pages fill up at once: the cursors, which
         // only steer the next choice, make room.
         let (txn, held) = self.plan_allotment(taken, pinned, Cursors::Kept)?;
-        Ok(Decision::Commit { txn, held, repeats: false })
+        Ok(self.commit(txn, held, false))
     }
 
     fn plan_allotment(
@@ -632,8 +691,8 @@ impl Deciding<'_> {
     /// What every commit of an ADD relies on: its fence, tombstone, meta.
     fn commit_builder(&self) -> Builder<'_> {
         let mut builder = Builder::new("commit", self.snapshot);
-        builder.behind(self.fence);
-        plan::rely_on_meta(self.keys, &self.ask.first_meta(), &mut builder);
+        self.fence.guard(&mut builder);
+        meta::rely_on(self.keys, self.snapshot, &self.ask.first_meta(), &mut builder);
         builder.unchanged(self.keys.tombstone(&self.ask.owner));
         builder
     }
@@ -649,7 +708,7 @@ impl Deciding<'_> {
         let own = self.keys.owner(&self.ask.owner);
         builder.unchanged(own.clone());
         if let Some(uid) = &record.labels.pod.uid {
-            for network in plan::networks(record) {
+            for network in free::networks(record) {
                 let Owner { cluster, ifname, .. } = &self.ask.owner;
                 let key = self.keys.pod(cluster.as_ref(), uid, ifname, network);
                 builder.unchanged(key.clone());
@@ -669,18 +728,18 @@ impl Deciding<'_> {
     fn require_with(&self, keys: &[Bytes], record: Bytes) -> Result<(), Halt> {
         match keys.iter().all(|key| self.snapshot.knows(key)) {
             true => Ok(()),
-            false => Err(Halt::Read(keys.iter().cloned().chain([record]).collect())),
+            false => Err(Halt::read(keys.iter().cloned().chain([record]).collect())),
         }
     }
 
     fn require(&self, keys: Vec<Bytes>) -> Result<(), Halt> {
         let missing: Vec<Bytes> = keys.into_iter().filter(|key| !self.snapshot.knows(key)).collect();
-        if missing.is_empty() { Ok(()) } else { Err(Halt::Read(missing)) }
+        if missing.is_empty() { Ok(()) } else { Err(Halt::read(missing)) }
     }
 }
 
 fn finish(builder: Builder<'_>) -> Result<Txn, Halt> {
-    builder.finish().map_err(Halt::Read)
+    builder.finish().map_err(Halt::read)
 }
 
 #[cfg(test)]

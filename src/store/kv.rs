@@ -10,8 +10,7 @@ use tokio::time::Instant;
 
 use super::keys::{Bytes, LeaseId};
 use super::snapshot::Snapshot;
-use super::txn::{Op, Reply, Txn};
-use crate::limits;
+use super::txn::{Reply, Txn};
 
 /// A store that behaves like etcd.
 pub trait Kv {
@@ -116,12 +115,8 @@ pub async fn read_keys<K: Kv>(
     snapshot: &mut Snapshot,
     until: Instant,
 ) -> Result<(), Failure> {
-    for keys in keys.chunks(limits::TXN_OPS) {
-        let txn = Txn::read(keys.iter().cloned().map(Op::Get).collect());
-        let reply = kv.txn(&txn, until).await?;
-        snapshot.absorb(&txn.then, &reply);
-    }
-    Ok(())
+    let keys_of_none = super::keys::Keys::new("/");
+    super::session::Session { kv, keys: &keys_of_none, until }.read(keys, snapshot).await
 }
 
 /// Why a request failed, by what it means for whoever sent it.

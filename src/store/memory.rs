@@ -43,9 +43,13 @@ impl Memory {
 
     /// Reads keys into a snapshot.
     pub fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) {
-        let ops: Vec<Op> = keys.iter().cloned().map(Op::Get).collect();
-        let reply = self.clone().apply(&Txn::read(ops.clone()));
-        snapshot.absorb(&ops, &reply);
+        self.read_all(&keys.iter().cloned().map(Op::Get).collect::<Vec<_>>(), snapshot);
+    }
+
+    /// Carries out reads of any kind.
+    pub fn read_all(&self, ops: &[Op], snapshot: &mut Snapshot) {
+        let reply = self.clone().apply(&Txn::read(ops.to_vec()));
+        snapshot.absorb(ops, &reply);
     }
 
     /// Applies a transaction.
@@ -101,7 +105,12 @@ impl Memory {
                 }
                 Found::default()
             }
-            Op::List(_) | Op::Tickets { .. } => Found::default(),
+            Op::List(list) => {
+                let listed = self.entries.range(list.start.clone()..list.end.clone());
+                let entries: Vec<Entry> = listed.map(|(_, entry)| entry.clone()).collect();
+                Found { count: entries.len() as i64, entries }
+            }
+            Op::Tickets { .. } => Found::default(),
         }
     }
 }

@@ -1,25 +1,35 @@
 //! The store: keys, transactions as values, and the etcd that carries them out.
 //!
-//! - [`keys`], [`txn`], [`snapshot`], [`plan`]: pure; what is asked, and what was found.
-//! - [`allot`]: what an ADD does next, given what it has read; pure.
-//! - [`kv`]: what a store is; [`etcd`]: the real one; [`session`]: a store, its keys and a deadline.
+//! - [`keys`], [`txn`], [`snapshot`]: what is asked, and what was found; pure.
+//! - [`builder`]: transactions that change what is held, built from what was read; pure.
+//! - [`change`]: what a change decides; [`allot`] (ADD) and [`free`] are two; pure.
+//! - [`drive`]: the one way in which a change is carried out, with [`ticket`], [`fence`] and [`settle`]; [`release`] drives
+//!   frees.
+//! - [`meta`]: the one judge and the one writer of a prefix's meta.
+//! - [`repair`]: clears stray bits for an ADD that finds its range full.
+//! - [`kv`]: what a store is; [`etcd`]: the real one; [`session`]: what a run holds of it.
 //! - [`walk`]: reads all keys of a prefix at one revision.
-//! - [`queue`]: a run's lease and its ticket among others.
-//! - [`free`]: giving back all that an owner holds.
 //! - [`memory`]: a store for unit tests.
 
 pub mod allot;
+pub mod builder;
+pub mod change;
+pub mod drive;
 pub mod etcd;
 #[cfg(feature = "failpoints")]
 pub mod failing;
+pub mod fence;
 pub mod free;
 pub mod keys;
 pub mod kv;
 pub mod memory;
-pub mod plan;
-pub mod queue;
+pub mod meta;
+pub mod release;
+pub mod repair;
 pub mod session;
+pub mod settle;
 pub mod snapshot;
+pub mod ticket;
 pub mod txn;
 pub mod walk;
 

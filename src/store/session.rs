@@ -3,9 +3,10 @@
 use tokio::time::Instant;
 
 use super::keys::{Bytes, Keys};
-use super::kv::{Failure, Kv, read_keys};
+use super::kv::{Failure, Kv};
 use super::snapshot::Snapshot;
-use super::txn::{Reply, Txn};
+use super::txn::{Op, Reply, Txn};
+use crate::limits;
 
 /// A store, the keys of one prefix of it, and when the work on it must be over.
 pub struct Session<'a, K> {
@@ -45,6 +46,19 @@ impl<'a, K: Kv> Session<'a, K> {
     /// # Errors
     /// [`Failure`]
     pub async fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) -> Result<(), Failure> {
-        read_keys(self.kv, keys, snapshot, self.until).await
+        self.read_all(keys.iter().cloned().map(Op::Get).collect(), snapshot).await
+    }
+
+    /// Carries out reads of any kind, as many in one request as etcd allows.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn read_all(&self, ops: Vec<Op>, snapshot: &mut Snapshot) -> Result<(), Failure> {
+        for ops in ops.chunks(limits::TXN_OPS) {
+            let txn = Txn::read(ops.to_vec());
+            let reply = self.txn(&txn).await?;
+            snapshot.absorb(&txn.then, &reply);
+        }
+        Ok(())
     }
 }

@@ -20,6 +20,8 @@ pub struct BadRecord {
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     known: BTreeMap<Bytes, Known>,
+    /// How many keys began with a prefix, and the store's revision then.
+    counts: BTreeMap<Bytes, (i64, i64)>,
     /// The store's revision at the newest answer.
     pub revision: i64,
 }
@@ -36,8 +38,10 @@ impl Snapshot {
     pub fn absorb(&mut self, ops: &[Op], reply: &Reply) {
         self.revision = reply.revision;
         for (op, found) in ops.iter().zip(&reply.found) {
-            if let Op::Get(key) = op {
-                self.learn(key, found);
+            match op {
+                Op::Get(key) => self.learn(key, found),
+                Op::List(list) => _ = self.counts.insert(list.start.clone(), (found.count, reply.revision)),
+                Op::Tickets { .. } | Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..) => {}
             }
         }
     }
@@ -49,6 +53,14 @@ impl Snapshot {
     /// Forgets all keys but those that `stays` approves.
     pub fn retain(&mut self, stays: impl Fn(&[u8]) -> bool) {
         self.known.retain(|key, _| stays(key));
+        self.counts.clear();
+    }
+
+    /// How many keys begin with `prefix`, if that was counted when `key` was read last, or later.
+    #[must_use]
+    pub fn count(&self, prefix: &[u8], key: &[u8]) -> Option<i64> {
+        let read_at = self.known.get(key)?.at;
+        self.counts.get(prefix).filter(|(_, at)| *at >= read_at).map(|(count, _)| *count)
     }
 
     /// Whether the key was read.

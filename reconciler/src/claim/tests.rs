@@ -5,6 +5,8 @@ use metes::pool::Bits;
 use metes::pool::record::RunStart;
 use metes::store::keys::{Key, LeaseId, TicketId};
 use metes::store::memory::Memory;
+use metes::store::ticket::Ticket;
+use metes::store::txn::Txn;
 
 use super::*;
 
@@ -36,17 +38,17 @@ impl World {
     }
 
     /// Plans, supplying what is asked for, until there is more to do than to read.
-    fn plan(&mut self, claim: &Claim) -> Result<Step, ClaimError> {
+    fn plan(&mut self, claim: &Claim) -> Result<Step<Together>, ClaimError> {
         self.plan_all(std::slice::from_ref(claim))
     }
 
-    fn plan_all(&mut self, claims: &[Claim]) -> Result<Step, ClaimError> {
+    fn plan_all(&mut self, claims: &[Claim]) -> Result<Step<Together>, ClaimError> {
         self.stand();
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match Claims::new(claims).plan(&self.keys, &snapshot, &self.ticket)? {
-                Step::Read(keys) => {
-                    keys.chunks(limits::TXN_OPS).for_each(|some| self.store.read(some, &mut snapshot));
+            match Claims::new(&self.keys, claims).plan(&snapshot, &Fence::Ticket(self.ticket.clone()))? {
+                Step::Read(ops) => {
+                    ops.chunks(limits::TXN_OPS).for_each(|some| self.store.read_all(some, &mut snapshot));
                 }
                 other => return Ok(other),
             }
@@ -60,11 +62,11 @@ impl World {
 
     fn carry_out_all(&mut self, claims: &[Claim]) -> Together {
         let ended = match self.plan_all(claims).expect("a plan") {
-            Step::Commit { txn, made } => {
-                assert!(self.store.apply(&txn).succeeded);
-                Together::Made(made)
+            Step::Commit(commit) => {
+                assert!(self.store.apply(&commit.txn).succeeded);
+                commit.done.expect("it comes to something")
             }
-            Step::End(ended) => ended,
+            Step::Done(ended) => ended,
             Step::Read(_) => unreachable!("supplied"),
         };
         self.assert_sound();
@@ -252,12 +254,14 @@ fn whatever_changes_before_the_commit_fails_it() {
         (index_key(&keys, "u1"), PodIndex::new(owner.clone()).encode()),
     ] {
         let mut world = World::new();
-        let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
+        let Step::Commit(Commit { txn, .. }) = world.plan(&claim).expect("a plan") else {
+            panic!("no commit")
+        };
         world.store.put(key.clone(), value);
         assert!(!world.store.apply(&txn).succeeded, "{}", String::from_utf8_lossy(&key));
     }
     let mut world = World::new();
-    let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
+    let Step::Commit(Commit { txn, .. }) = world.plan(&claim).expect("a plan") else { panic!("no commit") };
     world.store.apply(&Txn { then: vec![Op::Delete(world.ticket.key.clone())], ..Txn::default() });
     assert!(!world.store.apply(&txn).succeeded, "evicted");
 }
@@ -271,7 +275,7 @@ fn what_does_not_decode_is_occupied() {
         let mut world = World::new();
         world.store.put(key.clone(), "garbage");
         let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-        let Step::End(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+        let Step::Done(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
         let (_, Why::Undecodable(bad)) = conflict(ended.alone()) else { panic!("another reason") };
         assert_eq!(bad.key.as_bytes(), key);
     }
@@ -290,7 +294,7 @@ fn a_reservation_without_its_owners_record_is_in_the_way() {
     let key = world.keys.ip(&NetworkName::default(), Addr::from(held("10.0.0.5").address));
     world.store.put(key, Reservation::new(old.owner.clone(), old.labels.clone(), String::new()).encode());
     let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let Step::End(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+    let Step::Done(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
     let (_, Why::NoRecord { owner, pod }) = conflict(ended.alone()) else { panic!("another reason") };
     assert_eq!((owner, pod), (old.owner, old.labels.pod));
 }
@@ -302,7 +306,7 @@ fn an_owner_that_was_deleted_gets_nothing() {
     let start = RunStart { boot: "b".into(), ns: 1 };
     let dead = world.keys.tombstone(&claim.owner);
     world.store.put(dead, Tombstone::new(start).encode());
-    let Step::End(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+    let Step::Done(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
     assert_eq!(conflict(ended.alone()).1, Why::Deleted);
 }
 
@@ -337,7 +341,7 @@ fn claims_are_made_only_while_add_waits() {
         let claim = Claim { under, ..claim_of("c1", "u1", &["10.0.0.5"]) };
         let planned = world.plan(&claim);
         match works {
-            true => assert!(matches!(planned, Ok(Step::Commit { .. })), "{meta:?} {under:?}"),
+            true => assert!(matches!(planned, Ok(Step::Commit(_))), "{meta:?} {under:?}"),
             false => assert_eq!(planned.err(), Some(ClaimError::InService), "{meta:?} {under:?}"),
         }
     }
@@ -367,7 +371,7 @@ fn the_last_bit_of_a_page_fills_its_summary() {
     (0..4096).filter(|bit| *bit != 5).for_each(|bit| bits.set(bit));
     world.store.put(world.keys.page(&network, page), bits.to_bytes());
     let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
+    let Step::Commit(Commit { txn, .. }) = world.plan(&claim).expect("a plan") else { panic!("no commit") };
     assert!(world.store.apply(&txn).succeeded);
     let summary = world.store.get(&world.keys.summary(&network, page.summary())).expect("a summary");
     assert_eq!(Bits::from_bytes(&summary.value).expect("decodes").count(), 1);
@@ -467,12 +471,14 @@ fn a_holder_that_was_written_since_is_not_replaced() {
     let revision = world.store.get(&own).expect("a record").mod_revision;
     let gone = vec![Gone { owner: old.owner.clone(), revision }];
     let claim = Claim { gone, ..claim_of("c1", "u1", &["10.0.0.5"]) };
-    let Step::Commit { txn, .. } = world.plan(&claim).expect("a plan") else { panic!("no commit") };
+    let Step::Commit(Commit { txn, .. }) = world.plan(&claim).expect("a plan") else { panic!("no commit") };
     // It gets an address of another network: nothing that it held changes, and deleting its record would leave that
     // one alone.
     let mut more = claim_of("old", "u0", &["10.0.0.6"]);
     more.held[0].network = Some(NetworkName::configured("other").expect("a name"));
-    let Step::Commit { txn: other, .. } = world.plan(&more).expect("a plan") else { panic!("no commit") };
+    let Step::Commit(Commit { txn: other, .. }) = world.plan(&more).expect("a plan") else {
+        panic!("no commit")
+    };
     for op in other.then {
         if let Op::Put(key, value, _) = op {
             world.store.put(key, value);

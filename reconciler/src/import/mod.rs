@@ -17,7 +17,6 @@ pub mod pause;
 pub mod pools;
 pub mod report;
 
-use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -25,9 +24,9 @@ use futures_util::stream::{self, StreamExt};
 use metes::pool::NetworkName;
 use metes::pool::names::{ClusterName, PodUid};
 use metes::pool::record::{Held, Owner, OwnerRecord, Record};
-use metes::store::free::{Free, FreeError, FreeGuard};
 use metes::store::keys::{Key, Keys};
 use metes::store::kv::{Failure, Kv};
+use metes::store::release::{FreeError, release_as_read};
 use metes::store::session::Session;
 use metes::store::snapshot::BadRecord;
 use metes::store::txn::Entry;
@@ -409,20 +408,8 @@ impl<K: Kv> Import<'_, K> {
             for earlier in imported.iter().filter(is_earlier) {
                 if !self.options.dry_run {
                     let until = self.until.min(Instant::now() + ONE_DEADLINE);
-                    let which = FreeGuard::AsRead(earlier.revision);
-                    let (kv, keys, owner) = (self.kv, self.keys, &earlier.owner);
-                    Free {
-                        kv,
-                        keys,
-                        owner,
-                        which,
-                        caller: None,
-                        tombstone: None,
-                        until,
-                        hints: Cell::default(),
-                    }
-                    .run()
-                    .await?;
+                    let session = Session { kv: self.kv, keys: self.keys, until };
+                    release_as_read(session, &earlier.owner, earlier.revision).await?;
                 }
                 self.report.moved.push(earlier.owner.clone());
             }
@@ -499,8 +486,8 @@ impl<K: Kv> Taking<'_, K> {
         while wanted.held.iter().any(|held| held.network.is_some()) {
             let until = self.until.min(Instant::now() + ONE_DEADLINE);
             let claimed = match self.dry_run {
-                true => foresee(self.kv, self.keys, &wanted, until).await,
-                false => claim(self.kv, self.keys, &wanted, until).await,
+                true => foresee(Session { kv: self.kv, keys: self.keys, until }, &wanted).await,
+                false => claim(Session { kv: self.kv, keys: self.keys, until }, &wanted).await,
             };
             let conflict = match claimed {
                 Ok(Claimed::Present) => break,

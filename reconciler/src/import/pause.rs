@@ -10,8 +10,8 @@ use metes::pool::record::{Definitions, Meta, Record, VERSION};
 use metes::random::random_id;
 use metes::store::keys::{Bytes, Keys, LeaseId, digest_hex};
 use metes::store::kv::{Failure, Kv, LeaseAge, read_keys};
-use metes::store::queue::new_lease;
 use metes::store::snapshot::Snapshot;
+use metes::store::ticket::new_lease;
 use metes::store::txn::{Compare, Entry, Op, Txn};
 use tokio::time::Instant;
 

@@ -8,6 +8,7 @@ use metes::local::spool::Spool;
 use metes::pool::record::{Labels, Meta, Owner, OwnerRecord, PodIndex, Record, RunStart, Tombstone, VERSION};
 use metes::pool::{Addr, Bits, NetworkName, Page};
 use metes::store::keys::{LeaseId, PodInterface};
+use metes::store::meta::HighWater;
 use metes::store::txn::{Compare, Op, Txn};
 
 use super::plan::{Theme, Twins};
@@ -133,8 +134,8 @@ impl<'w> World<'w> {
         if !self.is_left_out(Guard::MARK_MACHINE) {
             of_image.machine = "image".to_owned();
         }
-        let mark = Mark { store: "image".to_owned(), epoch: 1, revision: 1, hints: Hints::default() };
-        MarkFile::new(folder, &of_image, &[]).raise(&mark);
+        let seen = HighWater { store: "image".to_owned(), epoch: 1, revision: 1 };
+        MarkFile::new(folder, &of_image, &[]).raise(Mark { seen, hints: Hints::default() });
         self.note(|| format!("node {node} has a mark of another machine"));
         Ok(())
     }
@@ -222,7 +223,7 @@ impl<'w> World<'w> {
         let hints = file.read().map_or_else(Hints::default, |mark| mark.hints);
         let revision = self.model.revision() + 1000;
         self.note(|| format!("node {node} has seen revision {revision} of epoch {epoch}"));
-        file.raise(&Mark { store, epoch, revision, hints });
+        file.raise(Mark { seen: HighWater { store, epoch, revision }, hints });
         Ok(())
     }
 

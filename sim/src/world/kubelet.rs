@@ -360,7 +360,7 @@ impl World<'_> {
         if self.plan.theme == Theme::Emptied
             && let Some(mark) = self.nodes[self.truth.sandboxes[id].node].mark().read()
         {
-            self.known.insert(process, mark.revision);
+            self.known.insert(process, mark.seen.revision);
         }
     }
 

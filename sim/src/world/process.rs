@@ -9,9 +9,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use metes::cni::Error;
-use metes::commands::add::Added;
 use metes::commands::del::Done;
 use metes::pool::record::RunStart;
+use metes::store::allot::Added;
 use metes::store::kv::Failure;
 use metes_reconciler::pass::Stop;
 

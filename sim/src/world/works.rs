@@ -20,8 +20,8 @@ use metes::pool::RangeSet;
 use metes::pool::names::{ClusterName, PodUid};
 use metes::pool::record::{Owner, RunStart};
 use metes::store::allot::Ask;
-use metes::store::free::release;
 use metes::store::keys::Keys;
+use metes::store::release::release;
 use metes::store::session::Session;
 use metes_reconciler::claim::{Claim, claim};
 use metes_reconciler::import::pause::Pause;
@@ -255,7 +255,7 @@ pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) 
             let begun = accept::begin(session).await.ok()?;
             for one in &claims {
                 // An address that another owner holds is a conflict, which a person has to decide.
-                claim(&line, &shared.keys, one, until).await.ok()?;
+                claim(session, one).await.ok()?;
             }
             accept::finish(session, &begun).await.ok()
         };
@@ -269,14 +269,14 @@ pub(crate) fn import(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>,
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
         let line = shared.line(process);
+        let session = Session { kv: &line, keys: &shared.keys, until };
         let pause = Pause { kv: &line, keys: &shared.keys, cluster: &shared.cluster, until };
         let imported = async {
             pause.set().await.ok()?;
             for one in &claims {
-                claim(&line, &shared.keys, one, until).await.ok()?;
+                claim(session, one).await.ok()?;
             }
             if by_hand {
-                let session = Session { kv: &line, keys: &shared.keys, until };
                 let report = audit(session).await.ok()?;
                 pause::end(session, &report).await.ok()?;
                 return Some(());
@@ -314,7 +314,7 @@ pub(crate) fn let_go(shared: Rc<Shared>, process: ProcessId, owner: Owner) -> Fu
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
         let line = shared.line(process);
-        let _ = release(&line, &shared.keys, &owner, until).await;
+        let _ = release(Session { kv: &line, keys: &shared.keys, until }, &owner).await;
         shared.wire.report(process, Outcome::Released);
     })
 }

@@ -5,7 +5,7 @@ use crate::pool::RangeSpec;
 use crate::pool::record::Pod;
 use crate::store::keys::{Key, LeaseId, TicketId};
 use crate::store::memory::Memory;
-use crate::store::plan::Ticket;
+use crate::store::ticket::Ticket;
 use crate::store::txn::Op;
 
 /// A store, and the ticket that the run under test stands in.
@@ -45,16 +45,18 @@ impl World {
         Fence::Ticket(self.ticket.clone())
     }
 
-    fn run(&mut self, ask: &Ask) -> Decision {
+    fn run(&mut self, ask: &Ask) -> Planned {
         self.run_as(ask, false)
     }
 
     /// Decides, supplying what is asked for, until there is more to do than to read.
-    fn run_as(&mut self, ask: &Ask, deleted_before: bool) -> Decision {
+    fn run_as(&mut self, ask: &Ask, was_deleted: bool) -> Planned {
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match decide(ask, &self.keys, &snapshot, &self.fence(), deleted_before) {
-                Decision::Read(keys) => self.store.read(&keys, &mut snapshot),
+            match (Allotment { was_deleted, ..Allotment::new(ask, &self.keys) })
+                .plan(&snapshot, &self.fence())
+            {
+                Ok(Step::Read(ops)) => self.store.read_all(&ops, &mut snapshot),
                 other => return other,
             }
         }
@@ -65,9 +67,9 @@ impl World {
     fn hold(&mut self, ask: &Ask) -> Vec<String> {
         self.stand();
         match self.run(ask) {
-            Decision::Commit { txn, held, .. } => {
-                assert!(self.store.apply(&txn).succeeded);
-                held.iter().map(|held| held.address.to_string()).collect()
+            Ok(Step::Commit(commit)) => {
+                assert!(self.store.apply(&commit.txn).succeeded);
+                added(commit).held.iter().map(|held| held.address.to_string()).collect()
             }
             other => panic!("no commit: {other:?}"),
         }
@@ -80,7 +82,8 @@ impl World {
         let record = OwnerRecord::decode(&self.store.get(&own).expect("held").value).expect("decodes");
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match plan::free(&self.keys, &snapshot, owner, &record, None, Mode::From(&self.ticket)) {
+            match free::transaction(&self.keys, &snapshot, (owner, &record), None, &self.fence(), Mode::Whole)
+            {
                 Ok(Ok(txn)) => return assert!(self.store.apply(&txn).succeeded),
                 Ok(Err(missing)) => self.store.read(&missing, &mut snapshot),
                 Err(bad) => panic!("{bad}"),
@@ -91,13 +94,22 @@ impl World {
 
     fn refusal(&mut self, ask: &Ask) -> Refused {
         match self.run(ask) {
-            Decision::Refuse(why) => why,
+            Err(why) => why,
             other => panic!("not refused: {other:?}"),
         }
     }
 
     fn ip(&self, address: &str) -> Bytes {
         self.keys.ip(&NetworkName::default(), addr(address))
+    }
+}
+
+type Planned = Result<Step<Allotted>, Refused>;
+
+fn added(commit: Commit<Allotted>) -> Added {
+    match commit.done {
+        Some(Allotted::Held(added)) => added,
+        other => panic!("nothing is held: {other:?}"),
     }
 }
 
@@ -155,7 +167,7 @@ fn the_first_commit_of_a_prefix_makes_meta_and_only_in_an_empty_one() {
     let mut world = World::new();
     world.store = Memory::default();
     world.stand();
-    let Decision::Commit { txn, .. } = world.run(&ask("a", 1, "")) else { panic!("no commit") };
+    let Ok(Step::Commit(Commit { txn, .. })) = world.run(&ask("a", 1, "")) else { panic!("no commit") };
     let mut occupied = world.store.clone();
     occupied.put(world.keys.owner(&owner("z")), "");
     assert!(!occupied.apply(&txn).succeeded);
@@ -188,7 +200,7 @@ fn a_commit_fails_when_anything_it_relied_on_has_changed() {
     ];
     for (i, change) in changes.iter().enumerate() {
         let mut world = World::new();
-        let Decision::Commit { txn, .. } = world.run(&asked) else { panic!("no commit") };
+        let Ok(Step::Commit(Commit { txn, .. })) = world.run(&asked) else { panic!("no commit") };
         world.store.put(change(&world), "changed");
         assert!(!world.store.apply(&txn).succeeded, "change {i} went unnoticed");
     }
@@ -197,7 +209,7 @@ fn a_commit_fails_when_anything_it_relied_on_has_changed() {
 #[test]
 fn a_commit_fails_from_a_ticket_that_was_lost_even_if_it_was_made_anew() {
     let mut world = World::new();
-    let Decision::Commit { txn, .. } = world.run(&ask("a", 1, "")) else { panic!("no commit") };
+    let Ok(Step::Commit(Commit { txn, .. })) = world.run(&ask("a", 1, "")) else { panic!("no commit") };
     let key = world.ticket.key.clone();
     world.store.apply(&Txn { then: vec![Op::Delete(key)], ..Txn::default() });
     assert!(!world.store.clone().apply(&txn).succeeded);
@@ -212,9 +224,9 @@ fn a_commit_where_nobody_queues_writes_on_its_lease_and_removes_no_ticket() {
     let ask = ask("a", 1, "");
     let fence = Fence::Lease { key: world.keys.fence(&owner("a").node), lease: LeaseId(9) };
     let txn = loop {
-        match decide(&ask, &world.keys, &snapshot, &fence, false) {
-            Decision::Read(keys) => world.store.read(&keys, &mut snapshot),
-            Decision::Commit { txn, .. } => break txn,
+        match Allotment::new(&ask, &world.keys).plan(&snapshot, &fence) {
+            Ok(Step::Read(ops)) => world.store.read_all(&ops, &mut snapshot),
+            Ok(Step::Commit(commit)) => break commit.txn,
             other => panic!("no commit: {other:?}"),
         }
     };
@@ -232,20 +244,21 @@ fn an_owner_freed_between_two_reads_is_no_contradiction() {
     let mut snapshot = Snapshot::default();
     let mut is_freed = false;
     let decided = loop {
-        match decide(&again, &world.keys, &snapshot, &world.fence(), false) {
-            Decision::Read(keys) => {
+        match Allotment::new(&again, &world.keys).plan(&snapshot, &world.fence()) {
+            Ok(Step::Read(ops)) => {
                 // Its record was read, its reservation was not.
-                if !is_freed && keys.contains(&world.ip("10.0.0.1")) {
+                if !is_freed && ops.contains(&Op::Get(world.ip("10.0.0.1"))) {
                     is_freed = true;
                     world.stand();
                     world.free(&ask.owner);
                 }
-                world.store.read(&keys, &mut snapshot);
+                world.store.read_all(&ops, &mut snapshot);
             }
             other => break other,
         }
     };
-    assert!(is_freed && matches!(decided, Decision::Commit { repeats: false, .. }), "{decided:?}");
+    let Ok(Step::Commit(commit)) = decided else { panic!("{decided:?}") };
+    assert!(is_freed && !added(commit).repeats);
 }
 
 #[test]
@@ -259,9 +272,10 @@ fn a_reservation_under_a_clear_bit_is_taken_and_gets_its_bit() {
     let mut snapshot = Snapshot::default();
     let mut attempts = Vec::new();
     for _ in 0..10 {
-        match decide(&asked, &world.keys, &snapshot, &world.fence(), false) {
-            Decision::Read(keys) => world.store.read(&keys, &mut snapshot),
-            Decision::Commit { txn, held, .. } => {
+        match Allotment::new(&asked, &world.keys).plan(&snapshot, &world.fence()) {
+            Ok(Step::Read(ops)) => world.store.read_all(&ops, &mut snapshot),
+            Ok(Step::Commit(commit)) => {
+                let (txn, held) = (commit.txn.clone(), added(commit).held);
                 let reply = world.store.apply(&txn);
                 attempts.push((held[0].address.to_string(), reply.succeeded));
                 if reply.succeeded {
@@ -310,9 +324,12 @@ fn meta_holds_runs_back() {
         meta
     };
     for (meta, expected) in [
-        (meta(|m| m.suspect = Some(3)), Refused::Suspect(3)),
-        (meta(|m| m.paused = Some("import".into())), Refused::Paused("import".into())),
-        (meta(|m| m.min_writer = 2), Refused::Newer(2)),
+        (meta(|m| m.suspect = Some(3)), Refused::OutOfService(OutOfService::Suspect(3))),
+        (
+            meta(|m| m.paused = Some("import".into())),
+            Refused::OutOfService(OutOfService::Paused("import".into())),
+        ),
+        (meta(|m| m.min_writer = 2), Refused::OutOfService(OutOfService::Newer(2))),
     ] {
         let mut world = World::new();
         world.store.put(world.keys.meta(), meta.encode());
@@ -366,7 +383,8 @@ fn nothing_is_taken_over_after_a_tombstone_of_ones_own() {
     let mut world = World::new();
     world.hold(&ask("a", 1, "u"));
     world.stand();
-    let Decision::Commit { held, .. } = world.run_as(&ask("b", 3, "u"), true) else { panic!("no commit") };
+    let Ok(Step::Commit(commit)) = world.run_as(&ask("b", 3, "u"), true) else { panic!("no commit") };
+    let held = added(commit).held;
     assert_eq!(held[0].address.to_string(), "10.0.0.2");
     let dead = world.keys.tombstone(&owner("b"));
     world.store.put(dead, Tombstone::new(start(2)).encode());
@@ -387,7 +405,9 @@ fn what_does_not_fit_is_freed_first() {
     let mut moved = ask("b", 2, "u");
     moved.sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
     world.stand();
-    let Decision::FreeFirst(txn) = world.run(&moved) else { panic!("not freed first") };
+    let Ok(Step::Commit(Commit { txn, done: None, .. })) = world.run(&moved) else {
+        panic!("not freed first")
+    };
     assert!(world.store.apply(&txn).succeeded);
     assert!(world.store.get(&world.ip("10.0.0.1")).is_none());
     assert_eq!(world.hold(&moved), ["10.9.0.1"]);
@@ -455,8 +475,8 @@ fn what_is_read_first_is_all_that_a_range_with_room_needs() {
         let mut snapshot = Snapshot::default();
         let first = asked.first_reads(&world.keys);
         world.store.read(&first, &mut snapshot);
-        let decision = decide(&asked, &world.keys, &snapshot, &world.fence(), false);
-        assert!(matches!(decision, Decision::Commit { .. }), "{order:?}: {decision:?}");
+        let decision = Allotment::new(&asked, &world.keys).plan(&snapshot, &world.fence());
+        assert!(matches!(decision, Ok(Step::Commit(_))), "{order:?}: {decision:?}");
         let has_cursor = first.iter().any(|key| matches!(world.keys.parse(key), Ok(Key::Cursor(..))));
         assert_eq!(has_cursor, order != Order::Lowest, "{order:?}");
     }
@@ -507,8 +527,9 @@ fn a_free_leaves_the_youngest_tombstone() {
         let mut snapshot = Snapshot::default();
         world.store.read(&[own, dead.clone()], &mut snapshot);
         let start = start(born);
-        let tombstone = Some((&start, LeaseId(7)));
-        let planned = plan::free(&world.keys, &snapshot, &owner, &record, tombstone, Mode::Whole);
+        let fence = Fence::None { lease: Some(LeaseId(7)) };
+        let planned =
+            free::transaction(&world.keys, &snapshot, (&owner, &record), Some(&start), &fence, Mode::Whole);
         assert!(world.store.apply(&planned.expect("names").expect("all was read")).succeeded);
         let standing = Tombstone::decode(&world.store.get(&dead).expect("it is left").value);
         assert_eq!(standing.expect("decodes").start.ns, left, "after one of {born}");
@@ -568,7 +589,8 @@ fn a_repetition_keeps_the_labels_that_the_reservation_was_made_with() {
     let mut world = World::new();
     world.hold(&ask("a", 1, "u"));
     world.stand();
-    let Decision::Commit { txn, repeats, .. } = world.run(&ask("a", 2, "")) else { panic!("no commit") };
+    let Ok(Step::Commit(commit)) = world.run(&ask("a", 2, "")) else { panic!("no commit") };
+    let (txn, repeats) = (commit.txn.clone(), added(commit).repeats);
     assert!(repeats);
     assert!(world.store.apply(&txn).succeeded);
     let own = world.keys.owner(&owner("a"));

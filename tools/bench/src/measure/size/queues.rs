@@ -7,8 +7,9 @@ use metes::limits;
 use metes::pool::record::{Owner, PodIndex, Record};
 use metes::store::etcd::Etcd as EtcdClient;
 use metes::store::keys::{Keys, LeaseId, Scope, TicketId};
-use metes::store::queue::{Behind, Queue};
+use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
+use metes::store::ticket::{Behind, Queue};
 use tokio::runtime::Runtime;
 
 use super::add_and_del;
@@ -113,9 +114,9 @@ impl<'a> Crowd<'a> {
     /// What it was behind.
     async fn time_ticket(&self, scope: &Scope, sample: &mut Sample) -> Behind {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
-        let queue = Queue::new(&self.client, &self.keys, scope);
+        let queue = Queue::new(Session { kv: &self.client, keys: &self.keys, until }, scope);
         let start = Instant::now();
-        let taken = queue.take(LeaseId(self.leases[0]), &owner(), &[], &mut Snapshot::default(), until).await;
+        let taken = queue.take(LeaseId(self.leases[0]), &owner(), &[], &mut Snapshot::default()).await;
         sample.add(start.elapsed());
         let taken = taken.unwrap_or_else(|error| panic!("no ticket in a queue: {error}"));
         queue.leave(&taken.ticket).await;

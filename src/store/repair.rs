@@ -1,37 +1,43 @@
 //! Bits without a reservation: what a DEL that was short of time leaves behind. They cost room,
 //! nothing else, and are cleared by whoever needs it.
 
-use super::Run;
-use crate::cni::error::Error;
+use super::builder::{BitChanges, Builder};
+use super::keys::{Key, Keys};
+use super::kv::{Failure, Kv};
+use super::session::Session;
+use super::snapshot::Snapshot;
+use super::txn::{self, Entry, List, Op, Txn};
 use crate::limits;
 use crate::pool::address::PAGE_ADDRESSES;
 use crate::pool::{Addr, Bits, NetworkName, Page, RangeSet, Standing};
 use crate::random::{random, random_pause};
-use crate::store::keys::{Key, Keys};
-use crate::store::kv::{Failure, Kv};
-use crate::store::plan::{BitChanges, Builder};
-use crate::store::snapshot::Snapshot;
-use crate::store::txn::{self, Entry, List, Op, Txn};
 
 /// Looks through at most [`limits::REPAIR_PAGES`] pages of a set, from a random one, and clears the
 /// stray bits that it finds in one transaction. Returns whether another look at the set makes sense: bits were cleared, or the
 /// pages are others than those that `judged` knows, because somebody else cleared or freed some.
 ///
 /// # Errors
-/// A CNI error
-pub async fn repair_some<K: Kv>(run: &Run<'_, K>, set: &RangeSet, judged: &Snapshot) -> Result<bool, Error> {
+/// [`Failure`]
+pub async fn repair_some<K: Kv>(
+    session: Session<'_, K>,
+    set: &RangeSet,
+    judged: &Snapshot,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<bool, Failure> {
     let pages = some_pages(set, random());
     loop {
-        let Found { stray, has_changed } = look(run, set, &pages, judged).await?;
+        let Found { stray, has_changed } = look(session, set, &pages, judged).await?;
         if stray.is_empty() {
             return Ok(has_changed);
         }
-        if clear(run, &stray).await? {
+        if clear(session, &stray).await? {
             return Ok(true);
         }
         // Who was quicker may have repaired the same, or written something else on a page.
         tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
-        run.must_go_on()?;
+        if !is_wanted() {
+            return Ok(true);
+        }
     }
 }
 
@@ -42,7 +48,7 @@ struct Found {
 }
 
 async fn look<K: Kv>(
-    run: &Run<'_, K>,
+    session: Session<'_, K>,
     set: &RangeSet,
     pages: &[(NetworkName, Page)],
     judged: &Snapshot,
@@ -51,13 +57,13 @@ async fn look<K: Kv>(
     // To count what is reserved in a page costs etcd next to nothing, to list it a walk over each key. Pages and
     // reservations are compared as of one revision: that of this answer.
     let counts = Txn::read(
-        pages.iter().flat_map(|(network, page)| count_reads(run.session.keys, network, *page)).collect(),
+        pages.iter().flat_map(|(network, page)| count_reads(session.keys, network, *page)).collect(),
     );
-    let counted = run.session.txn(&counts).await?;
+    let counted = session.txn(&counts).await?;
     for ((network, page), answers) in pages.iter().zip(counted.found.chunks_exact(2)) {
         let [stored, reserved] = answers else { continue };
         found.has_changed |= hands_out(set, network, *page)
-            && is_another(judged, &run.session.keys.page(network, *page), stored.one());
+            && is_another(judged, &session.keys.page(network, *page), stored.one());
         let Some(bits) = stored.one().and_then(|entry| Bits::from_bytes(&entry.value)) else { continue };
         if i64::try_from(bits.count()) == Ok(reserved.count) {
             continue;
@@ -65,10 +71,10 @@ async fn look<K: Kv>(
         let list = Op::List(List {
             limit: PAGE_ADDRESSES as i64,
             revision: counted.revision,
-            ..reservations(run.session.keys, network, *page)
+            ..reservations(session.keys, network, *page)
         });
-        let listed = run.session.txn(&Txn::read(vec![list])).await?;
-        let stray = stray_bits(run.session.keys, bits, &listed.found[0], *page);
+        let listed = session.txn(&Txn::read(vec![list])).await?;
+        let stray = stray_bits(session.keys, bits, &listed.found[0], *page);
         found.stray.extend(stray.into_iter().map(|address| (network.clone(), address)));
     }
     // Those that this set can hand out come first.
@@ -114,19 +120,19 @@ fn stray_bits(keys: &Keys, mut bits: Bits, reserved: &txn::Found, page: Page) ->
 }
 
 /// Clears the bits in one transaction that compares each page and the absence of each reservation; whether they held.
-async fn clear<K: Kv>(run: &Run<'_, K>, stray: &[(NetworkName, Addr)]) -> Result<bool, Failure> {
+async fn clear<K: Kv>(session: Session<'_, K>, stray: &[(NetworkName, Addr)]) -> Result<bool, Failure> {
     let mut snapshot = Snapshot::default();
     loop {
         let mut builder = Builder::new("clear", &snapshot);
         let mut changes = BitChanges::default();
         for (network, address) in stray {
-            builder.absent(run.session.keys.ip(network, *address));
+            builder.absent(session.keys.ip(network, *address));
             changes.clear(network, *address);
         }
-        changes.plan(run.session.keys, &mut builder);
+        changes.plan(session.keys, &mut builder);
         match builder.finish() {
-            Err(missing) => run.session.read(&missing, &mut snapshot).await?,
-            Ok(txn) => return Ok(run.session.txn(&txn).await?.succeeded),
+            Err(missing) => session.read(&missing, &mut snapshot).await?,
+            Ok(txn) => return Ok(session.txn(&txn).await?.succeeded),
         }
     }
 }

@@ -1,17 +1,16 @@
-//! A run's ticket in a first-in-first-out queue, and the end of what its commit stands behind.
+//! A run's ticket in a first-in-first-out queue.
 //!
-//! The queue only keeps contenders from wasting work: what makes an allocation safe are the
-//! compares of its commit and its fence, which may be the ticket. So nobody has to wait for a dead run: who
-//! has seen one head for too long evicts it, and a run that was evicted and wakes up finds that
-//! its ticket does not serve any more.
+//! The queue only keeps contenders from wasting work. What makes an allocation safe are the compares of its commit and its
+//! fence, which may be the ticket. So nobody has to wait for a dead run: a waiter that has seen one head for too long evicts
+//! it, and a run that was evicted and wakes up finds that its ticket does not serve any more.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::keys::{Bytes, Keys, LeaseId, Scope, TicketId};
+use super::keys::{Bytes, LeaseId, Scope, TicketId};
 use super::kv::{Failure, Kv, Watch};
-use super::plan::{Fence, Ticket};
+use super::session::Session;
 use super::snapshot::Snapshot;
 use super::txn::{Compare, Entry, Op, QueueEnd, Reply, Txn};
 use crate::limits;
@@ -21,10 +20,37 @@ use crate::random::{random, random_pause};
 /// How many operations of its own the transaction that takes a ticket has, beside what it reads for the run.
 pub const TICKET_OPS: usize = 4;
 
+/// A run's ticket in its queue, as the key was read after it was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticket {
+    /// The key.
+    pub key: Bytes,
+    /// What a commit compares: a ticket that was removed and made anew does not serve.
+    pub create_revision: i64,
+    /// The lease that the ticket hangs on.
+    pub lease: LeaseId,
+    /// The tail of the queue, and what it says as long as nobody has come after this ticket.
+    pub tail: (Bytes, Vec<u8>),
+}
+
+impl Ticket {
+    /// What removes the ticket, and with it the queue if it was the last one in it.
+    #[must_use]
+    pub fn removal(&self) -> [Op; 2] {
+        let (tail, last) = self.tail.clone();
+        [Op::Delete(self.key.clone()), Op::DeleteIf(tail, last)]
+    }
+
+    /// Whether the ticket still stands, as last read.
+    #[must_use]
+    pub fn stands(&self, seen: &Snapshot) -> bool {
+        seen.entry(&self.key).is_some_and(|entry| entry.create_revision == self.create_revision)
+    }
+}
+
 /// One queue, as one run sees it.
 pub struct Queue<'a, K> {
-    kv: &'a K,
-    keys: &'a Keys,
+    session: Session<'a, K>,
     scope: &'a Scope,
 }
 
@@ -61,23 +87,20 @@ pub enum Behind {
 
 impl<'a, K: Kv> Queue<'a, K> {
     /// The queue of `scope`.
-    pub fn new(kv: &'a K, keys: &'a Keys, scope: &'a Scope) -> Self {
-        Self { kv, keys, scope }
+    pub fn new(session: Session<'a, K>, scope: &'a Scope) -> Self {
+        Self { session, scope }
     }
 
-    /// Reads what `reads` ask for, and whether anybody stands in the queue, without standing in it. The last one
-    /// in it may be dead.
-    ///
-    /// # Errors
-    /// [`Failure`]
-    pub async fn is_empty(
-        &self,
-        reads: &[Op],
-        snapshot: &mut Snapshot,
-        until: Instant,
-    ) -> Result<bool, Failure> {
-        let reply = self.read(vec![Op::Get(self.keys.tail(self.scope))], reads, snapshot, until).await?;
-        Ok(reply.found[0].one().is_none())
+    /// Its scope.
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        self.scope
+    }
+
+    /// The same queue with another deadline.
+    #[must_use]
+    pub fn by(&self, until: Instant) -> Self {
+        Self { session: self.session.by(until), scope: self.scope }
     }
 
     /// Takes a ticket on a lease that was granted before. What `reads` ask for is read in the transaction that takes it.
@@ -90,20 +113,20 @@ impl<'a, K: Kv> Queue<'a, K> {
         owner: &Owner,
         reads: &[Op],
         snapshot: &mut Snapshot,
-        until: Instant,
     ) -> Result<Taken, Failure> {
+        let until = self.session.until;
         // Runs of one node share leases, so a lease does not name a ticket.
         let id = TicketId(random_id());
-        let key = self.keys.ticket(self.scope, id);
-        let tail = (self.keys.tail(self.scope), tail_value(id));
+        let key = self.session.keys.ticket(self.scope, id);
+        let tail = (self.session.keys.tail(self.scope), tail_value(id));
         let txn = ticket_txn(&key, &tail, lease, owner, reads);
-        let mut placed = self.kv.txn(&txn, until).await;
+        let mut placed = self.session.txn(&txn).await;
         // An etcd that accepts connections and never answers is given up like one that is not there.
         let give_up = until.min(Instant::now() + limits::UNREACHABLE);
         // A request without an answer is sent again: it takes effect once.
         while matches!(placed, Err(Failure::Unknown(_))) && Instant::now() + limits::RETRY_PAUSE < give_up {
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
-            placed = self.kv.txn(&txn, until).await;
+            placed = self.session.txn(&txn).await;
         }
         let mut ticket = Ticket { key, create_revision: 0, lease, tail };
         if let Err(failure) = &placed
@@ -121,24 +144,18 @@ impl<'a, K: Kv> Queue<'a, K> {
             _ if !reply.succeeded => Behind::Somebody,
             None => Behind::Nobody,
             Some(tail) => match parse_tail(&tail.value) {
-                Some(id) => Behind::Ticket(self.keys.ticket(self.scope, id)),
+                Some(id) => Behind::Ticket(self.session.keys.ticket(self.scope, id)),
                 None => Behind::Somebody,
             },
         };
         Ok(Taken { ticket, behind })
     }
 
-    /// Waits for the head of the queue. At the head, `reads` have been read anew.
+    /// Waits for the head of the queue, until the session's deadline. At the head, `reads` have been read anew.
     ///
     /// # Errors
     /// [`Failure`]; the ticket may still stand.
-    pub async fn wait(
-        &self,
-        taken: &Taken,
-        reads: &[Op],
-        snapshot: &mut Snapshot,
-        until: Instant,
-    ) -> Result<Turn, Failure> {
+    pub async fn wait(&self, taken: &Taken, reads: &[Op], snapshot: &mut Snapshot) -> Result<Turn, Failure> {
         let ticket = &taken.ticket;
         let mut patience = Patience::default();
         let mut survey_at = Instant::now() + limits::SURVEY_AFTER;
@@ -149,9 +166,9 @@ impl<'a, K: Kv> Queue<'a, K> {
             Behind::Ticket(key) => Some(key.clone()),
             Behind::Somebody => None,
         };
-        while Instant::now() < until {
+        while Instant::now() < self.session.until {
             if let Some(key) = &before {
-                match self.stand_behind(key, ticket, reads, snapshot, (survey_at, until)).await? {
+                match self.stand_behind(key, ticket, reads, snapshot, survey_at).await? {
                     Look::Gone => return Ok(Turn::Evicted),
                     Look::Head => return Ok(Turn::Head),
                     Look::Behind if Instant::now() < survey_at => continue,
@@ -165,7 +182,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                     continue;
                 }
             }
-            let (head, last, others) = match self.survey(ticket, reads, snapshot, until).await? {
+            let (head, last, others) = match self.survey(ticket, reads, snapshot).await? {
                 Survey::Gone => return Ok(Turn::Evicted),
                 Survey::Head => return Ok(Turn::Head),
                 Survey::Behind { head, last, others } => (head, last, others),
@@ -176,7 +193,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                     before = Some(last);
                 }
                 PatienceVerdict::NoMore => {
-                    self.evict(ticket, &head, until).await?;
+                    self.evict(ticket, &head).await?;
                     patience.has_evicted();
                     before = None;
                 }
@@ -194,16 +211,16 @@ impl<'a, K: Kv> Queue<'a, K> {
         ticket: &Ticket,
         reads: &[Op],
         snapshot: &mut Snapshot,
-        (look_at, until): (Instant, Instant),
+        look_at: Instant,
     ) -> Result<Look, Failure> {
         // A watch from now shows nothing of before: open it, look once more, then wait.
-        let mut watch = self.kv.watch(before, until).await?;
+        let mut watch = self.session.kv.watch(before, self.session.until).await?;
         let mut is_over = false;
         loop {
             let ops = vec![Op::Get(before.to_vec()), Op::Get(ticket.key.clone())];
-            let reply = self.read(ops, reads, snapshot, until).await?;
+            let reply = self.read(ops, reads, snapshot).await?;
             match reply.found[0].one() {
-                _ if !stands(snapshot, ticket) => return Ok(Look::Gone),
+                _ if !ticket.stands(snapshot) => return Ok(Look::Gone),
                 None => return Ok(Look::Head),
                 Some(_) if is_over => {
                     // A watch that ends as soon as it is opened must not make this a race.
@@ -217,7 +234,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                 biased;
                 () = watch.changed() => {}
                 () = sleep_until(look_at) => {}
-                () = sleep_until(until) => return Ok(Look::Behind),
+                () = sleep_until(self.session.until) => return Ok(Look::Behind),
             }
             is_over = true;
         }
@@ -230,17 +247,16 @@ impl<'a, K: Kv> Queue<'a, K> {
         ticket: &Ticket,
         reads: &[Op],
         snapshot: &mut Snapshot,
-        until: Instant,
     ) -> Result<Survey, Failure> {
         let ops = vec![
             self.tickets(None, QueueEnd::Oldest, 1),
             self.tickets(Some(ticket.create_revision), QueueEnd::Youngest, 1),
             Op::Get(ticket.key.clone()),
         ];
-        let reply = self.read(ops, reads, snapshot, until).await?;
+        let reply = self.read(ops, reads, snapshot).await?;
         let (all, older) = (&reply.found[0], &reply.found[1]);
         Ok(match (all.one(), older.one()) {
-            _ if !stands(snapshot, ticket) => Survey::Gone,
+            _ if !ticket.stands(snapshot) => Survey::Gone,
             (Some(head), Some(last)) => {
                 Survey::Behind { head: head.clone(), last: last.key.clone(), others: all.count - 1 }
             }
@@ -249,24 +265,18 @@ impl<'a, K: Kv> Queue<'a, K> {
     }
 
     /// Carries out `ops`, and what `reads` ask for.
-    async fn read(
-        &self,
-        mut ops: Vec<Op>,
-        reads: &[Op],
-        snapshot: &mut Snapshot,
-        until: Instant,
-    ) -> Result<Reply, Failure> {
+    async fn read(&self, mut ops: Vec<Op>, reads: &[Op], snapshot: &mut Snapshot) -> Result<Reply, Failure> {
         ops.extend_from_slice(reads);
         let txn = Txn::read(ops);
-        let reply = self.kv.txn(&txn, until).await?;
+        let reply = self.session.txn(&txn).await?;
         snapshot.absorb(&txn.then, &reply);
         Ok(reply)
     }
 
     /// Removes the oldest tickets before `ticket`, if `head` is still the first of them.
-    async fn evict(&self, ticket: &Ticket, head: &Entry, until: Instant) -> Result<(), Failure> {
+    async fn evict(&self, ticket: &Ticket, head: &Entry) -> Result<(), Failure> {
         let oldest = self.tickets(Some(ticket.create_revision), QueueEnd::Oldest, limits::EVICT_TICKETS);
-        let reply = self.kv.txn(&Txn::read(vec![oldest]), until).await?;
+        let reply = self.session.txn(&Txn::read(vec![oldest])).await?;
         let stale = reply.found.first().map(|found| found.entries.as_slice()).unwrap_or_default();
         let txn = Txn {
             step: "evict",
@@ -275,7 +285,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             otherwise: Vec::new(),
         };
         tracing::info!(queue = %self.scope, tickets = stale.len(), "evicting runs that do not move");
-        match self.kv.txn(&txn, until).await {
+        match self.session.txn(&txn).await {
             // Whether it was applied shows at the next look.
             Ok(_) | Err(Failure::Unknown(_)) => Ok(()),
             Err(failure) => Err(failure),
@@ -285,14 +295,14 @@ impl<'a, K: Kv> Queue<'a, K> {
     /// Gives a ticket up, in at most [`limits::LEAVE`]; if it does not succeed the lease's end will.
     pub async fn leave(&self, ticket: &Ticket) {
         let txn = Txn { step: "leave", then: ticket.removal().to_vec(), ..Txn::default() };
-        let until = Instant::now() + limits::LEAVE;
-        if !matches!(timeout(limits::LEAVE, self.kv.txn(&txn, until)).await, Ok(Ok(_))) {
+        let session = self.session.by(Instant::now() + limits::LEAVE);
+        if !matches!(timeout(limits::LEAVE, session.txn(&txn)).await, Ok(Ok(_))) {
             tracing::info!(queue = %self.scope, "the ticket in the queue stays until its lease ends");
         }
     }
 
     fn tickets(&self, before: Option<i64>, end: QueueEnd, limit: i64) -> Op {
-        Op::Tickets { queue: self.keys.queue(self.scope), before, end, limit }
+        Op::Tickets { queue: self.session.keys.queue(self.scope), before, end, limit }
     }
 }
 
@@ -349,48 +359,6 @@ fn tail_value(id: TicketId) -> Vec<u8> {
 /// What the tail of a queue names.
 fn parse_tail(value: &[u8]) -> Option<TicketId> {
     i64::from_str_radix(std::str::from_utf8(value).ok()?, 16).ok().map(TicketId)
-}
-
-/// Makes sure that no late copy of a commit from behind `fence` can succeed any more, and reads one key after that.
-///
-/// # Errors
-/// [`Failure`] if `until` came first: then nothing is settled.
-pub async fn settle<K: Kv>(
-    kv: &K,
-    fence: &Fence,
-    key: &[u8],
-    until: Instant,
-) -> Result<Option<Entry>, Failure> {
-    // Both take effect even when etcd is out of space.
-    let remove_ticket = |ticket: &Ticket| Txn {
-        step: "settle",
-        compares: Vec::new(),
-        then: ticket.removal().into_iter().chain([Op::Get(key.to_vec())]).collect(),
-        otherwise: Vec::new(),
-    };
-    loop {
-        let settled = match fence {
-            Fence::Ticket(ticket) => kv.txn(&remove_ticket(ticket), until).await,
-            Fence::Lease { lease, .. } => match kv.revoke(*lease, until).await {
-                Ok(()) => {
-                    let look = Txn { step: "settle", ..Txn::read(vec![Op::Get(key.to_vec())]) };
-                    kv.txn(&look, until).await
-                }
-                Err(failure) => Err(failure),
-            },
-        };
-        match settled {
-            Ok(reply) => return Ok(reply.found.last().and_then(|found| found.one().cloned())),
-            Err(failure) if !failure.is_open() || Instant::now() >= until => return Err(failure),
-            Err(_) => tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await,
-        }
-    }
-}
-
-/// Whether a ticket still stands, as last read.
-#[must_use]
-pub fn stands(snapshot: &Snapshot, ticket: &Ticket) -> bool {
-    snapshot.entry(&ticket.key).is_some_and(|entry| entry.create_revision == ticket.create_revision)
 }
 
 /// A new random lease id; positive, as etcd wants it.

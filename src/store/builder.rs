@@ -1,0 +1,175 @@
+//! Builds transactions that change what is held from what was read. Pure.
+//!
+//! A plan compares every key that it relies on with what was read, and reads all of them again
+//! in its Else branch, so that a lost race costs one round trip and no more. A plan that relies
+//! on a key that was not read yet asks for it instead.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::keys::{Bytes, Keys, LeaseId};
+use super::snapshot::Snapshot;
+use super::txn::{Compare, Op, Txn};
+use crate::pool::{Addr, Bits, NetworkName, Page};
+
+/// A transaction, or the keys that must be read before it can be built.
+pub type Planned = Result<Txn, Vec<Bytes>>;
+
+/// Collects compares and operations; see the module's text.
+pub struct Builder<'a> {
+    snapshot: &'a Snapshot,
+    txn: Txn,
+    missing: Vec<Bytes>,
+}
+
+impl<'a> Builder<'a> {
+    /// Starts a transaction on what was read, for a step of the protocol.
+    #[must_use]
+    pub fn new(step: &'static str, snapshot: &'a Snapshot) -> Self {
+        Self { snapshot, txn: Txn { step, ..Txn::default() }, missing: Vec::new() }
+    }
+
+    /// What was read.
+    #[must_use]
+    pub fn seen(&self) -> &'a Snapshot {
+        self.snapshot
+    }
+
+    /// The key must be the one that was made at this revision.
+    pub fn exactly(&mut self, key: Bytes, create_revision: i64) {
+        self.compare(Compare::Create(key.clone(), create_revision), key);
+    }
+
+    /// The key must be as it was read.
+    pub fn unchanged(&mut self, key: Bytes) {
+        if !self.snapshot.knows(&key) {
+            self.missing.push(key);
+            return;
+        }
+        let revision = self.snapshot.mod_revision(&key);
+        self.compare(Compare::Mod(key.clone(), revision), key);
+    }
+
+    /// The key must not exist, read or not.
+    pub fn absent(&mut self, key: Bytes) {
+        self.compare(Compare::Create(key.clone(), 0), key);
+    }
+
+    /// No key may begin with `prefix`.
+    pub fn empty(&mut self, prefix: Bytes) {
+        self.txn.compares.push(Compare::Empty(prefix));
+    }
+
+    /// Does something else beside.
+    pub fn push(&mut self, op: Op) {
+        self.txn.then.push(op);
+    }
+
+    /// Writes a key.
+    pub fn put(&mut self, key: Bytes, value: Vec<u8>) {
+        self.txn.then.push(Op::Put(key, value, None));
+    }
+
+    /// Writes a key that lives as long as a lease.
+    pub fn put_on(&mut self, key: Bytes, value: Vec<u8>, lease: LeaseId) {
+        self.txn.then.push(Op::Put(key, value, Some(lease)));
+    }
+
+    /// Deletes a key.
+    pub fn delete(&mut self, key: Bytes) {
+        self.txn.then.push(Op::Delete(key));
+    }
+
+    /// The transaction, or what must be read first.
+    ///
+    /// # Errors
+    /// The keys that were relied on and not read.
+    pub fn finish(self) -> Planned {
+        if self.missing.is_empty() { Ok(self.txn) } else { Err(self.missing) }
+    }
+
+    /// Said twice it takes no more of what etcd takes in one transaction.
+    fn compare(&mut self, compare: Compare, key: Bytes) {
+        if self.txn.compares.contains(&compare) {
+            return;
+        }
+        self.txn.compares.push(compare);
+        self.txn.otherwise.push(Op::Get(key));
+    }
+}
+
+/// What a transaction does to the bits of pages, and through them to summaries.
+#[derive(Debug, Default)]
+pub struct BitChanges {
+    changes: BTreeMap<(NetworkName, Page), PageChange>,
+}
+
+#[derive(Debug, Default)]
+struct PageChange {
+    set: BTreeSet<usize>,
+    clear: BTreeSet<usize>,
+}
+
+impl BitChanges {
+    /// The address's bit is to be set.
+    pub fn set(&mut self, network: &NetworkName, address: Addr) {
+        self.page(network, address).set.insert(address.bit());
+    }
+
+    /// The address's bit is to be cleared.
+    pub fn clear(&mut self, network: &NetworkName, address: Addr) {
+        self.page(network, address).clear.insert(address.bit());
+    }
+
+    fn page(&mut self, network: &NetworkName, address: Addr) -> &mut PageChange {
+        self.changes.entry((network.clone(), address.page())).or_default()
+    }
+
+    /// Adds the changes to a transaction. A page or summary that does not decode is left alone:
+    /// it is occupied as a whole, and nothing of it was ever handed out by this program.
+    pub fn plan(&self, keys: &Keys, builder: &mut Builder<'_>) {
+        let mut summaries: BTreeMap<Bytes, Vec<(usize, bool)>> = BTreeMap::new();
+        for ((network, page), change) in &self.changes {
+            let key = keys.page(network, *page);
+            builder.unchanged(key.clone());
+            let Some(before) = bits(builder.snapshot, &key) else { continue };
+            let after = change.apply(&before);
+            if before.is_full() != after.is_full() {
+                let summary = keys.summary(network, page.summary());
+                summaries.entry(summary).or_default().push((page.bit(), after.is_full()));
+            }
+            if before != after {
+                builder.put(key, after.to_bytes());
+            }
+        }
+        for (key, full) in summaries {
+            plan_summary(key, &full, builder);
+        }
+    }
+}
+
+impl PageChange {
+    fn apply(&self, before: &Bits) -> Bits {
+        let mut after = before.clone();
+        self.clear.iter().for_each(|bit| after.clear(*bit));
+        self.set.iter().for_each(|bit| after.set(*bit));
+        after
+    }
+}
+
+fn plan_summary(key: Bytes, full: &[(usize, bool)], builder: &mut Builder<'_>) {
+    builder.unchanged(key.clone());
+    let Some(mut summary) = bits(builder.snapshot, &key) else { return };
+    for &(page, is_full) in full {
+        if is_full { summary.set(page) } else { summary.clear(page) }
+    }
+    builder.put(key, summary.to_bytes());
+}
+
+/// The bits under a key that was read: none set if it does not exist; none if it does not decode.
+#[must_use]
+pub fn bits(snapshot: &Snapshot, key: &[u8]) -> Option<Bits> {
+    match snapshot.entry(key) {
+        None => Some(Bits::empty()),
+        Some(entry) => Bits::from_bytes(&entry.value),
+    }
+}

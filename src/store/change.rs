@@ -1,0 +1,70 @@
+//! What a change of what is held decides, on what was read. Pure: [`super::drive`] carries it out.
+
+use super::fence::Fence;
+use super::keys::{Bytes, Scope};
+use super::snapshot::Snapshot;
+use super::txn::{Entry, Op, Txn};
+use crate::pool::record::Owner;
+
+/// A change of what is held: pure, so that a test, a simulation or another run can make the same decision.
+pub trait Change {
+    /// What it comes to.
+    type Done;
+    /// Why it cannot be made, as far as what was read tells.
+    type Refused;
+
+    /// Whose addresses change. People who look at a queue see it.
+    fn owner(&self) -> &Owner;
+
+    /// The queue of all who change the same; none as long as what was read does not tell, or if there is nothing that
+    /// others change too.
+    fn scope(&self, seen: &Snapshot) -> Option<Scope>;
+
+    /// What to read first, and anew at the head of a queue.
+    fn reads(&self, seen: &Snapshot) -> Vec<Bytes>;
+
+    /// Notes what one answer shows and the next one may not show any more.
+    fn learn(&mut self, _seen: &Snapshot) {}
+
+    /// What to do next.
+    ///
+    /// # Errors
+    /// Why the change cannot be made.
+    fn plan(&self, seen: &Snapshot, fence: &Fence) -> Result<Step<Self::Done>, Self::Refused>;
+
+    /// What a settled commit came to, if it was applied; `found` is what stands under its `proof`. A change without a fence
+    /// is not settled: it is planned again on what it finds.
+    fn applied(&self, _commit: Commit<Self::Done>, _found: Option<&Entry>) -> Option<Self::Done> {
+        None
+    }
+}
+
+/// What a [`Change`] does next.
+#[derive(Debug, Clone)]
+pub enum Step<D> {
+    /// Carry out these reads, then plan again.
+    Read(Vec<Op>),
+    /// Commit this.
+    Commit(Commit<D>),
+    /// Nothing is to be written.
+    Done(D),
+}
+
+/// A commit.
+#[derive(Debug, Clone)]
+pub struct Commit<D> {
+    /// The transaction.
+    pub txn: Txn,
+    /// What it comes to; none: plan again after it.
+    pub done: Option<D>,
+    /// The key that tells whether it was applied.
+    pub proof: Bytes,
+}
+
+impl<D> Step<D> {
+    /// Reads these keys.
+    #[must_use]
+    pub fn read(keys: Vec<Bytes>) -> Self {
+        Step::Read(keys.into_iter().map(Op::Get).collect())
+    }
+}

@@ -1,0 +1,551 @@
+//! The one way in which what is held is changed.
+//!
+//! ADD, DEL, GC, release, adopt and import differ in what they want, and each says so in a [`Change`]: a pure function
+//! from what was read to the next step. How the step is carried out is the same for all of them:
+//!
+//! ```text
+//!          nobody queues                      applied
+//!   look ----------------------------> commit --------> done
+//!    |                                  ^   |
+//!    | others queue                     |   | lost: plan again on what the answer read; then take a ticket
+//!    v                  at the head     |   | open: settle (store::settle), then look again
+//!   ticket ---> wait -------------------+   |
+//!     ^                                     |
+//!     +-------------------------------------+
+//! ```
+//!
+//! A change that nobody contends with costs one read and one durable write. [`Driver::commit`] is the only place that
+//! sends a commit, and [`Driver::look`] the only one that sends a first request.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::change::{Change, Commit, Step};
+use super::fence::Fence;
+use super::keys::{Bytes, Key, LeaseId, Scope};
+use super::kv::{Failure, Kv};
+use super::meta::{self, HighWater};
+use super::session::Session;
+use super::settle::settle;
+use super::snapshot::Snapshot;
+use super::ticket::{Behind, Queue, TICKET_OPS, Taken, Turn, new_lease};
+use super::txn::{Compare, Op};
+use crate::limits;
+use crate::pool::record::Meta;
+use crate::random::random_pause;
+
+/// What keeps a commit of a change from being applied late.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fencing {
+    /// A ticket, or where nobody queues a lease alone, on which it writes this key (ADD).
+    LeaseOrTicket(Bytes),
+    /// A ticket (adopt, import).
+    Ticket,
+    /// Nothing: it compares the revision of the record that it frees, so a late copy finds another one (DEL, GC, release).
+    Nothing,
+}
+
+impl Fencing {
+    /// How many commits may be lost where nobody queues.
+    fn tries(&self) -> u32 {
+        match self {
+            Fencing::LeaseOrTicket(_) => limits::CLEAR_TRIES,
+            Fencing::Ticket => 0,
+            Fencing::Nothing => 1,
+        }
+    }
+}
+
+/// When a run takes a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseUse {
+    /// With its first request: each of its commits needs one.
+    Always,
+    /// With its ticket.
+    ForTicket,
+}
+
+/// A lease that another run of the node has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedLease {
+    /// The lease. Whether it exists is for etcd to say.
+    pub id: LeaseId,
+    /// How long it has to live yet, as etcd says; none: any time will do.
+    pub stands: Option<Duration>,
+}
+
+/// How a change goes about it, where verbs differ.
+pub struct Policy<'a> {
+    /// What keeps its commits from being applied late.
+    pub fencing: Fencing,
+    /// When it takes a lease.
+    pub lease_use: LeaseUse,
+    /// How long a lease that it grants lives.
+    pub ttl: Duration,
+    /// What spares it a grant.
+    pub shared: Option<SharedLease>,
+    /// Others queued a moment ago: it takes a ticket at once.
+    pub is_crowded: bool,
+    /// Until when it waits for its turn.
+    pub patience: Instant,
+    /// What this node has seen of the store, to be compared with what is there.
+    pub high_water: Option<HighWater>,
+    /// Whether the change is still wanted.
+    pub is_wanted: &'a dyn Fn() -> bool,
+}
+
+/// Why a change was not made.
+#[derive(Debug)]
+pub enum Stopped<D, R> {
+    /// What was read says no.
+    Refused(R),
+    /// The store failed.
+    Failed(Failure),
+    /// Nobody knows whether a commit was applied: it can still be, and would come to this.
+    Unsettled(Option<D>, Failure),
+    /// The store has gone back, was emptied or is another one since this epoch. It is marked so.
+    Suspect(u64),
+    /// This etcd is too old.
+    TooOld(String),
+    /// There is no time left, or the change is not wanted any more.
+    OutOfTime,
+}
+
+impl<D, R> From<Failure> for Stopped<D, R> {
+    fn from(failure: Failure) -> Self {
+        Stopped::Failed(failure)
+    }
+}
+
+impl<D, R> From<meta::FoundingError> for Stopped<D, R> {
+    fn from(e: meta::FoundingError) -> Self {
+        match e {
+            meta::FoundingError::Failed(failure) => Stopped::Failed(failure),
+            meta::FoundingError::TooOld(text) => Stopped::TooOld(text),
+        }
+    }
+}
+
+type Attempted<C> =
+    Result<Attempt<<C as Change>::Done>, Stopped<<C as Change>::Done, <C as Change>::Refused>>;
+
+/// What one attempt came to.
+enum Attempt<D> {
+    /// A commit was applied; without a result there is more to do. Its ticket went with it.
+    Committed(Option<D>),
+    /// Nothing was to be written.
+    Done(D),
+    /// Lost, for now.
+    Again,
+}
+
+/// How the next attempt begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Approach {
+    /// With a look; a ticket only where others queue.
+    Look,
+    /// With a ticket: others were there, or quicker.
+    Queue,
+    /// With a ticket, and without waiting: the ticket fences, and a run that was evicted has waited long enough.
+    JumpQueue,
+}
+
+/// The last commit that was acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// The store's revision after it.
+    pub revision: i64,
+    /// The meta that it relied on; none if there was none.
+    pub meta: Option<Meta>,
+}
+
+/// Carries out the changes of one run, one after the other, and keeps what it has learned between them.
+pub struct Driver<'a, K> {
+    session: Session<'a, K>,
+    policy: Policy<'a>,
+    approach: Approach,
+    lease: Option<LeaseId>,
+    /// How long the shared lease has to live, until etcd has confirmed it.
+    unconfirmed: Option<Duration>,
+    met_others: bool,
+    acknowledged: Option<Acknowledged>,
+    /// The pages that earlier attempts have read. They may have changed since, which a commit notices; without them a scan of
+    /// many pages would begin anew with each attempt.
+    pages: Snapshot,
+}
+
+impl<'a, K: Kv> Driver<'a, K> {
+    /// A driver that has done nothing yet.
+    #[must_use]
+    pub fn new(session: Session<'a, K>, policy: Policy<'a>) -> Self {
+        let lease = policy.shared.map(|shared| shared.id);
+        let is_ready = lease.is_some() || policy.lease_use == LeaseUse::ForTicket;
+        let must_queue = policy.is_crowded && is_ready || policy.fencing == Fencing::Ticket;
+        Self {
+            session,
+            approach: if must_queue { Approach::Queue } else { Approach::Look },
+            lease,
+            unconfirmed: policy.shared.and_then(|shared| shared.stands),
+            met_others: false,
+            acknowledged: None,
+            pages: Snapshot::default(),
+            policy,
+        }
+    }
+
+    /// The lease that it has used last, if it stands as far as is known.
+    #[must_use]
+    pub fn lease(&self) -> Option<LeaseId> {
+        self.lease
+    }
+
+    /// Whether somebody else was in the queue, or quicker.
+    #[must_use]
+    pub fn met_others(&self) -> bool {
+        self.met_others
+    }
+
+    /// The last commit that was acknowledged, once.
+    pub fn take_acknowledged(&mut self) -> Option<Acknowledged> {
+        self.acknowledged.take()
+    }
+
+    /// The pages that were read.
+    #[must_use]
+    pub fn pages(&self) -> &Snapshot {
+        &self.pages
+    }
+
+    /// Forgets the pages that were read: others have changed some.
+    pub fn forget_pages(&mut self) {
+        self.pages = Snapshot::default();
+    }
+
+    /// From now on it may use all of its time.
+    pub fn be_patient(&mut self) {
+        self.policy.patience = self.session.until;
+    }
+
+    /// Carries out one change.
+    ///
+    /// # Errors
+    /// [`Stopped`]
+    pub async fn run<C: Change>(&mut self, change: &mut C) -> Result<C::Done, Stopped<C::Done, C::Refused>> {
+        loop {
+            if !(self.policy.is_wanted)() {
+                return Err(Stopped::OutOfTime);
+            }
+            // On the heap: what calls this is nested deep enough for the compiler.
+            match Box::pin(self.attempt(change)).await {
+                Ok(Attempt::Done(done) | Attempt::Committed(Some(done))) => return Ok(done),
+                Ok(Attempt::Committed(None) | Attempt::Again) => {}
+                Err(Stopped::Failed(failure)) if self.passes(&failure) => self.lose_lease(),
+                Err(stopped) => return Err(stopped),
+            }
+            if Instant::now() >= self.policy.patience {
+                return Err(Stopped::OutOfTime);
+            }
+            tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+        }
+    }
+
+    /// Whether another attempt is right after this failure. What was read under a lease that has ended may be too old to
+    /// commit on; a free without an answer shows in what is read anew.
+    fn passes(&self, failure: &Failure) -> bool {
+        match failure {
+            Failure::LeaseNotFound => true,
+            Failure::Unknown(_) => {
+                self.policy.fencing == Fencing::Nothing && Instant::now() < self.session.until
+            }
+            _ => false,
+        }
+    }
+
+    fn lose_lease(&mut self) {
+        self.lease = None;
+        // The ticket went with it; nobody was evicted.
+        if self.approach == Approach::JumpQueue {
+            self.approach = Approach::Queue;
+        }
+    }
+
+    async fn attempt<C: Change>(&mut self, change: &mut C) -> Attempted<C> {
+        let mut seen = std::mem::take(&mut self.pages);
+        let attempted = self.attempt_on(change, &mut seen).await;
+        let keys = self.session.keys;
+        seen.retain(|key| matches!(keys.parse(key), Ok(Key::Page(..) | Key::Summary(..))));
+        self.pages = seen;
+        attempted
+    }
+
+    /// Looks where that is due, commits at once where nobody queues, and queues where others do.
+    async fn attempt_on<C: Change>(&mut self, change: &mut C, seen: &mut Snapshot) -> Attempted<C> {
+        let mut scope = change.scope(seen);
+        let lacks_lease = self.lease.is_none() && self.policy.lease_use == LeaseUse::Always;
+        if self.approach == Approach::Look || scope.is_none() || lacks_lease {
+            self.look(change, scope.as_ref(), seen).await?;
+            if scope.is_none() {
+                scope = change.scope(seen);
+                if let (Some(scope), Approach::Look) = (&scope, self.approach) {
+                    self.session.read_all(self.first_reads(change, Some(scope), seen), seen).await?;
+                }
+            }
+        }
+        let Some(scope) = scope else { return self.commit_alone(change, None, seen).await };
+        let is_empty = seen.entry(&self.session.keys.tail(&scope)).is_none();
+        if self.approach != Approach::Look {
+            return self.commit_in_queue(change, &scope, seen).await;
+        }
+        self.met_others |= !is_empty;
+        match is_empty && !self.is_doubtful(seen) {
+            true => self.commit_alone(change, Some(&scope), seen).await,
+            false => self.commit_in_queue(change, &scope, seen).await,
+        }
+    }
+
+    /// The first request: what the plan will most likely need, and whether anybody queues. The lease is seen to meanwhile.
+    ///
+    /// What matters of an ADD's lease is that it was granted before the run's deadline: a tombstone of a DEL that began later
+    /// than this run lives longer ([`limits::TOMBSTONE_TTL`]).
+    async fn look<C: Change>(
+        &mut self,
+        change: &mut C,
+        scope: Option<&Scope>,
+        seen: &mut Snapshot,
+    ) -> Result<(), Failure> {
+        let Session { kv, until, .. } = self.session;
+        let session = self.session;
+        let read = session.read_all(self.first_reads(change, scope, seen), seen);
+        match (self.lease, self.unconfirmed.take()) {
+            (Some(lease), Some(stands)) => {
+                // Both travel together, on a connection that is there before.
+                kv.connect(until).await;
+                let (age, read) = tokio::join!(kv.lease_age(lease, until), read);
+                read?;
+                // A tombstone that ends too early lets in an ADD from before it. So etcd says how long it will stand, and not
+                // whoever has left the lease.
+                let is_confirmed = matches!(age, Ok(Some(age)) if age.left >= stands);
+                self.lease = self.lease.filter(|_| is_confirmed);
+            }
+            (None, _) if self.policy.lease_use == LeaseUse::Always => {
+                kv.connect(until).await;
+                let lease = new_lease();
+                let (granted, read) = tokio::join!(kv.grant(lease, self.policy.ttl, until), read);
+                read?;
+                match granted {
+                    Ok(()) => self.lease = Some(lease),
+                    // One that was granted and not heard of ends by itself.
+                    Err(Failure::Unknown(_) | Failure::LeaseExists) => {}
+                    Err(failure) => return Err(failure),
+                }
+            }
+            _ => read.await?,
+        }
+        change.learn(seen);
+        Ok(())
+    }
+
+    fn first_reads<C: Change>(&self, change: &C, scope: Option<&Scope>, seen: &Snapshot) -> Vec<Op> {
+        let tail = scope.map(|scope| Op::Get(self.session.keys.tail(scope)));
+        tail.into_iter().chain(reads(change, seen)).collect()
+    }
+
+    /// The lease, granted now if there is none.
+    async fn granted(&mut self) -> Result<LeaseId, Failure> {
+        let until = self.session.until;
+        let give_up = until.min(Instant::now() + limits::UNREACHABLE);
+        loop {
+            if let Some(lease) = self.lease {
+                return Ok(lease);
+            }
+            let lease = new_lease();
+            match self.session.kv.grant(lease, self.policy.ttl, until).await {
+                Ok(()) => self.lease = Some(lease),
+                Err(Failure::LeaseExists) => {}
+                Err(Failure::Unknown(_)) if Instant::now() + limits::RETRY_PAUSE < give_up => {
+                    tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Commits where nobody queues.
+    async fn commit_alone<C: Change>(
+        &mut self,
+        change: &mut C,
+        scope: Option<&Scope>,
+        seen: &mut Snapshot,
+    ) -> Attempted<C> {
+        let lease = match self.policy.lease_use {
+            LeaseUse::Always => Some(self.granted().await?),
+            LeaseUse::ForTicket => None,
+        };
+        let fence = match (&self.policy.fencing, lease) {
+            (Fencing::LeaseOrTicket(key), Some(lease)) => Fence::Lease { key: key.clone(), lease },
+            _ => Fence::None { lease },
+        };
+        self.commit(change, (scope, &fence), seen).await
+    }
+
+    /// Takes a ticket, waits for its turn, and commits. Every way out removes the ticket.
+    async fn commit_in_queue<C: Change>(
+        &mut self,
+        change: &mut C,
+        scope: &Scope,
+        seen: &mut Snapshot,
+    ) -> Attempted<C> {
+        let queue = Queue::new(self.session, scope);
+        let lease = self.granted().await?;
+        let reads = reads(change, seen);
+        let taken = queue.take(lease, change.owner(), &reads, seen).await?;
+        self.met_others |= taken.behind != Behind::Nobody;
+        // At once: while this run waits a tombstone may end with its lease.
+        change.learn(seen);
+        let attempted = self.commit_at_head(change, &queue, &taken, &reads, seen).await;
+        if !matches!(attempted, Ok(Attempt::Committed(_))) {
+            queue.leave(&taken.ticket).await;
+        }
+        attempted
+    }
+
+    async fn commit_at_head<C: Change>(
+        &mut self,
+        change: &mut C,
+        queue: &Queue<'_, K>,
+        taken: &Taken,
+        reads: &[Op],
+        seen: &mut Snapshot,
+    ) -> Attempted<C> {
+        self.check_high_water(seen).await?;
+        let turn = match self.approach {
+            Approach::JumpQueue => Turn::Head,
+            Approach::Look | Approach::Queue => {
+                queue.by(self.policy.patience).wait(taken, reads, seen).await?
+            }
+        };
+        match turn {
+            Turn::Head => {
+                let fence = Fence::Ticket(taken.ticket.clone());
+                self.commit(change, (Some(queue.scope()), &fence), seen).await
+            }
+            Turn::Evicted => {
+                self.approach = Approach::JumpQueue;
+                Ok(Attempt::Again)
+            }
+            Turn::OutOfTime => Err(Stopped::OutOfTime),
+        }
+    }
+
+    /// Plans, reads what the plan lacks, and commits; until done, lost, or too long at it.
+    async fn commit<C: Change>(
+        &mut self,
+        change: &mut C,
+        (scope, fence): (Option<&Scope>, &Fence),
+        seen: &mut Snapshot,
+    ) -> Attempted<C> {
+        let leave_at = Instant::now() + limits::HEAD_WORK;
+        let mut lost = 0;
+        while Instant::now() < leave_at {
+            change.learn(seen);
+            if change.scope(seen).as_ref() != scope {
+                // Another queue is the right one now.
+                return Ok(Attempt::Again);
+            }
+            let commit = match change.plan(seen, fence).map_err(Stopped::Refused)? {
+                Step::Read(ops) => {
+                    self.session.read_all(ops, seen).await?;
+                    continue;
+                }
+                Step::Done(done) => return Ok(Attempt::Done(done)),
+                Step::Commit(commit) => commit,
+            };
+            if commit.txn.compares.iter().any(|compare| matches!(compare, Compare::Empty(_))) {
+                meta::check_version(self.session).await?;
+            }
+            if !(self.policy.is_wanted)() {
+                return Err(Stopped::OutOfTime);
+            }
+            match self.session.txn(&commit.txn).await {
+                Ok(reply) if reply.succeeded => {
+                    let meta = seen.record(&self.session.keys.meta()).ok().flatten();
+                    self.acknowledged = Some(Acknowledged { revision: reply.revision, meta });
+                    return Ok(Attempt::Committed(commit.done));
+                }
+                Ok(reply) => {
+                    seen.absorb(&commit.txn.otherwise, &reply);
+                    // The store may have been emptied or exchanged since it was looked at.
+                    self.check_high_water(seen).await?;
+                }
+                Err(failure) if failure.is_open() && self.policy.fencing != Fencing::Nothing => {
+                    return self.settle(change, fence, commit, failure).await;
+                }
+                Err(failure) => return Err(failure.into()),
+            }
+            lost += 1;
+            self.met_others = true;
+            match fence {
+                Fence::Ticket(ticket) if !ticket.stands(seen) => {
+                    self.approach = Approach::JumpQueue;
+                    return Ok(Attempt::Again);
+                }
+                Fence::Ticket(_) => {}
+                Fence::Lease { .. } | Fence::None { .. } if lost < self.policy.fencing.tries() => {}
+                Fence::Lease { .. } | Fence::None { .. } => break,
+            }
+            tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+        }
+        // Others were quicker. Where commits are slow, others are on their way too.
+        if lost > 0 {
+            self.approach = Approach::Queue;
+        }
+        Ok(Attempt::Again)
+    }
+
+    /// Nobody knows whether a commit was applied: finds out, so that no late copy can be.
+    async fn settle<C: Change>(
+        &mut self,
+        change: &C,
+        fence: &Fence,
+        commit: Commit<C::Done>,
+        why: Failure,
+    ) -> Attempted<C> {
+        tracing::info!(%why, "settling a commit with an open outcome");
+        if matches!(fence, Fence::Lease { .. }) {
+            self.lease = None;
+        }
+        let found = match settle(self.session, fence, &commit.proof).await {
+            Ok(found) => found,
+            Err(failure) => return Err(Stopped::Unsettled(commit.done, failure)),
+        };
+        match change.applied(commit, found.as_ref()) {
+            Some(done) => Ok(Attempt::Committed(Some(done))),
+            // Not applied, and etcd says that it would not be.
+            None if matches!(why, Failure::NoSpace(_)) => Err(why.into()),
+            None => Ok(Attempt::Again),
+        }
+    }
+
+    /// Whether the store seems to have forgotten something that this node has seen.
+    fn is_doubtful(&self, seen: &Snapshot) -> bool {
+        self.policy.high_water.as_ref().is_some_and(|known| known.contradicts_read(self.session.keys, seen))
+    }
+
+    /// Marks a store that has gone back, was emptied or is another one. Only an answer to a write proves that, such as the
+    /// one that took a ticket, or a commit's that was refused.
+    async fn check_high_water<D, R>(&self, seen: &Snapshot) -> Result<(), Stopped<D, R>> {
+        match &self.policy.high_water {
+            Some(known) if self.is_doubtful(seen) => match known.accuse(self.session, seen).await? {
+                Some(epoch) => Err(Stopped::Suspect(epoch)),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a change reads, as far as it fits beside a ticket's own operations; the plan asks for the rest.
+fn reads<C: Change>(change: &C, seen: &Snapshot) -> Vec<Op> {
+    change.reads(seen).into_iter().take(limits::TXN_OPS - TICKET_OPS).map(Op::Get).collect()
+}

@@ -1,0 +1,135 @@
+//! Carries out what gives back all that one owner holds: DEL, GC, a person's release, the reconciler.
+
+use tokio::time::Instant;
+
+use super::drive::{Driver, Fencing, LeaseUse, Policy, SharedLease, Stopped};
+use super::free::{Free, FreeGuard, Freed, Freeing, Mode};
+use super::keys::LeaseId;
+use super::kv::{Failure, Kv};
+use super::session::Session;
+use super::snapshot::{BadRecord, Snapshot};
+use crate::limits;
+use crate::pool::record::Owner;
+
+/// Why an owner could not be freed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FreeError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Failure),
+    /// A record does not decode, and what cannot be read is never freed.
+    #[error(transparent)]
+    Bad(#[from] BadRecord),
+}
+
+/// What spares a run a request, and is never trusted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// A lease for tombstones, if etcd says that it lives for [`limits::TOMBSTONE_STANDS`] yet.
+    pub lease: Option<LeaseId>,
+    /// There are others in the queue.
+    pub is_crowded: bool,
+}
+
+/// What a free came to, beside [`Freed`]: what the next run of the node may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Left {
+    /// A lease that was granted for the tombstone.
+    pub lease: Option<LeaseId>,
+    /// There were others in the queue.
+    pub met_others: bool,
+    /// No tombstone was left, though one was asked for: etcd has no space.
+    pub lacks_tombstone: bool,
+}
+
+/// Frees an owner as its record stands now, for a person or the reconciler: no tombstone is left,
+/// and a record that is written anew meanwhile stays.
+///
+/// # Errors
+/// [`FreeError`]
+pub async fn release<K: Kv>(session: Session<'_, K>, owner: &Owner) -> Result<Freed, FreeError> {
+    let key = session.keys.owner(owner);
+    let mut seen = Snapshot::default();
+    session.read(std::slice::from_ref(&key), &mut seen).await?;
+    match seen.mod_revision(&key) {
+        0 => Ok(Freed::Nothing),
+        revision => release_as_read(session, owner, revision).await,
+    }
+}
+
+/// As [`release`], if the owner's record has this mod revision yet.
+///
+/// # Errors
+/// [`FreeError`]
+pub async fn release_as_read<K: Kv>(
+    session: Session<'_, K>,
+    owner: &Owner,
+    revision: i64,
+) -> Result<Freed, FreeError> {
+    let free = Free { owner, guard: FreeGuard::AsRead(revision), caller: None, tombstone: None };
+    Ok(free.run(session, Hints::default()).await?.0)
+}
+
+impl Free<'_> {
+    /// Frees the owner; may be repeated, and a repetition finds nothing left to do.
+    ///
+    /// From a ticket if others queue and there is time, without one and without clearing bits if there is not, and with deletes
+    /// alone if etcd is out of space.
+    ///
+    /// # Errors
+    /// [`FreeError`]
+    pub async fn run<K: Kv>(self, session: Session<'_, K>, hints: Hints) -> Result<(Freed, Left), FreeError> {
+        let mut driver = Driver::new(session, self.policy(session, hints));
+        let freed = match driver.run(&mut Freeing::new(self, session.keys, Mode::Whole)).await {
+            Err(Stopped::OutOfTime) => {
+                driver.be_patient();
+                driver.run(&mut Freeing::new(self, session.keys, Mode::Quick)).await
+            }
+            freed => freed,
+        };
+        let lease = driver.lease().filter(|lease| self.tombstone.is_some() && Some(*lease) != hints.lease);
+        let left = Left { lease, met_others: driver.met_others(), lacks_tombstone: false };
+        match freed {
+            // Whatever of it was applied shows in what is read anew.
+            Err(Stopped::Failed(Failure::NoSpace(_))) => {
+                let without = Free { tombstone: None, ..self };
+                let policy = Policy { patience: session.until, ..without.policy(session, Hints::default()) };
+                let mut driver = Driver::new(session, policy);
+                let freed = driver.run(&mut Freeing::new(without, session.keys, Mode::DeleteOnly)).await;
+                Ok((freed?, Left { lacks_tombstone: self.tombstone.is_some(), ..left }))
+            }
+            freed => Ok((freed?, left)),
+        }
+    }
+
+    fn policy<K>(self, session: Session<'_, K>, hints: Hints) -> Policy<'static> {
+        let rest = session.until.saturating_duration_since(Instant::now());
+        let (lease_use, ttl) = match self.tombstone {
+            Some(_) => (LeaseUse::Always, limits::TOMBSTONE_TTL),
+            None => (LeaseUse::ForTicket, limits::LEASE_TTL),
+        };
+        let shared = |id| SharedLease { id, stands: Some(limits::TOMBSTONE_STANDS) };
+        Policy {
+            fencing: Fencing::Nothing,
+            lease_use,
+            ttl,
+            shared: hints.lease.map(shared),
+            is_crowded: hints.is_crowded,
+            patience: session.until - limits::DEL_RESERVE.min(rest),
+            high_water: None,
+            is_wanted: &|| true,
+        }
+    }
+}
+
+impl From<Stopped<Freed, BadRecord>> for FreeError {
+    fn from(stopped: Stopped<Freed, BadRecord>) -> Self {
+        let unknown = |text: &str| FreeError::Store(Failure::Unknown(text.to_owned()));
+        match stopped {
+            Stopped::Refused(bad) => FreeError::Bad(bad),
+            Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => FreeError::Store(failure),
+            Stopped::OutOfTime => unknown("the time for this free is over"),
+            Stopped::Suspect(_) | Stopped::TooOld(_) => unknown("a free asks neither"),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Finding out what became of a commit that was sent and not answered.
+
+use tokio::time::Instant;
+
+use super::fence::Fence;
+use super::kv::{Failure, Kv};
+use super::session::Session;
+use super::txn::{Entry, Op, Txn};
+use crate::limits;
+use crate::random::random_pause;
+
+/// Removes the fence of a commit, so that no late copy of it can be applied any more, and reads `key` after that. Without
+/// a fence it only reads.
+///
+/// # Errors
+/// [`Failure`] if the session's deadline came first: then nothing is settled.
+pub async fn settle<K: Kv>(
+    session: Session<'_, K>,
+    fence: &Fence,
+    key: &[u8],
+) -> Result<Option<Entry>, Failure> {
+    // Both ways take effect even when etcd is out of space.
+    let removal = match fence {
+        Fence::Ticket(ticket) => ticket.removal().to_vec(),
+        Fence::Lease { .. } | Fence::None { .. } => Vec::new(),
+    };
+    let then = removal.into_iter().chain([Op::Get(key.to_vec())]).collect();
+    let txn = Txn { step: "settle", then, ..Txn::default() };
+    loop {
+        let revoked = match fence {
+            Fence::Lease { lease, .. } => session.kv.revoke(*lease, session.until).await,
+            Fence::Ticket(_) | Fence::None { .. } => Ok(()),
+        };
+        let settled = match revoked {
+            Ok(()) => session.txn(&txn).await,
+            Err(failure) => Err(failure),
+        };
+        match settled {
+            Ok(reply) => return Ok(reply.found.last().and_then(|found| found.one().cloned())),
+            Err(failure) if !failure.is_open() || Instant::now() >= session.until => return Err(failure),
+            Err(_) => tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await,
+        }
+    }
+}
