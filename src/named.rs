@@ -1,7 +1,6 @@
 //! Enums whose variants have names.
 
-/// Defines an enum together with the names of its variants, so that a new variant cannot be missing in `ALL` or without a
-/// name.
+/// Defines an enum with the names of its variants: a new variant cannot be missing in `ALL` or lack a name.
 #[macro_export]
 macro_rules! named_enum {
     (

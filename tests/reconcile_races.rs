@@ -18,7 +18,7 @@ use metes::pool::{Wanted, record};
 use metes::random::split_mix;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::keys::{Bytes, Keys, LeaseId};
-use metes::store::kv::{About, Failure, Kv, LeaseAge, read_keys};
+use metes::store::kv::{About, Failure, Kv, LeaseAge};
 use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Reply, Txn};
@@ -261,7 +261,10 @@ impl World {
         };
         keys.extend(living.addresses.iter().map(key));
         let mut snapshot = Snapshot::default();
-        read_keys(&self.etcd, &keys, &mut snapshot, Instant::now() + ADD_MAX).await.expect("etcd answers");
+        Session { kv: &self.etcd, keys: &self.keys, until: Instant::now() + ADD_MAX }
+            .read(&keys, &mut snapshot)
+            .await
+            .expect("etcd answers");
         let seed = self.seed;
         let decoded = snapshot.record::<OwnerRecord>(&keys[0]).expect("it decodes");
         let listed = decoded.unwrap_or_else(|| panic!("world {seed}: {owner:?} lost its record")).addresses;

@@ -8,7 +8,7 @@ use metes::pool::names::ClusterName;
 use metes::pool::record::{Owner, OwnerRecord, PodIndex, Record};
 use metes::store::free;
 use metes::store::keys::{Bytes, Key, Keys};
-use metes::store::kv::{Failure, Kv, read_keys};
+use metes::store::kv::{Failure, Kv};
 use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::Entry;
@@ -105,9 +105,9 @@ async fn are_replaced<K: Kv>(
 ) -> Result<Vec<bool>, Failure> {
     let mut snapshot = Snapshot::default();
     let own: Vec<Bytes> = owners.iter().map(|owner| keys.owner(owner)).collect();
-    read_keys(kv, &own, &mut snapshot, until).await?;
+    Session { kv, keys, until }.read(&own, &mut snapshot).await?;
     let index: Vec<Vec<Bytes>> = owners.iter().map(|owner| index_keys(keys, &snapshot, owner)).collect();
-    read_keys(kv, &index.concat(), &mut snapshot, until).await?;
+    Session { kv, keys, until }.read(&index.concat(), &mut snapshot).await?;
     let names_another = |owner: &Owner, key: &Bytes| match snapshot.record::<PodIndex>(key) {
         Ok(Some(index)) => index.owner != *owner,
         Ok(None) | Err(_) => false,

@@ -3,7 +3,8 @@
 use metes::pool::names::ClusterName;
 use metes::pool::record::{ClusterId, Record};
 use metes::store::keys::{Bytes, Keys};
-use metes::store::kv::{Failure, Kv, read_keys};
+use metes::store::kv::{Failure, Kv};
+use metes::store::session::Session;
 use metes::store::snapshot::{BadRecord, Snapshot};
 use metes::store::txn::{Compare, Op, Txn};
 use tokio::time::Instant;
@@ -62,7 +63,7 @@ pub async fn claim_name<K: Kv, A: Api>(
 ) -> Result<(), NameError> {
     let found = api.cluster_uid().await?;
     let key = keys.cluster(cluster);
-    let mut registered = read(kv, &key, until).await?;
+    let mut registered = read(Session { kv, keys, until }, &key).await?;
     if registered.is_none() && first == First::Registers {
         let txn = Txn {
             step: "identity",
@@ -72,7 +73,7 @@ pub async fn claim_name<K: Kv, A: Api>(
         };
         kv.txn(&txn, until).await?;
         // Another one may have been first, and this one's write may have come through unheard.
-        registered = read(kv, &key, until).await?;
+        registered = read(Session { kv, keys, until }, &key).await?;
     }
     match registered {
         Some(ClusterId { uid, .. }) if uid != found => {
@@ -83,8 +84,8 @@ pub async fn claim_name<K: Kv, A: Api>(
     }
 }
 
-async fn read<K: Kv>(kv: &K, key: &Bytes, until: Instant) -> Result<Option<ClusterId>, NameError> {
+async fn read<K: Kv>(session: Session<'_, K>, key: &Bytes) -> Result<Option<ClusterId>, NameError> {
     let mut snapshot = Snapshot::default();
-    read_keys(kv, std::slice::from_ref(key), &mut snapshot, until).await?;
+    session.read(std::slice::from_ref(key), &mut snapshot).await?;
     Ok(snapshot.record(key)?)
 }

@@ -15,7 +15,7 @@ use metes::pool::names::ClusterName;
 use metes::pool::record::{Held, Meta, Owner, OwnerRecord, Record, VERSION};
 use metes::store::free::Freed;
 use metes::store::keys::{Bytes, Keys};
-use metes::store::kv::{Failure, Kv, read_keys};
+use metes::store::kv::{Failure, Kv};
 use metes::store::release::{FreeError, release_as_read};
 use metes::store::session::Session;
 use metes::store::snapshot::{BadRecord, Snapshot};
@@ -189,7 +189,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
 
     async fn read<R: Record>(&self, key: &Bytes) -> Result<Option<R>, Stop> {
         let mut snapshot = Snapshot::default();
-        read_keys(self.kv, std::slice::from_ref(key), &mut snapshot, self.until).await?;
+        Session { kv: self.kv, keys: self.keys, until: self.until }
+            .read(std::slice::from_ref(key), &mut snapshot)
+            .await?;
         Ok(snapshot.record(key)?)
     }
 

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::keys::{Bytes, LeaseId};
-use super::snapshot::Snapshot;
+use super::keys::LeaseId;
 use super::txn::{Reply, Txn};
 
 /// A store that behaves like etcd.
@@ -103,20 +102,6 @@ impl About {
             format!("etcd {version} is too old: metes needs {}.{} or newer", OLDEST_ETCD.0, OLDEST_ETCD.1)
         })
     }
-}
-
-/// Reads keys into a snapshot, as many in one request as etcd allows.
-///
-/// # Errors
-/// [`Failure`]
-pub async fn read_keys<K: Kv>(
-    kv: &K,
-    keys: &[Bytes],
-    snapshot: &mut Snapshot,
-    until: Instant,
-) -> Result<(), Failure> {
-    let keys_of_none = super::keys::Keys::new("/");
-    super::session::Session { kv, keys: &keys_of_none, until }.read(keys, snapshot).await
 }
 
 /// Why a request failed, by what it means for whoever sent it.

@@ -9,7 +9,8 @@ use metes::pool::names::ClusterName;
 use metes::pool::record::{Definitions, Meta, Record, VERSION};
 use metes::random::random_id;
 use metes::store::keys::{Bytes, Keys, LeaseId, digest_hex};
-use metes::store::kv::{Failure, Kv, LeaseAge, read_keys};
+use metes::store::kv::{Failure, Kv, LeaseAge};
+use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::ticket::new_lease;
 use metes::store::txn::{Compare, Entry, Op, Txn};
@@ -120,7 +121,9 @@ impl<K: Kv> Pause<'_, K> {
     async fn read(&self) -> Result<(State, Option<Meta>, i64), Stop> {
         let key = self.keys.meta();
         let mut snapshot = Snapshot::default();
-        read_keys(self.kv, std::slice::from_ref(&key), &mut snapshot, self.until).await?;
+        Session { kv: self.kv, keys: self.keys, until: self.until }
+            .read(std::slice::from_ref(&key), &mut snapshot)
+            .await?;
         let Some(meta) = snapshot.record::<Meta>(&key)? else { return Ok((State::Open, None, 0)) };
         let state = match (&meta.suspect, &meta.paused) {
             _ if meta.min_writer > VERSION => return Err(Stop::Newer(meta.min_writer)),
@@ -170,7 +173,9 @@ impl<K: Kv> Pause<'_, K> {
     async fn known(&self, nads: &[Nad]) -> Result<Option<(Entry, Definitions)>, Stop> {
         let key = self.import_key();
         let mut snapshot = Snapshot::default();
-        read_keys(self.kv, std::slice::from_ref(&key), &mut snapshot, self.until).await?;
+        Session { kv: self.kv, keys: self.keys, until: self.until }
+            .read(std::slice::from_ref(&key), &mut snapshot)
+            .await?;
         let known = |entry: &Entry| Some((entry.clone(), Definitions::decode(&entry.value).ok()?));
         Ok(snapshot.entry(&key).and_then(known).filter(|(_, known)| known.digest == digest(nads)))
     }
