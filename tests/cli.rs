@@ -663,7 +663,7 @@ fn a_pause_is_named_and_ended_by_a_person() {
     let node = with_one(&cluster);
     let before = cluster.store().get(META).expect("there is meta");
     let mut held: Value = serde_json::from_slice(&before).expect("JSON");
-    (held["hold"], held["paused_since"]) = (json!("moving"), json!("2026-01-02T03:04:05Z"));
+    (held["paused"], held["paused_since"]) = (json!("moving"), json!("2026-01-02T03:04:05Z"));
     cluster.store().put(META, held.to_string());
     let cancel = |program: std::path::PathBuf, arguments: &[&str], answer: &str| {
         let run = Run::new(program).env("METES_CONF", node.host_file()).arguments(["check", "--resume"]);
@@ -673,7 +673,7 @@ fn a_pause_is_named_and_ended_by_a_person() {
     assert!(check.succeeded() && check.stdout.contains("since 2026-01-02T03:04:05Z, "), "{check}");
     assert!(check.stdout.contains(" ago: moving; metes check --resume"), "{check}");
     let told = node.cli(["check", "-o", "json"]).ok();
-    assert_eq!(told["hold"], json!({"why": "moving", "since": "2026-01-02T03:04:05Z"}));
+    assert_eq!(told["pause"], json!({"why": "moving", "since": "2026-01-02T03:04:05Z"}));
     for answer in ["", "n\n", "\n"] {
         let refused = cancel(metes(), &[], answer).run();
         assert_eq!(refused.status.code(), Some(1), "{refused}");
@@ -681,7 +681,7 @@ fn a_pause_is_named_and_ended_by_a_person() {
         add(&node, "c2", "u2").error(11);
     }
     // Somebody else changes meta in the last moment.
-    let late = cancel(failing_metes(), &["--yes"], "").env("METES_FAIL", "hold.before=stop");
+    let late = cancel(failing_metes(), &["--yes"], "").env("METES_FAIL", "pause.before=stop");
     let mut late = late.spawn();
     late.wait_until_stopped();
     held["epoch"] = json!(7);
@@ -692,12 +692,12 @@ fn a_pause_is_named_and_ended_by_a_person() {
     assert_eq!(cluster.store().get(META), Some(held.to_string().into_bytes()));
 
     let ended = cancel(metes(), &[], "y\n").run();
-    assert!(ended.succeeded() && ended.stdout.contains("ended the hold"), "{ended}");
-    held.as_object_mut().expect("an object").retain(|key, _| !key.starts_with("h"));
+    assert!(ended.succeeded() && ended.stdout.contains("ended the pause"), "{ended}");
+    held.as_object_mut().expect("an object").retain(|key, _| !key.starts_with("paused"));
     let after: Value = serde_json::from_slice(&cluster.store().get(META).expect("meta")).expect("JSON");
     assert_eq!(after, held, "nothing else is changed");
     let again = cancel(metes(), &["--yes"], "").run();
-    assert!(again.succeeded() && again.stdout.contains("no hold to end"), "{again}");
+    assert!(again.succeeded() && again.stdout.contains("no pause to end"), "{again}");
     cluster.store().put(META, before);
     assert_eq!(add(&node, "c2", "u2").address(), "10.0.0.2");
     for meta in ["garbage", r#"{"v":1,"min_writer":2,"epoch":1,"paused":"moving"}"#] {

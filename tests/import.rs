@@ -167,7 +167,7 @@ impl Switch {
     fn is_on_hold(&self) -> bool {
         let Some(meta) = self.cluster.store().get(META) else { return false };
         let meta: Value = serde_json::from_slice(&meta).expect("meta is JSON");
-        !meta["hold"].is_null()
+        !meta["paused"].is_null()
     }
 
     /// What is held: network, address, container and interface.
@@ -605,7 +605,7 @@ fn a_meta_that_is_changed_between_read_and_write_keeps_what_was_changed() {
     let meta = || -> Value { serde_json::from_slice(&store.get(META).expect("meta")).expect("JSON") };
     let raced = |args: &[&str], epoch: u64| {
         let import = switch.prepared(args).program(failing_reconciler());
-        let mut running = import.env("METES_FAIL", "hold.before=stop").spawn();
+        let mut running = import.env("METES_FAIL", "pause.before=stop").spawn();
         running.wait_until_stopped();
         let mut changed = meta();
         changed["epoch"] = json!(epoch);

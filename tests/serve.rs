@@ -271,7 +271,7 @@ fn the_metrics_file_tells_of_the_brake_and_of_a_pause() {
 
     let meta = world.cluster.store().get("v1/meta").expect("there is one");
     let mut held: Value = serde_json::from_slice(&meta).expect("it is JSON");
-    held["hold"] = json!("a test");
+    held["paused"] = json!("a test");
     world.cluster.store().put("v1/meta", held.to_string());
     assert!(run().run().succeeded());
     Metrics::of_file(&file).assert(&[("last_pass_success", 1.0), ("paused", 1.0), ("brake", 0.0)]);
