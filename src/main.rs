@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 /// Answers with an error.
 fn fail(failed: Failed, verb: Option<Verb>) -> ExitCode {
     let error = if verb == Some(Verb::Del) { failed.error.for_del() } else { failed.error };
-    let text = error.to_json(failed.version.map(|version| version.as_str()));
+    let text = error.to_json(failed.version.map(|version| version.name()));
     // Nobody may be there to read it any more; the exit code says the same.
     let _ = writeln!(io::stdout(), "{text}");
     ExitCode::FAILURE

@@ -4,16 +4,16 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use metes::cni::Json;
+use metes::cni::Version;
 use metes::cni::previous::{PrevAddress, prev_result_addresses};
 use metes::cni::result::{Dns, IpConfig, Route, Success};
-use metes::cni::version::{SUPPORTED, Version};
 use serde_json::{Value, json};
 
 use super::dice::Dice;
 
 pub(super) fn results(data: &[u8]) {
     let success = success(&mut Dice::new(data));
-    for version in SUPPORTED {
+    for version in Version::ALL {
         match success.render(version) {
             Ok(text) => check(&success, version, &text),
             Err(_) => assert!(success.ips.is_empty() && version < Version::V0_3_0),
@@ -23,7 +23,7 @@ pub(super) fn results(data: &[u8]) {
 
 fn check(success: &Success, version: Version, text: &str) {
     let result: Value = serde_json::from_str(text).expect("a result is JSON");
-    assert_eq!(result["cniVersion"], version.as_str());
+    assert_eq!(result["cniVersion"], version.name());
     let expected: Vec<PrevAddress> = if version < Version::V0_3_0 {
         check_oldest(success, &result);
         [true, false].into_iter().filter_map(|is_v4| first_of(success, is_v4)).map(read_back).collect()
@@ -31,7 +31,7 @@ fn check(success: &Success, version: Version, text: &str) {
         check_list(success, version, &result);
         success.ips.iter().map(read_back).collect()
     };
-    let config = json!({"cniVersion": version.as_str(), "prevResult": result});
+    let config = json!({"cniVersion": version.name(), "prevResult": result});
     let config = Json::parse(config.to_string().as_bytes()).expect("a configuration is JSON");
     assert_eq!(prev_result_addresses(&config), Ok(Some(expected)), "{text}");
 }

@@ -90,32 +90,17 @@ pub enum Trouble {
     Stop(#[from] Stop),
 }
 
-/// How a pass ended. Metrics name these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
-    /// All was done.
-    Success,
-    /// A migration is under way, so nothing was to be done.
-    Paused,
-    /// Suspiciously many orphans: nothing was freed.
-    Brake,
-    /// It failed.
-    Failure,
-}
-
-impl Outcome {
-    /// Every outcome.
-    pub const ALL: [Outcome; 4] = [Outcome::Success, Outcome::Paused, Outcome::Brake, Outcome::Failure];
-
-    /// The outcome, in words joined by hyphens.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Success => "success",
-            Outcome::Paused => "paused",
-            Outcome::Brake => "brake",
-            Outcome::Failure => "failure",
-        }
+metes::named_enum! {
+    /// How a pass ended. Metrics name these.
+    pub enum Outcome {
+        /// All was done.
+        Success = "success",
+        /// A migration is under way, so nothing was to be done.
+        Paused = "paused",
+        /// Suspiciously many orphans: nothing was freed.
+        Brake = "brake",
+        /// It failed.
+        Failure = "failure",
     }
 }
 

@@ -35,8 +35,8 @@ metes::named_enum! {
         ClaimUnknown = "claim-unknown",
         /// Its node exists and is not Ready: containers may run there that nobody knows of.
         NodeNotReady = "node-not-ready",
-        /// It would be freed, but Kubernetes has never had its node: it may be of another cluster by the same name, and has
-        /// not been seen as an orphan for long enough to tell.
+        /// It would be freed, but Kubernetes has never had its node: it may be of another cluster by the same name, and
+        /// has not been seen as an orphan for long enough to tell.
         NodeUnknown = "node-unknown",
         /// It would be freed, but has not been seen as an orphan for long enough.
         WithinGrace = "within-grace",
@@ -148,14 +148,16 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
     let usual = match reason {
         Free::Unlabelled => graces.unlabelled.ok_or(Keep::Unlabelled)?,
         Free::PodFinished => graces.finished,
-        _ if nodes.owes_del(node, record.boot.as_deref()) => graces.ready.max(graces.gone),
-        _ => graces.gone,
+        Free::PodGone | Free::ClaimGone | Free::SandboxReplaced => {
+            let owes_del = nodes.owes_del(node, record.boot.as_deref());
+            if owes_del { graces.ready.max(graces.gone) } else { graces.gone }
+        }
     };
     let is_this_clusters = match reason {
         Free::Unlabelled => true,
         // A pod of this very UID is, wherever it ran.
-        Free::PodFinished if record.pod.uid.is_some() => true,
-        _ => nodes.has_known(node),
+        Free::PodFinished => record.pod.uid.is_some() || nodes.has_known(node),
+        Free::PodGone | Free::ClaimGone | Free::SandboxReplaced => nodes.has_known(node),
     };
     let (grace, meanwhile) = if !is_this_clusters && graces.unknown_node > usual {
         (graces.unknown_node, Keep::NodeUnknown)

@@ -34,7 +34,7 @@ fn successor(report: &Report) -> Option<(Meta, i64)> {
     let (mut meta, replaces) = match &report.meta {
         MetaState::Missing if report.lacks_meta() => (Meta::first(random_id()), 0),
         MetaState::Known(meta, revision) if meta.suspect.is_some() => (meta.clone(), *revision),
-        _ => return None,
+        MetaState::Missing | MetaState::Known(..) | MetaState::Unreadable => return None,
     };
     in_service(&mut meta);
     Some((meta, replaces))

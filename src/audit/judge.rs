@@ -41,7 +41,7 @@ fn judge(mut audit: Audit) -> Report {
     report.repairs.meta_revision = match &audit.meta {
         MetaState::Known(meta, revision) if meta.paused.is_none() => Some(*revision),
         MetaState::Missing => Some(0),
-        _ => None,
+        MetaState::Known(..) | MetaState::Unreadable => None,
     };
     report.meta = audit.meta;
     report.violations.sort();

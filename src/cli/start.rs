@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use super::{Cli, Terminal, about, ask, run};
-use crate::cni::version::SUPPORTED;
 use crate::cni::{Error, Version};
 use crate::config::Settings;
 use crate::limits;
@@ -22,7 +21,7 @@ use crate::store::keys::Keys;
 pub fn main() -> ExitCode {
     let mut err = io::stderr().lock();
     if std::env::args_os().len() < 2 {
-        let versions = SUPPORTED.map(Version::as_str);
+        let versions = Version::ALL.map(Version::name);
         // Where stderr is closed nobody listens.
         let _ = writeln!(err, "{}", about(&versions));
         return ExitCode::SUCCESS;

@@ -70,9 +70,9 @@ impl Environment {
         let required = [
             ("CNI_COMMAND", &self.command, true),
             ("CNI_CONTAINERID", &self.container_id, for_interface),
-            ("CNI_NETNS", &self.netns, for_interface && verb != Some(Verb::Del)),
+            ("CNI_NETNS", &self.netns, verb.is_some_and(Verb::needs_netns)),
             ("CNI_IFNAME", &self.ifname, for_interface),
-            ("CNI_PATH", &self.path, verb.is_some_and(|verb| verb != Verb::Version)),
+            ("CNI_PATH", &self.path, verb.is_some_and(Verb::needs_path)),
         ];
         let missing = required.iter().filter(|(_, value, needed)| *needed && value.is_empty());
         let missing: Vec<_> = missing.map(|(name, ..)| *name).collect();
@@ -141,7 +141,7 @@ impl Request {
         let version = Version::for_verb(config_version(&config)?, verb)?;
         let args = match verb {
             Verb::Add => Args::parse(&env.args)?,
-            _ => Args::tolerant(&env.args),
+            Verb::Del | Verb::Check | Verb::Status | Verb::Gc | Verb::Version => Args::tolerant(&env.args),
         };
         Ok(Request { attachment, args, name, config, ..Request::new(env, verb, version) })
     }

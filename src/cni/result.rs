@@ -95,7 +95,7 @@ impl Success {
     /// 0.1.0 and 0.2.0: the first address of each family, with the routes of that family.
     fn oldest_shape(&self, version: Version) -> OldestShape<'_> {
         OldestShape {
-            cni_version: version.as_str(),
+            cni_version: version.name(),
             ip4: self.oldest_ip(IpAddr::is_ipv4, IpNetwork::is_ipv4),
             ip6: self.oldest_ip(IpAddr::is_ipv6, IpNetwork::is_ipv6),
             dns: &self.dns,
@@ -118,7 +118,7 @@ impl Success {
             gateway: config.gateway,
         };
         ListShape {
-            cni_version: version.as_str(),
+            cni_version: version.name(),
             ips: self.ips.iter().map(ip).collect(),
             routes: &self.routes,
             dns: Some(&self.dns).filter(|dns| is_old || **dns != Dns::default()),
@@ -194,7 +194,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cni::version::SUPPORTED;
 
     fn ip(address: &str, prefix_len: u8, gateway: Option<&str>) -> IpConfig {
         let parse = |text: &str| text.parse().expect("an address");
@@ -231,7 +230,7 @@ mod tests {
     fn oldest_versions_have_one_address_of_each_family_with_its_routes() {
         for version in [Version::V0_1_0, Version::V0_2_0] {
             let expected = json!({
-                "cniVersion": version.as_str(),
+                "cniVersion": version.name(),
                 "ip4": {"ip": "10.1.2.2/24", "gateway": "10.1.2.1", "routes": [{"dst": "0.0.0.0/0"}]},
                 "ip6": {"ip": "2001:db8:1::2/64", "gateway": "2001:db8:1::1",
                         "routes": [{"dst": "3ffe:ffff:0:1ff::1/64", "gw": "3ffe:ffff::1"}]},
@@ -255,9 +254,9 @@ mod tests {
         let new = json!([{"address": "10.1.2.2/24", "gateway": "10.1.2.1"},
                          {"address": "2001:db8:1::2/64", "gateway": "2001:db8:1::1"},
                          {"address": "10.9.9.9/8"}]);
-        for version in SUPPORTED.into_iter().filter(|v| *v >= Version::V0_3_0) {
+        for version in Version::ALL.into_iter().filter(|v| *v >= Version::V0_3_0) {
             let ips = if version < Version::V1_0_0 { &old } else { &new };
-            let expected = json!({"cniVersion": version.as_str(), "ips": ips, "routes": routes, "dns": dns});
+            let expected = json!({"cniVersion": version.name(), "ips": ips, "routes": routes, "dns": dns});
             assert_eq!(rendered(&dual_stack(), version), expected);
         }
     }

@@ -46,6 +46,32 @@ impl Verb {
     }
 
     pub(super) fn is_for_one_interface(self) -> bool {
-        matches!(self, Verb::Add | Verb::Del | Verb::Check)
+        match self {
+            Verb::Add | Verb::Del | Verb::Check => true,
+            Verb::Status | Verb::Gc | Verb::Version => false,
+        }
+    }
+
+    /// Whether it goes on where a configuration leaves unclear what is meant: a DEL must not fail over that.
+    pub(crate) fn forgives_config(self) -> bool {
+        match self {
+            Verb::Del => true,
+            Verb::Add | Verb::Check | Verb::Status | Verb::Gc | Verb::Version => false,
+        }
+    }
+
+    pub(super) fn needs_netns(self) -> bool {
+        match self {
+            Verb::Add | Verb::Check => true,
+            // The namespace may be gone when its container is.
+            Verb::Del | Verb::Status | Verb::Gc | Verb::Version => false,
+        }
+    }
+
+    pub(super) fn needs_path(self) -> bool {
+        match self {
+            Verb::Add | Verb::Del | Verb::Check | Verb::Status | Verb::Gc => true,
+            Verb::Version => false,
+        }
     }
 }

@@ -1,38 +1,26 @@
 //! The versions of the CNI protocol.
 
-use std::fmt;
-
 use super::{Error, Verb};
 
-/// A version of the protocol that metes speaks, oldest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
-    /// 0.1.0, also meant by a configuration without cniVersion.
-    V0_1_0,
-    /// 0.2.0.
-    V0_2_0,
-    /// 0.3.0.
-    V0_3_0,
-    /// 0.3.1.
-    V0_3_1,
-    /// 0.4.0: the first with CHECK.
-    V0_4_0,
-    /// 1.0.0.
-    V1_0_0,
-    /// 1.1.0: the first with STATUS and GC.
-    V1_1_0,
+crate::named_enum! {
+    /// A version of the protocol that metes speaks, oldest first.
+    pub enum Version {
+        /// 0.1.0, also meant by a configuration without cniVersion.
+        V0_1_0 = "0.1.0",
+        /// 0.2.0.
+        V0_2_0 = "0.2.0",
+        /// 0.3.0.
+        V0_3_0 = "0.3.0",
+        /// 0.3.1.
+        V0_3_1 = "0.3.1",
+        /// 0.4.0: the first with CHECK.
+        V0_4_0 = "0.4.0",
+        /// 1.0.0.
+        V1_0_0 = "1.0.0",
+        /// 1.1.0: the first with STATUS and GC.
+        V1_1_0 = "1.1.0",
+    }
 }
-
-/// All versions, oldest first.
-pub const SUPPORTED: [Version; 7] = [
-    Version::V0_1_0,
-    Version::V0_2_0,
-    Version::V0_3_0,
-    Version::V0_3_1,
-    Version::V0_4_0,
-    Version::V1_0_0,
-    Version::V1_1_0,
-];
 
 /// The newest version.
 pub const NEWEST: Version = Version::V1_1_0;
@@ -44,7 +32,7 @@ impl Version {
         if text.is_empty() {
             return Some(Version::V0_1_0);
         }
-        SUPPORTED.into_iter().find(|v| v.as_str() == text)
+        Version::named(text)
     }
 
     /// The version to answer `verb` in, for a configuration whose `cniVersion` is `text`.
@@ -72,42 +60,22 @@ impl Version {
         oldest_for(verb).is_none_or(|oldest| self >= oldest)
     }
 
-    /// The version as configurations spell it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Version::V0_1_0 => "0.1.0",
-            Version::V0_2_0 => "0.2.0",
-            Version::V0_3_0 => "0.3.0",
-            Version::V0_3_1 => "0.3.1",
-            Version::V0_4_0 => "0.4.0",
-            Version::V1_0_0 => "1.0.0",
-            Version::V1_1_0 => "1.1.0",
-        }
-    }
-
     fn numbers(self) -> [i64; 3] {
-        numbers(self.as_str()).expect("supported versions are numbers")
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        numbers(self.name()).expect("supported versions are numbers")
     }
 }
 
 /// The answer to VERSION.
 #[must_use]
 pub fn version_json() -> String {
-    let supported = SUPPORTED.map(Version::as_str);
+    let supported = Version::ALL.map(Version::name);
     format!(r#"{{"cniVersion":"{NEWEST}","supportedVersions":{supported:?}}}"#)
 }
 
 /// All versions in one line, for people.
 #[must_use]
 pub fn supported_list() -> String {
-    SUPPORTED.map(Version::as_str).join(", ")
+    Version::ALL.map(Version::name).join(", ")
 }
 
 fn oldest_for(verb: Verb) -> Option<Version> {
@@ -119,7 +87,7 @@ fn oldest_for(verb: Verb) -> Option<Version> {
 }
 
 fn incompatible(text: &str) -> Error {
-    let supported = SUPPORTED.map(Version::as_str);
+    let supported = Version::ALL.map(Version::name);
     Error::incompatible_version("incompatible CNI versions")
         .with_details(format!("config is {text:?}, plugin supports {supported:?}"))
 }
@@ -144,8 +112,8 @@ mod tests {
     fn add_and_del_need_a_version_named_exactly() {
         for verb in [Verb::Add, Verb::Del] {
             assert_eq!(Version::for_verb("", verb), Ok(Version::V0_1_0));
-            for version in SUPPORTED {
-                assert_eq!(Version::for_verb(version.as_str(), verb), Ok(version));
+            for version in Version::ALL {
+                assert_eq!(Version::for_verb(version.name(), verb), Ok(version));
             }
             for bad in ["0.3", "1.0", "abc", "1.2.0", "1.0.0.0"] {
                 assert_eq!(Version::for_verb(bad, verb).unwrap_err().code.number(), 1, "{bad}");

@@ -11,7 +11,7 @@ use super::statics::Given;
 use super::{hostlocal, keys, requests, results, statics, whereabouts};
 use crate::cni::address::Zeros;
 use crate::cni::result::{Dns, Route};
-use crate::cni::{Error, Request, Section, Verb};
+use crate::cni::{Error, Request, Section};
 use crate::pool::range::RangeSet;
 use crate::pool::{Addr, NetworkName, Order};
 
@@ -58,19 +58,8 @@ pub struct Static {
     pub network: Option<NetworkName>,
 }
 
-impl Order {
-    fn named(name: &str) -> Option<Self> {
-        match name {
-            "lowest" => Some(Order::Lowest),
-            "next" => Some(Order::Next),
-            "spread" => Some(Order::Spread),
-            _ => None,
-        }
-    }
-}
-
 /// The form in which `ipam` is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Form {
     Whereabouts,
     HostLocal,
@@ -86,9 +75,9 @@ impl Form {
             key => key,
         };
         match (given(&keys::WHEREABOUTS), host_local) {
-            (Some(key), Some(other)) => Err(two_forms(&key, "whereabouts", &other, "host-local")),
+            (Some(key), Some(other)) => Err(Form::Whereabouts.beside(&key, Form::HostLocal, &other)),
             (None, Some(key)) if ipam.has("addresses") => {
-                Err(two_forms(&ipam.at("addresses"), "static", &key, "host-local"))
+                Err(Form::Static.beside(&ipam.at("addresses"), Form::HostLocal, &key))
             }
             (Some(_), None) => Ok(Form::Whereabouts),
             (None, Some(_)) => Ok(Form::HostLocal),
@@ -101,6 +90,36 @@ impl Form {
             Form::Whereabouts => whereabouts::ZEROS,
             Form::HostLocal => hostlocal::ZEROS,
             Form::Static => Zeros::Refused,
+        }
+    }
+
+    /// As users know it.
+    fn name(self) -> &'static str {
+        match self {
+            Form::Whereabouts => "whereabouts",
+            Form::HostLocal => "host-local",
+            Form::Static => "static",
+        }
+    }
+
+    /// Why both cannot be meant: a key of this form, and one of another.
+    fn beside(self, key: &str, other: Form, other_key: &str) -> Error {
+        two_forms(key, self.name(), other_key, other.name())
+    }
+
+    /// host-local takes the DNS from a file.
+    fn dns(self, ipam: &Section<'_>) -> Result<Dns, Error> {
+        match self {
+            Form::Whereabouts | Form::Static => results::dns(ipam),
+            Form::HostLocal => Ok(Dns::default()),
+        }
+    }
+
+    /// Whether static addresses alone are enough.
+    fn goes_without_ranges(self) -> bool {
+        match self {
+            Form::Whereabouts | Form::Static => true,
+            Form::HostLocal => false,
         }
     }
 
@@ -132,7 +151,7 @@ impl Config {
         let sections = Sections::of(request)?;
         let Findings { refused, mut notes, .. } = keys::judge(&sections);
         let read = match refused {
-            Some(why) if request.verb != Verb::Del => Err(Error::invalid_config(why)
+            Some(why) if !request.verb.forgives_config() => Err(Error::invalid_config(why)
                 .with_details("what is meant is not guessed: correct the key or remove it")),
             refused => {
                 notes.extend(refused);
@@ -167,8 +186,7 @@ impl Config {
         if let Some(other) = ipam.text("type")?.filter(|found| OTHER_PLUGINS.contains(found)) {
             return Err(Error::invalid_config(format!("`ipam.type` is {other:?}, which is not this plugin")));
         }
-        let order = ipam.parsed("order", "\"lowest\", \"next\" or \"spread\"", Order::named)?;
-        let dns = if form == Form::HostLocal { Dns::default() } else { results::dns(ipam)? };
+        let order = ipam.parsed("order", &order_names(), Order::named)?;
         let config = Config {
             cni_network: sections.request.name.clone(),
             network: network_name(ipam)?,
@@ -177,7 +195,7 @@ impl Config {
             statics: Vec::new(),
             order: order.unwrap_or(form.default_order()),
             routes: results::routes(ipam, form.zeros())?,
-            dns,
+            dns: form.dns(ipam)?,
             resolv_conf: ipam.text("resolvConf")?.map(str::to_owned),
             notes: Vec::new(),
         };
@@ -226,7 +244,7 @@ impl Config {
                 self.statics.len()
             )));
         }
-        if is_add && self.sets.is_empty() && (self.statics.is_empty() || form == Form::HostLocal) {
+        if is_add && self.sets.is_empty() && (self.statics.is_empty() || !form.goes_without_ranges()) {
             return Err(Error::invalid_config("`ipam` has no range and no address").with_details(
                 "give `range`, `subnet`, `ranges` or `addresses`, or request addresses with a prefix length",
             ));
@@ -254,6 +272,12 @@ impl Config {
     }
 }
 
+/// `"lowest", "next" or "spread"`
+fn order_names() -> String {
+    let [first @ .., last] = Order::ALL.map(|order| format!("{:?}", order.name()));
+    format!("{} or {last}", first.join(", "))
+}
+
 fn network_name(ipam: &Section<'_>) -> Result<NetworkName, Error> {
     match ipam.text("network_name")? {
         None => Ok(NetworkName::default()),
@@ -270,8 +294,8 @@ fn without_effect(sections: &Sections<'_>, form: Form, config: &Config) -> Vec<S
     let gateway = || ignored("gateway", "without ranges, each of `addresses` has its own");
     let notes = match form {
         Form::HostLocal => dns(),
-        _ if config.sets.is_empty() => gateway(),
-        _ => None,
+        Form::Whereabouts | Form::Static if config.sets.is_empty() => gateway(),
+        Form::Whereabouts | Form::Static => None,
     };
     notes.into_iter().collect()
 }

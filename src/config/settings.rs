@@ -105,7 +105,7 @@ impl Settings {
     /// there is a host file, but a DEL must not fail over that.
     pub fn for_verb(verb: Verb, host: Option<HostFile>, said: &IpamSettings) -> Result<Settings, Error> {
         let Some(host) = host else { return Self::from_network(said) };
-        if verb != Verb::Del {
+        if !verb.forgives_config() {
             said.store.refuse_beside_host_file()?;
         }
         Self::from_host(host)

@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use super::sections::Sections;
 use super::{requests, results};
 use crate::cni::address::{self, Zeros, parse_cidr, parse_ip};
-use crate::cni::{Error, Section, Verb};
+use crate::cni::{Error, Section};
 
 /// A static address before it is known in which network it is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ fn all_or_known<T>(
     texts: &[String],
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Vec<T>, Error> {
-    if sections.request.verb != Verb::Add {
+    if !sections.is_add() {
         return Ok(texts.iter().filter_map(|text| parse(text)).collect());
     }
     let parsed = |text: &String| parse(text).ok_or_else(|| requests::bad_arg(key, expected, text));

@@ -97,7 +97,7 @@ fn set(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> R
     let ranges = ranges(section, spec)?.into_iter().map(Range::new).collect::<Result<Vec<_>, _>>();
     let set = RangeSet::new(ranges.map_err(|e| refused(&e))?).map_err(|e| refused(&e))?;
     // For a DEL no address needs to be left.
-    if is_restricted && set.size() == 0 && shared.verb != Verb::Del {
+    if is_restricted && set.size() == 0 && !shared.verb.forgives_config() {
         return Err(refused(&"no address is left: all are excluded or gateways")
             .with_details("exclude less of it, or remove the range"));
     }

@@ -34,15 +34,36 @@ pub enum Refusal {
     Taken,
 }
 
-/// The order in which free addresses are handed out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// The lowest free address.
-    Lowest,
-    /// The address after the last one handed out, wrapping.
-    Next,
-    /// Like `Next`, from a page of the node's own.
-    Spread,
+crate::named_enum! {
+    /// The order in which free addresses are handed out.
+    pub enum Order {
+        /// The lowest free address.
+        Lowest = "lowest",
+        /// The address after the last one handed out, wrapping.
+        Next = "next",
+        /// Like `Next`, from a page of the node's own.
+        Spread = "spread",
+    }
+}
+
+impl Order {
+    /// Whether the last address that was handed out is kept in a cursor.
+    #[must_use]
+    pub fn uses_cursor(self) -> bool {
+        match self {
+            Order::Lowest => false,
+            Order::Next | Order::Spread => true,
+        }
+    }
+
+    /// Whether each node starts at a page of its own.
+    #[must_use]
+    pub fn starts_per_node(self) -> bool {
+        match self {
+            Order::Lowest | Order::Next => false,
+            Order::Spread => true,
+        }
+    }
 }
 
 /// What a call of [`choose`] comes to.

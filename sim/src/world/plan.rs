@@ -9,72 +9,32 @@ use metes::pool::{NetworkName, Range, RangeSet};
 
 use crate::chance::Chance;
 
-/// A kind of world. Most of what may happen happens in [`Theme::Mixed`]. Each of the others breaks something first, so
-/// that a guard which is otherwise the second one is the only one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Theme {
-    /// Whatever the seed says.
-    Mixed,
-    /// One node and a pod or two: retried sandboxes, DEL during ADD, late commits.
-    Narrow,
-    /// Many runs at once on a small pool: queues, evictions.
-    Crowd,
-    /// Pages that are full but for a few addresses, with stray bits.
-    Full,
-    /// Somebody writes to etcd with other tools.
-    Hand,
-    /// Meta changes while runs are under way.
-    Meta,
-    /// The very first commits into an empty prefix.
-    First,
-    /// Two clusters under one name.
-    Rogue,
-    /// Two machines under one node name, of one cluster or of two, and disks that are copied.
-    Twins,
-    /// All that the store holds is deleted while pods run.
-    Emptied,
-    /// What pods use is claimed, after restores and from another plugin, and reconcilers take turns.
-    Adopted,
-}
-
-impl Theme {
-    /// Every kind.
-    pub const ALL: [Theme; 11] = [
-        Theme::Mixed,
-        Theme::Narrow,
-        Theme::Crowd,
-        Theme::Full,
-        Theme::Hand,
-        Theme::Meta,
-        Theme::First,
-        Theme::Rogue,
-        Theme::Twins,
-        Theme::Emptied,
-        Theme::Adopted,
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Theme::Mixed => "mixed",
-            Theme::Narrow => "narrow",
-            Theme::Crowd => "crowd",
-            Theme::Full => "full",
-            Theme::Hand => "hand",
-            Theme::Meta => "meta",
-            Theme::First => "first",
-            Theme::Rogue => "rogue",
-            Theme::Twins => "twins",
-            Theme::Emptied => "emptied",
-            Theme::Adopted => "adopted",
-        }
-    }
-
-    /// The kind of this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|theme| theme.name() == name)
+metes::named_enum! {
+    /// A kind of world. Most of what may happen happens in [`Theme::Mixed`]. Each of the others breaks something first,
+    /// so that a guard which is otherwise the second one is the only one.
+    pub enum Theme {
+        /// Whatever the seed says.
+        Mixed = "mixed",
+        /// One node and a pod or two: retried sandboxes, DEL during ADD, late commits.
+        Narrow = "narrow",
+        /// Many runs at once on a small pool: queues, evictions.
+        Crowd = "crowd",
+        /// Pages that are full but for a few addresses, with stray bits.
+        Full = "full",
+        /// Somebody writes to etcd with other tools.
+        Hand = "hand",
+        /// Meta changes while runs are under way.
+        Meta = "meta",
+        /// The very first commits into an empty prefix.
+        First = "first",
+        /// Two clusters under one name.
+        Rogue = "rogue",
+        /// Two machines under one node name, of one cluster or of two, and disks that are copied.
+        Twins = "twins",
+        /// All that the store holds is deleted while pods run.
+        Emptied = "emptied",
+        /// What pods use is claimed, after restores and from another plugin, and reconcilers take turns.
+        Adopted = "adopted",
     }
 }
 
