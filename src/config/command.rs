@@ -17,7 +17,7 @@ use crate::pool::{RangeSet, Wanted};
 #[derive(Debug)]
 pub enum StoreCommand {
     /// Give an interface its addresses.
-    Add(AddConfig),
+    Add(Box<AddConfig>),
     /// Take them back.
     Del(DelConfig),
     /// Say whether they are still held.

@@ -3,26 +3,18 @@
 
 mod answer;
 mod parse;
-mod verb;
+mod work;
 
 use std::io::{self, Write};
-use std::os::unix::process::parent_id;
 use std::sync::atomic::AtomicBool;
 
 use tokio::time::Instant;
 
 use self::answer::VerbAnswer;
-use self::parse::{Call, Parsed};
+use self::parse::parse;
+use self::work::work;
 use crate::cni::{Environment, Error, Json, Version};
-use crate::commands::{Run, add};
-use crate::local::files::Trust;
-use crate::local::node;
-use crate::local::setup;
-use crate::local::state::NodeState;
 use crate::pool::record::RunStart;
-use crate::store;
-use crate::store::keys::Keys;
-use crate::store::session::Session;
 
 /// What a run was given.
 pub struct Input {
@@ -61,36 +53,12 @@ impl From<Error> for Failed {
 /// # Errors
 /// [`Failed`]; then nothing was printed.
 pub async fn run(input: Input, out: &mut impl Write) -> Result<(), Failed> {
-    let done = match parse::parse(&input) {
-        Ok(Parsed::Version) => VerbAnswer::Versions.print(out, input.answered),
-        Ok(Parsed::Call(call, notes)) => work(&input, call, out).await.map_err(|e| e.with_notes(&notes)),
+    let done = match parse(&input) {
+        Ok(None) => VerbAnswer::Versions.print(out, input.answered),
+        Ok(Some((call, notes))) => work(&input, call, out).await.map_err(|e| e.with_notes(&notes)),
         Err(e) => Err(e),
     };
     done.map_err(|error| Failed { error, version: version_of(&input) })
-}
-
-/// Connects, carries out the command, prints its answer, and carries out what others have spooled.
-async fn work(input: &Input, call: Call, out: &mut impl Write) -> Result<(), Error> {
-    let Call { settings, command, gives_up_after } = call;
-    let start = input.start.clone()?;
-    let node = NodeState::of(&settings)?;
-    let kv = store::open(setup::access(&settings, Trust::OwnerReads, gives_up_after)?);
-    let keys = Keys::new(&settings.prefix);
-    let session = Session { kv: &kv, keys: &keys, until: input.until };
-    let (clock, awaited) = (|| node::later(&start), || parent_id() == input.parent);
-    let run = Run::new(session, &node, start.clone(), &clock, &awaited);
-
-    let done = verb::carry_out(&run, command).await?;
-    if let Err(unheard) = done.answer.print(out, input.answered) {
-        if let Some(ask) = &done.unheard {
-            add::undo(&run, ask).await;
-        }
-        return Err(unheard);
-    }
-    if done.drains_spool {
-        run.drain_spool().await;
-    }
-    Ok(())
 }
 
 /// The version that a configuration asks to be answered in, valid or not otherwise.

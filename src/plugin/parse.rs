@@ -10,14 +10,6 @@ use crate::config::{IpamSettings, Settings, StoreCommand};
 use crate::local::node;
 use crate::local::setup;
 
-/// What a runtime asks for.
-pub(super) enum Parsed {
-    /// VERSION, for which nothing else is read.
-    Version,
-    /// Any other command; and one line for each key without effect, for the details of an error.
-    Call(Call, Vec<String>),
-}
-
 /// A command that works with the store, and how that is reached.
 pub(super) struct Call {
     pub(super) settings: Settings,
@@ -26,19 +18,21 @@ pub(super) struct Call {
     pub(super) gives_up_after: Duration,
 }
 
-pub(super) fn parse(input: &Input) -> Result<Parsed, Error> {
+/// Reads all that was given. Returns the command, and one line for each key without effect, for the details of an error.
+/// `None` for VERSION, for which nothing else is read.
+pub(super) fn parse(input: &Input) -> Result<Option<(Call, Vec<String>)>, Error> {
     let stdin = input.stdin.as_ref().map_err(setup::stdin_error)?;
     let request = Request::parse(&input.environment, stdin)?;
     let verb = request.verb;
     let settings = || settings(&request, input.host_file.as_deref());
     let (settings, command, notes) = match verb {
-        Verb::Version => return Ok(Parsed::Version),
+        Verb::Version => return Ok(None),
         Verb::Add => {
             refuse_own_netns(&request)?;
             let settings = settings()?;
             let (add, notes) = AddConfig::parse(request, &settings)?;
             settings.notes.iter().chain(&notes).for_each(|note| tracing::warn!("{note}"));
-            (settings, StoreCommand::Add(add), notes)
+            (settings, StoreCommand::Add(Box::new(add)), notes)
         }
         Verb::Del => {
             refuse_own_netns(&request)?;
@@ -57,7 +51,7 @@ pub(super) fn parse(input: &Input) -> Result<Parsed, Error> {
         }
         Verb::Status => (settings()?, StoreCommand::Status, Vec::new()),
     };
-    Ok(Parsed::Call(Call { settings, command, gives_up_after: verb.gives_up_after() }, notes))
+    Ok(Some((Call { settings, command, gives_up_after: verb.gives_up_after() }, notes)))
 }
 
 /// Reads the host file, decides what the run goes by, and starts the log.

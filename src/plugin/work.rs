@@ -1,28 +1,61 @@
-//! A command carried out: each verb is given what its configuration says.
+//! From a parsed command to its answer: connect to the store, carry the command out, print what it came to.
 
+use std::io::Write;
+use std::os::unix::process::parent_id;
+
+use super::Input;
 use super::answer::VerbAnswer;
+use super::parse::Call;
 use crate::cni::Error;
 use crate::commands::{Run, add, check, del, gc, status};
 use crate::config::command::{AddConfig, ResultConfig};
 use crate::config::{StoreCommand, resolv};
+use crate::local::files::Trust;
+use crate::local::state::NodeState;
 use crate::local::{node, setup};
-use crate::store::Store;
 use crate::store::allot::Ask;
+use crate::store::keys::Keys;
+use crate::store::session::Session;
+use crate::store::{self, Store};
 
-/// What a command that succeeded came to.
-pub(super) struct Finished {
-    /// What the caller hears.
-    pub(super) answer: VerbAnswer,
-    /// What is given back if the caller cannot hear it.
-    pub(super) unheard: Option<Ask>,
-    /// Whether the run carries out what others have spooled.
-    pub(super) drains_spool: bool,
+/// Connects, carries out the command, prints its answer, and carries out what others have spooled.
+pub(super) async fn work(input: &Input, call: Call, out: &mut impl Write) -> Result<(), Error> {
+    let Call { settings, command, gives_up_after } = call;
+    let start = input.start.clone()?;
+    let node = NodeState::of(&settings)?;
+    let kv = store::open(setup::access(&settings, Trust::OwnerReads, gives_up_after)?);
+    let keys = Keys::new(&settings.prefix);
+    let session = Session { kv: &kv, keys: &keys, until: input.until };
+    let (clock, awaited) = (|| node::later(&start), || parent_id() == input.parent);
+    let run = Run::new(session, &node, start.clone(), &clock, &awaited);
+
+    let done = carry_out(&run, command).await?;
+    if let Err(unheard) = done.answer.print(out, input.answered) {
+        if let Some(ask) = &done.unheard {
+            add::undo(&run, ask).await;
+        }
+        return Err(unheard);
+    }
+    if done.drains_spool {
+        run.drain_spool().await;
+    }
+    Ok(())
 }
 
-pub(super) async fn carry_out(run: &Run<'_, Store>, command: StoreCommand) -> Result<Finished, Error> {
+/// What a command that succeeded came to.
+struct Finished {
+    /// What the caller hears.
+    answer: VerbAnswer,
+    /// What is given back if the caller cannot hear it.
+    unheard: Option<Ask>,
+    /// Whether the run carries out what others have spooled.
+    drains_spool: bool,
+}
+
+async fn carry_out(run: &Run<'_, Store>, command: StoreCommand) -> Result<Finished, Error> {
     let mut drains_spool = true;
     match command {
-        StoreCommand::Add(config) => return add(run, config).await,
+        StoreCommand::Add(config) => return add(run, *config).await,
         StoreCommand::Del(config) => {
             let former = config.node_name.as_ref().and_then(node::former_name);
             let owner = run.owner(&config.attachment);
