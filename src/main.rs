@@ -1,4 +1,4 @@
-//! The `metes` binary: a CNI plugin when CNI_COMMAND is set, and people's tool when it is not.
+//! The `metes` binary: a CNI plugin if CNI_COMMAND is set, else a tool for people.
 
 use std::io::{self, Write};
 use std::os::unix::process::parent_id;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         return metes::cli::start::main();
     }
     let verb = environment.verb();
-    // Whoever called must hear an answer, and release builds abort after this.
+    // The caller must get an answer, and release builds abort after this.
     #[allow(clippy::disallowed_methods, reason = "a panic returns to nobody")]
     std::panic::set_hook(Box::new(move |panic| {
         let _ = writeln!(io::stderr(), "metes has panicked: {panic}");
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let run = || {
         let until = began + verb.map_or(limits::STATUS_DEADLINE, Verb::deadline);
         let stdin = match verb {
-            // It needs nothing from there, and other plugins do not read it either.
+            // VERSION needs nothing from there, and other plugins do not read it either.
             Some(Verb::Version) => Ok(Vec::new()),
             _ => stdin::read(limits::INPUT_BYTES, until.into_std()),
         };
@@ -47,8 +47,8 @@ fn main() -> ExitCode {
         let input = Input { start, until, parent, environment, host_file, stdin, answered: &ANSWERED };
         let runtime = runtime()?;
         let done = runtime.block_on(plugin::run(input, &mut io::stdout()));
-        // The process ends now. Taking the runtime down would cost time for nothing, and a resolver
-        // that does not answer would hold it up for longer than any deadline.
+        // The process ends now. Shutting the runtime down would take time for nothing, and longer than any deadline if
+        // a resolver does not answer.
         std::mem::forget(runtime);
         done
     };
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 fn fail(failed: Failed, verb: Option<Verb>) -> ExitCode {
     let error = if verb == Some(Verb::Del) { failed.error.for_del() } else { failed.error };
     let text = error.to_json(failed.version.map(|version| version.name()));
-    // Nobody may be there to read it any more; the exit code says the same.
+    // If nobody reads it any more, the exit code says the same.
     let _ = writeln!(io::stdout(), "{text}");
     ExitCode::FAILURE
 }

@@ -1,7 +1,7 @@
 //! Addresses and prefixes as configurations write them.
 //!
-//! IPv4 written as IPv6 (`::ffff:a.b.c.d`) is refused everywhere: metes keeps IPv4 in that
-//! form, so it would be a second spelling of another family's address.
+//! IPv4 written as IPv6 (`::ffff:a.b.c.d`) is refused everywhere. metes keeps IPv4 in that form, so it would be a
+//! second spelling of an IPv4 address.
 
 use std::net::IpAddr;
 
@@ -42,7 +42,7 @@ pub fn parse_cidr(text: &str, zeros: Zeros) -> Option<IpNetwork> {
     network(parse_ip(ip, zeros)?, prefix_len)
 }
 
-/// A prefix, or one address that stands for itself alone. Host bits are cut off.
+/// A prefix, or one address as a prefix of full length. Host bits are cut off.
 #[must_use]
 pub fn parse_prefix(text: &str, zeros: Zeros) -> Option<IpNetwork> {
     let whole = match text.split_once('/') {

@@ -18,7 +18,7 @@ pub struct Args {
     pub pod: Pod,
 }
 
-/// One `K=V`, or what stands in its place.
+/// One `K=V`, or the text that is none.
 type Pair<'a> = Result<(&'a str, &'a str), &'a str>;
 
 impl Args {
@@ -83,7 +83,7 @@ fn pairs(text: &str) -> impl Iterator<Item = Pair<'_>> {
     })
 }
 
-/// Ignored, it would leave the pod with another address than the one that was asked for.
+/// A misspelt `IP` that is ignored would give the pod another address than it asked for.
 fn refuse_misspelt_ip(key: &str) -> Result<(), Error> {
     if key.trim().eq_ignore_ascii_case("IP") {
         return Err(Error::environment(format!("CNI_ARGS: unknown key {key:?}; did you mean \"IP\"?"))
@@ -103,7 +103,7 @@ fn label(key: &str, value: &str) -> Result<String, Error> {
     Err(invalid(key, value, "at most 253 printable bytes"))
 }
 
-/// An empty one is as good as none.
+/// The pod's UID; an empty text says that there is none.
 fn uid(key: &str, value: &str) -> Result<Option<PodUid>, Error> {
     if value.is_empty() {
         return Ok(None);

@@ -79,7 +79,7 @@ impl Error {
         Self { details: details.into(), ..self }
     }
 
-    /// Says besides what else was odd: runtimes pass on an error, but seldom a log.
+    /// Adds what else was odd to the details: runtimes pass on an error, but seldom a log.
     #[must_use]
     pub fn with_notes(self, notes: &[String]) -> Self {
         let parts = (!self.details.is_empty()).then_some(&self.details).into_iter().chain(notes);
@@ -137,8 +137,8 @@ impl Error {
 
     /// The same error, fit to be the answer to a DEL.
     ///
-    /// containerd and Multus search the text of a failed DEL for phrases that mean "already
-    /// gone", and then take it for a success: the address would leak in silence.
+    /// containerd and Multus search the text of a failed DEL for phrases that mean "already gone". If they find one,
+    /// they take the DEL for a success, and the address would leak in silence.
     #[must_use]
     pub fn for_del(self) -> Self {
         Self {
@@ -159,7 +159,7 @@ struct Object<'a> {
     details: Option<&'a str>,
 }
 
-/// What runtimes take for "already gone", and what is said instead.
+/// Phrases that runtimes take for "already gone", and what is said instead.
 const GONE_PHRASES: [(&str, &str); 2] =
     [("not found", "missing"), ("no such file or directory", "missing path")];
 

@@ -1,8 +1,8 @@
 //! A JSON tree that keeps every pair of an object, in order.
 //!
-//! Go's decoder, which runtimes and their users are used to, matches keys without regard
-//! to case, and the last duplicate wins. Serde's derived structs do neither, so the
-//! configuration is read from this tree (see [`Section`](super::Section)).
+//! Runtimes and their users are used to Go's decoder. It matches keys without regard to case, and of duplicates the
+//! last one counts. Serde's derived structs do neither, so the configuration is read from this tree (see
+//! [`Section`](super::Section)).
 
 use std::fmt;
 
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// Builds a [`Json`] out of whatever comes.
+/// Builds a [`Json`] out of any value.
 struct Tree;
 
 impl<'de> Visitor<'de> for Tree {

@@ -1,5 +1,4 @@
-//! What runtimes hand back: the result of the ADD (`prevResult`, for CHECK), and the
-//! attachments that are still valid (for GC).
+//! What runtimes hand back: to CHECK the result of the ADD (`prevResult`), to GC the attachments that are still valid.
 
 use std::net::IpAddr;
 
@@ -13,7 +12,7 @@ pub type PrevAddress = (IpAddr, Option<IpAddr>);
 /// The names of GC's list: the specification's, and the one that it had before.
 const LISTS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
-/// The addresses of `prevResult`, in the shape of any version; none if there is no prevResult.
+/// The addresses of `prevResult`, in the shape of any version; `None` if there is no prevResult.
 ///
 /// # Errors
 /// Code 7 if it is malformed, or its version has another shape than the configuration's.
@@ -39,8 +38,8 @@ pub fn prev_result_addresses(config: &Json) -> Result<Option<Vec<PrevAddress>>, 
     Ok(Some(addresses))
 }
 
-/// GC's list of the attachments that are still valid: `null` means none is, and none is
-/// returned if the configuration has no list at all. Given under both names, it is the union.
+/// GC's list of the attachments that are still valid. A list that is `null` is empty. Where it is given under both of
+/// its names, both lists count. `None` if the configuration has no list at all.
 ///
 /// # Errors
 /// Code 7 if it is malformed: that must never be taken for an empty list.
@@ -89,7 +88,7 @@ fn address_and_gateway(ip: &Section<'_>, key: &str) -> Result<PrevAddress, Error
     Ok((address.to_canonical(), gateway.map(|gateway| gateway.to_canonical())))
 }
 
-/// None for names that no owner can have: whatever they are of, nothing is held for it.
+/// One entry of GC's list; `None` if its names are none that an owner can have, because then it holds nothing.
 fn attachment(entry: &Section<'_>) -> Result<Option<Attachment>, Error> {
     let text = |key| entry.text(key)?.ok_or_else(|| entry.invalid(key, "given"));
     let (container_id, ifname) = (text("containerID")?.parse(), text("ifname")?.parse());

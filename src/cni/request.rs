@@ -1,5 +1,5 @@
-//! What a runtime asks: the CNI_* variables and stdin, checked in the order in which the
-//! CNI library checks them, so that the same mistake is answered alike by every plugin.
+//! What a runtime asks: the CNI_* variables and stdin. They are checked in the CNI library's order, so that all plugins
+//! give the same answer to the same mistake.
 
 use std::fmt;
 
@@ -60,8 +60,8 @@ impl Environment {
         Verb::named(&self.command)
     }
 
-    /// What the verb needs must be there and valid; an unknown command needs nothing. For a verb that is about one
-    /// interface: which one.
+    /// Checks that what the verb needs is there and valid; an unknown command needs nothing. Returns the interface of a
+    /// verb that is about one.
     fn check(&self, verb: Option<Verb>) -> Result<Option<Attachment>, Error> {
         let for_interface = verb.is_some_and(Verb::is_for_one_interface);
         let given = |value: &str| for_interface && !value.is_empty();
@@ -83,7 +83,7 @@ impl Environment {
         Err(Error::environment(format!("required env variables [{}] missing", missing.join(","))))
     }
 
-    /// Whether the plugin's own network namespace may be named by CNI_NETNS.
+    /// Whether CNI_NETNS may be the plugin's own network namespace.
     fn allows_own_netns(&self) -> bool {
         self.netns_override == "1" || self.netns_override.eq_ignore_ascii_case("true")
     }
@@ -124,8 +124,8 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    /// Checks the variables, then stdin, then the version, then CNI_ARGS. What `ipam` says is
-    /// not looked at: a DEL must not fail over it.
+    /// Checks the variables, then stdin, then the version, then CNI_ARGS. It does not read `ipam`, because a DEL must
+    /// not fail over that.
     ///
     /// # Errors
     /// Codes 1, 4, 6 and 7, as the CNI library gives them.

@@ -38,8 +38,8 @@ impl Version {
     /// The version to answer `verb` in, for a configuration whose `cniVersion` is `text`.
     ///
     /// # Errors
-    /// Code 1 if the version is not spoken or does not know the verb, in the CNI library's words, which callers
-    /// compare; code 6 if a verb that compares versions cannot read it as one.
+    /// Code 1 if metes does not speak the version or the version does not have the verb. The words are the CNI
+    /// library's, because callers compare them. Code 6 if the verb compares versions and the text is none.
     pub fn for_verb(text: &str, verb: Verb) -> Result<Self, Error> {
         if let Some(oldest) = oldest_for(verb) {
             let numbers = numbers(text)

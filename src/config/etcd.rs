@@ -1,5 +1,5 @@
-//! The `etcd` section, under all the names that it may be written: of the host file, or of a
-//! network configuration where there is no host file.
+//! The section `etcd` under all of its names: in the host file, or in a network configuration where there is no host
+//! file.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,8 +14,8 @@ const PREFIX_MAX: usize = 255;
 /// The most endpoints.
 const ENDPOINTS_MAX: usize = 16;
 
-/// What a network configuration says about the store: the pairs as written, not yet judged.
-/// They may hold a password, so Debug names only their keys.
+/// What a network configuration says about the store: the pairs as written, not yet judged. They may hold a password,
+/// so Debug names only their keys.
 #[derive(Clone, Default)]
 pub struct StoreKeys {
     pairs: Vec<(String, Json)>,
@@ -34,8 +34,8 @@ impl StoreKeys {
         self.pairs.is_empty()
     }
 
-    /// With a host file, only that file says which etcd is meant: a network configuration can
-    /// be written by a namespace's user.
+    /// Where there is a host file, it alone says which etcd is meant: a namespace's user can write a network
+    /// configuration.
     ///
     /// # Errors
     /// Code 7 if there are any.
@@ -69,10 +69,10 @@ pub struct Endpoint {
     port: u16,
 }
 
-/// How an endpoint is spoken to.
+/// The protocol that an endpoint speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// In the clear.
+    /// Plain text.
     Http,
     /// With TLS.
     Https,
@@ -144,7 +144,7 @@ fn is_host(host: &str) -> bool {
 /// Files for TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificates that a server's must be signed by.
+    /// The certificates of the authorities that may sign a server's.
     pub ca_file: String,
     /// The client's certificate and key, if it shows one.
     pub client: Option<ClientFiles>,
@@ -164,7 +164,7 @@ pub struct ClientFiles {
 /// Where the password is.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
-    /// Written out.
+    /// In the configuration itself.
     Inline(String),
     /// In a file.
     File(String),

@@ -64,11 +64,11 @@ pub struct HostFile {
     pub log_file: Option<String>,
     /// The log level, as written.
     pub log_level: Option<String>,
-    /// Whether etcd may be spoken to in the clear across the network.
+    /// Whether endpoints on other machines may have no TLS.
     pub allow_plaintext: bool,
     /// Which prefixes each network may use; none: all.
     pub allowed: Option<Allowed>,
-    /// Why an ADD must not go by it, if a key makes it unclear what is meant.
+    /// Why no ADD can use it: one of its keys makes it unclear what is meant.
     pub unclear: Option<Error>,
     /// One line for each unknown key, for the log.
     pub notes: Vec<String>,

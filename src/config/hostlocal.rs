@@ -28,8 +28,8 @@ struct Checked {
     gateway: IpAddr,
 }
 
-/// The range sets, in host-local's order: the capability's, the old style's, `ranges`.
-/// `gateways` are those of routes: like the ranges' own, none of them is ever given away.
+/// The range sets, in host-local's order: those of the capability, of `subnet`, of `ranges`. `gateways` are those of
+/// routes and static addresses. They are never given away, nor are the gateways of the ranges.
 pub(super) fn sets(
     sections: &Sections<'_>,
     network: &NetworkName,

@@ -1,5 +1,5 @@
-//! The keys of a configuration: which are known and to which form they belong, which make it unclear what is
-//! meant, and what to say of others.
+//! The keys of a configuration: which are known, to which form they belong, which of them make it unclear what is meant
+//! if they are misspelt, and what to say of others.
 
 use std::collections::HashMap;
 
@@ -61,11 +61,11 @@ const IGNORED: [&str; 10] = [
     "fast_ipam",
 ];
 
-/// Keys that say which etcd is meant, and who asks. Those after the first belong inside of it;
-/// beside it they mean nothing, but with a host file they are refused all the same.
+/// Keys that say which etcd is meant, and who asks. Those after the first belong inside of it. Beside it they mean
+/// nothing, but where there is a host file they are refused there too.
 const STORE: [&str; 6] = ["etcd", "ca_file", "cert_file", "key_file", "server_name", "password_file"];
 
-/// The prefix of whereabouts' names for the same.
+/// The prefix of whereabouts' names for these keys.
 const STORE_PREFIX: &str = "etcd_";
 
 /// Keys of the section `etcd`, of the host file too.
@@ -76,7 +76,8 @@ const ETCD_KEYS: [&str; 8] =
 pub(super) struct Level<'a> {
     /// Those that are read.
     pub(super) known: &'a [&'a str],
-    /// Those of them that decide which addresses may be given: without one that was meant, others would be.
+    /// Those of them that decide which addresses may be given. If one of them is misspelt, other addresses would be
+    /// given.
     pub(super) deciding: &'a [&'a str],
 }
 
@@ -89,17 +90,17 @@ const DNS: Level<'_> = Level { known: &["nameservers", "domain", "search", "opti
 pub(super) const ETCD: Level<'_> = Level { known: &ETCD_KEYS, deciding: &["endpoints", "prefix"] };
 const DOCUMENT: Level<'_> = Level { known: &["ipam", "args", "runtimeConfig"], deciding: &[] };
 const RUNTIME: Level<'_> = Level { known: &["ips", "ipRanges"], deciding: &["ips", "ipRanges"] };
-// Whoever starts a pod writes there for all plugins of a network.
+// Who starts a pod writes there for all plugins of a network.
 const ARGS: Level<'_> = Level { known: &["cni"], deciding: &[] };
 const ARGS_CNI: Level<'_> = Level { known: &["ips"], deciding: &[] };
 
-/// How many keys that are unknown or given twice are named before the rest is left out.
+/// The most keys that are named because they are unknown or given twice.
 const NAMED_MAX: usize = 16;
 
 /// The longest key for which a similar known one is looked for, in bytes.
 const SIMILAR_MAX: usize = 64;
 
-/// How many edits away an unknown key is taken for a slip of one that decides.
+/// An unknown key that is at most so many edits from a deciding one is taken for that one, misspelt.
 const SLIP_EDITS: usize = 2;
 
 /// Whether a key of `ipam` says something about the store.
@@ -133,7 +134,7 @@ pub(super) fn judge(sections: &Sections<'_>) -> Findings {
     found
 }
 
-/// What is to be said of keys.
+/// What was found about keys.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Why it is unclear which addresses are meant: the first reason.
@@ -180,7 +181,7 @@ impl Findings {
         }
     }
 
-    /// An object of metes' own: what is unknown in it has no effect.
+    /// Judges an object of metes' own. An unknown key in it has no effect.
     pub(super) fn own(&mut self, section: &Section<'_>, level: &Level<'_>) {
         self.given_once(section, |key| is_one_of(level.known, key) || is_known(key));
         for key in unknown(section, level) {
@@ -191,7 +192,7 @@ impl Findings {
         }
     }
 
-    /// An object in which others have keys of theirs.
+    /// Judges an object in which other programs have keys of their own.
     fn shared(&mut self, section: &Section<'_>, level: &Level<'_>) {
         self.given_once(section, |key| is_one_of(level.known, key));
         for key in unknown(section, level) {
@@ -201,7 +202,8 @@ impl Findings {
         }
     }
 
-    /// Of two keys that differ in case alone the last one would count, wherever a sorting of keys has put it.
+    /// Refuses a known key that stands twice, in any case. The last one would count, and a program that sorts keys may
+    /// have put either of them last.
     fn given_once(&mut self, section: &Section<'_>, is_known: impl Fn(&str) -> bool) {
         let mut seen = HashMap::new();
         for (key, _) in section.pairs().iter().filter(|(key, _)| is_known(key)) {
@@ -239,7 +241,7 @@ fn unknown_key(section: &Section<'_>, key: &str, near: Option<&str>) -> String {
     }
 }
 
-/// The deciding key that was most likely meant. What some form or program knows is meant as it is written.
+/// The deciding key that was most likely meant. A key that any form or program knows is no slip.
 fn slip_of<'a>(key: &str, level: &Level<'a>) -> Option<&'a str> {
     nearest(key, level.deciding, SLIP_EDITS).filter(|_| !is_known(key))
 }
@@ -257,8 +259,8 @@ fn has_store_prefix(key: &str) -> bool {
     key.get(..STORE_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(STORE_PREFIX))
 }
 
-/// The known key that takes the fewest edits, at most `most`, unless it has nothing to do with what was written.
-/// Case and `_` count only between two that are as near.
+/// The known key that takes the fewest edits, at most `most` and at most half of its length. Case and `_` count only
+/// between keys that take as many edits.
 fn nearest<'a>(key: &str, known: &[&'a str], most: usize) -> Option<&'a str> {
     if key.len() > SIMILAR_MAX {
         return None;

@@ -1,9 +1,10 @@
-//! The network configuration and the host file, each folded into one checked type.
+//! The host file and the network configuration, each read into one checked type.
 //!
-//! Three forms of `ipam` that users already write are told apart by their keys
-//! ([`network`]): those of whereabouts, of host-local and
-//! of static. What may be asked of etcd, and by whom, comes from the host
-//! file ([`host`]) and is folded into [`settings`].
+//! 1. [`host`] reads the host file. [`settings`] decides what a run goes by: the host file, or what `ipam` says without
+//!    one.
+//! 2. [`network`] reads `ipam`. Users already write it in three forms, which differ in their keys: those of
+//!    whereabouts, of host-local and of static.
+//! 3. [`command`] puts together what each verb needs.
 
 pub mod command;
 pub mod etcd;

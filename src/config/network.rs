@@ -15,11 +15,11 @@ use crate::cni::{Error, Request, Section};
 use crate::pool::range::RangeSet;
 use crate::pool::{Addr, NetworkName, Order};
 
-/// The most addresses that one interface may have, from range sets and static ones together.
-/// All of them are taken in one transaction, and etcd bounds its operations.
+/// The most addresses that one interface may have, from range sets and static ones together. One transaction takes all
+/// of them, and etcd bounds its operations.
 pub const ADDRESSES_MAX: usize = 30;
 
-/// `ipam.type` of other plugins: a configuration written for one of them came here by mistake.
+/// `ipam.type` of other plugins: a configuration for one of them came here by mistake.
 const OTHER_PLUGINS: [&str; 4] = ["static", "host-local", "dhcp", "whereabouts"];
 
 /// A checked network configuration.
@@ -141,12 +141,12 @@ fn capability(sections: &Sections<'_>) -> Result<Option<String>, Error> {
 }
 
 impl Config {
-    /// Checks the configuration of a request. What an ADD asks for is only judged for an ADD; a DEL takes keys that
-    /// make it unclear which addresses are meant.
+    /// Checks the configuration of a request. The addresses that an ADD asks for are judged for an ADD alone. Keys that
+    /// make it unclear which addresses are meant are refused, but not for a DEL.
     ///
     /// # Errors
-    /// Code 7 for whatever is invalid, naming the key and what was found; code 4 for addresses
-    /// in CNI_ARGS that are none. The details say what else is odd about the configuration.
+    /// Code 7 for what is invalid; it names the key and what was found. Code 4 for addresses in CNI_ARGS that are none.
+    /// The details say what else is odd about the configuration.
     pub fn parse(request: &Request) -> Result<Config, Error> {
         let sections = Sections::of(request)?;
         let Findings { refused, mut notes, .. } = keys::judge(&sections);
@@ -199,14 +199,14 @@ impl Config {
             resolv_conf: ipam.text("resolvConf")?.map(str::to_owned),
             notes: Vec::new(),
         };
-        // Their values are read with the settings, which take what they can get.
+        // The settings read their values, and pass over one that is no text.
         for key in keys::SETTINGS {
             ipam.text(key)?;
         }
         Ok(config)
     }
 
-    /// The range sets, none of which ever gives away a gateway that the configuration names.
+    /// The range sets. None of them gives away a gateway that the configuration names.
     fn take_sets(
         &self,
         sections: &Sections<'_>,
@@ -223,8 +223,8 @@ impl Config {
         }
     }
 
-    /// A static address is reserved where a range covers it, or else in the network that the
-    /// configuration names; without either, it is only recorded.
+    /// Decides where a static address is reserved: in the network of the range that covers it, or else in the network
+    /// that the configuration names. Without either it is only recorded.
     fn placed(&self, given: Given, is_network_named: bool) -> Static {
         let addr = Addr::from(given.address.ip());
         let range = self.sets.iter().find_map(|set| set.covers(addr));
@@ -235,7 +235,7 @@ impl Config {
         Static { address: given.address, gateway: given.gateway, network }
     }
 
-    /// What can only be judged of the whole.
+    /// Checks what only the whole configuration shows.
     fn check(&self, is_add: bool, form: Form) -> Result<(), Error> {
         if self.sets.len() + self.statics.len() > ADDRESSES_MAX {
             return Err(Error::invalid_config(format!(
@@ -252,7 +252,7 @@ impl Config {
         self.no_address_twice()
     }
 
-    /// No address may be reserved twice by one ADD.
+    /// Refuses an address that one ADD would reserve twice.
     fn no_address_twice(&self) -> Result<(), Error> {
         let requested = self.sets.iter().zip(&self.requests).filter_map(|(set, request)| {
             let addr = (*request)?;

@@ -1,4 +1,4 @@
-//! Requested addresses, each matched to the range set that shall give it.
+//! Requested addresses, each with the range set that it is taken from.
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ use crate::cni::{Error, Section};
 use crate::pool::Addr;
 use crate::pool::range::RangeSet;
 
-/// The address asked of each set. Sources are CNI_ARGS `IP=`, args.cni.ips and
-/// runtimeConfig.ips; their prefix lengths mean nothing here, the range's counts.
+/// The address that is asked of each set, by `IP=` in CNI_ARGS, args.cni.ips or runtimeConfig.ips. The prefix length of
+/// the range counts, not one that is written there.
 pub(super) fn of_sets(
     sections: &Sections<'_>,
     zeros: Zeros,
@@ -59,8 +59,8 @@ fn with_or_without_prefix(text: &str, zeros: Zeros) -> Option<IpAddr> {
     }
 }
 
-/// The first set without a request whose ranges hold the address between their bounds, else
-/// the first whose subnets cover it: that one then says why it cannot be given.
+/// The first set without a request that has the address between the bounds of a range; else the first one whose subnets
+/// cover it, because that one can say why it does not give it.
 fn set_for(addr: Addr, sets: &[RangeSet], requests: &[Option<Addr>]) -> Option<usize> {
     let free = || (0..sets.len()).filter(|set| requests[*set].is_none());
     let holds = |set: &usize| {

@@ -1,5 +1,5 @@
-//! A resolv.conf, as host-local reads it: name servers, the domain, and search domains and options
-//! added up over their lines. What else stands there is passed over.
+//! A resolv.conf as host-local reads it: name servers, the domain, search domains and options. The last two add up over
+//! all of their lines. Other lines are passed over.
 
 use crate::cni::result::Dns;
 

@@ -15,8 +15,8 @@ pub(super) struct Sections<'a> {
     pub(super) args: Option<Section<'a>>,
     /// args.cni.
     pub(super) args_cni: Option<Section<'a>>,
-    /// Whether the main plugin takes network + 1 for itself where no gateway is configured: bridge
-    /// does with `isGateway` or `isDefaultGateway`.
+    /// Whether the main plugin takes the first address of a subnet where no gateway is configured. The plugin bridge
+    /// does, with `isGateway` or `isDefaultGateway`.
     pub(super) first_is_gateway: bool,
 }
 

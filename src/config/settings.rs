@@ -19,8 +19,8 @@ pub const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
 /// GC's grace by default, in seconds.
 pub const DEFAULT_GC_GRACE_S: u64 = 300;
 
-/// What `ipam` says about the store, the host file and the log. It is read without judging the rest of `ipam`: a DEL
-/// must work whatever has become of it.
+/// What `ipam` says about the store, the host file and the log. The rest of `ipam` is not judged, because a DEL must
+/// work whatever is wrong with it.
 #[derive(Debug, Clone, Default)]
 pub struct IpamSettings {
     /// The keys about etcd.
@@ -76,33 +76,33 @@ pub struct Settings {
     pub log_file: Option<String>,
     /// The log level, as written.
     pub log_level: Option<String>,
-    /// Whether etcd may be spoken to in the clear across the network.
+    /// Whether endpoints on other machines may have no TLS.
     pub allow_plaintext: bool,
     /// Which prefixes each network may use; none: all.
     pub allowed: Option<Allowed>,
-    /// Why an ADD must not go by the host file, if one of its keys makes it unclear what is meant.
+    /// Why no ADD can use the host file: one of its keys makes it unclear what is meant.
     pub unclear: Option<Error>,
     /// One line for each key of the host file that has no effect, for the log.
     pub notes: Vec<String>,
-    /// Who says all this.
+    /// Where the settings come from.
     pub rule: Rule,
 }
 
-/// Who says which store a node uses.
+/// Where settings come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// The host file: one store for the whole node, wherever its endpoints move to.
+    /// The host file: the node has one store, whatever its endpoints are.
     HostFile,
-    /// Each network's configuration for itself.
+    /// Each network's configuration: networks may have different stores.
     Network,
 }
 
 impl Settings {
-    /// The settings that a verb goes by: the host file decides, and without one what `ipam` says.
+    /// The settings for a verb: those of the host file, and without one what `ipam` says.
     ///
     /// # Errors
-    /// As [`Settings::from_host`] and [`Settings::from_network`]; code 7 too if `ipam` says which etcd is meant where
-    /// there is a host file, but a DEL must not fail over that.
+    /// As [`Settings::from_host`] and [`Settings::from_network`]. Code 7 too if there is a host file and `ipam` says
+    /// which etcd is meant; but a DEL must not fail over that.
     pub fn for_verb(verb: Verb, host: Option<HostFile>, said: &IpamSettings) -> Result<Settings, Error> {
         let Some(host) = host else { return Self::from_network(said) };
         if !verb.forgives_config() {
@@ -114,7 +114,7 @@ impl Settings {
     /// The settings of a node with a host file.
     ///
     /// # Errors
-    /// Code 7 if etcd would be spoken to in the clear across the network without leave.
+    /// Code 7 if an endpoint on another machine has no TLS and the file does not allow that.
     pub fn from_host(file: HostFile) -> Result<Settings, Error> {
         let defaults = Self::defaults(file.etcd);
         let settings = Settings {
@@ -147,7 +147,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// With a host file, `allowed` says which networks may use which prefixes.
+    /// Checks a configuration against `allowed` of the host file, which says which networks may use which prefixes.
     ///
     /// # Errors
     /// Code 7 if a range, a request or a static address is not allowed, or if that is unclear.
@@ -224,7 +224,7 @@ fn check_span(allowed: &Allowed, network: &NetworkName, first: IpAddr, last: IpA
         .with_details("the host file's `allowed` says which prefixes each network may use"))
 }
 
-/// A network that a range has for itself is allowed under the name that it is derived from.
+/// The name that `allowed` has for a network. Where a range has a network of its own, it is the name before the `@`.
 fn base_name(network: &NetworkName) -> NetworkName {
     let base = network.as_str().split('@').next().unwrap_or_default();
     NetworkName::configured(base).unwrap_or_else(|_| network.clone())

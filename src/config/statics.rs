@@ -9,7 +9,7 @@ use super::{requests, results};
 use crate::cni::address::{self, Zeros, parse_cidr, parse_ip};
 use crate::cni::{Error, Section};
 
-/// A static address before it is known in which network it is reserved.
+/// A static address, before it is decided in which network it is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Given {
     pub(super) address: IpNetwork,
@@ -26,8 +26,8 @@ pub(super) fn configured(ipam: &Section<'_>, zeros: Zeros) -> Result<Vec<Given>,
     ipam.sections("addresses")?.iter().map(given).collect()
 }
 
-/// What a configuration without ranges gives. As in the static plugin, args.cni.ips takes the
-/// place of `addresses` and CNI_ARGS, and runtimeConfig.ips the place of all of them.
+/// The static addresses of a configuration without ranges. As in the static plugin, args.cni.ips replaces `addresses`
+/// and CNI_ARGS, and runtimeConfig.ips replaces all of them.
 pub(super) fn without_ranges(sections: &Sections<'_>, configured: Vec<Given>) -> Result<Vec<Given>, Error> {
     for list in [&sections.runtime, &sections.args_cni].into_iter().flatten() {
         let ips = list.parsed_list("ips", "an array of addresses with prefix lengths", |text| {
@@ -56,7 +56,7 @@ fn from_environment(sections: &Sections<'_>) -> Result<Vec<Given>, Error> {
     Ok(addresses.into_iter().map(given).collect())
 }
 
-/// Everything for an ADD; for other verbs, which must not fail over CNI_ARGS, what can be read.
+/// All of them for an ADD. Other verbs must not fail over CNI_ARGS: they get those that can be read.
 fn all_or_known<T>(
     sections: &Sections<'_>,
     key: &str,

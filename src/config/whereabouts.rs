@@ -26,7 +26,7 @@ struct Shared<'a> {
     domains: Domains,
     gateway: Option<IpAddr>,
     never: Vec<IpAddr>,
-    /// The main plugin takes network + 1 of each range for itself.
+    /// The main plugin takes the first address of each subnet for itself.
     first_is_gateway: bool,
 }
 
@@ -34,12 +34,12 @@ struct Shared<'a> {
 enum Domains {
     /// All of the network: no address is given twice, even if ranges overlap.
     Network,
-    /// Each range stands for itself.
+    /// Each range alone: two that overlap may give the same address.
     Range,
 }
 
-/// The range sets, `range` first. `gateways` are those of routes and static addresses: like
-/// the configuration's own, none of them is ever given away.
+/// The range sets, `range` first. `gateways` are those of routes and static addresses. They are never given away, nor
+/// is the gateway of the configuration.
 pub(super) fn sets(
     sections: &Sections<'_>,
     network: &NetworkName,
@@ -71,7 +71,7 @@ pub(super) fn sets(
     Ok(sets)
 }
 
-/// Limits at the top level belong to `range`; without it they would limit nothing.
+/// Refuses limits at the top level without `range`: they would limit nothing.
 fn needs_range(ipam: &Section<'_>) -> Result<(), Error> {
     match ["range_start", "range_end", "exclude", "pick_addresses"].iter().find(|key| has_content(ipam, key))
     {
@@ -96,7 +96,7 @@ fn set(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> R
     let is_restricted = !spec.excludes.is_empty() || section.has("pick_addresses");
     let ranges = ranges(section, spec)?.into_iter().map(Range::new).collect::<Result<Vec<_>, _>>();
     let set = RangeSet::new(ranges.map_err(|e| refused(&e))?).map_err(|e| refused(&e))?;
-    // For a DEL no address needs to be left.
+    // A DEL does not need an address that is left.
     if is_restricted && set.size() == 0 && !shared.verb.forgives_config() {
         return Err(refused(&"no address is left: all are excluded or gateways")
             .with_details("exclude less of it, or remove the range"));
@@ -104,7 +104,7 @@ fn set(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> R
     Ok(set)
 }
 
-/// The range, or one of a single address for each of `pick_addresses`, in their order.
+/// The range; or, with `pick_addresses`, a range of one address for each of them, in their order.
 fn ranges(section: &Section<'_>, spec: RangeSpec) -> Result<Vec<RangeSpec>, Error> {
     if section.get("pick_addresses").is_none() {
         return Ok(vec![spec]);
@@ -117,7 +117,7 @@ fn ranges(section: &Section<'_>, spec: RangeSpec) -> Result<Vec<RangeSpec>, Erro
     if !(1..=PICKED_MAX).contains(&picked.len()) {
         return Err(section.invalid("pick_addresses", &expected));
     }
-    // Each takes along only what concerns it: there may be very many excludes and gateways.
+    // Each has the excludes and gateways that concern it alone, because there may be very many.
     let alone = |ip: IpAddr| RangeSpec {
         network: spec.network.clone(),
         subnet: spec.subnet,
@@ -209,8 +209,7 @@ fn bounds(
     Ok((first, last))
 }
 
-/// Without the network and the broadcast address, in both families; /31 and /32, /127 and /128
-/// have neither.
+/// A subnet without its network and broadcast address, in both families. A /31, /32, /127 or /128 has neither.
 fn usable(subnet: IpNetwork) -> (IpAddr, IpAddr) {
     let bits = if subnet.is_ipv4() { 32 } else { 128 };
     if subnet.prefix() + 1 >= bits {

@@ -1,6 +1,5 @@
-//! Reading and writing files as root on a machine where others may write too: only regular files
-//! are read, sizes are bounded, nothing is written through a symbolic link, and a file appears whole
-//! or not at all.
+//! Reading and writing files as root on a machine where others may write too. Only regular files are read, sizes are
+//! bounded, nothing is written through a symbolic link, and a file appears whole or not at all.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,7 +15,7 @@ const GROUP_READ: u32 = 0o040;
 
 /// The permission bit by which everybody writes.
 const EVERYBODY_WRITES: u32 = 0o002;
-/// The bit of a folder in which everybody may remove only what is his own.
+/// The bit of a folder in which nobody may remove the files of others.
 const STICKY: u32 = 0o1000;
 /// How many links a path may lead through, as for Linux itself.
 const LINKS: u32 = 40;
@@ -31,7 +30,7 @@ pub enum Trust {
     /// As [`Trust::OwnerReads`], and a group that runs this program may read it: how a secret is given to a
     /// container that does not run as root.
     GroupReads,
-    /// Whoever may write it.
+    /// Anybody may write it.
     Anybody,
 }
 
@@ -52,7 +51,7 @@ impl Trust {
 /// # Errors
 /// An [`io::Error`] whose text says what is wrong with the file, without any of its content.
 pub fn read_trusted(path: &Path, limit: u64, trust: Trust) -> io::Result<Vec<u8>> {
-    // Opening a device may do something; opening a FIFO waits for somebody who writes to it.
+    // Opening a device may have an effect; opening a FIFO waits for somebody who writes to it.
     if !fs::metadata(path)?.is_file() {
         return Err(refused("it is not a regular file".to_owned()));
     }
@@ -116,9 +115,8 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     check_folder(path)
 }
 
-/// Whether nobody but root, or the user that runs this program, decides what `path` leads to: it and all that it
-/// leads through, links too, belong to one of them, and whoever may write where one of them stands may not
-/// put another in its place.
+/// Checks that nobody but root, or the user that runs this program, decides what `path` leads to. Each folder and link
+/// on the way must belong to one of them, and nobody else may be able to put another one in its place.
 ///
 /// # Errors
 /// [`io::Error`] that names what somebody else could have planted.
@@ -127,7 +125,7 @@ pub fn check_folder(path: &Path) -> io::Result<()> {
     let mut at = PathBuf::new();
     let mut ahead = parts_reversed(&std::path::absolute(path)?);
     while let Some(part) = ahead.pop() {
-        // What was judged so far leads through no link any more.
+        // All links on the way here are resolved.
         if part == Path::new("..") {
             at.pop();
             continue;
@@ -154,14 +152,14 @@ fn parts_reversed(path: &Path) -> Vec<PathBuf> {
     path.components().rev().map(|part| PathBuf::from(part.as_os_str())).collect()
 }
 
-/// Judges one part of a path; whether it is a link.
+/// Judges one part of a path. Returns whether it is a link.
 fn check_part(part: &Path) -> io::Result<bool> {
     let meta = fs::symlink_metadata(part)?;
     let refuse = |why: String| Err(refused(format!("{} {why}", part.display())));
     if !is_trusted_owner(&meta) {
         return refuse(format!("belongs to user {}, not to root", meta.uid()));
     }
-    // In a folder with the sticky bit nobody replaces what belongs to another.
+    // In a folder with the sticky bit nobody can replace what belongs to another.
     let is_open = meta.mode() & EVERYBODY_WRITES != 0 && meta.mode() & STICKY == 0;
     if meta.is_dir() && is_open {
         return refuse("may be written by everybody".to_owned());
@@ -173,11 +171,11 @@ fn is_trusted_owner(meta: &Metadata) -> bool {
     meta.uid() == 0 || meta.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// Overwrites a file of mode 0600 in place; what is read meanwhile may be half of each.
+/// Overwrites a file of mode 0600 in place. Who reads it meanwhile may get half of the old and half of the new content.
 ///
-/// For what every run writes: replacing a file by another makes some file systems write it to disk
-/// at once, and that competes with whoever waits for the disk. Only a file that has another name, as a hard link, is
-/// replaced: what is read under that name stays as it is.
+/// This is for what every run writes. Replacing a file makes some file systems write it to disk at once, which competes
+/// with others that wait for the disk. Only a file with a second name (a hard link) is replaced, so that the content
+/// under the other name stays as it is.
 ///
 /// # Errors
 /// [`io::Error`]
@@ -191,7 +189,7 @@ pub fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
     if length > content.len() as u64 { file.set_len(content.len() as u64) } else { Ok(()) }
 }
 
-/// Opens a file to write to, as [`open_trusted`] does, and through no hard link.
+/// Opens a file to write to as [`open_trusted`] does, and refuses a file with a second name (a hard link).
 fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let (file, meta) = open_trusted(options, path)?;
     match has_other_name(&meta) {
@@ -208,8 +206,8 @@ fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// Opens a file to write to, made with mode 0600: through no symbolic link, and only if it lies in a folder that
-/// [`check_folder`] approves of. What is no file of root's own is not waited for and not opened.
+/// Opens a file to write to, and makes it with mode 0600. It follows no symbolic link, and the folder must pass
+/// [`check_folder`]. What is no regular file of root (or of this program's user) is refused without waiting for it.
 fn open_trusted(options: &mut OpenOptions, path: &Path) -> io::Result<(File, Metadata)> {
     if let Some(folder) = path.parent() {
         check_folder(folder)?;
@@ -232,7 +230,7 @@ fn open_trusted(options: &mut OpenOptions, path: &Path) -> io::Result<(File, Met
 /// [`io::Error`]
 pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    // Process ids alone do not tell processes of different pid namespaces apart.
+    // Processes in different pid namespaces can have the same id.
     name.push(format!(".{}-{:016x}.tmp", std::process::id(), random()));
     let temporary = path.with_file_name(name);
     let written = write_new(&temporary, content).and_then(|()| fs::rename(&temporary, path));

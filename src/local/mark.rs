@@ -1,9 +1,8 @@
-//! What a node's runs leave to the next one: the high-water mark, leases that they share, and whether they met others.
+//! What a node's runs leave to later ones: the high-water mark, leases that they share, and whether they met others.
 //!
-//! The high-water mark is the highest revision of the store that this node has seen.
-//! An etcd that was restored from a backup has forgotten who holds what, and would give addresses
-//! of running pods away. A node notices: the revision of an answer to its own write is lower than
-//! one that it saw before it asked.
+//! The high-water mark is the highest revision of the store that this node has seen. An etcd that was restored from a
+//! backup has forgotten who holds what, and would give away addresses of running pods. A node notices that, because the
+//! revision of an answer to its own write is lower than one that it saw before.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::pool::record::RunStart;
 use crate::store::keys::digest_hex;
 use crate::store::meta::HighWater;
 
-/// The file's length is a multiple of this: more than a mark needs, so that it stays the same.
+/// The file's length is a multiple of this. A mark needs less, so the length stays the same.
 const PADDED_BYTES: usize = 2048;
 
 /// What a node's runs leave to the next one.
@@ -31,8 +30,7 @@ pub struct Mark {
     pub hints: Hints,
 }
 
-/// Whose mark it is. A disk may have been copied from another machine, or from one of another cluster, and another etcd
-/// has other revisions.
+/// Whose mark it is: a disk may have been copied from another machine or cluster, and another etcd has other revisions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Whose {
     machine: String,
@@ -48,7 +46,7 @@ struct Kept {
     mark: Mark,
 }
 
-/// What spares the next run a request. Whatever is wrong about it, etcd tells.
+/// What saves a later run a request. If a hint is wrong, an answer of etcd shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hints {
     /// A lease for ADDs.
@@ -57,19 +55,19 @@ pub struct Hints {
     /// A lease for tombstones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tombstones: Option<NodeLease>,
-    /// When a run met others in a queue last.
+    /// When a run last met others in a queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crowded: Option<RunStart>,
 }
 
 impl Hints {
-    /// The lease for an ADD that begins at `start`: what is left of it is longer than any run may last.
+    /// The lease for an ADD that begins at `start`. What is left of it is longer than any run may last.
     #[must_use]
     pub fn lease_for(&self, start: &RunStart) -> Option<NodeLease> {
         self.lease.clone().filter(|lease| lease.serves(start, limits::LEASE_SHARED))
     }
 
-    /// The lease for the tombstone of a DEL that begins at `start`. How long it will live is for etcd to say.
+    /// The lease for the tombstone of a DEL that begins at `start`. The DEL asks etcd how long it will live.
     #[must_use]
     pub fn tombstones_for(&self, start: &RunStart) -> Option<NodeLease> {
         self.tombstones.clone().filter(|lease| lease.serves(start, limits::TOMBSTONE_SHARED))
@@ -99,14 +97,14 @@ pub struct NodeLease {
 }
 
 impl NodeLease {
-    /// Whether a run that begins at `start` may use it for `most` of its life. No lease has an id below 1: etcd takes 0 for
-    /// no lease at all, and a commit would have no fence.
+    /// Whether a run that begins at `start` may use it, if it may be shared for `most`. No id is below 1: etcd takes 0
+    /// for no lease at all, and then a commit would have no fence.
     fn serves(&self, start: &RunStart, most: Duration) -> bool {
         self.id > 0 && is_within(&self.since, start, most)
     }
 }
 
-/// The file that keeps the mark; nothing of it is ever trusted to exist.
+/// The file that keeps the mark. It may be missing at any time.
 #[derive(Debug, Clone)]
 pub struct MarkFile {
     path: PathBuf,
@@ -125,8 +123,8 @@ impl MarkFile {
 
     /// The mark, if there is one of this machine, cluster and store that can be read.
     ///
-    /// The file is overwritten in place, so that its reader may get half of one mark and half of another: the
-    /// digest in its first line is of the whole that follows.
+    /// The file is overwritten in place, so a reader may get half of one mark and half of another. Therefore the first
+    /// line is a digest of all that follows.
     #[must_use]
     pub fn read(&self) -> Option<Mark> {
         let bytes = files::read_trusted(&self.path, 64 << 10, files::Trust::OwnerWrites).ok()?;
@@ -138,9 +136,8 @@ impl MarkFile {
         (whose == self.whose).then_some(mark)
     }
 
-    /// Raises the mark to `mark`. Of runs that end at the same time the last one counts: its mark may
-    /// be a few revisions lower, and every later run raises it again. A mark that cannot be written is
-    /// no reason to fail.
+    /// Raises the mark to `mark`. If two runs end at the same time, the last one's mark stays. It may be a few
+    /// revisions lower, and the next run raises it again. A mark that cannot be written is no reason to fail.
     pub fn raise(&self, mark: Mark) {
         let whose = self.whose.clone();
         let Ok(kept) = serde_json::to_string(&Kept { whose, mark }) else { return };

@@ -1,5 +1,5 @@
-//! What a run knows and keeps on its own node: who and when it is, the spool of frees that could
-//! not be carried out, and the highest revision of the store that was seen here.
+//! What a run knows and keeps on its own node: who the node is, when the run began, the frees that could not be carried
+//! out, and the highest revision of the store that was seen here.
 
 pub mod core;
 pub mod files;

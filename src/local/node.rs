@@ -1,4 +1,4 @@
-//! Who and when this run is.
+//! Which node and machine a run is on, and when it began.
 
 use std::fs;
 use std::io;
@@ -17,9 +17,9 @@ use crate::store::keys::digest_hex;
 
 /// The kernel's id of this boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Where the machine's id may be; the first one that has it counts.
+/// Where the machine's id may be; the first file that has one counts.
 const MACHINE_ID: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
-/// Where an id is kept that stands in for a missing one.
+/// The file with the id of a machine that has none of its own.
 const MACHINE_FILE: &str = "machine";
 
 /// Who a node is: to other nodes by its names, and to itself by the machine.
@@ -29,8 +29,8 @@ pub struct Identity {
     pub node: NodeName,
     /// The cluster's name, if it has one.
     pub cluster: Option<ClusterName>,
-    /// What tells this machine from another one to which a host file or a disk was copied: 32 hex digits, or
-    /// empty if that cannot be told.
+    /// 32 hex digits that tell this machine from others, to which a host file or a disk may have been copied. Empty if
+    /// the machine has no id and none can be kept.
     pub machine: String,
 }
 
@@ -42,8 +42,8 @@ impl Identity {
     }
 }
 
-/// What tells this machine from others: a digest of its machine id, which is not to be told itself, or an id that is
-/// made once in `folder`, which is the node's own. Empty if neither can be had.
+/// What tells this machine from others: a digest of its machine id, which itself is secret. A machine without one gets
+/// an id that is made once and kept in `folder`. Empty if that fails.
 #[must_use]
 pub fn machine(folder: &Path) -> String {
     if let Some(id) = machine_id() {
@@ -72,7 +72,7 @@ fn kept_machine(file: &Path) -> io::Result<String> {
     if is_id { Ok(id) } else { Err(io::Error::new(io::ErrorKind::InvalidData, "it holds no id")) }
 }
 
-/// Of runs that make one at the same time the first one counts.
+/// Makes and keeps an id. If several runs do so at the same time, the first one counts.
 fn make_machine(folder: &Path, file: &Path) -> io::Result<String> {
     files::make_folder(folder)?;
     let id = random_id();
@@ -86,7 +86,7 @@ fn make_machine(folder: &Path, file: &Path) -> io::Result<String> {
     }
 }
 
-/// The start of this run: read first thing in main.
+/// The start of this run. It is the first thing that main reads.
 ///
 /// # Errors
 /// Code 5 if the kernel does not tell the boot id.
@@ -96,16 +96,15 @@ pub fn start() -> Result<RunStart, Error> {
     Ok(RunStart { boot: boot.trim().to_owned(), ns: boottime_ns() })
 }
 
-/// This moment on the boot of `start`, which this process began on.
+/// The present moment as a start. `start` is this process' own, so the boot is the same.
 #[must_use]
 pub fn later(start: &RunStart) -> RunStart {
     RunStart { boot: start.boot.clone(), ns: boottime_ns() }
 }
 
-/// Whether a run that was started at `start` is at work for longer than `most` at the moment `now`.
+/// Whether a run that began at `start` has lasted longer than `most` at the moment `now`.
 ///
-/// A deadline of tokio's stands still while the host is suspended; leases in etcd do not, and neither does whoever
-/// waits elsewhere.
+/// While the host is suspended, tokio's clock stands still; etcd's leases and other machines go on.
 #[must_use]
 pub fn has_outlasted(start: &RunStart, now: &RunStart, most: Duration) -> bool {
     now.since(start).is_some_and(|gap| gap > most)
@@ -132,14 +131,14 @@ pub fn derived_name() -> Result<NodeName, String> {
     name.parse().map_err(|_| format!("the host name {host:?} cannot be used"))
 }
 
-/// What a node that its host file calls `name` would be called without that, if it is another name.
+/// The name that a node would have without its host file's `name`, if that is another one.
 #[must_use]
 pub fn former_name(name: &NodeName) -> Option<NodeName> {
     derived_name().ok().filter(|derived| derived != name)
 }
 
-/// Whether `netns` names the network namespace that this process is in. A path that cannot be
-/// looked at is none: what to do about it is the main plugin's business.
+/// Whether `netns` is the network namespace of this process. A path that cannot be read is not: the main plugin has to
+/// deal with that.
 #[must_use]
 pub fn is_own_netns(netns: &str) -> bool {
     let id = |path: &str| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();

@@ -1,4 +1,4 @@
-//! From files on this node to what a run needs: the host file, certificates and keys, the log.
+//! What a run reads from files on its node: the host file, certificates, keys and passwords. And the log.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -62,8 +62,8 @@ fn read_host_file(path: &Path, how: &str) -> Result<HostFile, Error> {
         .map_err(|e| Error { msg: format!("host file {}: {}", path.display(), e.msg), ..e })
 }
 
-/// Reads the certificates, keys and passwords that the settings name; `secrets` is who may read keys and
-/// passwords, `give_up` how long an etcd is tried that nobody answers for.
+/// Reads the certificates, keys and passwords that the settings name. `secrets` says who may read keys and passwords,
+/// `give_up` for how long an etcd that does not answer is tried.
 ///
 /// # Errors
 /// Code 7 if one cannot be used; its content is never repeated.
@@ -76,8 +76,8 @@ pub fn access(settings: &Settings, secrets: Trust, give_up: Duration) -> Result<
     })
 }
 
-/// Reads the files for TLS, again and for a short time, never longer than `give_up`, if they cannot be used: they may be
-/// about to be replaced.
+/// Reads the files for TLS. If they cannot be used, it repeats that for a short time, never longer than `give_up`:
+/// somebody may be replacing them.
 fn read_tls(files: &TlsFiles, secrets: Trust, give_up: Duration) -> Result<Tls, Error> {
     let until = Instant::now() + limits::REPLACEMENT.min(give_up);
     let unfit = |why| {
@@ -154,17 +154,17 @@ fn read_secret(key: &str, path: &str, trust: Trust) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// The lines of a resolv.conf that host-local's form names.
+/// The content of the resolv.conf that host-local's form names.
 ///
 /// # Errors
-/// Code 7 if it cannot be read or is none of root's own regular files.
+/// Code 7 if it cannot be read or is no regular file of root.
 pub fn resolv_conf(path: &str) -> Result<String, Error> {
     let bytes = files::read_trusted(Path::new(path), limits::RESOLV_CONF_BYTES, Trust::OwnerWrites)
         .map_err(|e| Error::invalid_config(format!("resolvConf: {path} cannot be used: {}", plain(&e))))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// An error of the file system in words that no runtime takes for "already gone".
+/// An error of the file system, in words that no runtime takes for "already gone".
 fn plain(e: &std::io::Error) -> String {
     match e.kind() {
         ErrorKind::NotFound => "it does not exist".to_owned(),
@@ -174,8 +174,8 @@ fn plain(e: &std::io::Error) -> String {
 
 /// Starts the log: to a file if one is named, else to stderr, from `level` up.
 ///
-/// A log that cannot be opened is no reason to leave a pod without an address: then the log goes
-/// to stderr, and says why.
+/// A log that cannot be opened is no reason to leave a pod without an address: then the log goes to stderr and says
+/// why.
 pub fn start_log(file: Option<&str>, level: Option<&str>) {
     let (level, known) = log_level(level);
     let opened = file.map(|path| files::open_log(Path::new(path)));
@@ -185,7 +185,7 @@ pub fn start_log(file: Option<&str>, level: Option<&str>) {
         None => (BoxMakeWriter::new(std::io::stderr), None),
     };
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_target(false).with_writer(writer);
-    // What the libraries below have to say is of no use to an operator.
+    // What the libraries log is of no use to an operator.
     let ours = Targets::new().with_target("metes", level);
     let started = tracing_subscriber::registry().with(lines.with_filter(ours)).try_init();
     if started.is_err() {
@@ -210,7 +210,7 @@ fn log_level(word: Option<&str>) -> (LevelFilter, bool) {
     }
 }
 
-/// A failure to read stdin, or more on it than a configuration can be.
+/// The error for a stdin that cannot be read, or that holds more than a configuration may.
 #[must_use]
 pub fn stdin_error(e: &std::io::Error) -> Error {
     let error = |code, why: &str| Error::new(code, format!("error reading from stdin: {why}"));

@@ -1,8 +1,8 @@
-//! Frees that could not be carried out because the store could not be reached, kept on the node
-//! until a later run carries them out. One file for each owner and start.
+//! Frees that could not be carried out because the store could not be reached. They are kept on the node, one file for
+//! each owner and start, until a later run carries them out.
 //!
-//! A disk may have been copied from another machine with its spool: what that one meant to free may be in use there. So
-//! an entry names its machine and cluster, and is carried out there alone.
+//! A disk may have been copied from another machine together with its spool. What that machine meant to free may be in
+//! use there, so an entry names its machine and cluster, and is carried out there alone.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use crate::store::keys::digest_hex;
 pub struct Spooled {
     /// Whose addresses.
     pub owner: Owner,
-    /// The start of the run that could not finish: only what it or an older run has reserved is meant.
+    /// The start of the run that could not finish. Only what that run or an older one has reserved is freed.
     pub start: RunStart,
     /// The machine of that run; empty if it has no id.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -29,7 +29,7 @@ pub struct Spooled {
     /// The pod's UID, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<PodUid>,
-    /// Only what that very run has reserved is meant, and only if no other run has answered with it since.
+    /// If set, only what that very run has reserved is freed, and only if no other run has answered with it since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unanswered: bool,
 }
@@ -94,8 +94,8 @@ impl Spool {
             .collect()
     }
 
-    /// At most `limit` frees of any owner; `seed` says where to begin, so that entries which cannot
-    /// be carried out do not keep the others waiting.
+    /// At most `limit` frees of any owner. `seed` says where to begin, so that entries which cannot be carried out do
+    /// not keep the others waiting.
     #[must_use]
     pub fn some(&self, limit: usize, seed: u64) -> Vec<Kept> {
         let mut files = self.files();
@@ -107,7 +107,7 @@ impl Spool {
         files.iter().filter_map(|name| self.read_own(&self.folder.join(name))).take(limit).collect()
     }
 
-    /// An entry of this machine and cluster. What is of another one stays: it may be brought back to where it belongs.
+    /// An entry of this machine and cluster. One of another machine stays: the disk may go back to where it belongs.
     fn read_own(&self, path: &Path) -> Option<Kept> {
         let kept = read_one(path)?;
         let Spooled { owner, machine, .. } = &kept.spooled;

@@ -1,4 +1,4 @@
-//! Who a node is, and where its runs leave things to each other.
+//! Who a node is, and where its runs keep what later ones need.
 
 use std::path::{Path, PathBuf};
 

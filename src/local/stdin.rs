@@ -1,4 +1,4 @@
-//! Reading stdin, for a bounded time: a caller that never closes it must hear so.
+//! Reading stdin for a bounded time: a caller that never closes it gets an error.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,10 +9,11 @@ use rustix::io::Errno;
 
 use super::files::read_bounded;
 
-/// Reads stdin to its end, which must come before `until`, and which is at most `limit` bytes away.
+/// Reads stdin to its end, which must come before `until` and after at most `limit` bytes.
 ///
 /// # Errors
-/// [`io::Error`], [`io::ErrorKind::TimedOut`] if the end has not come, [`io::ErrorKind::FileTooLarge`] if there is more.
+/// [`io::Error`], [`io::ErrorKind::TimedOut`] if the end has not come, [`io::ErrorKind::FileTooLarge`] if there is
+/// more.
 pub fn read(limit: u64, until: Instant) -> io::Result<Vec<u8>> {
     read_until(io::stdin().as_fd(), limit, until)
 }
@@ -21,7 +22,7 @@ fn read_until(source: BorrowedFd<'_>, limit: u64, until: Instant) -> io::Result<
     read_bounded(Awaited { source, until }, limit)
 }
 
-/// What is read without a buffer, so that whatever has come is seen by a poll.
+/// A source that is read without a buffer, so that a poll sees all that has come.
 struct Awaited<'a> {
     source: BorrowedFd<'a>,
     until: Instant,
@@ -32,7 +33,7 @@ impl Read for Awaited<'_> {
         loop {
             self.wait()?;
             match rustix::io::read(self.source, &mut *buffer) {
-                // Somebody else has read it, from a stdin that does not block.
+                // Another process has read what was there, and stdin does not block.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 read => return Ok(read?),
             }

@@ -18,7 +18,7 @@ pub(super) struct Call {
     pub(super) gives_up_after: Duration,
 }
 
-/// Reads all that was given. Returns the command, and one line for each key without effect, for the details of an error.
+/// Reads all that was given. Returns the command, and one line for each key without effect for the details of an error;
 /// `None` for VERSION, for which nothing else is read.
 pub(super) fn parse(input: &Input) -> Result<Option<(Call, Vec<String>)>, Error> {
     let stdin = input.stdin.as_ref().map_err(setup::stdin_error)?;
