@@ -138,7 +138,8 @@ pub struct OwnerRecord {
     /// The start of the run that wrote the record; none in adopted records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<RunStart>,
-    /// The machine of that run (see `local::node`); empty in adopted and imported records, and where a machine has no id.
+    /// The machine of that run (see `local::node`); empty in adopted and imported records, and where a machine has no
+    /// id.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
     /// The queue that the run stood in (see `store::keys::Scope`).
@@ -190,8 +191,8 @@ pub struct Caller<'a> {
 
 impl Caller<'_> {
     /// Whether the record is of the very container that is asked about: its machine is this one, or is not known, or
-    /// the container is one of the same pod. A machine may have got another id: it was installed anew, or has a new one at
-    /// each boot.
+    /// the container is one of the same pod. A machine may have got another id: it was installed anew, or has a new one
+    /// at each boot.
     #[must_use]
     pub fn means(self, record: &OwnerRecord) -> bool {
         let is_same_pod = self.pod_uid.is_some() && self.pod_uid == record.labels.pod.uid.as_ref();
@@ -311,15 +312,15 @@ impl Default for SeenNode {
     }
 }
 
-/// `v1/import/<cluster>`: what an import from whereabouts saw last of the NetworkAttachmentDefinitions. The age of the lease
-/// that it hangs on tells for how long they have been so.
+/// `v1/import/<cluster>`: what an import from whereabouts saw last of the NetworkAttachmentDefinitions. The age of the
+/// lease that it hangs on tells for how long they have been so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Definitions {
     v: u32,
     /// A digest of which ones there are, and in which version.
     pub digest: String,
-    /// The UIDs of the pods whose networks may still have been at work when somebody first looked at them after that; none if
-    /// nobody has.
+    /// The UIDs of the pods whose networks may still have been at work when somebody first looked at them after that;
+    /// none if nobody has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Vec<String>>,
 }
@@ -508,11 +509,18 @@ mod tests {
         let record = OwnerRecord::new(held, Some(start.clone()), "-".into(), labels()).on_machine("0f");
         check(
             &record,
-            r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"},{"ip":"fd00::1"}],"start":{"boot":"b0","ns":7},"machine":"0f","scope":"-","pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet"}"#,
+            concat!(
+                r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"},{"ip":"fd00::1"}],"#,
+                r#""start":{"boot":"b0","ns":7},"machine":"0f","scope":"-","#,
+                r#""pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet"}"#,
+            ),
         );
         check(
             &Reservation::new(owner(), labels(), "2026-01-02T03:04:05Z".into()),
-            r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east","pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet","at":"2026-01-02T03:04:05Z"}"#,
+            concat!(
+                r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east","#,
+                r#""pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet","at":"2026-01-02T03:04:05Z"}"#,
+            ),
         );
         check(
             &PodIndex::new(owner()),

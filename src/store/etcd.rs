@@ -73,15 +73,15 @@ pub struct Etcd {
     turns: Cell<usize>,
     /// How many attempts to connect have failed since the last that did not.
     failed: Cell<usize>,
-    /// What TLS said where an endpoint refused a connection, for each endpoint: the cause of much that follows, and often
-    /// said only once.
+    /// What TLS said where an endpoint refused a connection, for each endpoint: the cause of much that follows, and
+    /// often said only once.
     alerts: RefCell<Vec<Option<String>>>,
     /// Held while connecting, so that two requests at the start share one connection.
     client: Mutex<Option<ec::Client>>,
 }
 
-/// The outcome of one attempt that did not bring an answer.
-enum Attempt {
+/// Why one attempt has brought no answer.
+enum NoAnswer {
     /// Certainly not applied; another endpoint, or the same one later, may do it.
     Elsewhere(String),
     /// Certainly not applied: there is no connection, or TLS refused it after it seemed to stand.
@@ -120,9 +120,9 @@ impl Etcd {
         loop {
             let why = match self.attempt_once(until, &mut connected, &request).await {
                 Ok(answer) => return Ok(answer),
-                Err(Attempt::Final(failure)) if failure.is_open() && again => failure.to_string(),
-                Err(Attempt::Final(failure)) => return Err(self.with_alert(failure)),
-                Err(Attempt::Elsewhere(why) | Attempt::Refused(why)) => why,
+                Err(NoAnswer::Final(failure)) if failure.is_open() && again => failure.to_string(),
+                Err(NoAnswer::Final(failure)) => return Err(self.with_alert(failure)),
+                Err(NoAnswer::Elsewhere(why) | NoAnswer::Refused(why)) => why,
             };
             let gives_up = !self.is_let_in(&connected) && start.elapsed() > self.access.give_up;
             if gives_up || Instant::now() + limits::RETRY_PAUSE >= until {
@@ -163,7 +163,7 @@ impl Etcd {
         until: Instant,
         connected: &mut [bool],
         request: &impl Fn(ec::Client) -> F,
-    ) -> Result<T, Attempt>
+    ) -> Result<T, NoAnswer>
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
@@ -173,9 +173,9 @@ impl Etcd {
             Ok(answer) => return Ok(answer),
             Err(attempt) => attempt,
         };
-        connected[index] |= !matches!(attempt, Attempt::Refused(_));
+        connected[index] |= !matches!(attempt, NoAnswer::Refused(_));
         // Whoever settles what is open asks another member: this one may be cut off.
-        if !matches!(&attempt, Attempt::Final(failure) if !failure.is_open()) {
+        if !matches!(&attempt, NoAnswer::Final(failure) if !failure.is_open()) {
             self.turn_away(turn).await;
         }
         Err(attempt)
@@ -188,7 +188,7 @@ impl Etcd {
         until: Instant,
         index: usize,
         request: &impl Fn(ec::Client) -> F,
-    ) -> Result<T, Attempt>
+    ) -> Result<T, NoAnswer>
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
@@ -201,20 +201,20 @@ impl Etcd {
             }
             Ok(Err(e)) => {
                 let attempt = judge(e);
-                if let Attempt::Refused(why) = &attempt {
+                if let NoAnswer::Refused(why) = &attempt {
                     self.alerts.borrow_mut()[index] = Some(why.clone());
                 }
                 Err(attempt)
             }
             Err(_) => {
                 let why = format!("{}: no answer in {} ms", self.access.endpoints[index], left.as_millis());
-                Err(Attempt::Final(Failure::Unknown(why)))
+                Err(NoAnswer::Final(Failure::Unknown(why)))
             }
         }
     }
 
     /// The open connection, or a new one to the endpoint whose turn it is; and that turn.
-    async fn client(&self, until: Instant) -> Result<(ec::Client, usize), Attempt> {
+    async fn client(&self, until: Instant) -> Result<(ec::Client, usize), NoAnswer> {
         let mut open = self.client.lock().await;
         let turn = self.turns.get();
         if let Some(client) = &*open {
@@ -227,7 +227,7 @@ impl Etcd {
         let limit = limit.min(until.saturating_duration_since(Instant::now()));
         let connected = match timeout(limit, self.open()).await {
             Ok(connected) => connected,
-            Err(_) => Err(Attempt::Refused(format!("no connection in {} ms", limit.as_millis()))),
+            Err(_) => Err(NoAnswer::Refused(format!("no connection in {} ms", limit.as_millis()))),
         };
         let client = connected.map_err(|attempt| {
             let endpoint = self.endpoint();
@@ -235,7 +235,7 @@ impl Etcd {
             self.turns.set(turn.wrapping_add(1));
             self.failed.set(self.failed.get().saturating_add(1));
             match attempt {
-                Attempt::Refused(why) => Attempt::Refused(format!("{endpoint}: {why}")),
+                NoAnswer::Refused(why) => NoAnswer::Refused(format!("{endpoint}: {why}")),
                 other => other,
             }
         })?;
@@ -244,8 +244,8 @@ impl Etcd {
         Ok((client, turn))
     }
 
-    async fn open(&self) -> Result<ec::Client, Attempt> {
-        let channel = self.channel()?.connect().await.map_err(|e| Attempt::Refused(causes(&e)))?;
+    async fn open(&self) -> Result<ec::Client, NoAnswer> {
+        let channel = self.channel()?.connect().await.map_err(|e| NoAnswer::Refused(causes(&e)))?;
         let mut options = ec::ConnectOptions::new().with_require_leader(true);
         if let Some((user, password)) = &self.access.user {
             options = options.with_user(user, password);
@@ -253,8 +253,8 @@ impl Etcd {
         ec::Client::from_channel(ec::Channel::Tonic(channel), Some(options)).await.map_err(judge)
     }
 
-    fn channel(&self) -> Result<Endpoint, Attempt> {
-        let wrong = |e: tonic::transport::Error| Attempt::Final(Failure::Refused(causes(&e)));
+    fn channel(&self) -> Result<Endpoint, NoAnswer> {
+        let wrong = |e: tonic::transport::Error| NoAnswer::Final(Failure::Refused(causes(&e)));
         let endpoint = Endpoint::from_shared(self.endpoint().to_owned()).map_err(wrong)?.tcp_nodelay(true);
         let Some(tls) = &self.access.tls else { return Ok(endpoint) };
         endpoint.tls_config(tls.config()).map_err(wrong)
@@ -375,9 +375,9 @@ const ALERT: &str = "received fatal alert";
 /// What an error of etcd's means: whether it was applied, and whether another try makes sense.
 ///
 /// The words are those of etcd's `rpctypes`; its status codes alone do not tell.
-fn judge(error: ec::Error) -> Attempt {
+fn judge(error: ec::Error) -> NoAnswer {
     let ec::Error::GRpcStatus(status) = error else {
-        return Attempt::Final(Failure::Refused(error.to_string()));
+        return NoAnswer::Final(Failure::Refused(error.to_string()));
     };
     let text = status.message();
     let says = |words: &str| text.contains(words);
@@ -385,12 +385,12 @@ fn judge(error: ec::Error) -> Attempt {
     let full = causes_of_status(&status);
     if full.contains(ALERT) {
         // A client may send before the server has judged its certificate: nothing was read of it.
-        return Attempt::Refused(full);
+        return NoAnswer::Refused(full);
     }
     if says("no leader") || says("too many requests") || says("auth store is old") {
-        return Attempt::Elsewhere(why);
+        return NoAnswer::Elsewhere(why);
     }
-    Attempt::Final(match status.code() {
+    NoAnswer::Final(match status.code() {
         _ if says("requested lease not found") => Failure::LeaseNotFound,
         _ if says("lease already exists") => Failure::LeaseExists,
         _ if says("database space exceeded") => Failure::NoSpace(why),
