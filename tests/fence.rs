@@ -17,7 +17,7 @@ use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::free::{Free, FreeGuard, Freed};
 use metes::store::keys::{Key, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
-use metes::store::release::Hints;
+use metes::store::release::FreeHints;
 use metes::store::session::Session;
 use metes::store::txn::{Op, Reply, Txn};
 use support::{Cluster, Etcd, plain_store, range_set};
@@ -101,10 +101,10 @@ fn a_del_leaves_only_a_lease_of_its_own_to_the_next() {
     block_on(async {
         let kv = world.meddling(None);
         world.add(&kv, "c", 1).await.expect("an address");
-        let first = world.free(&kv, "c", 2, Hints::default()).await;
+        let first = world.free(&kv, "c", 2, FreeHints::default()).await;
         let lease = first.expect("it has granted one");
         world.add(&kv, "c", 3).await.expect("an address");
-        let second = world.free(&kv, "c", 4, Hints { lease: Some(lease), ..Hints::default() }).await;
+        let second = world.free(&kv, "c", 4, FreeHints { lease: Some(lease), ..FreeHints::default() }).await;
         assert_eq!(second, None, "it has used the other's");
     });
     assert!(world.held().is_empty());
@@ -125,7 +125,7 @@ fn a_tombstone_hangs_on_no_lease_that_ends_too_early() {
                 .grant(lease, Duration::from_secs(ttl_s as u64), Instant::now() + PATIENCE)
                 .await
                 .expect("granted");
-            let hints = Hints { lease: Some(lease), ..Hints::default() };
+            let hints = FreeHints { lease: Some(lease), ..FreeHints::default() };
             let grants = kv.grants.get();
             world.free(&kv, container, 2, hints).await;
             assert_eq!(kv.grants.get() - grants, u32::from(!serves), "{container}");
@@ -134,7 +134,7 @@ fn a_tombstone_hangs_on_no_lease_that_ends_too_early() {
             let hangs_on = found.found[0].one().expect("a tombstone").lease;
             assert_eq!(hangs_on == lease.0, serves, "{container}");
         }
-        let ended = Hints { lease: Some(LeaseId(7)), ..Hints::default() };
+        let ended = FreeHints { lease: Some(LeaseId(7)), ..FreeHints::default() };
         world.add(&kv, "ended", 1).await.expect("an address");
         world.free(&kv, "ended", 2, ended).await;
     });
@@ -406,7 +406,7 @@ impl World {
     }
 
     /// Frees what a container holds, as its DEL that was started at `ns`; returns the lease that it leaves to the next.
-    async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: Hints) -> Option<LeaseId> {
+    async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: FreeHints) -> Option<LeaseId> {
         let (owner, start) = (owner(container), RunStart { boot: "b1".into(), ns });
         let guard = FreeGuard::OlderThan(&start);
         let free = Free { owner: &owner, guard, caller: None, tombstone: Some(&start) };

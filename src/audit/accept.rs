@@ -11,7 +11,7 @@ use crate::limits;
 use crate::pool::record::Meta;
 use crate::random::{random_id, random_pause};
 use crate::store::kv::{Failure, Kv};
-use crate::store::meta::{self, Found, MetaError};
+use crate::store::meta::{self, MetaError, StoredMeta};
 use crate::store::session::Session;
 
 /// What became of a request to accept the store.
@@ -76,7 +76,7 @@ pub async fn accept<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<A
 /// [`MetaError`]; asking again does no harm.
 pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, i64), MetaError> {
     loop {
-        let Found { meta, revision } = meta::read(session).await?;
+        let StoredMeta { meta, revision } = meta::read(session).await?;
         let mut meta = match meta {
             Some(meta) if meta.suspect.is_some() => return Ok((meta, revision)),
             meta => meta.unwrap_or_else(|| Meta::first(random_id())),

@@ -9,7 +9,7 @@ use crate::pool::record::{Caller, Owner};
 use crate::store::free::{Free, FreeGuard, Freed};
 use crate::store::keys::LeaseId;
 use crate::store::kv::{Failure, Kv};
-use crate::store::release::{FreeError, Hints, Left};
+use crate::store::release::{FreeError, FreeHints, Left};
 use crate::store::snapshot::Snapshot;
 
 /// What a DEL that succeeded came to.
@@ -84,10 +84,10 @@ async fn warn_of_former_name<K: Kv>(run: &Run<'_, K>, owner: &Owner, former: Opt
     }
 }
 
-fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> Hints {
-    let Some(Mark { hints, .. }) = mark else { return Hints::default() };
+fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> FreeHints {
+    let Some(Mark { hints, .. }) = mark else { return FreeHints::default() };
     let lease = hints.tombstones_for(&run.start).map(|lease| LeaseId(lease.id));
-    Hints { lease, is_crowded: hints.is_crowded(&run.start) }
+    FreeHints { lease, is_crowded: hints.is_crowded(&run.start) }
 }
 
 /// For the next run on this node, where this one knows more than the one before. DEL has no meta to raise the mark with.

@@ -145,7 +145,7 @@ impl<'a, K: Kv> Run<'a, K> {
         let tombstone = Some(start).filter(|start| start.boot == *boot);
         let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });
         let free = Free { owner, guard, caller, tombstone };
-        let (freed, left) = free.run(self.session.by(until), release::Hints::default()).await?;
+        let (freed, left) = free.run(self.session.by(until), release::FreeHints::default()).await?;
         Ok((freed, left.lacks_tombstone))
     }
 

@@ -190,7 +190,7 @@ pub struct Login {
 
 /// How etcd is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Etcd {
+pub struct EtcdConfig {
     /// At least one, each once, in the order written.
     pub endpoints: Vec<Endpoint>,
     /// The prefix of all keys; starts and ends with `/`.
@@ -244,14 +244,14 @@ impl<'a> Names<'a> {
     }
 }
 
-impl Etcd {
+impl EtcdConfig {
     /// Reads the section `etcd` of `beside`, and whereabouts' names in `beside` itself.
-    pub(super) fn read(beside: &Section<'_>) -> Result<Etcd, Error> {
+    pub(super) fn read(beside: &Section<'_>) -> Result<EtcdConfig, Error> {
         let names = Names { beside, etcd: beside.section("etcd")? };
         let tls = tls_keys(&names)?;
         let endpoints = endpoints(&names, tls.is_given())?;
         let wants_tls = endpoints.iter().any(Endpoint::is_tls);
-        Ok(Etcd {
+        Ok(EtcdConfig {
             prefix: prefix(names.text("prefix", None)?.unwrap_or("/metes/")).ok_or_else(|| {
                 names.refused("prefix", "must be names out of A-Z a-z 0-9 . _ - with / between")
             })?,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ipnetwork::IpNetwork;
 
-use super::etcd::Etcd;
+use super::etcd::EtcdConfig;
 use super::keys::{self, Findings, Level};
 use crate::cni::address::{Zeros, parse_prefix};
 use crate::cni::section::Shows;
@@ -51,7 +51,7 @@ pub type Allowed = BTreeMap<NetworkName, Vec<IpNetwork>>;
 #[derive(Debug, Clone)]
 pub struct HostFile {
     /// How etcd is reached.
-    pub etcd: Etcd,
+    pub etcd: EtcdConfig,
     /// The node's name.
     pub node_name: Option<NodeName>,
     /// The name of the cluster among those that share the prefix.
@@ -96,7 +96,7 @@ impl HostFile {
     fn read(file: &Section<'_>) -> Result<HostFile, Error> {
         let Findings { refused, notes, .. } = keys_found(file)?;
         Ok(HostFile {
-            etcd: Etcd::read(file)?,
+            etcd: EtcdConfig::read(file)?,
             node_name: file.parsed("node_name", NodeName::EXPECTED, |text| text.parse().ok())?,
             cluster: file.parsed("cluster", ClusterName::EXPECTED, |text| text.parse().ok())?,
             spool_dir: path(file, "spool_dir")?,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::etcd::{Endpoint, Etcd, Login, StoreKeys, TlsFiles};
+use super::etcd::{Endpoint, EtcdConfig, Login, StoreKeys, TlsFiles};
 use super::host::{Allowed, HostFile};
 use super::keys;
 use super::network::Config;
@@ -141,7 +141,7 @@ impl Settings {
     /// Code 7, naming the key.
     pub fn from_network(said: &IpamSettings) -> Result<Settings, Error> {
         let (log_file, log_level) = (said.log_file.clone(), said.log_level.clone());
-        let etcd = Etcd::read(&said.store.section())?;
+        let etcd = EtcdConfig::read(&said.store.section())?;
         let settings = Settings { log_file, log_level, ..Self::defaults(etcd) };
         settings.check_plaintext()?;
         Ok(settings)
@@ -180,7 +180,7 @@ impl Settings {
         self.endpoints.iter().map(Endpoint::url).collect()
     }
 
-    fn defaults(etcd: Etcd) -> Settings {
+    fn defaults(etcd: EtcdConfig) -> Settings {
         Settings {
             endpoints: etcd.endpoints,
             prefix: etcd.prefix,

@@ -41,7 +41,7 @@ struct Whose {
 
 /// The mark as it is kept.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct MarkContent {
     whose: Whose,
     mark: Mark,
 }
@@ -132,7 +132,7 @@ impl MarkFile {
         if digest != digest_hex(content.as_bytes()) {
             return None;
         }
-        let Kept { whose, mark } = serde_json::from_str(content).ok()?;
+        let MarkContent { whose, mark } = serde_json::from_str(content).ok()?;
         (whose == self.whose).then_some(mark)
     }
 
@@ -140,7 +140,7 @@ impl MarkFile {
     /// revisions lower, and the next run raises it again. A mark that cannot be written is no reason to fail.
     pub fn raise(&self, mark: Mark) {
         let whose = self.whose.clone();
-        let Ok(kept) = serde_json::to_string(&Kept { whose, mark }) else { return };
+        let Ok(kept) = serde_json::to_string(&MarkContent { whose, mark }) else { return };
         let mut content = format!("{}\n{kept}", digest_hex(kept.as_bytes())).into_bytes();
         // A file that keeps its length is overwritten in place.
         content.resize(content.len().next_multiple_of(PADDED_BYTES), b' ');

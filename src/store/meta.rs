@@ -61,7 +61,7 @@ pub enum MetaError {
 
 /// A meta as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct StoredMeta {
     /// The meta; none if there is none.
     pub meta: Option<Meta>,
     /// Its mod revision; 0 if there is none.
@@ -72,13 +72,13 @@ pub struct Found {
 ///
 /// # Errors
 /// [`MetaError`]
-pub async fn read<K: Kv>(session: Session<'_, K>) -> Result<Found, MetaError> {
+pub async fn read<K: Kv>(session: Session<'_, K>) -> Result<StoredMeta, MetaError> {
     let key = session.keys.meta();
     let mut seen = Snapshot::default();
     session.read(std::slice::from_ref(&key), &mut seen).await?;
     let meta = seen.record::<Meta>(&key)?;
     meta.as_ref().map_or(Ok(()), writable).map_err(MetaError::Newer)?;
-    Ok(Found { meta, revision: seen.mod_revision(&key) })
+    Ok(StoredMeta { meta, revision: seen.mod_revision(&key) })
 }
 
 /// The transaction that replaces the meta of this mod revision, 0 for none. `step` names it for logs and tests.

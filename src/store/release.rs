@@ -24,7 +24,7 @@ pub enum FreeError {
 
 /// What spares a run a request, and is never trusted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Hints {
+pub struct FreeHints {
     /// A lease for tombstones, if etcd says that it lives for [`limits::TOMBSTONE_STANDS`] yet.
     pub lease: Option<LeaseId>,
     /// There are others in the queue.
@@ -67,7 +67,7 @@ pub async fn release_as_read<K: Kv>(
     revision: i64,
 ) -> Result<Freed, FreeError> {
     let free = Free { owner, guard: FreeGuard::AsRead(revision), caller: None, tombstone: None };
-    Ok(free.run(session, Hints::default()).await?.0)
+    Ok(free.run(session, FreeHints::default()).await?.0)
 }
 
 impl Free<'_> {
@@ -78,7 +78,11 @@ impl Free<'_> {
     ///
     /// # Errors
     /// [`FreeError`]
-    pub async fn run<K: Kv>(self, session: Session<'_, K>, hints: Hints) -> Result<(Freed, Left), FreeError> {
+    pub async fn run<K: Kv>(
+        self,
+        session: Session<'_, K>,
+        hints: FreeHints,
+    ) -> Result<(Freed, Left), FreeError> {
         let mut driver = Driver::new(session, self.policy(session, hints));
         let freed = match driver.run(&mut Freeing::new(self, session.keys, Mode::Whole)).await {
             Err(Stopped::OutOfTime) => {
@@ -93,7 +97,8 @@ impl Free<'_> {
             // Whatever of it was applied shows in what is read anew.
             Err(Stopped::Failed(Failure::NoSpace(_))) => {
                 let without = Free { tombstone: None, ..self };
-                let policy = Policy { patience: session.until, ..without.policy(session, Hints::default()) };
+                let policy =
+                    Policy { patience: session.until, ..without.policy(session, FreeHints::default()) };
                 let mut driver = Driver::new(session, policy);
                 let freed = driver.run(&mut Freeing::new(without, session.keys, Mode::DeleteOnly)).await;
                 Ok((freed?, Left { lacks_tombstone: self.tombstone.is_some(), ..left }))
@@ -102,7 +107,7 @@ impl Free<'_> {
         }
     }
 
-    fn policy<K>(self, session: Session<'_, K>, hints: Hints) -> Policy<'static> {
+    fn policy<K>(self, session: Session<'_, K>, hints: FreeHints) -> Policy<'static> {
         let rest = session.until.saturating_duration_since(Instant::now());
         let (lease_use, ttl) = match self.tombstone {
             Some(_) => (LeaseUse::Always, limits::TOMBSTONE_TTL),

@@ -26,7 +26,7 @@ pub async fn repair_some<K: Kv>(
 ) -> Result<bool, Failure> {
     let pages = some_pages(set, random());
     loop {
-        let Found { stray, has_changed } = look(session, set, &pages, judged).await?;
+        let PagesSeen { stray, has_changed } = look(session, set, &pages, judged).await?;
         if stray.is_empty() {
             return Ok(has_changed);
         }
@@ -42,7 +42,7 @@ pub async fn repair_some<K: Kv>(
 }
 
 /// What a look through pages showed.
-struct Found {
+struct PagesSeen {
     stray: Vec<(NetworkName, Addr)>,
     has_changed: bool,
 }
@@ -52,8 +52,8 @@ async fn look<K: Kv>(
     set: &RangeSet,
     pages: &[(NetworkName, Page)],
     judged: &Snapshot,
-) -> Result<Found, Failure> {
-    let mut found = Found { stray: Vec::new(), has_changed: false };
+) -> Result<PagesSeen, Failure> {
+    let mut found = PagesSeen { stray: Vec::new(), has_changed: false };
     // To count what is reserved in a page costs etcd next to nothing, to list it a walk over each key. Pages and
     // reservations are compared as of one revision: that of this answer.
     let counts = Txn::read(
