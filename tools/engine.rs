@@ -17,7 +17,8 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use metes::pool::choose::{Choice, choose};
 use metes::pool::record::{Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart};
 use metes::pool::{Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, Start, View, Wanted, Wish};
-use metes::store::allot::{Allotment, Allotted, Ask, Refused, RunStamp};
+use metes::store::allot::{Allotment, Allotted, Refused};
+use metes::store::ask::{Ask, RunStamp};
 use metes::store::change::{Change, Step};
 use metes::store::fence::Fence;
 use metes::store::keys::{Bytes, Keys, LeaseId};
@@ -193,7 +194,7 @@ impl Store {
     }
 
     fn first_page(&self) -> Page {
-        self.ask.sets[0].ranges()[0].first().page()
+        self.ask.wanted.sets[0].ranges()[0].first().page()
     }
 
     fn put_page(&mut self, index: usize, bits: &Bits) {

@@ -5,7 +5,8 @@ use crate::cni::error::{Code, Error};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, NodeLease};
 use crate::pool::record::Meta;
-use crate::store::allot::{Added, Allotment, Allotted, Ask, Refused};
+use crate::store::allot::{Added, Allotment, Allotted, Refused};
+use crate::store::ask::Ask;
 use crate::store::drive::{Acknowledged, Driver, Fencing, LeaseUse, Policy, SharedLease, Stopped};
 use crate::store::keys::LeaseId;
 use crate::store::kv::{Failure, Kv};
@@ -41,9 +42,9 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
         };
         // Stray bits may fill it, and others may have freed something since.
         if repairs == limits::REPAIRS
-            || !repair_some(run.session, &ask.sets[set], driver.pages(), &is_wanted).await?
+            || !repair_some(run.session, &ask.wanted.sets[set], driver.pages(), &is_wanted).await?
         {
-            return Err(errors::full(&ask.sets[set]));
+            return Err(errors::full(&ask.wanted.sets[set]));
         }
         repairs += 1;
         driver.forget_pages();

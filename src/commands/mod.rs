@@ -20,7 +20,7 @@ use crate::pool::Wanted;
 use crate::pool::names::PodUid;
 use crate::pool::record::{Caller, Labels, Meta, Owner, RunStart};
 use crate::random::{random, random_id};
-use crate::store::allot::{Ask, RunStamp};
+use crate::store::ask::{Ask, RunStamp};
 use crate::store::free::{Free, FreeGuard, Freed};
 use crate::store::kv::{Failure, Kv};
 use crate::store::release::{self, FreeError};

@@ -13,7 +13,7 @@ use crate::config::{StoreCommand, resolv};
 use crate::local::files::Trust;
 use crate::local::state::NodeState;
 use crate::local::{node, setup};
-use crate::store::allot::Ask;
+use crate::store::ask::Ask;
 use crate::store::keys::Keys;
 use crate::store::session::Session;
 use crate::store::{self, Store};
@@ -89,7 +89,7 @@ async fn add(run: &Run<'_, Store>, config: AddConfig) -> Result<Finished, Error>
     let ask = run.ask(run.owner(&attachment), labels, wanted);
     let added = add::add(run, &ask).await?;
     Ok(Finished {
-        answer: VerbAnswer::addresses(&ask.sets, &added.held, result),
+        answer: VerbAnswer::addresses(&ask.wanted.sets, &added.held, result),
         unheard: (!added.repeats).then_some(ask),
         drains_spool: true,
     })

@@ -3,62 +3,20 @@
 
 use std::collections::BTreeSet;
 
+use super::ask::{Ask, RunStamp, cursor, need_key};
 use super::builder::{self, BitChanges, Builder};
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
 use super::free::{self, Mode};
-use super::keys::{Bytes, Keys, Scope, digest_hex};
+use super::keys::{Bytes, Keys, Scope};
 use super::meta::{self, Emptiness, OutOfService};
-
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Entry, Op, Txn};
-use crate::pool::choose::{Choice, Order, Refusal, choose, spread_start};
-use crate::pool::range::Standing;
+use crate::pool::choose::{Choice, Order, Refusal, choose};
 use crate::pool::record::{
-    Caller, Held, Labels, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
-    Undecodable,
+    Caller, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, Undecodable,
 };
-use crate::pool::{Addr, Bits, Need, NetworkName, Page, RangeSet, Start, View, Wanted, Wish};
-
-/// What one ADD asks for.
-#[derive(Debug, Clone)]
-pub struct Ask {
-    /// For whom.
-    pub owner: Owner,
-    /// When this run began.
-    pub start: RunStart,
-    /// The machine that it runs on; empty if that has no id.
-    pub machine: String,
-    /// The id of the store, should this be the first commit into an empty prefix.
-    pub store_id: String,
-    /// What is noted on the records.
-    pub labels: Labels,
-    /// For people, on each reservation.
-    pub created_at: String,
-    /// One address from each.
-    pub sets: Vec<RangeSet>,
-    /// One for each set: a requested address.
-    pub requests: Vec<Option<Addr>>,
-    /// Static addresses, after those of the sets; those with a network are reserved in it.
-    pub statics: Vec<Held>,
-    /// The order.
-    pub order: Order,
-    /// Selects the node's page for `spread`.
-    pub node_seed: u64,
-}
-
-/// What a run says of itself on the records that it writes.
-#[derive(Debug, Clone)]
-pub struct RunStamp {
-    /// As [`Ask::start`].
-    pub start: RunStart,
-    /// As [`Ask::machine`].
-    pub machine: String,
-    /// As [`Ask::store_id`].
-    pub store_id: String,
-    /// As [`Ask::created_at`].
-    pub created_at: String,
-}
+use crate::pool::{Addr, Bits, Need, NetworkName, Page, View};
 
 /// What an ADD comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,142 +89,6 @@ impl From<BadRecord> for Halt {
     }
 }
 
-impl Ask {
-    /// What a run asks for on behalf of `owner`.
-    #[must_use]
-    pub fn new(owner: Owner, labels: Labels, wanted: Wanted, run: RunStamp) -> Self {
-        let Wanted { sets, requests, statics, order } = wanted;
-        let RunStamp { start, machine, store_id, created_at } = run;
-        let digest = digest_hex(owner.node.as_str().as_bytes());
-        let node_seed = u64::from_str_radix(&digest[..16], 16).unwrap_or_default();
-        Self {
-            owner,
-            start,
-            machine,
-            store_id,
-            labels,
-            created_at,
-            sets,
-            requests,
-            statics,
-            order,
-            node_seed,
-        }
-    }
-
-    /// The meta of a store that this ADD is the first to write to.
-    #[must_use]
-    pub fn first_meta(&self) -> Meta {
-        Meta::first(self.store_id.clone())
-    }
-
-    /// The page where this node starts in the first set, for `spread`.
-    #[must_use]
-    pub fn start_page(&self, set: &RangeSet) -> Option<Page> {
-        (self.order == Order::Spread).then(|| spread_start(set, self.node_seed).page())
-    }
-
-    /// The queue to stand in.
-    #[must_use]
-    pub fn scope(&self) -> Scope {
-        Scope::of(&self.sets, self.sets.first().and_then(|set| self.start_page(set)))
-    }
-
-    /// All keys that the first look needs, those of the pages that will most likely serve included.
-    #[must_use]
-    pub fn first_reads(&self, keys: &Keys) -> Vec<Bytes> {
-        let mut reads = self.base_keys(keys);
-        if let Choice::Need(needs) = choose(&self.wishes(keys, &Snapshot::default()), &View::default()) {
-            reads.extend(needs.iter().map(|need| need_key(keys, need)));
-        }
-        let mut seen = BTreeSet::new();
-        reads.retain(|key| seen.insert(key.clone()));
-        reads
-    }
-
-    fn base_keys(&self, keys: &Keys) -> Vec<Bytes> {
-        let mut base = vec![keys.meta(), keys.owner(&self.owner), keys.tombstone(&self.owner)];
-        if self.order != Order::Lowest {
-            base.extend(self.sets.iter().map(|set| keys.cursor(set, self.start_page(set))));
-        }
-        base.extend(self.index_keys(keys));
-        base
-    }
-
-    fn index_keys(&self, keys: &Keys) -> Vec<Bytes> {
-        let Some(uid) = &self.labels.pod.uid else { return Vec::new() };
-        let Owner { cluster, ifname, .. } = &self.owner;
-        let index = |network: &NetworkName| keys.pod(cluster.as_ref(), uid, ifname, network);
-        self.networks().into_iter().map(index).collect()
-    }
-
-    /// Every network that this configuration can reserve in.
-    fn networks(&self) -> BTreeSet<&NetworkName> {
-        let of_ranges = self.sets.iter().flat_map(RangeSet::ranges).map(crate::pool::Range::network);
-        of_ranges.chain(self.statics.iter().filter_map(|held| held.network.as_ref())).collect()
-    }
-
-    fn wishes(&self, keys: &Keys, snapshot: &Snapshot) -> Vec<Wish<'_>> {
-        let start = |set: &RangeSet| match self.order {
-            Order::Lowest => Start::Lowest,
-            Order::Next | Order::Spread => match cursor(&keys.cursor(set, self.start_page(set)), snapshot) {
-                Some(last) => Start::After(last),
-                None if self.order == Order::Spread => Start::At(spread_start(set, self.node_seed)),
-                None => Start::Lowest,
-            },
-        };
-        let wish =
-            |(i, set)| Wish { set, start: start(set), request: self.requests.get(i).copied().flatten() };
-        self.sets.iter().enumerate().map(wish).collect()
-    }
-
-    /// Whether what an owner holds is what this configuration would give: start, end and excludes
-    /// may have changed since, the ranges, networks and static addresses may not.
-    #[must_use]
-    pub fn fits(&self, addresses: &[Held]) -> bool {
-        let (from_sets, statics) = addresses.split_at(self.sets.len().min(addresses.len()));
-        from_sets.len() == self.sets.len()
-            && statics == self.statics
-            && from_sets.iter().enumerate().all(|(i, held)| self.fits_set(i, held))
-    }
-
-    /// Whether what another sandbox of the pod holds may be given to this one: it fits, and none of it is an address
-    /// that is nobody's in the present configuration. A gateway may have been put there since.
-    fn gives(&self, addresses: &[Held]) -> bool {
-        let is_nobodys = |(set, held): (&RangeSet, &Held)| {
-            let standing = set.standing(Addr::from(held.address));
-            // A gateway may lie outside of start and end.
-            set.ranges().iter().any(|range| range.gateway() == Some(held.address))
-                || matches!(standing, Standing::Gateway | Standing::NetworkAddress | Standing::Broadcast)
-        };
-        self.fits(addresses) && !self.sets.iter().zip(addresses).any(is_nobodys)
-    }
-
-    fn fits_set(&self, set: usize, held: &Held) -> bool {
-        let address = Addr::from(held.address);
-        let in_range = self.sets[set]
-            .ranges()
-            .iter()
-            .any(|range| range.covers(address) && held.network.as_ref() == Some(range.network()));
-        in_range && self.requests.get(set).copied().flatten().is_none_or(|wanted| wanted == address)
-    }
-}
-
-/// The last address handed out; a cursor that does not decode counts as none, and stays.
-fn cursor(key: &[u8], snapshot: &Snapshot) -> Option<Addr> {
-    let entry = snapshot.entry(key)?;
-    let ip: std::net::IpAddr = std::str::from_utf8(&entry.value).ok()?.parse().ok()?;
-    Some(Addr::from(ip))
-}
-
-fn need_key(keys: &Keys, need: &Need) -> Bytes {
-    match need {
-        Need::Page(network, page) => keys.page(network, *page),
-        Need::Summary(network, summary) => keys.summary(network, *summary),
-        Need::Reservation(network, address) => keys.ip(network, *address),
-    }
-}
-
 /// An ADD as a change of what is held.
 pub struct Allotment<'a> {
     ask: &'a Ask,
@@ -316,7 +138,7 @@ impl Change for Allotment<'_> {
     fn applied(&self, commit: Commit<Allotted>, found: Option<&Entry>) -> Option<Allotted> {
         let record = OwnerRecord::decode(&found?.value).ok()?;
         let repeats = matches!(commit.done, Some(Allotted::Held(Added { repeats: true, .. })));
-        let is_own = record.start.as_ref() == Some(&self.ask.start);
+        let is_own = record.start.as_ref() == Some(&self.ask.run.start);
         is_own.then_some(Allotted::Held(Added { held: record.addresses, repeats }))
     }
 }
@@ -379,7 +201,7 @@ impl Deciding<'_> {
         let dead = self.keys.tombstone(&self.ask.owner);
         match self.snapshot.record::<Tombstone>(&dead)? {
             None => Ok(false),
-            Some(tombstone) if self.ask.start.is_after(Some(&tombstone.start)) => Ok(true),
+            Some(tombstone) if self.ask.run.start.is_after(Some(&tombstone.start)) => Ok(true),
             Some(_) => Err(Halt::Refuse(Refused::Deleted)),
         }
     }
@@ -401,7 +223,7 @@ impl Deciding<'_> {
             if record.labels.pod.uid != self.ask.labels.pod.uid {
                 continue;
             }
-            if !self.ask.start.is_after(record.start.as_ref()) {
+            if !self.ask.run.start.is_after(record.start.as_ref()) {
                 return Err(Halt::Refuse(Refused::Outlived(owner)));
             }
             return Ok(Some(Older { owner, record }));
@@ -411,7 +233,7 @@ impl Deciding<'_> {
 
     /// The owner holds addresses already: they are the answer, if they fit.
     fn repeat(&self, record: OwnerRecord) -> Result<Step<Allotted>, Halt> {
-        let Ask { owner, machine, labels, .. } = self.ask;
+        let Ask { owner, labels, run: RunStamp { machine, .. }, .. } = self.ask;
         let caller = Caller { machine, pod_uid: labels.pod.uid.as_ref() };
         if !caller.means(&record) {
             let (owner, theirs, ours) = (owner.clone(), record.machine, machine.clone());
@@ -426,8 +248,8 @@ impl Deciding<'_> {
             builder.unchanged(key);
         }
         let start = match record.start {
-            Some(other) if !self.ask.start.is_after(Some(&other)) => other,
-            _ => self.ask.start.clone(),
+            Some(other) if !self.ask.run.start.is_after(Some(&other)) => other,
+            _ => self.ask.run.start.clone(),
         };
         // Scope and labels stay: reservations and pod index were written with them.
         let record = OwnerRecord::new(record.addresses, Some(start), record.scope, record.labels);
@@ -499,6 +321,7 @@ impl Deciding<'_> {
         let mut needs = BTreeSet::new();
         let pinned: Vec<(NetworkName, Addr)> = self
             .ask
+            .wanted
             .statics
             .iter()
             .filter_map(|held| Some((held.network.clone()?, Addr::from(held.address))))
@@ -512,7 +335,7 @@ impl Deciding<'_> {
                     return Ok(Step::Done(Allotted::Full { set }));
                 }
                 Choice::Refused { set, address, why } => {
-                    let network = self.ask.sets[set]
+                    let network = self.ask.wanted.sets[set]
                         .covers(address)
                         .map_or_else(NetworkName::default, |range| range.network().clone());
                     return Err(Halt::Refuse(Refused::Address(address, network, why)));
@@ -666,18 +489,18 @@ impl Deciding<'_> {
             .iter()
             .map(|(network, address)| Held { address: address.ip(), network: Some(network.clone()) })
             .collect();
-        held.extend(self.ask.statics.iter().cloned());
+        held.extend(self.ask.wanted.statics.iter().cloned());
         let record = self.new_record(held);
         self.put_owner(&mut builder, &record);
         Ok((finish(builder)?, record.addresses))
     }
 
     fn put_cursors(&self, taken: &[(NetworkName, Addr)], builder: &mut Builder<'_>) {
-        if self.ask.order == Order::Lowest {
+        if self.ask.wanted.order == Order::Lowest {
             return;
         }
         let mut seen = BTreeSet::new();
-        for (set, (_, address)) in self.ask.sets.iter().zip(taken) {
+        for (set, (_, address)) in self.ask.wanted.sets.iter().zip(taken) {
             let key = self.keys.cursor(set, self.ask.start_page(set));
             let undecodable = self.snapshot.entry(&key).is_some() && cursor(&key, self.snapshot).is_none();
             // Two sets of the same ranges have one cursor: the first one's address stands.
@@ -699,8 +522,8 @@ impl Deciding<'_> {
 
     fn new_record(&self, held: Vec<Held>) -> OwnerRecord {
         let scope = self.ask.scope().as_str().to_owned();
-        OwnerRecord::new(held, Some(self.ask.start.clone()), scope, self.ask.labels.clone())
-            .on_machine(&self.ask.machine)
+        OwnerRecord::new(held, Some(self.ask.run.start.clone()), scope, self.ask.labels.clone())
+            .on_machine(&self.ask.run.machine)
     }
 
     /// Writes the owner's record, and the pod index that goes with it.
@@ -719,7 +542,7 @@ impl Deciding<'_> {
     }
 
     fn reservation(&self) -> Vec<u8> {
-        let Ask { owner, labels, created_at, .. } = self.ask;
+        let Ask { owner, labels, run: RunStamp { created_at, .. }, .. } = self.ask;
         Reservation::new(owner.clone(), labels.clone(), created_at.clone()).encode()
     }
 

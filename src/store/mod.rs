@@ -2,7 +2,7 @@
 //!
 //! - [`keys`], [`txn`], [`snapshot`]: what is asked, and what was found; pure.
 //! - [`builder`]: transactions that change what is held, built from what was read; pure.
-//! - [`change`]: what a change decides; [`allot`] (ADD) and [`free`] are two; pure.
+//! - [`change`]: what a change decides; [`allot`] (ADD, of an [`ask`]) and [`free`] are two; pure.
 //! - [`drive`]: the one way in which a change is carried out, with [`ticket`], [`fence`] and [`settle`]; [`release`] drives
 //!   frees.
 //! - [`meta`]: the one judge and the one writer of a prefix's meta.
@@ -12,6 +12,7 @@
 //! - [`memory`]: a store for unit tests.
 
 pub mod allot;
+pub mod ask;
 pub mod builder;
 pub mod change;
 pub mod drive;

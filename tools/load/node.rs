@@ -14,7 +14,7 @@ use metes::local::state::NodeState;
 use metes::pool::record::{Labels, Owner, Pod, RunStart};
 use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec, Wanted};
 use metes::random::random_below;
-use metes::store::allot::Ask;
+use metes::store::ask::Ask;
 use metes::store::etcd::Etcd;
 use metes::store::keys::Keys;
 use metes::store::kv::Kv;

@@ -12,7 +12,7 @@ use metes::pool::Wanted;
 use metes::pool::names::{ContainerId, PodUid};
 use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
 use metes::random::random_id;
-use metes::store::allot::{Ask, RunStamp};
+use metes::store::ask::{Ask, RunStamp};
 use metes_reconciler::claim::{Claim, Gone, Under};
 use metes_reconciler::pass::Stop;
 

@@ -19,7 +19,7 @@ use metes::local::state::NodeState;
 use metes::pool::RangeSet;
 use metes::pool::names::{ClusterName, PodUid};
 use metes::pool::record::{Owner, RunStart};
-use metes::store::allot::Ask;
+use metes::store::ask::Ask;
 use metes::store::keys::Keys;
 use metes::store::release::release;
 use metes::store::session::Session;

@@ -1,8 +1,8 @@
 //! Each case of a decision, on a store of a few keys.
 
 use super::*;
-use crate::pool::RangeSpec;
-use crate::pool::record::Pod;
+use crate::pool::record::{Labels, Pod, RunStart};
+use crate::pool::{RangeSet, RangeSpec, Wanted};
 use crate::store::keys::{Key, LeaseId, TicketId};
 use crate::store::memory::Memory;
 use crate::store::ticket::Ticket;
@@ -154,6 +154,13 @@ fn ask(id: &str, ns: u64, uid: &str) -> Ask {
     Ask::new(owner(id), labels, wanted, run)
 }
 
+/// The same with something else wanted.
+fn with(ask: Ask, change: impl FnOnce(&mut Wanted)) -> Ask {
+    let mut ask = ask;
+    change(&mut ask.wanted);
+    ask
+}
+
 #[test]
 fn addresses_go_lowest_first_and_a_repetition_gets_the_same() {
     let mut world = World::new();
@@ -240,7 +247,7 @@ fn an_owner_freed_between_two_reads_is_no_contradiction() {
     let mut world = World::new();
     let ask = ask("a", 1, "");
     world.hold(&ask);
-    let again = Ask { start: start(2), ..ask.clone() };
+    let again = Ask { run: RunStamp { start: start(2), ..ask.run.clone() }, ..ask.clone() };
     let mut snapshot = Snapshot::default();
     let mut is_freed = false;
     let decided = loop {
@@ -403,7 +410,7 @@ fn what_does_not_fit_is_freed_first() {
     let mut world = World::new();
     world.hold(&ask("a", 1, "u"));
     let mut moved = ask("b", 2, "u");
-    moved.sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
+    moved.wanted.sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
     world.stand();
     let Ok(Step::Commit(Commit { txn, done: None, .. })) = world.run(&moved) else {
         panic!("not freed first")
@@ -418,12 +425,12 @@ fn an_owner_that_holds_something_else_is_told_so() {
     let mut world = World::new();
     world.hold(&ask("a", 1, ""));
     let mut moved = ask("a", 2, "");
-    moved.sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
+    moved.wanted.sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
     assert!(matches!(world.refusal(&moved), Refused::Unfit(_)));
     let mut narrowed = ask("a", 3, "");
-    narrowed.sets = vec![set("10.0.0.0/29", "10.0.0.4", "10.0.0.5")];
+    narrowed.wanted.sets = vec![set("10.0.0.0/29", "10.0.0.4", "10.0.0.5")];
     assert_eq!(world.hold(&narrowed), ["10.0.0.1"]);
-    let wanting = |ns, address| Ask { requests: vec![Some(addr(address))], ..ask("a", ns, "") };
+    let wanting = |ns, address| with(ask("a", ns, ""), |wanted| wanted.requests = vec![Some(addr(address))]);
     assert_eq!(world.hold(&wanting(4, "10.0.0.1")), ["10.0.0.1"]);
     assert!(matches!(world.refusal(&wanting(5, "10.0.0.2")), Refused::Unfit(_)));
 }
@@ -436,7 +443,7 @@ fn a_request_is_judged_by_its_reservation_not_its_bit() {
     bits.set(3);
     world.store.put(page, bits.to_bytes());
     let mut asked = ask("a", 1, "");
-    asked.requests = vec![Some(addr("10.0.0.3"))];
+    asked.wanted.requests = vec![Some(addr("10.0.0.3"))];
     assert_eq!(world.hold(&asked), ["10.0.0.3"]);
     asked.owner = owner("b");
     let taken = Refused::Address(addr("10.0.0.3"), NetworkName::default(), Refusal::Taken);
@@ -448,10 +455,10 @@ fn a_reserved_static_address_is_never_picked_for_a_set() {
     let mut world = World::new();
     let fixed = Held { address: addr("10.0.0.1").ip(), network: Some(NetworkName::default()) };
     let mut asked = ask("a", 1, "");
-    asked.statics = vec![fixed.clone()];
+    asked.wanted.statics = vec![fixed.clone()];
     assert_eq!(world.hold(&asked), ["10.0.0.2", "10.0.0.1"]);
     let mut again = ask("b", 2, "");
-    again.statics = vec![fixed];
+    again.wanted.statics = vec![fixed];
     assert!(matches!(world.refusal(&again), Refused::Address(_, _, Refusal::Taken)));
 }
 
@@ -459,7 +466,7 @@ fn a_reserved_static_address_is_never_picked_for_a_set() {
 fn next_goes_round_and_spread_starts_where_the_node_does() {
     let mut world = World::new();
     let mut asked = ask("a", 1, "");
-    asked.order = Order::Next;
+    asked.wanted.order = Order::Next;
     assert_eq!(world.hold(&asked), ["10.0.0.1"]);
     world.free(&owner("a"));
     assert_eq!(world.hold(&asked), ["10.0.0.2"]);
@@ -469,9 +476,9 @@ fn next_goes_round_and_spread_starts_where_the_node_does() {
 fn what_is_read_first_is_all_that_a_range_with_room_needs() {
     for order in [Order::Lowest, Order::Next, Order::Spread] {
         let mut world = World::new();
-        world.hold(&Ask { order, ..ask("before", 1, "u-before") });
+        world.hold(&with(ask("before", 1, "u-before"), |wanted| wanted.order = order));
         world.stand();
-        let asked = Ask { order, ..ask("a", 2, "u") };
+        let asked = with(ask("a", 2, "u"), |wanted| wanted.order = order);
         let mut snapshot = Snapshot::default();
         let first = asked.first_reads(&world.keys);
         world.store.read(&first, &mut snapshot);
@@ -486,7 +493,8 @@ fn what_is_read_first_is_all_that_a_range_with_room_needs() {
 fn spread_begins_and_queues_by_the_page_of_its_node_and_no_other_order_does() {
     let wide = |order, node_seed| {
         let sets = vec![set("10.0.0.0/16", "10.0.0.1", "10.0.255.254")];
-        Ask { sets, order, node_seed, ..ask("a", 1, "") }
+        let asked = with(ask("a", 1, ""), |wanted| (wanted.sets, wanted.order) = (sets, order));
+        Ask { node_seed, ..asked }
     };
     for (order, of_second, of_third) in [
         (Order::Lowest, "10.0.0.1", "10.0.0.1"),
@@ -538,11 +546,10 @@ fn a_free_leaves_the_youngest_tombstone() {
 
 #[test]
 fn a_static_address_takes_nothing_but_itself() {
-    let pinned = |sets, request: Option<&str>| Ask {
-        sets,
-        requests: vec![request.map(addr)],
-        statics: vec![Held { address: addr("10.0.0.1").ip(), network: Some(NetworkName::default()) }],
-        ..ask("a", 1, "")
+    let pinned = |sets, request: Option<&str>| {
+        let statics = vec![Held { address: addr("10.0.0.1").ip(), network: Some(NetworkName::default()) }];
+        let requests = vec![request.map(addr)];
+        with(ask("a", 1, ""), |wanted| *wanted = Wanted { sets, requests, statics, order: Order::Lowest })
     };
     let small = || vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")];
     assert_eq!(World::new().hold(&pinned(small(), Some("10.0.0.2"))), ["10.0.0.2", "10.0.0.1"]);
@@ -557,8 +564,9 @@ fn a_static_address_takes_nothing_but_itself() {
 fn sets_of_the_same_ranges_have_one_cursor_and_one_that_does_not_decode_stays() {
     let twice =
         || vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6"), set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")];
-    let both =
-        |id, ns| Ask { sets: twice(), requests: vec![None, None], order: Order::Next, ..ask(id, ns, "") };
+    let both = |id, ns| {
+        with(ask(id, ns, ""), |wanted| *wanted = Wanted { order: Order::Next, ..Wanted::lowest_of(twice()) })
+    };
     let mut world = World::new();
     let cursor = world.keys.cursor(&twice()[0], None);
     assert_eq!(world.hold(&both("a", 1)), ["10.0.0.1", "10.0.0.2"]);
@@ -574,11 +582,12 @@ fn an_address_in_a_page_that_does_not_decode_is_not_given_even_on_request() {
     let page = world.keys.page(&NetworkName::default(), addr("10.0.0.3").page());
     world.store.put(page, "garbage");
     let mut requested = ask("a", 1, "");
-    requested.requests = vec![Some(addr("10.0.0.3"))];
+    requested.wanted.requests = vec![Some(addr("10.0.0.3"))];
     let mut fixed = ask("a", 1, "");
-    fixed.sets = Vec::new();
-    fixed.requests = Vec::new();
-    fixed.statics = vec![Held { address: addr("10.0.0.4").ip(), network: Some(NetworkName::default()) }];
+    fixed.wanted.sets = Vec::new();
+    fixed.wanted.requests = Vec::new();
+    fixed.wanted.statics =
+        vec![Held { address: addr("10.0.0.4").ip(), network: Some(NetworkName::default()) }];
     for asked in [requested, fixed] {
         assert!(matches!(world.refusal(&asked), Refused::Bad(_)));
     }
@@ -602,9 +611,9 @@ fn a_repetition_keeps_the_labels_that_the_reservation_was_made_with() {
 fn thirty_networks_whose_pages_all_fill_up_fit_into_one_transaction() {
     let mut world = World::new();
     let mut asked = ask("a", 1, "u");
-    asked.order = Order::Next;
-    asked.requests = vec![None; 30];
-    asked.sets = (0..30)
+    asked.wanted.order = Order::Next;
+    asked.wanted.requests = vec![None; 30];
+    asked.wanted.sets = (0..30)
         .map(|i| {
             let name = NetworkName::configured(&format!("n{i}")).expect("a name");
             let spec = RangeSpec {
@@ -629,8 +638,8 @@ fn thirty_networks_whose_pages_all_fill_up_fit_into_one_transaction() {
 fn thirty_sets_fit_into_one_transaction() {
     let mut world = World::new();
     let mut asked = ask("a", 1, "u");
-    asked.sets = (0..30).map(|_| set("10.0.0.0/8", "10.0.0.1", "10.255.255.254")).collect();
-    asked.requests = vec![None; 30];
+    asked.wanted.sets = (0..30).map(|_| set("10.0.0.0/8", "10.0.0.1", "10.255.255.254")).collect();
+    asked.wanted.requests = vec![None; 30];
     assert_eq!(world.hold(&asked).len(), 30);
 }
 
@@ -644,7 +653,7 @@ fn a_page_that_becomes_full_is_noted_in_its_summary_and_freeing_takes_that_back(
     let full = world.keys.summary(&NetworkName::default(), address.page().summary());
     world.store.put(page, bits.to_bytes());
     let mut asked = ask("a", 1, "");
-    asked.sets = vec![set("10.0.0.0/8", "10.0.0.1", "10.0.15.254")];
+    asked.wanted.sets = vec![set("10.0.0.0/8", "10.0.0.1", "10.0.15.254")];
     assert_eq!(world.hold(&asked), ["10.0.0.9"]);
     let summary =
         |world: &World| Bits::from_bytes(&world.store.get(&full).expect("a summary").value).expect("512");

@@ -1,0 +1,163 @@
+//! What one ADD asks for, and the keys that it leads to. Pure.
+
+use std::collections::BTreeSet;
+
+use super::keys::{Bytes, Keys, Scope, digest_hex};
+use super::snapshot::Snapshot;
+use crate::pool::choose::{Choice, Order, choose, spread_start};
+use crate::pool::range::Standing;
+use crate::pool::record::{Held, Labels, Meta, Owner, RunStart};
+use crate::pool::{Addr, Need, NetworkName, Page, RangeSet, Start, View, Wanted, Wish};
+
+/// What one ADD asks for.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// For whom.
+    pub owner: Owner,
+    /// What is noted on the records.
+    pub labels: Labels,
+    /// What is to be reserved.
+    pub wanted: Wanted,
+    /// Which run asks.
+    pub run: RunStamp,
+    /// Selects the node's page for `spread`.
+    pub node_seed: u64,
+}
+
+/// What a run says of itself on the records that it writes.
+#[derive(Debug, Clone)]
+pub struct RunStamp {
+    /// When it began.
+    pub start: RunStart,
+    /// The machine that it runs on; empty if that has no id.
+    pub machine: String,
+    /// The id of the store, should this be the first commit into an empty prefix.
+    pub store_id: String,
+    /// For people, on each reservation.
+    pub created_at: String,
+}
+
+impl Ask {
+    /// What a run asks for on behalf of `owner`.
+    #[must_use]
+    pub fn new(owner: Owner, labels: Labels, wanted: Wanted, run: RunStamp) -> Self {
+        let digest = digest_hex(owner.node.as_str().as_bytes());
+        let node_seed = u64::from_str_radix(&digest[..16], 16).unwrap_or_default();
+        Self { owner, labels, wanted, run, node_seed }
+    }
+
+    /// The meta of a store that this ADD is the first to write to.
+    #[must_use]
+    pub fn first_meta(&self) -> Meta {
+        Meta::first(self.run.store_id.clone())
+    }
+
+    /// The page where this node starts in the first set, for `spread`.
+    #[must_use]
+    pub fn start_page(&self, set: &RangeSet) -> Option<Page> {
+        (self.wanted.order == Order::Spread).then(|| spread_start(set, self.node_seed).page())
+    }
+
+    /// The queue to stand in.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        Scope::of(&self.wanted.sets, self.wanted.sets.first().and_then(|set| self.start_page(set)))
+    }
+
+    /// All keys that the first look needs, those of the pages that will most likely serve included.
+    #[must_use]
+    pub fn first_reads(&self, keys: &Keys) -> Vec<Bytes> {
+        let mut reads = self.base_keys(keys);
+        if let Choice::Need(needs) = choose(&self.wishes(keys, &Snapshot::default()), &View::default()) {
+            reads.extend(needs.iter().map(|need| need_key(keys, need)));
+        }
+        let mut seen = BTreeSet::new();
+        reads.retain(|key| seen.insert(key.clone()));
+        reads
+    }
+
+    pub(super) fn base_keys(&self, keys: &Keys) -> Vec<Bytes> {
+        let mut base = vec![keys.meta(), keys.owner(&self.owner), keys.tombstone(&self.owner)];
+        if self.wanted.order != Order::Lowest {
+            base.extend(self.wanted.sets.iter().map(|set| keys.cursor(set, self.start_page(set))));
+        }
+        base.extend(self.index_keys(keys));
+        base
+    }
+
+    pub(super) fn index_keys(&self, keys: &Keys) -> Vec<Bytes> {
+        let Some(uid) = &self.labels.pod.uid else { return Vec::new() };
+        let Owner { cluster, ifname, .. } = &self.owner;
+        let index = |network: &NetworkName| keys.pod(cluster.as_ref(), uid, ifname, network);
+        self.networks().into_iter().map(index).collect()
+    }
+
+    /// Every network that this configuration can reserve in.
+    fn networks(&self) -> BTreeSet<&NetworkName> {
+        let of_ranges = self.wanted.sets.iter().flat_map(RangeSet::ranges).map(crate::pool::Range::network);
+        of_ranges.chain(self.wanted.statics.iter().filter_map(|held| held.network.as_ref())).collect()
+    }
+
+    pub(super) fn wishes(&self, keys: &Keys, snapshot: &Snapshot) -> Vec<Wish<'_>> {
+        let start = |set: &RangeSet| match self.wanted.order {
+            Order::Lowest => Start::Lowest,
+            Order::Next | Order::Spread => match cursor(&keys.cursor(set, self.start_page(set)), snapshot) {
+                Some(last) => Start::After(last),
+                None if self.wanted.order == Order::Spread => Start::At(spread_start(set, self.node_seed)),
+                None => Start::Lowest,
+            },
+        };
+        let wish = |(i, set)| Wish {
+            set,
+            start: start(set),
+            request: self.wanted.requests.get(i).copied().flatten(),
+        };
+        self.wanted.sets.iter().enumerate().map(wish).collect()
+    }
+
+    /// Whether what an owner holds is what this configuration would give: start, end and excludes
+    /// may have changed since, the ranges, networks and static addresses may not.
+    #[must_use]
+    pub fn fits(&self, addresses: &[Held]) -> bool {
+        let (from_sets, statics) = addresses.split_at(self.wanted.sets.len().min(addresses.len()));
+        from_sets.len() == self.wanted.sets.len()
+            && statics == self.wanted.statics
+            && from_sets.iter().enumerate().all(|(i, held)| self.fits_set(i, held))
+    }
+
+    /// Whether what another sandbox of the pod holds may be given to this one: it fits, and none of it is an address
+    /// that is nobody's in the present configuration. A gateway may have been put there since.
+    pub(super) fn gives(&self, addresses: &[Held]) -> bool {
+        let is_nobodys = |(set, held): (&RangeSet, &Held)| {
+            let standing = set.standing(Addr::from(held.address));
+            // A gateway may lie outside of start and end.
+            set.ranges().iter().any(|range| range.gateway() == Some(held.address))
+                || matches!(standing, Standing::Gateway | Standing::NetworkAddress | Standing::Broadcast)
+        };
+        self.fits(addresses) && !self.wanted.sets.iter().zip(addresses).any(is_nobodys)
+    }
+
+    fn fits_set(&self, set: usize, held: &Held) -> bool {
+        let address = Addr::from(held.address);
+        let in_range = self.wanted.sets[set]
+            .ranges()
+            .iter()
+            .any(|range| range.covers(address) && held.network.as_ref() == Some(range.network()));
+        in_range && self.wanted.requests.get(set).copied().flatten().is_none_or(|wanted| wanted == address)
+    }
+}
+
+/// The last address handed out; a cursor that does not decode counts as none, and stays.
+pub(super) fn cursor(key: &[u8], snapshot: &Snapshot) -> Option<Addr> {
+    let entry = snapshot.entry(key)?;
+    let ip: std::net::IpAddr = std::str::from_utf8(&entry.value).ok()?.parse().ok()?;
+    Some(Addr::from(ip))
+}
+
+pub(super) fn need_key(keys: &Keys, need: &Need) -> Bytes {
+    match need {
+        Need::Page(network, page) => keys.page(network, *page),
+        Need::Summary(network, summary) => keys.summary(network, *summary),
+        Need::Reservation(network, address) => keys.ip(network, *address),
+    }
+}
