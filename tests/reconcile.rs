@@ -852,7 +852,7 @@ fn a_pass_repairs_what_can_be_repaired_without_harm() {
     assert_eq!(store.keys("v1/tombstone/"), ["v1/tombstone/test/n1/d/eth0"]);
     assert_eq!(store.keys("v1/ticket/"), ["v1/ticket/-/0000000000000008"]);
     assert_eq!(store.get(key).as_ref(), Some(value));
-    assert!(store.keys("v1/net/far/full/").is_empty());
+    assert!(store.keys("v1/net/far/summary/").is_empty());
     // A page that was emptied is as good as none, and goes with the next pass at the latest.
     world.pass(AT_ONCE).ok().repaired(json!({"empty_deleted": 1}));
     assert!(store.keys("v1/net/far/").is_empty());
