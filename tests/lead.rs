@@ -11,7 +11,7 @@ use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::keys::{Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
 use metes::store::txn::{Op, Reply, Txn};
-use metes_reconciler::lead::{Candidate, Standing};
+use metes_reconciler::lead::{Candidate, Leadership};
 use support::{Cluster, Etcd, plain_store, wait_for};
 use tokio::time::Instant;
 
@@ -26,10 +26,10 @@ fn of_two_claims_that_race_one_leads() {
     let [fast, slow] = [world.candidate("fast", LONG), world.candidate("slow", LONG)];
     // Both have seen that nobody leads.
     let meeting = world.between("lead", async {
-        assert_eq!(fast.claim(&world.etcd, until()).await, Ok(Standing::Leader));
+        assert_eq!(fast.claim(&world.etcd, until()).await, Ok(Leadership::Leader));
     });
     let standing = block_on(slow.claim(&meeting, until()));
-    assert_eq!(standing, Ok(Standing::Follower("fast".to_owned())));
+    assert_eq!(standing, Ok(Leadership::Follower("fast".to_owned())));
     assert_eq!(world.leader().as_deref(), Some("fast"));
     world.cluster.assert_clean();
 }
@@ -38,13 +38,13 @@ fn of_two_claims_that_race_one_leads() {
 fn a_lead_that_was_lost_is_not_kept() {
     let world = World::new();
     let [old, new] = [world.candidate("old", LONG), world.candidate("new", LONG)];
-    assert_eq!(block_on(old.claim(&world.etcd, until())), Ok(Standing::Leader));
+    assert_eq!(block_on(old.claim(&world.etcd, until())), Ok(Leadership::Leader));
     // It has seen that it leads, and was stopped for longer than its claim holds.
     let meeting = world.between("lead", async {
         world.end_the_lead().await;
-        assert_eq!(new.claim(&world.etcd, until()).await, Ok(Standing::Leader));
+        assert_eq!(new.claim(&world.etcd, until()).await, Ok(Leadership::Leader));
     });
-    assert_eq!(block_on(old.claim(&meeting, until())), Ok(Standing::Follower("new".to_owned())));
+    assert_eq!(block_on(old.claim(&meeting, until())), Ok(Leadership::Follower("new".to_owned())));
     assert_eq!(world.leader().as_deref(), Some("new"));
     world.cluster.assert_clean();
 }
@@ -53,17 +53,17 @@ fn a_lead_that_was_lost_is_not_kept() {
 fn nobody_resigns_for_another() {
     let world = World::new();
     let [old, new] = [world.candidate("old", LONG), world.candidate("new", LONG)];
-    assert_eq!(block_on(new.claim(&world.etcd, until())), Ok(Standing::Leader));
+    assert_eq!(block_on(new.claim(&world.etcd, until())), Ok(Leadership::Leader));
     assert_eq!(block_on(old.resign(&world.etcd, until())), Ok(()));
     assert_eq!(world.leader().as_deref(), Some("new"));
     assert_eq!(block_on(new.resign(&world.etcd, until())), Ok(()));
     assert_eq!(world.leader(), None);
 
-    assert_eq!(block_on(old.claim(&world.etcd, until())), Ok(Standing::Leader));
+    assert_eq!(block_on(old.claim(&world.etcd, until())), Ok(Leadership::Leader));
     // It has seen that it leads, and another one does when it gives that up.
     let meeting = world.between("step-down", async {
         world.end_the_lead().await;
-        assert_eq!(new.claim(&world.etcd, until()).await, Ok(Standing::Leader));
+        assert_eq!(new.claim(&world.etcd, until()).await, Ok(Leadership::Leader));
     });
     assert_eq!(block_on(old.resign(&meeting, until())), Ok(()));
     assert_eq!(world.leader().as_deref(), Some("new"));
@@ -74,9 +74,9 @@ fn nobody_resigns_for_another() {
 fn a_claim_ends_with_its_lease() {
     let world = World::new();
     let [dead, next] = [world.candidate("dead", Duration::from_secs(2)), world.candidate("next", LONG)];
-    assert_eq!(block_on(dead.claim(&world.etcd, until())), Ok(Standing::Leader));
+    assert_eq!(block_on(dead.claim(&world.etcd, until())), Ok(Leadership::Leader));
     wait_for("the lead", PATIENCE, || match block_on(next.claim(&world.etcd, until())) {
-        Ok(Standing::Leader) => Ok(()),
+        Ok(Leadership::Leader) => Ok(()),
         other => Err(format!("{other:?}")),
     });
     world.cluster.assert_clean();

@@ -22,10 +22,12 @@ use metes::store::kv::{About, Failure, Kv, LeaseAge};
 use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Reply, Txn};
-use metes_reconciler::api::{Api, ApiError, Claims, Node, Phase, Pod, PodFilter};
+use metes_reconciler::api::{Api, ApiError, ClaimList, Node, Phase, Pod, PodFilter};
+use metes_reconciler::context::Context;
+use metes_reconciler::error::RunError;
 use metes_reconciler::kubernetes::Kubernetes;
-use metes_reconciler::pass::{self, Options, Pass, Stop};
-use metes_reconciler::report::Report;
+use metes_reconciler::pass::{self, Pass, PassError, PassOptions};
+use metes_reconciler::report::PassReport;
 use metes_reconciler::verdict::Graces;
 use support::{Cluster, Etcd, KubeApi, in_parallel, plain_store, range_set};
 use tokio::sync::{Notify, oneshot};
@@ -234,19 +236,17 @@ impl World {
 
     async fn pass(&self, kv: Stepped<'_>) {
         let graces = Graces::NONE;
-        let report = RefCell::new(Report::new("test", false));
+        let report = RefCell::new(PassReport::new("test", false));
+        let cluster = "test".parse().expect("a plain name");
+        let session = Session { kv: &kv, keys: &self.keys, until: Instant::now() + PASS_MAX };
         let pass = Pass {
-            kv: &kv,
-            keys: &self.keys,
-            cluster: &"test".parse().expect("a plain name"),
-            api: &kv,
-            options: Options { graces, dry_run: false, force: false },
-            until: Instant::now() + PASS_MAX,
+            context: Context { session, cluster: &cluster, api: &kv, dry_run: false },
+            options: PassOptions { graces, force: false },
             report: &report,
         };
         match pass::run(pass, PASS_MAX).await {
             // A machine that is busy enough lets etcd answer too late: that pass was as good as killed.
-            Ok(()) | Err(Stop::Store(_)) => {}
+            Ok(()) | Err(PassError::Run(RunError::Store(_))) => {}
             Err(e) => panic!("world {}: pass: {e}", self.seed),
         }
     }
@@ -440,7 +440,11 @@ impl Api for Stepped<'_> {
         self.between(self.world.kubernetes.nodes(see)).await
     }
 
-    async fn claims(&self, namespace: Option<&str>, see: &mut dyn FnMut(&str)) -> Result<Claims, ApiError> {
+    async fn claims(
+        &self,
+        namespace: Option<&str>,
+        see: &mut dyn FnMut(&str),
+    ) -> Result<ClaimList, ApiError> {
         self.between(self.world.kubernetes.claims(namespace, see)).await
     }
 

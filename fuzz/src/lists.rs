@@ -14,8 +14,10 @@ use metes::config::{HostFile, Settings};
 use metes::pool::record::{self, Held, Owner};
 use metes::store::keys::{Key, Keys};
 use metes_reconciler::api::{Api, ApiError, Node, Phase, Pod, PodFilter};
-use metes_reconciler::holder::{Holder, Stamp, Summary};
-use metes_reconciler::import::gather::{HeldByPods, Refused, World, gather, wanted_pods};
+use metes_reconciler::holder::{Holder, OwnerFacts, Stamp};
+use metes_reconciler::import::facts::{HeldByPods, World};
+use metes_reconciler::import::gather::{gather, wanted_pods};
+use metes_reconciler::import::gathered::Refused;
 use metes_reconciler::import::nads::{Plugin, Use};
 use metes_reconciler::import::objects;
 use metes_reconciler::kubernetes::Kubernetes;
@@ -247,7 +249,7 @@ fn holder(pod: &Pod, uid: &str) -> Holder {
     let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
     let pod = record::Pod { namespace, name, uid: uid.parse().ok() };
     let owner = Owner::named(["east", "n1", "c1", "net1"]).expect("plain names");
-    let record = Summary { stamp: Stamp::Ours, pod, boot: None, replaced: false };
+    let record = OwnerFacts { stamp: Stamp::Ours, pod, boot: None, replaced: false };
     Holder { owner, revision: 1, record: Some(record) }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use metes::pool::record::{self, Owner};
 use metes_reconciler::api::{Node, Phase, Pod};
-use metes_reconciler::holder::{Holder, Stamp, Summary};
+use metes_reconciler::holder::{Holder, OwnerFacts, Stamp};
 use metes_reconciler::verdict::{Free, Graces, Keep, Verdict, judge, orphaned};
 use metes_reconciler::world::{Nodes, Pods};
 
@@ -94,7 +94,7 @@ fn holder(dice: &mut Dice<'_>) -> Holder {
     let (node, container) = (dice.pick(&NODES), dice.pick(&["c1", CLAIMS[0], CLAIMS[1]]));
     let owner = Owner::named(["east", node, container, "net1"]).expect("plain names");
     let boot = dice.pick(&BOOTS);
-    let summary = Summary {
+    let facts = OwnerFacts {
         stamp: dice.pick(&[Stamp::Ours, Stamp::Ours, Stamp::Ours, Stamp::Other, Stamp::None]),
         pod: record::Pod {
             namespace: dice.pick(&["ns", "ns", "other", "", "Ns"]).to_owned(),
@@ -104,7 +104,7 @@ fn holder(dice: &mut Dice<'_>) -> Holder {
         boot: (!boot.is_empty()).then(|| Rc::from(boot)),
         replaced: dice.flag(),
     };
-    Holder { owner, revision: 1, record: (!dice.once_in(8)).then_some(summary) }
+    Holder { owner, revision: 1, record: (!dice.once_in(8)).then_some(facts) }
 }
 
 impl Truth {

@@ -22,7 +22,7 @@ pub trait Api {
         &self,
         namespace: Option<&str>,
         see: &mut dyn FnMut(&str),
-    ) -> impl Future<Output = Result<Claims, ApiError>>;
+    ) -> impl Future<Output = Result<ClaimList, ApiError>>;
 
     /// The pod of this name as it is now, and its phase; none if there is none.
     fn pod(
@@ -43,7 +43,7 @@ pub enum PodFilter {
 
 /// Whether ResourceClaims can be spoken of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claims {
+pub enum ClaimList {
     /// All of them were shown.
     Shown,
     /// The API has none, or does not let this program see them.

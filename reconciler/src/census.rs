@@ -13,9 +13,8 @@ use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::Entry;
 use metes::store::walk::walk;
-use tokio::time::Instant;
 
-use crate::holder::{Holder, Stamp, Summary};
+use crate::holder::{Holder, OwnerFacts, Stamp};
 use crate::world::Nodes;
 
 /// How many owners of an earlier boot are looked up at once: after a power cut it may be all of them.
@@ -47,7 +46,7 @@ impl Census {
     fn see(&mut self, keys: &Keys, cluster: &ClusterName, entry: &Entry) {
         // A key that is none of metes' is the audit's to report.
         let Ok(Key::Owner(owner)) = keys.parse(&entry.key) else { return };
-        let record = OwnerRecord::decode(&entry.value).ok().map(|record| Summary {
+        let record = OwnerRecord::decode(&entry.value).ok().map(|record| OwnerFacts {
             stamp: Stamp::of(owner.cluster.as_ref(), cluster),
             pod: record.labels.pod,
             boot: record.start.map(|start| self.boot(&start.boot)),
@@ -72,10 +71,8 @@ impl Census {
     /// [`Failure`]
     pub async fn find_replaced<K: Kv>(
         &mut self,
-        kv: &K,
-        keys: &Keys,
+        session: Session<'_, K>,
         nodes: &Nodes,
-        until: Instant,
     ) -> Result<(), Failure> {
         let may_be = |holder: &&mut Holder| {
             let node = &holder.owner.node;
@@ -87,7 +84,7 @@ impl Census {
         let mut candidates: Vec<&mut Holder> = self.holders.iter_mut().filter(may_be).collect();
         for some in candidates.chunks_mut(TOGETHER) {
             let owners: Vec<&Owner> = some.iter().map(|holder| &holder.owner).collect();
-            let replaced = are_replaced(kv, keys, &owners, until).await?;
+            let replaced = are_replaced(session, &owners).await?;
             for (record, replaced) in some.iter_mut().map(|holder| &mut holder.record).zip(replaced) {
                 record.iter_mut().for_each(|record| record.replaced = replaced);
             }
@@ -97,17 +94,13 @@ impl Census {
 }
 
 /// Whether the pod index names another owner, for every network that an owner holds an address in.
-async fn are_replaced<K: Kv>(
-    kv: &K,
-    keys: &Keys,
-    owners: &[&Owner],
-    until: Instant,
-) -> Result<Vec<bool>, Failure> {
+async fn are_replaced<K: Kv>(session: Session<'_, K>, owners: &[&Owner]) -> Result<Vec<bool>, Failure> {
+    let keys = session.keys;
     let mut snapshot = Snapshot::default();
     let own: Vec<Bytes> = owners.iter().map(|owner| keys.owner(owner)).collect();
-    Session { kv, keys, until }.read(&own, &mut snapshot).await?;
+    session.read(&own, &mut snapshot).await?;
     let index: Vec<Vec<Bytes>> = owners.iter().map(|owner| index_keys(keys, &snapshot, owner)).collect();
-    Session { kv, keys, until }.read(&index.concat(), &mut snapshot).await?;
+    session.read(&index.concat(), &mut snapshot).await?;
     let names_another = |owner: &Owner, key: &Bytes| match snapshot.record::<PodIndex>(key) {
         Ok(Some(index)) => index.owner != *owner,
         Ok(None) | Err(_) => false,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::import;
-use crate::pass::Options;
+use crate::import::{ImportOptions, ImportStep};
+use crate::pass::PassOptions;
 use crate::verdict::Graces;
 
 /// Frees the addresses that metes holds for pods that no longer exist.
@@ -213,14 +213,13 @@ pub struct StepArgs {
 impl Cli {
     /// How an import is to go about its work.
     #[must_use]
-    pub fn import_options(&self, args: &ImportArgs) -> import::Options {
-        import::Options {
+    pub fn import_options(&self, args: &ImportArgs) -> ImportOptions {
+        ImportOptions {
             step: match args.step {
-                StepArgs { begin: true, .. } => import::Step::Begin,
-                StepArgs { cancel: true, .. } => import::Step::Cancel,
-                StepArgs { .. } => import::Step::Finish,
+                StepArgs { begin: true, .. } => ImportStep::Begin,
+                StepArgs { cancel: true, .. } => ImportStep::Cancel,
+                StepArgs { .. } => ImportStep::Finish,
             },
-            dry_run: self.common.dry_run,
             wait: args.wait,
             force: args.force,
             settle: args.settle,
@@ -229,8 +228,8 @@ impl Cli {
 
     /// How a pass is to go about its work.
     #[must_use]
-    pub fn options(&self) -> Options {
-        Options {
+    pub fn options(&self) -> PassOptions {
+        PassOptions {
             graces: Graces {
                 gone: self.pass.grace,
                 ready: self.pass.ready_grace,
@@ -238,7 +237,6 @@ impl Cli {
                 finished: self.pass.finished_grace,
                 unlabelled: self.pass.unlabelled_after,
             },
-            dry_run: self.common.dry_run,
             force: self.pass.force,
         }
     }

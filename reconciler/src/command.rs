@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::Instant;
 
-use crate::adopt::{self, Adoption};
+use crate::adopt::report::AdoptionReport;
+use crate::adopt::{self, Adoption, AdoptionError};
 use crate::cli::{AdoptArgs, Cli, Command, ImportArgs};
-use crate::import::{self, Import};
+use crate::import::report::ImportReport;
+use crate::import::{self, Import, ImportError};
 use crate::nad::Network;
 use crate::once::{Place, fail, kubernetes, print};
 
@@ -28,43 +29,31 @@ pub async fn run(cli: &Cli, command: &Command) -> Result<ExitCode, String> {
 
 async fn adopt(cli: &Cli, args: &AdoptArgs, place: &Place) -> Result<ExitCode, String> {
     let (kv, api) = (place.etcd()?, kubernetes(cli).await?);
-    let report = RefCell::new(adopt::report::Report::new(place.cluster.as_str(), cli.common.dry_run));
+    let report = RefCell::new(AdoptionReport::new(place.cluster.as_str(), cli.common.dry_run));
     let adoption = Adoption {
-        kv: &kv,
-        keys: &place.keys,
-        cluster: &place.cluster,
-        api: &api,
+        context: place.context(&kv, &api, &cli.common, cli.common.timeout),
         settings: &place.settings,
-        dry_run: cli.common.dry_run,
         default_network: args.default_network.as_deref().map(Network::read).transpose()?,
         not_metes: &args.not_metes,
         is_last: (args.last || args.not_last).then_some(args.last),
-        until: Instant::now() + cli.common.timeout,
         report: &report,
     };
-    let stop = adopt::run(adoption, cli.common.timeout).await.err();
+    let error = adopt::run(adoption, cli.common.timeout).await.err();
     let mut report = report.into_inner();
-    report.aborted = stop.as_ref().is_some_and(adopt::Stop::is_abort);
-    tell(cli, &report, || report.to_json(stop.as_ref()), stop.as_ref())
+    report.aborted = error.as_ref().is_some_and(AdoptionError::is_abort);
+    tell(cli, &report, || report.to_json(error.as_ref().map(|e| e as _)), error.as_ref())
 }
 
 async fn import(cli: &Cli, args: &ImportArgs, place: &Place) -> Result<ExitCode, String> {
     let (kv, api) = (place.etcd()?, kubernetes(cli).await?);
     let options = cli.import_options(args);
     let timeout = cli.common.timeout + if options.wait { options.settle } else { Duration::ZERO };
-    let mut report = import::report::Report::new(place.cluster.as_str(), options.step, cli.common.dry_run);
-    let import = Import {
-        kv: &kv,
-        keys: &place.keys,
-        cluster: &place.cluster,
-        api: &api,
-        options,
-        until: Instant::now() + timeout,
-        report: &mut report,
-    };
-    let stop = import::run(import, timeout).await.err();
-    report.aborted = stop.as_ref().is_some_and(import::Stop::is_abort);
-    tell(cli, &report, || report.to_json(stop.as_ref()), stop.as_ref())
+    let mut report = ImportReport::new(place.cluster.as_str(), options.step, cli.common.dry_run);
+    let import =
+        Import { context: place.context(&kv, &api, &cli.common, timeout), options, report: &mut report };
+    let error = import::run(import, timeout).await.err();
+    report.aborted = error.as_ref().is_some_and(ImportError::is_abort);
+    tell(cli, &report, || report.to_json(error.as_ref().map(|e| e as _)), error.as_ref())
 }
 
 /// Prints a report, and on stderr why it is not all that was wanted.
@@ -72,8 +61,8 @@ fn tell(
     cli: &Cli,
     text: &dyn Display,
     json: impl FnOnce() -> Value,
-    stop: Option<&impl Display>,
+    error: Option<&impl Display>,
 ) -> Result<ExitCode, String> {
     print(cli, text, json).map_err(|e| e.to_string())?;
-    Ok(stop.map_or(ExitCode::SUCCESS, |why| fail(&why.to_string())))
+    Ok(error.map_or(ExitCode::SUCCESS, |e| fail(&e.to_string())))
 }

@@ -13,7 +13,7 @@ pub struct Holder {
     /// The mod revision of its record: what a free compares.
     pub revision: i64,
     /// What its record says; none if it does not decode.
-    pub record: Option<Summary>,
+    pub record: Option<OwnerFacts>,
 }
 
 impl Holder {
@@ -21,7 +21,7 @@ impl Holder {
     /// and the name of one pod that the claim is reserved for. A runtime's own container ids are no UUIDs.
     #[must_use]
     pub fn is_of_claim(&self) -> bool {
-        let names_a_pod = |record: &Summary| record.pod.uid.is_none() && !record.pod.is_unknown();
+        let names_a_pod = |record: &OwnerFacts| record.pod.uid.is_none() && !record.pod.is_unknown();
         self.record.as_ref().is_some_and(names_a_pod) && is_uuid(self.owner.container_id.as_str())
     }
 }
@@ -36,7 +36,7 @@ fn is_uuid(text: &str) -> bool {
 
 /// What counts of an owner record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
+pub struct OwnerFacts {
     /// Whose pods it is to be judged by.
     pub stamp: Stamp,
     /// Its pod, as far as it is known.

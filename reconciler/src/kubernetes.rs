@@ -16,8 +16,8 @@ use kube::{Client, Config};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
-use crate::api::{Api, ApiError, Claims, Node, Phase, Pod, PodFilter};
-use crate::object::{Metadata, PodStatus};
+use crate::api::{Api, ApiError, ClaimList, Node, Phase, Pod, PodFilter};
+use crate::object::{Condition, Metadata, PodObject};
 
 /// How long one connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -86,23 +86,26 @@ impl Kubernetes {
         self.client.request(request).await.map_err(|e| self.error(asked, &e))
     }
 
-    /// As [`Kubernetes::ask`] for one object of a name; none if the API says of this very object that
-    /// it does not exist.
+    /// The pod of this name as it is now; none if the API says of this very object that it does not exist.
     ///
     /// # Errors
     /// [`ApiError`]
-    pub async fn ask_for_one<T: DeserializeOwned>(
+    pub(crate) async fn pod_object(
         &self,
-        asked: &str,
+        namespace: &str,
         name: &str,
-        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Option<T>, ApiError> {
-        let request = request.map_err(|e| self.error(asked, &kube::Error::BuildRequest(e)))?;
-        match self.client.request(request).await {
-            Ok(found) => Ok(Some(found)),
-            Err(kube::Error::Api(status)) if is_missing(&status, name) => Ok(None),
-            Err(e) => Err(self.error(asked, &e)),
-        }
+    ) -> Result<Option<PodObject>, ApiError> {
+        let asked = format!("get pod {namespace}/{name}");
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
+        let request = kube::core::Request::new(path).get(name, &GetParams::default());
+        let request = request.map_err(|e| self.error(&asked, &kube::Error::BuildRequest(e)))?;
+        let found: PodObject = match self.client.request(request).await {
+            Ok(found) => found,
+            Err(kube::Error::Api(status)) if is_missing(&status, name) => return Ok(None),
+            Err(e) => return Err(self.error(&asked, &e)),
+        };
+        found.metadata.check(&asked, namespace, name)?;
+        Ok(Some(found))
     }
 
     /// As [`Kubernetes::ask`] where the API need not have an answer; none if it has no such page (404), or does not show
@@ -165,7 +168,7 @@ impl Kubernetes {
             };
             let request = request.map_err(|e| self.error(asked, &kube::Error::BuildRequest(e)))?;
             self.read(asked, request, &mut body).await?;
-            let page: Page<T> =
+            let page: ListPage<T> =
                 serde_json::from_slice(&body).map_err(|e| self.error(asked, &kube::Error::SerdeError(e)))?;
             if !page.kind.ends_with("List") {
                 let why = format!("it answered with a {}", page.kind);
@@ -194,7 +197,7 @@ impl Api for Kubernetes {
         let asked = "get namespace kube-system";
         let request =
             kube::core::Request::new("/api/v1/namespaces").get("kube-system", &GetParams::default());
-        let Object { metadata } = self.ask(asked, request).await?;
+        let BareObject { metadata } = self.ask(asked, request).await?;
         metadata.check(asked, "", "kube-system")?;
         Ok(metadata.uid)
     }
@@ -204,7 +207,7 @@ impl Api for Kubernetes {
             PodFilter::All => ("list pods", None),
             PodFilter::Finished => ("list finished pods", Some(FINISHED)),
         };
-        let mut see = |pod: Object| see(pod.metadata.into_pod());
+        let mut see = |pod: BareObject| see(pod.metadata.into_pod());
         self.list(asked, "/api/v1/pods", Detail::Metadata, fields, &mut see).await
     }
 
@@ -213,32 +216,33 @@ impl Api for Kubernetes {
         self.list("list nodes", "/api/v1/nodes", Detail::Whole, None, &mut see).await
     }
 
-    async fn claims(&self, namespace: Option<&str>, see: &mut dyn FnMut(&str)) -> Result<Claims, ApiError> {
+    async fn claims(
+        &self,
+        namespace: Option<&str>,
+        see: &mut dyn FnMut(&str),
+    ) -> Result<ClaimList, ApiError> {
         let asked = "list resourceclaims";
         let request = |path: &str| Request::get(path).body(Vec::new());
         let unsaid = |e: http::Error| self.error(asked, &kube::Error::HttpError(e));
         let group = request(RESOURCES).map_err(unsaid)?;
-        let Some(Group { preferred }) = self.ask_if_shown(asked, group).await? else {
-            return Ok(Claims::Withheld);
+        let Some(ApiGroup { preferred }) = self.ask_if_shown(asked, group).await? else {
+            return Ok(ClaimList::Withheld);
         };
         let within = namespace.map(|name| format!("/namespaces/{name}")).unwrap_or_default();
         let path = format!("{RESOURCES}/{}{within}/resourceclaims", preferred.version);
         let first = request(&format!("{path}?limit=1")).map_err(unsaid)?;
         if self.ask_if_shown::<IgnoredAny>(asked, first).await?.is_none() {
-            return Ok(Claims::Withheld);
+            return Ok(ClaimList::Withheld);
         }
-        let mut see = |claim: Object| see(&claim.metadata.uid);
+        let mut see = |claim: BareObject| see(&claim.metadata.uid);
         self.list(asked, &path, Detail::Metadata, None, &mut see).await?;
-        Ok(Claims::Shown)
+        Ok(ClaimList::Shown)
     }
 
     async fn pod(&self, namespace: &str, name: &str) -> Result<Option<(Pod, Phase)>, ApiError> {
-        let asked = format!("get pod {namespace}/{name}");
-        let path = format!("/api/v1/namespaces/{namespace}/pods");
-        let request = kube::core::Request::new(path).get(name, &GetParams::default());
-        let pod: Option<PodObject> = self.ask_for_one(&asked, name, request).await?;
-        let Some(PodObject { metadata, status }) = pod else { return Ok(None) };
-        metadata.check(&asked, namespace, name)?;
+        let Some(PodObject { metadata, status, .. }) = self.pod_object(namespace, name).await? else {
+            return Ok(None);
+        };
         Ok(Some((metadata.into_pod(), Phase::of(&status.phase))))
     }
 }
@@ -297,15 +301,15 @@ fn causes(error: &dyn std::error::Error) -> String {
 /// that could pass for an empty cluster.
 #[derive(Deserialize)]
 #[serde(bound = "T: Deserialize<'de>")]
-struct Page<T> {
+struct ListPage<T> {
     kind: String,
-    metadata: PageMetadata,
+    metadata: ListMetadata,
     #[serde(deserialize_with = "null_is_empty")]
     items: Vec<T>,
 }
 
 #[derive(Deserialize)]
-struct PageMetadata {
+struct ListMetadata {
     /// Every listing has one; what has none is no listing.
     #[serde(rename = "resourceVersion")]
     _revision: String,
@@ -319,13 +323,13 @@ fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Res
 }
 
 #[derive(Deserialize)]
-struct Object {
+struct BareObject {
     metadata: Metadata,
 }
 
 /// The versions of a group that the API has.
 #[derive(Deserialize)]
-struct Group {
+struct ApiGroup {
     #[serde(rename = "preferredVersion")]
     preferred: GroupVersion,
 }
@@ -333,13 +337,6 @@ struct Group {
 #[derive(Deserialize)]
 struct GroupVersion {
     version: String,
-}
-
-#[derive(Deserialize)]
-struct PodObject {
-    metadata: Metadata,
-    #[serde(default)]
-    status: PodStatus,
 }
 
 #[derive(Deserialize)]
@@ -370,13 +367,6 @@ struct NodeStatus {
     info: NodeInfo,
 }
 
-#[derive(Deserialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-}
-
 #[derive(Default, Deserialize)]
 struct NodeInfo {
     #[serde(rename = "bootID", default)]
@@ -385,7 +375,7 @@ struct NodeInfo {
 
 impl NodeObject {
     fn into_node(self) -> Node {
-        let says_ready = |condition: &Condition| condition.kind == "Ready" && condition.status == "True";
+        let says_ready = |condition: &Condition| condition.says("Ready", "True");
         Node {
             name: self.metadata.name,
             ready: self.status.conditions.iter().any(says_ready),

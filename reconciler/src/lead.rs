@@ -25,7 +25,7 @@ pub struct Candidate {
 
 /// Whose turn it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum Leadership {
     /// The candidate's own.
     Leader,
     /// Another's, of this name.
@@ -37,13 +37,13 @@ impl Candidate {
     ///
     /// # Errors
     /// [`Failure`]; the next claim finds out what this one came to.
-    pub async fn claim<K: Kv>(&self, kv: &K, until: Instant) -> Result<Standing, Failure> {
+    pub async fn claim<K: Kv>(&self, kv: &K, until: Instant) -> Result<Leadership, Failure> {
         let entry = self.read(kv, until).await?;
         let compare = match &entry {
             None => Compare::Create(self.key.clone(), 0),
             Some(entry) => match holder(entry) {
                 name if name == self.name => Compare::Mod(self.key.clone(), entry.mod_revision),
-                name => return Ok(Standing::Follower(name)),
+                name => return Ok(Leadership::Follower(name)),
             },
         };
         // A lease of its own each time: the one before ends by itself, with nothing hanging on it.
@@ -58,10 +58,10 @@ impl Candidate {
         };
         let reply = kv.txn(&txn, until).await?;
         if reply.succeeded {
-            return Ok(Standing::Leader);
+            return Ok(Leadership::Leader);
         }
         let faster = reply.found.first().and_then(|found| found.one()).map(holder);
-        Ok(Standing::Follower(faster.unwrap_or_else(|| "nobody".to_owned())))
+        Ok(Leadership::Follower(faster.unwrap_or_else(|| "nobody".to_owned())))
     }
 
     /// Gives the lead to whoever takes it next, if this candidate has it.

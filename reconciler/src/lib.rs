@@ -9,12 +9,16 @@
 //! - [`sightings`]: for how long it has been seen as one; [`second_look`] asks for its pod once more.
 //! - [`pass`]: all of it together; [`report`] is what came of it.
 //!
-//! Around it: [`once`] makes one pass for a CronJob, [`serve`] one after the other, as long as it is its turn
-//! ([`lead`]) and with [`listen`] answering; [`metrics`] and [`events`] tell of passes.
+//! Around it: [`once`] makes one pass for a CronJob. [`serve`] makes one after the other, as long as it is its turn
+//! ([`lead`]), and answers over HTTP meanwhile ([`listen`]). [`ended`] says how a pass ended; [`metrics`] and [`events`]
+//! tell of it.
 //!
-//! Besides passes ([`command`]): [`adopt`] writes down what running pods use after a restore, where [`running`] says
-//! what that is and [`nad`] in which network; [`import`] writes down what whereabouts has handed out. Both put given
-//! addresses under an owner ([`claim`]). [`identity`] keeps two clusters from taking one name.
+//! Besides passes ([`command`]): [`adopt`] writes down what running pods use after a restore; [`running`] says what that
+//! is, and [`nad`] in which network. [`import`] writes down what whereabouts has handed out. Both put given addresses
+//! under an owner ([`claim`]).
+//!
+//! What all of them have: a [`context`], in which the cluster makes sure that its name is its own ([`identity`]), and
+//! [`error`].
 
 pub mod adopt;
 pub mod api;
@@ -22,9 +26,12 @@ pub mod census;
 pub mod claim;
 pub mod cli;
 pub mod command;
+pub mod context;
+pub mod ended;
+pub mod error;
 pub mod events;
 pub mod holder;
-pub mod identity;
+mod identity;
 pub mod import;
 pub mod kubernetes;
 pub mod lead;

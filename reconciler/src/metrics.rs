@@ -8,8 +8,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use crate::once::{Ended, Outcome};
-use crate::pass::Stop;
+use crate::ended::{Ended, PassOutcome, Trouble};
+use crate::error::RunError;
+use crate::pass::PassError;
 use crate::verdict::{Free, Keep};
 
 /// What the format is called in HTTP.
@@ -29,7 +30,7 @@ pub struct Metrics {
 
 #[derive(Debug, Default)]
 struct Totals {
-    passes: BTreeMap<Outcome, usize>,
+    passes: BTreeMap<PassOutcome, usize>,
     freed: BTreeMap<Free, usize>,
     leads: bool,
 }
@@ -76,7 +77,7 @@ impl Metrics {
         let mut text = Text(self.last.clone());
         if let Some(totals) = &self.totals {
             text.gauge("leader", "Whether this process makes the passes.", usize::from(totals.leads));
-            let passes = Outcome::ALL.map(|outcome| (outcome.name(), of(&totals.passes, outcome)));
+            let passes = PassOutcome::ALL.map(|outcome| (outcome.name(), of(&totals.passes, outcome)));
             text.labelled("passes_total", "counter", "Passes since the start.", "outcome", passes);
             let freed = Free::ALL.map(|why| (why.name(), of(&totals.freed, why)));
             text.labelled("freed_total", "counter", "Owners freed since the start.", "reason", freed);
@@ -100,7 +101,7 @@ fn of_pass(ended: &Ended) -> String {
     let report = &ended.report;
     let outcome = ended.outcome();
     let mut text = Text(String::new());
-    let good = matches!(outcome, Outcome::Success | Outcome::Paused);
+    let good = matches!(outcome, PassOutcome::Success | PassOutcome::Paused);
     text.gauge("last_pass_success", "Whether the last pass did all that it should.", usize::from(good));
     text.gauge("last_pass_duration_seconds", "How long the last pass took.", ended.took.as_secs_f64());
     let at = ended.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -129,11 +130,11 @@ fn of_pass(ended: &Ended) -> String {
     text.gauge(
         "brake",
         "Whether nothing was freed: too many orphans.",
-        usize::from(outcome == Outcome::Brake),
+        usize::from(outcome == PassOutcome::Brake),
     );
-    let held = usize::from(outcome == Outcome::Paused);
-    text.gauge("paused", "Whether nothing was done: a migration is under way.", held);
-    let suspect = matches!(ended.trouble, Some(crate::once::Trouble::Stop(Stop::Suspect(_))));
+    let paused = usize::from(outcome == PassOutcome::Paused);
+    text.gauge("paused", "Whether nothing was done: a migration is under way.", paused);
+    let suspect = matches!(ended.trouble, Some(Trouble::Pass(PassError::Run(RunError::Suspect(_)))));
     text.gauge("suspect", "Whether nothing was done: etcd went back in time.", usize::from(suspect));
     text.0
 }
@@ -198,7 +199,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::report::Report;
+    use crate::report::PassReport;
 
     /// The last pass of a cluster is its leader's to tell; what this process did stays its own.
     #[test]
@@ -206,7 +207,7 @@ mod tests {
         let mut metrics = Metrics::of_many_passes();
         metrics.leads(true);
         let (took, at) = (Duration::ZERO, SystemTime::UNIX_EPOCH);
-        metrics.ended(&Ended { report: Report::new("east", false), trouble: None, took, at });
+        metrics.ended(&Ended { report: PassReport::new("east", false), trouble: None, took, at });
         let led = metrics.text();
         assert!(led.contains("last_pass_success 1") && led.contains("_leader 1"), "{led}");
         metrics.leads(false);

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::api::ApiError;
 use crate::kubernetes::{Detail, Kubernetes};
+use crate::object::Metadata;
 
 /// Where the API has them.
 const PATH: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
@@ -51,8 +52,8 @@ impl Definitions {
     /// [`ApiError`] also where the API does not know the kind: then nothing can be said about any pod.
     pub async fn list(api: &Kubernetes, settings: &Settings) -> Result<Self, ApiError> {
         let mut all = Self::default();
-        let mut see = |object: Object| {
-            let Object { metadata: Metadata { namespace, name }, spec } = object;
+        let mut see = |object: DefinitionObject| {
+            let DefinitionObject { metadata: Metadata { namespace, name, .. }, spec } = object;
             let definition = Definition::parse(&name, &spec.config).if_allowed(settings);
             all.0.insert(format!("{namespace}/{name}"), definition);
         };
@@ -91,20 +92,14 @@ impl Definitions {
 }
 
 #[derive(Deserialize)]
-struct Object {
+struct DefinitionObject {
     metadata: Metadata,
     #[serde(default)]
-    spec: Spec,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    namespace: String,
-    name: String,
+    spec: DefinitionSpec,
 }
 
 #[derive(Default, Deserialize)]
-struct Spec {
+struct DefinitionSpec {
     #[serde(default)]
     config: String,
 }

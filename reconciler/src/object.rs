@@ -34,11 +34,51 @@ pub(crate) struct Annotations {
     pub(crate) default_network: Option<String>,
 }
 
-/// The part of a pod's status that is read of every pod.
+/// A pod.
+#[derive(Deserialize)]
+pub(crate) struct PodObject {
+    pub(crate) metadata: Metadata,
+    #[serde(default)]
+    pub(crate) spec: PodSpec,
+    #[serde(default)]
+    pub(crate) status: PodStatus,
+}
+
+#[derive(Default, Deserialize)]
+pub(crate) struct PodSpec {
+    #[serde(rename = "nodeName", default)]
+    pub(crate) node: String,
+    #[serde(rename = "hostNetwork", default)]
+    pub(crate) uses_host: bool,
+}
+
 #[derive(Default, Deserialize)]
 pub(crate) struct PodStatus {
     #[serde(default)]
     pub(crate) phase: String,
+    #[serde(rename = "podIPs", default)]
+    pub(crate) ips: Vec<PodIp>,
+    #[serde(default)]
+    pub(crate) conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct PodIp {
+    pub(crate) ip: String,
+}
+
+/// A condition of a pod or a node.
+#[derive(Deserialize)]
+pub(crate) struct Condition {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) status: String,
+}
+
+impl Condition {
+    pub(crate) fn says(&self, kind: &str, status: &str) -> bool {
+        self.kind == kind && self.status == status
+    }
 }
 
 impl Metadata {

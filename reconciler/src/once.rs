@@ -12,16 +12,19 @@ use metes::local::files::Trust;
 use metes::local::setup;
 use metes::pool::names::ClusterName;
 use metes::store::keys::Keys;
+use metes::store::session::Session;
 use metes::store::{self, Store};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::cli::{Cli, Output};
+use crate::cli::{Cli, Common, Output};
+use crate::context::Context;
+use crate::ended::{Ended, PassOutcome, Trouble};
 use crate::events;
 use crate::kubernetes::Kubernetes;
 use crate::metrics::Metrics;
-use crate::pass::{self, Pass, Stop};
-use crate::report::Report;
+use crate::pass::{self, Pass, PassError};
+use crate::report::PassReport;
 
 /// What a pass that found suspiciously many orphans exits with.
 const BRAKE: u8 = 3;
@@ -61,6 +64,19 @@ impl Place {
         Ok(Self { cluster, keys: Keys::new(&settings.prefix), settings })
     }
 
+    /// What a run has that begins now and may take `timeout`.
+    #[must_use]
+    pub fn context<'a, A>(
+        &'a self,
+        kv: &'a Store,
+        api: &'a A,
+        common: &Common,
+        timeout: Duration,
+    ) -> Context<'a, Store, A> {
+        let session = Session { kv, keys: &self.keys, until: Instant::now() + timeout };
+        Context { session, cluster: &self.cluster, api, dry_run: common.dry_run }
+    }
+
     /// A new connection to etcd. The certificates are read anew each time: they may have been replaced.
     ///
     /// # Errors
@@ -79,91 +95,23 @@ fn cluster_name(settings: &Settings) -> Result<ClusterName, String> {
     })
 }
 
-/// Why a pass did not do all that it should.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
-    /// It did not even begin: something on this machine cannot be used.
-    #[error("{0}")]
-    Setup(String),
-    /// It ended early.
-    #[error(transparent)]
-    Stop(#[from] Stop),
-}
-
-metes::named_enum! {
-    /// How a pass ended. Metrics name these.
-    pub enum Outcome {
-        /// All was done.
-        Success = "success",
-        /// A migration is under way, so nothing was to be done.
-        Paused = "paused",
-        /// Suspiciously many orphans: nothing was freed.
-        Brake = "brake",
-        /// It failed.
-        Failure = "failure",
-    }
-}
-
-/// A pass that has ended.
-#[derive(Debug)]
-pub struct Ended {
-    /// What came of it.
-    pub report: Report,
-    /// Why it did not do all that it should.
-    pub trouble: Option<Trouble>,
-    /// How long it took.
-    pub took: Duration,
-    /// When it ended.
-    pub at: SystemTime,
-}
-
-impl Ended {
-    /// One that could not begin.
-    #[must_use]
-    pub fn before_it_began(trouble: Trouble) -> Self {
-        Self {
-            report: Report::default(),
-            trouble: Some(trouble),
-            took: Duration::ZERO,
-            at: SystemTime::now(),
-        }
-    }
-
-    /// How it ended.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        match &self.trouble {
-            None if self.report.held.is_some() => Outcome::Paused,
-            None => Outcome::Success,
-            Some(Trouble::Stop(Stop::Brake { .. })) => Outcome::Brake,
-            Some(_) => Outcome::Failure,
-        }
-    }
-}
-
 /// Makes a pass.
 pub async fn pass(place: &Place, cli: &Cli) -> Ended {
     let began = Instant::now();
-    let report = RefCell::new(Report::new(place.cluster.as_str(), cli.common.dry_run));
+    let report = RefCell::new(PassReport::new(place.cluster.as_str(), cli.common.dry_run));
     let trouble = try_pass(place, cli, &report).await.err();
     let mut report = report.into_inner();
-    // These two come after everything was looked at.
-    report.aborted = trouble
-        .as_ref()
-        .is_some_and(|why| !matches!(why, Trouble::Stop(Stop::Brake { .. } | Stop::Refused { .. })));
+    // All other errors come after everything was looked at.
+    report.aborted = matches!(trouble, Some(Trouble::Setup(_) | Trouble::Pass(PassError::Run(_))));
     Ended { report, trouble, took: began.elapsed(), at: SystemTime::now() }
 }
 
-async fn try_pass(place: &Place, cli: &Cli, report: &RefCell<Report>) -> Result<(), Trouble> {
+async fn try_pass(place: &Place, cli: &Cli, report: &RefCell<PassReport>) -> Result<(), Trouble> {
     let kv = place.etcd().map_err(Trouble::Setup)?;
     let api = kubernetes(cli).await.map_err(Trouble::Setup)?;
     let pass = Pass {
-        kv: &kv,
-        keys: &place.keys,
-        cluster: &place.cluster,
-        api: &api,
+        context: place.context(&kv, &api, &cli.common, cli.common.timeout),
         options: cli.options(),
-        until: Instant::now() + cli.common.timeout,
         report,
     };
     let ended = pass::run(pass, cli.common.timeout).await;
@@ -186,15 +134,15 @@ pub async fn run(cli: &Cli) -> io::Result<ExitCode> {
     if let Some(path) = &cli.pass.metrics_file {
         Metrics::of_one_pass(&ended).write(path);
     }
-    let stop = match &ended.trouble {
+    let error = match &ended.trouble {
         Some(Trouble::Setup(why)) => return Ok(fail(why)),
-        Some(Trouble::Stop(stop)) => Some(stop),
+        Some(Trouble::Pass(e)) => Some(e as &dyn Display),
         None => None,
     };
-    print(cli, &ended.report, || ended.report.to_json(stop))?;
-    let failed = stop.map(|why| fail(&why.to_string()));
+    print(cli, &ended.report, || ended.report.to_json(error))?;
+    let failed = error.map(|e| fail(&e.to_string()));
     Ok(match ended.outcome() {
-        Outcome::Brake => ExitCode::from(BRAKE),
+        PassOutcome::Brake => ExitCode::from(BRAKE),
         _ => failed.unwrap_or(ExitCode::SUCCESS),
     })
 }

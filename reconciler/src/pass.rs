@@ -10,31 +10,22 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use metes::audit::{self, repair};
-use metes::limits;
-use metes::pool::names::ClusterName;
-use metes::pool::record::{Held, Meta, Owner, OwnerRecord, Record, VERSION};
+use metes::pool::record::{Held, Meta, Owner, OwnerRecord, VERSION};
 use metes::store::free::Freed;
-use metes::store::keys::{Bytes, Keys};
 use metes::store::kv::{Failure, Kv};
 use metes::store::release::{FreeError, release_as_read};
-use metes::store::session::Session;
-use metes::store::snapshot::{BadRecord, Snapshot};
-use tokio::time::Instant;
 
-use crate::api::{self, Api, ApiError};
+use crate::api::{self, Api};
 use crate::census::Census;
+use crate::context::{AT_ONCE, Context, read, read_meta, within};
+use crate::error::RunError;
 use crate::holder::{Holder, Stamp};
-use crate::identity::{First, NameError, claim_name};
-use crate::report::Report;
+use crate::report::PassReport;
 use crate::second_look::{pods_now, see_claims};
 use crate::sightings::Memory;
 use crate::verdict::{Free, Graces, Keep, Orphan, Verdict, judge, orphaned};
 use crate::world::{Nodes, Pods};
 
-/// How many owners are freed at the same time: each takes a few round trips, and a ticket in a queue.
-const AT_ONCE: usize = 8;
-/// How long freeing one owner may take.
-const FREE_DEADLINE: Duration = Duration::from_secs(10);
 /// So many orphans are never suspicious.
 const BRAKE_AT_LEAST: usize = 50;
 /// Above that, this share of all records is: one in so many.
@@ -42,49 +33,19 @@ const BRAKE_ONE_IN: usize = 5;
 
 /// How a pass goes about its work.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct PassOptions {
     /// For how long orphans must have been seen.
     pub graces: Graces,
-    /// Write nothing at all.
-    pub dry_run: bool,
     /// Free however many orphans there are.
     pub force: bool,
 }
 
-/// Why a pass ended early. What it had freed until then stays freed.
+/// Why a pass did not do all that it should. What it had freed until then stays freed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Stop {
-    /// Kubernetes.
-    #[error("{0}; nothing more is freed")]
-    Api(#[from] ApiError),
-    /// etcd.
-    #[error("{0}; nothing more is freed")]
-    Store(#[from] Failure),
-    /// What all passes rely on does not decode.
-    #[error("stored state cannot be decoded: {0}; nothing is freed; run `metes check`")]
-    Bad(#[from] BadRecord),
-    /// The store went back in time.
-    #[error(
-        "etcd went back in time in epoch {0}: its records say nothing about what is in use, and nothing is freed; \
-         run `metes-reconciler adopt --dry-run`, then `metes-reconciler adopt`"
-    )]
-    Suspect(u64),
-    /// Records without a meta.
-    #[error(
-        "there are addresses but no {0}: the store has lost keys, and nothing is freed; \
-         run `metes check`, then `metes-reconciler adopt`"
-    )]
-    MetaMissing(String),
-    /// Written by newer programs.
-    #[error(
-        "the store is for writers of version {0} or newer, and this one is of version {VERSION}: nothing is freed"
-    )]
-    Newer(u32),
-    /// Another cluster goes by this cluster's name.
-    #[error(
-        "{0}: nothing is freed; point --kubeconfig to the right cluster, or give each cluster a `cluster` of its own in the host file"
-    )]
-    OtherCluster(NameError),
+pub enum PassError {
+    /// It ended early.
+    #[error("{}{}", .0, advice(.0))]
+    Run(RunError),
     /// Too many orphans at once.
     #[error(
         "{orphans} of {records} records seem to be orphans, and more than {limit} are suspicious: nothing is freed; \
@@ -108,45 +69,48 @@ pub enum Stop {
         /// What was said of the first.
         why: Failure,
     },
-    /// Out of time.
-    #[error("the pass took longer than {}; nothing more is freed; raise --timeout", humantime::format_duration(*.0))]
-    Timeout(Duration),
 }
 
-impl From<NameError> for Stop {
-    fn from(e: NameError) -> Self {
-        match e {
-            NameError::Api(e) => Stop::Api(e),
-            NameError::Store(failure) => Stop::Store(failure),
-            NameError::Bad(bad) => Stop::Bad(bad),
-            NameError::Other { .. } => Stop::OtherCluster(e),
+impl<E: Into<RunError>> From<E> for PassError {
+    fn from(e: E) -> Self {
+        PassError::Run(e.into())
+    }
+}
+
+/// What follows for a pass, and what to do.
+fn advice(e: &RunError) -> String {
+    match e {
+        RunError::Api(_) | RunError::Store(_) => "; nothing more is freed".to_owned(),
+        RunError::Bad(_) => "; nothing is freed; run `metes check`".to_owned(),
+        RunError::Suspect(_) => ": its records say nothing about what is in use, and nothing is freed; \
+            run `metes-reconciler adopt --dry-run`, then `metes-reconciler adopt`"
+            .to_owned(),
+        RunError::MetaMissing(_) => {
+            ", and nothing is freed; run `metes check`, then `metes-reconciler adopt`".to_owned()
         }
+        RunError::Newer(_) => format!(", and this one is of version {VERSION}: nothing is freed"),
+        RunError::OtherCluster { .. } => ": nothing is freed; point --kubeconfig to the right cluster, \
+            or give each cluster a `cluster` of its own in the host file"
+            .to_owned(),
+        RunError::Timeout(..) => "; nothing more is freed; raise --timeout".to_owned(),
     }
 }
 
 /// A pass under way.
 pub struct Pass<'a, K, A> {
-    /// The store.
-    pub kv: &'a K,
-    /// Its keys.
-    pub keys: &'a Keys,
-    /// This cluster's name, as it is stamped on records.
-    pub cluster: &'a ClusterName,
-    /// Kubernetes.
-    pub api: &'a A,
+    /// The store, the cluster and its Kubernetes.
+    pub context: Context<'a, K, A>,
     /// How to go about it.
-    pub options: Options,
-    /// When all must be over.
-    pub until: Instant,
+    pub options: PassOptions,
     /// What came of it so far.
-    pub report: &'a RefCell<Report>,
+    pub report: &'a RefCell<PassReport>,
 }
 
 /// An orphan that is to be freed.
 type Due = (Holder, Orphan);
 
 /// What came of looking at everybody.
-struct Looked {
+struct Orphans {
     due: Vec<Due>,
     nodes: Nodes,
     /// Whether the nodes and orphans that are new could be remembered.
@@ -154,86 +118,68 @@ struct Looked {
 }
 
 impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
-    fn session(&self) -> Session<'a, K> {
-        Session { kv: self.kv, keys: self.keys, until: self.until }
-    }
-
     /// Does all of it.
     ///
     /// # Errors
-    /// [`Stop`]
-    pub async fn run(&self) -> Result<(), Stop> {
-        if let Some(why) = self.meta().await? {
-            self.report.borrow_mut().held = Some(why);
+    /// [`PassError`]
+    pub async fn run(&self) -> Result<(), PassError> {
+        if let Some(why) = self.paused().await? {
+            self.report.borrow_mut().paused = Some(why);
             return Ok(());
         }
-        let first = if self.options.dry_run { First::OnlyLooks } else { First::Registers };
-        claim_name(self.kv, self.keys, self.cluster, self.api, first, self.until).await?;
-        let Looked { due, nodes, remembered } = self.look().await?;
+        self.context.claim_name().await?;
+        let Orphans { due, nodes, remembered } = self.look().await?;
         let refused = self.free(due, &nodes).await?;
         remembered?;
         self.repair().await?;
         refused.map_or(Ok(()), Err)
     }
 
-    /// Reads what all writers have agreed on: whether a migration is under way, and why.
-    async fn meta(&self) -> Result<Option<String>, Stop> {
-        let key = self.keys.meta();
-        let Some(meta) = self.read::<Meta>(&key).await? else { return Ok(None) };
-        match meta.suspect {
-            _ if meta.min_writer > VERSION => Err(Stop::Newer(meta.min_writer)),
-            Some(epoch) => Err(Stop::Suspect(epoch)),
-            None => Ok(meta.paused),
-        }
-    }
-
-    async fn read<R: Record>(&self, key: &Bytes) -> Result<Option<R>, Stop> {
-        let mut snapshot = Snapshot::default();
-        Session { kv: self.kv, keys: self.keys, until: self.until }
-            .read(std::slice::from_ref(key), &mut snapshot)
-            .await?;
-        Ok(snapshot.record(key)?)
+    /// Whether a migration is under way, and why.
+    async fn paused(&self) -> Result<Option<String>, RunError> {
+        let (meta, _) = read_meta(self.context.session).await?;
+        Ok(meta.and_then(|meta| meta.paused))
     }
 
     /// Finds out who is an orphan, and for how long; returns those that are due.
-    async fn look(&self) -> Result<Looked, Stop> {
-        let mut census = Census::take(self.session(), self.cluster).await?;
+    async fn look(&self) -> Result<Orphans, PassError> {
+        let Context { session, cluster, .. } = self.context;
+        let mut census = Census::take(session, cluster).await?;
         self.report.borrow_mut().revision = census.revision;
         self.report.borrow_mut().scanned.owners = census.holders.len();
-        if !census.holders.is_empty() && self.read::<Meta>(&self.keys.meta()).await?.is_none() {
-            return Err(self.meta_missing());
+        if !census.holders.is_empty() && read::<K, Meta>(session, &session.keys.meta()).await?.0.is_none() {
+            return Err(RunError::meta_missing(session.keys).into());
         }
         let pods = self.pods(&census).await?;
         let (nodes, nodes_remembered) = self.nodes(&census).await?;
         self.report.borrow_mut().scanned.pods = pods.len();
         self.report.borrow_mut().scanned.nodes = nodes.len();
         self.warn_of_misnamed_nodes(&census, &pods, &nodes);
-        census.find_replaced(self.kv, self.keys, &nodes, self.until).await?;
+        census.find_replaced(session, &nodes).await?;
         let (due, remembered) = self.judge(&census, &pods, &nodes).await?;
-        Ok(Looked { due, nodes, remembered: remembered.and(nodes_remembered) })
+        Ok(Orphans { due, nodes, remembered: remembered.and(nodes_remembered) })
     }
 
-    fn meta_missing(&self) -> Stop {
-        Stop::MetaMissing(String::from_utf8_lossy(&self.keys.meta()).into_owned())
-    }
-
-    async fn pods(&self, census: &Census) -> Result<Pods, Stop> {
+    async fn pods(&self, census: &Census) -> Result<Pods, PassError> {
         let mut pods = Pods::for_holders(&census.holders);
-        self.api.pods(api::PodFilter::All, &mut |pod| pods.see(&pod, api::Phase::Active)).await?;
+        self.context.api.pods(api::PodFilter::All, &mut |pod| pods.see(&pod, api::Phase::Active)).await?;
         // Listed second: a pod that has finished never runs again, whenever the first listing was.
-        self.api.pods(api::PodFilter::Finished, &mut |pod| pods.see(&pod, api::Phase::Finished)).await?;
-        see_claims(self.api, &mut pods, None).await?;
+        self.context
+            .api
+            .pods(api::PodFilter::Finished, &mut |pod| pods.see(&pod, api::Phase::Finished))
+            .await?;
+        see_claims(self.context.api, &mut pods, None).await?;
         Ok(pods)
     }
 
     /// The nodes that there are, with the names of those that there were; and whether new ones could be remembered.
-    async fn nodes(&self, census: &Census) -> Result<(Nodes, Result<(), Failure>), Stop> {
+    async fn nodes(&self, census: &Census) -> Result<(Nodes, Result<(), Failure>), PassError> {
         let mut nodes = Nodes::default();
-        self.api.nodes(&mut |node| nodes.see(node)).await?;
+        self.context.api.nodes(&mut |node| nodes.see(node)).await?;
         let memory = self.memory();
         let seen = memory.recall_nodes().await?;
         seen.names().for_each(|node| nodes.remember(node.to_string()));
-        let remembered = match self.options.dry_run {
+        let remembered = match self.context.dry_run {
             true => Ok(()),
             false => memory.update_nodes(&seen, &nodes, &census.holders).await,
         };
@@ -276,7 +222,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         census: &Census,
         pods: &Pods,
         nodes: &Nodes,
-    ) -> Result<(Vec<Due>, Result<(), Failure>), Stop> {
+    ) -> Result<(Vec<Due>, Result<(), Failure>), PassError> {
         let graces = &self.options.graces;
         let memory = self.memory();
         let sightings = memory.recall().await?;
@@ -310,25 +256,25 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let is_ours = |holder: &&Holder| holder.record.as_ref().is_some_and(|r| r.stamp == Stamp::Ours);
         let records = census.holders.iter().filter(is_ours).count();
         let limit = BRAKE_AT_LEAST.max(records / BRAKE_ONE_IN);
-        let remembered = match self.options.dry_run {
+        let remembered = match self.context.dry_run {
             true => Ok(()),
             false => memory.update(&sightings, &orphans, graces).await,
         };
         let remembered = unless_full(remembered)?;
         if suspicious > limit && !self.options.force {
-            return Err(Stop::Brake { orphans: suspicious, records, limit });
+            return Err(PassError::Brake { orphans: suspicious, records, limit });
         }
         Ok((due, remembered))
     }
 
     fn memory(&self) -> Memory<'a, K> {
-        Memory { kv: self.kv, keys: self.keys, cluster: self.cluster, until: self.until }
+        Memory { session: self.context.session, cluster: self.context.cluster }
     }
 
     /// Frees all that are due, a few at a time, and reports each at once: nobody knows when the pass is
     /// ended. The first failure ends it: those under way are brought to their end, and no other is begun. What
     /// etcd refuses says something of that one owner alone, and is returned.
-    async fn free(&self, due: Vec<Due>, nodes: &Nodes) -> Result<Option<Stop>, Stop> {
+    async fn free(&self, due: Vec<Due>, nodes: &Nodes) -> Result<Option<PassError>, PassError> {
         let failed = Cell::new(false);
         let mut stop = None;
         let mut refused = Vec::new();
@@ -339,7 +285,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                 return None;
             }
             let freed = self.free_one(&holder, orphan, nodes).await;
-            let is_its_own = matches!(freed, Ok(_) | Err(Stop::Store(Failure::Refused(_))));
+            let is_its_own =
+                matches!(freed, Ok(_) | Err(PassError::Run(RunError::Store(Failure::Refused(_)))));
             failed.set(failed.get() || !is_its_own);
             Some((holder, orphan.reason, freed))
         };
@@ -351,7 +298,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                     gone.push(holder.owner);
                 }
                 Some((_, _, Ok(Err(keep)))) => self.report.borrow_mut().keep(keep),
-                Some((holder, _, Err(Stop::Store(failure @ Failure::Refused(_))))) => {
+                Some((holder, _, Err(PassError::Run(RunError::Store(failure @ Failure::Refused(_)))))) => {
                     let Owner { node, container_id, ifname, .. } = &holder.owner;
                     tracing::warn!(%node, container = %container_id, %ifname, %failure, "an orphan cannot be freed");
                     refused.push(failure);
@@ -363,11 +310,11 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         if let Some(stop) = stop {
             return Err(stop);
         }
-        if !self.options.dry_run {
+        if !self.context.dry_run {
             self.memory().forget(gone.iter()).await?;
         }
         let orphans = refused.len();
-        Ok(refused.into_iter().next().map(|why| Stop::Refused { orphans, why }))
+        Ok(refused.into_iter().next().map(|why| PassError::Refused { orphans, why }))
     }
 
     /// Looks at one orphan a second time and frees it; else says why it keeps what it has.
@@ -376,19 +323,17 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         holder: &Holder,
         orphan: Orphan,
         nodes: &Nodes,
-    ) -> Result<Result<Vec<Held>, Keep>, Stop> {
-        if self.meta().await?.is_some() || !self.is_still_orphaned(holder, orphan, nodes).await? {
+    ) -> Result<Result<Vec<Held>, Keep>, PassError> {
+        if self.paused().await?.is_some() || !self.is_still_orphaned(holder, orphan, nodes).await? {
             return Ok(Err(Keep::Changed));
         }
-        if self.options.dry_run {
-            let own = self.keys.owner(&holder.owner);
-            let record = self.read::<OwnerRecord>(&own).await?;
+        if self.context.dry_run {
+            let own = self.context.session.keys.owner(&holder.owner);
+            let (record, _) = read::<K, OwnerRecord>(self.context.session, &own).await?;
             return Ok(record.map(|record| record.addresses).ok_or(Keep::Changed));
         }
-        let until = self.until.min(Instant::now() + FREE_DEADLINE);
-        let session = Session { kv: self.kv, keys: self.keys, until };
-        // Its pod is gone, and with it every ADD that could still be on its way: no tombstone is left.
-        match release_as_read(session, &holder.owner, holder.revision).await {
+        // Its pod is gone, and with it every ADD that could still be on its way.
+        match release_as_read(self.context.for_one_owner(), &holder.owner, holder.revision).await {
             Ok(Freed::Addresses(held)) => Ok(Ok(held)),
             Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Ok(Err(Keep::Changed)),
             Err(FreeError::Bad(bad)) => {
@@ -400,21 +345,27 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     }
 
     /// Asks the API for the orphan's pod or claim as it is now.
-    async fn is_still_orphaned(&self, holder: &Holder, orphan: Orphan, nodes: &Nodes) -> Result<bool, Stop> {
-        let pods = pods_now(self.api, holder).await?;
+    async fn is_still_orphaned(
+        &self,
+        holder: &Holder,
+        orphan: Orphan,
+        nodes: &Nodes,
+    ) -> Result<bool, PassError> {
+        let pods = pods_now(self.context.api, holder).await?;
         Ok(orphaned(holder, &pods, nodes, &self.options.graces) == Ok(orphan))
     }
 
     /// Repairs what costs addresses or time, and says what a person should look at.
-    async fn repair(&self) -> Result<(), Stop> {
-        let audit = audit::audit_bits(self.session()).await?;
+    async fn repair(&self) -> Result<(), PassError> {
+        let session = self.context.session;
+        let audit = audit::audit_bits(session).await?;
         self.report.borrow_mut().scanned.addresses = audit.counts.reservations;
         self.report.borrow_mut().found(&audit);
         if audit.violations.iter().any(|finding| finding.kind == audit::Kind::MetaMissing) {
-            return Err(self.meta_missing());
+            return Err(RunError::meta_missing(session.keys).into());
         }
-        if !self.options.dry_run {
-            let repaired = repair::tidy(self.session(), audit.repairs).await?;
+        if !self.context.dry_run {
+            let repaired = repair::tidy(session, audit.repairs).await?;
             self.report.borrow_mut().repaired = repaired;
         }
         Ok(())
@@ -423,7 +374,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
 
 /// What could not be remembered because etcd is out of space ends no pass: only what is new is lost. Those that are due
 /// were seen before, and to free them takes no space.
-fn unless_full(remembered: Result<(), Failure>) -> Result<Result<(), Failure>, Stop> {
+fn unless_full(remembered: Result<(), Failure>) -> Result<Result<(), Failure>, PassError> {
     match remembered {
         Ok(()) | Err(Failure::NoSpace(_)) => Ok(remembered),
         Err(failure) => Err(failure.into()),
@@ -433,13 +384,7 @@ fn unless_full(remembered: Result<(), Failure>) -> Result<Result<(), Failure>, S
 /// Runs a pass, at most for `timeout`.
 ///
 /// # Errors
-/// [`Stop`]; `report` tells what was done until then.
-pub async fn run<K: Kv, A: Api>(pass: Pass<'_, K, A>, timeout: Duration) -> Result<(), Stop> {
-    // Ended in the middle, a pass is like one that was killed.
-    match tokio::time::timeout(timeout, pass.run()).await {
-        Ok(ended) => ended,
-        Err(_) => Err(Stop::Timeout(timeout)),
-    }
+/// [`PassError`]; `report` tells what was done until then.
+pub async fn run<K: Kv, A: Api>(pass: Pass<'_, K, A>, timeout: Duration) -> Result<(), PassError> {
+    within(timeout, "the pass", Box::pin(pass.run())).await
 }
-
-const _: () = assert!(FREE_DEADLINE.as_secs() < limits::LEASE_TTL.as_secs());

@@ -10,12 +10,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::holder::Holder;
-use crate::pass::Stop;
 use crate::verdict::{Free, Keep};
 
 /// What came of a pass so far.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct PassReport {
     /// The cluster's name.
     pub cluster: String,
     /// Whether nothing was to be written.
@@ -23,7 +22,7 @@ pub struct Report {
     /// The revision at which owners were listed.
     pub revision: i64,
     /// How much was looked at.
-    pub scanned: Scanned,
+    pub scanned: PassScan,
     /// How many owners are orphans, those too that keep what they have for now.
     pub orphans: usize,
     /// How many owners keep what they have, by reason.
@@ -37,14 +36,14 @@ pub struct Report {
     /// What must not be and was not repaired, by kind.
     pub violations: BTreeMap<&'static str, usize>,
     /// Why nothing was done: a migration is under way.
-    pub held: Option<String>,
+    pub paused: Option<String>,
     /// Whether the pass ended early, so that it tells what was done and counts nothing.
     pub aborted: bool,
 }
 
 /// How much a pass looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Scanned {
+pub struct PassScan {
     /// Owner records, of every cluster.
     pub owners: usize,
     /// Reservations, of every cluster.
@@ -66,7 +65,7 @@ pub struct FreedOwner {
     pub held: Vec<Held>,
 }
 
-impl Report {
+impl PassReport {
     /// A pass that has done nothing yet.
     #[must_use]
     pub fn new(cluster: &str, dry_run: bool) -> Self {
@@ -114,9 +113,9 @@ impl Report {
         self.freed.iter().map(|freed| freed.held.len()).sum()
     }
 
-    /// As one JSON object; `stop` is why the pass ended early.
+    /// As one JSON object; `error` is why the pass did not do all that it should.
     #[must_use]
-    pub fn to_json(&self, stop: Option<&Stop>) -> Value {
+    pub fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         let Repaired { cleared, set, summaries, deleted, emptied, lost } = self.repaired;
         let kept: BTreeMap<_, _> = self.kept.iter().map(|(why, n)| (why.name(), n)).collect();
         let freed: BTreeMap<_, _> =
@@ -125,8 +124,8 @@ impl Report {
             "cluster": self.cluster,
             "dry_run": self.dry_run,
             "aborted": self.aborted,
-            "error": stop.map(Stop::to_string),
-            "paused": self.held,
+            "error": error.map(ToString::to_string),
+            "paused": self.paused,
             "revision": self.revision,
             "scanned": self.scanned,
             "orphans": self.orphans,
@@ -201,12 +200,12 @@ fn address_json(held: &Held) -> Value {
 }
 
 /// For people: what was looked at, what stays and goes and why, and what was repaired.
-impl fmt::Display for Report {
+impl fmt::Display for PassReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(why) = &self.held {
+        if let Some(why) = &self.paused {
             return writeln!(f, "nothing was done: a migration is under way ({why})");
         }
-        let Scanned { owners, addresses, pods, nodes } = self.scanned;
+        let PassScan { owners, addresses, pods, nodes } = self.scanned;
         if self.aborted {
             f.write_str(&aborted_words(
                 &self.cluster,

@@ -6,11 +6,9 @@ use metes::pool::names::InvalidName;
 use metes::pool::record;
 use serde::{Deserialize, Deserializer};
 
-use kube::core::params::GetParams;
-
 use crate::api::{ApiError, Phase, Pod};
 use crate::kubernetes::{Detail, Kubernetes};
-use crate::object::{Annotations, Metadata};
+use crate::object::{Annotations, PodObject, PodStatus};
 
 /// A pod that has not finished, with what it said of its networks.
 #[derive(Debug, Clone)]
@@ -112,7 +110,7 @@ impl Running {
     /// # Errors
     /// [`ApiError`]
     pub async fn list_all(api: &Kubernetes, see: &mut dyn FnMut(Running, Phase)) -> Result<(), ApiError> {
-        let mut see = |object: Object| {
+        let mut see = |object: PodObject| {
             let phase = Phase::of(&object.status.phase);
             see(object.into_running(), phase);
         };
@@ -131,12 +129,7 @@ impl Running {
     /// # Errors
     /// [`ApiError`]
     pub async fn get(api: &Kubernetes, namespace: &str, name: &str) -> Result<Option<Self>, ApiError> {
-        let asked = format!("get pod {namespace}/{name}");
-        let path = format!("/api/v1/namespaces/{namespace}/pods");
-        let request = kube::core::Request::new(path).get(name, &GetParams::default());
-        let found: Option<Object> = api.ask_for_one(&asked, name, request).await?;
-        let Some(object) = found else { return Ok(None) };
-        object.metadata.check(&asked, namespace, name)?;
+        let Some(object) = api.pod_object(namespace, name).await? else { return Ok(None) };
         let is_active = Phase::of(&object.status.phase) == Phase::Active;
         Ok(is_active.then(|| object.into_running()))
     }
@@ -194,50 +187,12 @@ impl Running {
     }
 }
 
-fn full_name(namespace: &str, network: &str) -> String {
+/// The full name of a network that is named in a namespace.
+pub(crate) fn full_name(namespace: &str, network: &str) -> String {
     if network.contains('/') { network.to_owned() } else { format!("{namespace}/{network}") }
 }
 
-#[derive(Deserialize)]
-struct Object {
-    metadata: Metadata,
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Default, Deserialize)]
-struct Spec {
-    #[serde(rename = "nodeName", default)]
-    node: String,
-    #[serde(rename = "hostNetwork", default)]
-    uses_host: bool,
-}
-
-#[derive(Default, Deserialize)]
-struct Status {
-    #[serde(default)]
-    phase: String,
-    #[serde(rename = "podIPs", default)]
-    ips: Vec<PodIp>,
-    #[serde(default)]
-    conditions: Vec<Condition>,
-}
-
-#[derive(Deserialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-}
-
-#[derive(Deserialize)]
-struct PodIp {
-    ip: String,
-}
-
-impl Object {
+impl PodObject {
     fn into_running(self) -> Running {
         let Annotations { network_status, networks, default_network, .. } = &self.metadata.annotations;
         let interfaces = network_status.as_deref().filter(|text| !text.trim().is_empty());
@@ -247,19 +202,16 @@ impl Object {
         let is_attached = !self.spec.uses_host;
         let networks = networks.as_deref().filter(|_| is_attached).unwrap_or_default();
         let asked = selections(&self.metadata.namespace, networks);
-        let own: Vec<String> = self.status.ips.into_iter().map(|one| one.ip).collect();
+        let PodStatus { phase, ips, conditions } = self.status;
+        let own: Vec<String> = ips.into_iter().map(|one| one.ip).collect();
         let default_network = default_network.as_deref().filter(|_| is_attached).unwrap_or_default();
         let default_network = selections(MULTUS, default_network).into_iter().next();
         Running {
             interfaces,
             asked,
             default_network: default_network.map(|one| one.network),
-            lacks_sandbox: self
-                .status
-                .conditions
-                .iter()
-                .any(|one| one.kind == "PodReadyToStartContainers" && one.status == "False"),
-            is_up: !own.is_empty() || !matches!(self.status.phase.as_str(), "" | "Pending"),
+            lacks_sandbox: conditions.iter().any(|one| one.says("PodReadyToStartContainers", "False")),
+            is_up: !own.is_empty() || !matches!(phase.as_str(), "" | "Pending"),
             own: Some(own).filter(|_| is_attached),
             uid: self.metadata.kubelets_uid(),
             node: self.spec.node,
@@ -299,7 +251,7 @@ mod tests {
     use serde_json::json;
 
     fn running(annotations: serde_json::Value) -> Running {
-        let object: Object = serde_json::from_value(json!({
+        let object: PodObject = serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations},
             "spec": {"nodeName": "n1"},
             "status": {"phase": "Running"},
@@ -328,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_uses_the_network_of_its_node_asks_for_none() {
-        let object: Object = serde_json::from_value(json!({
+        let object: PodObject = serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "ns", "uid": "u",
                 "annotations": {"k8s.v1.cni.cncf.io/networks": "a"}},
             "spec": {"nodeName": "n1", "hostNetwork": true},

@@ -1,6 +1,6 @@
 //! What Kubernetes says of one owner's pod or claim right before something irrevocable is done to the owner.
 
-use crate::api::{Api, ApiError, Claims};
+use crate::api::{Api, ApiError, ClaimList};
 use crate::holder::Holder;
 use crate::verdict::is_named;
 use crate::world::Pods;
@@ -10,7 +10,8 @@ use crate::world::Pods;
 /// # Errors
 /// [`ApiError`]
 pub async fn see_claims<A: Api>(api: &A, pods: &mut Pods, namespace: Option<&str>) -> Result<(), ApiError> {
-    if pods.wants_claims() && api.claims(namespace, &mut |uid| pods.see_claim(uid)).await? == Claims::Shown {
+    if pods.wants_claims() && api.claims(namespace, &mut |uid| pods.see_claim(uid)).await? == ClaimList::Shown
+    {
         pods.no_more_claims();
     }
     Ok(())

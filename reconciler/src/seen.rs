@@ -9,7 +9,6 @@ use metes::pool::names::NodeName;
 use metes::pool::record::{Record, SeenNode};
 use metes::store::keys::Key;
 use metes::store::kv::{Failure, Kv};
-use metes::store::session::Session;
 use metes::store::txn::{Entry, Op};
 use metes::store::walk::walk;
 
@@ -38,17 +37,16 @@ impl<K: Kv> Memory<'_, K> {
     /// # Errors
     /// [`Failure`]
     pub async fn recall_nodes(&self) -> Result<SeenNodes, Failure> {
-        let prefix = self.keys.seen_nodes(self.cluster);
+        let prefix = self.session.keys.seen_nodes(self.cluster);
         let see = |seen: &mut SeenNodes, entry: Entry| {
-            let Ok(Key::Seen(_, node)) = self.keys.parse(&entry.key) else { return };
+            let Ok(Key::Seen(_, node)) = self.session.keys.parse(&entry.key) else { return };
             let names = match SeenNode::decode(&entry.value) {
                 Ok(_) => &mut seen.names,
                 Err(_) => &mut seen.undecodable,
             };
             names.insert(node);
         };
-        let session = Session { kv: self.kv, keys: self.keys, until: self.until };
-        walk(session, &prefix, SeenNodes::default, see).await.map(|(seen, _)| seen)
+        walk(self.session, &prefix, SeenNodes::default, see).await.map(|(seen, _)| seen)
     }
 
     /// Writes down the nodes that are new, and forgets those that are gone and have no record left.
@@ -61,7 +59,7 @@ impl<K: Kv> Memory<'_, K> {
         nodes: &Nodes,
         holders: &[Holder],
     ) -> Result<(), Failure> {
-        let key = |node: &NodeName| self.keys.seen_node(self.cluster, node);
+        let key = |node: &NodeName| self.session.keys.seen_node(self.cluster, node);
         let is_new = |node: &NodeName| !seen.names.contains(node) && !seen.undecodable.contains(node);
         let put = |node: NodeName| Op::Put(key(&node), SeenNode::new().encode(), None);
         // No record can name a node by anything else.

@@ -17,12 +17,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::cli::{Cli, Listen};
-use crate::lead::{Candidate, Standing};
+use crate::ended::{Ended, PassOutcome, Trouble};
+use crate::lead::{Candidate, Leadership};
 use crate::listen::{self, Page, Pages};
 use crate::metrics::{self, Metrics};
-use crate::once::{self, Ended, Outcome, Place, Trouble};
-use crate::pass::Stop;
-use crate::report::Scanned;
+use crate::once::{self, Place};
+use crate::pass::PassError;
+use crate::report::PassScan;
 
 /// A claim holds for so many times --every: it is made anew at least once in each.
 const CLAIM_EVERIES: u32 = 2;
@@ -50,7 +51,7 @@ pub async fn run(cli: &Cli, listen: &Listen) -> Result<(), String> {
     let signals = Signals::new().map_err(|e| e.to_string())?;
     let every = cli.serve.every;
     let patience = (every * PATIENCE_EVERIES).saturating_add(cli.common.timeout);
-    let loops = Loop { cli, name: own_name(), told: Told(Arc::new(Mutex::new(State::new(patience)))) };
+    let loops = Loop { cli, name: own_name(), told: Told(Arc::new(Mutex::new(ServeState::new(patience)))) };
     let listener = listen::bind(listen).await.map_err(|e| format!("cannot listen: {e}"))?;
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, %cluster, name = loops.name, "serving");
@@ -195,13 +196,13 @@ impl Loop<'_> {
         let kv = place.etcd().map_err(Trouble::Setup)?;
         let until = Instant::now() + CLAIM_DEADLINE;
         // Opened first: what happens after the look is not missed.
-        let watch = kv.watch(&candidate.key, until).await.map_err(Stop::from)?;
-        match candidate.claim(&kv, until).await.map_err(Stop::from)? {
-            Standing::Leader => {
+        let watch = kv.watch(&candidate.key, until).await.map_err(PassError::from)?;
+        match candidate.claim(&kv, until).await.map_err(PassError::from)? {
+            Leadership::Leader => {
                 self.told.state().leads(&self.name);
                 Ok(Turn::Lead(Some(Box::new(kv))))
             }
-            Standing::Follower(name) => {
+            Leadership::Follower(name) => {
                 self.told.state().stands_by(&name);
                 Ok(Turn::StandBy(Box::new(Watching { watch, _kv: kv })))
             }
@@ -246,11 +247,11 @@ impl Loop<'_> {
         }
         drop(state);
         let report = &ended.report;
-        let Scanned { owners, addresses, pods, nodes } = report.scanned;
+        let PassScan { owners, addresses, pods, nodes } = report.scanned;
         let took_ms = ended.took.as_millis() as u64;
         match &ended.trouble {
-            None if report.held.is_some() => {
-                tracing::info!(why = report.held, took_ms, "nothing was done: a migration is under way");
+            None if report.paused.is_some() => {
+                tracing::info!(why = report.paused, took_ms, "nothing was done: a migration is under way");
             }
             None => tracing::info!(
                 owners,
@@ -270,7 +271,7 @@ impl Loop<'_> {
 }
 
 /// What the server tells: of the passes so far, and whether all is well.
-struct State {
+struct ServeState {
     metrics: Metrics,
     /// Who leads, as far as it is known.
     leader: Option<String>,
@@ -287,7 +288,7 @@ struct State {
     trouble: String,
 }
 
-impl State {
+impl ServeState {
     /// The start counts as good: the first pass has its time.
     fn new(patience: Duration) -> Self {
         Self {
@@ -334,7 +335,7 @@ impl State {
             _ => None,
         };
         // One that was braked looked at everything.
-        if ended.outcome() != Outcome::Failure {
+        if ended.outcome() != PassOutcome::Failure {
             self.good = self.turned;
         }
         if let Some(why) = &ended.trouble {
@@ -389,10 +390,10 @@ fn whole(time: Duration) -> humantime::FormattedDuration {
 
 /// The state, which the server and the passes share.
 #[derive(Clone)]
-struct Told(Arc<Mutex<State>>);
+struct Told(Arc<Mutex<ServeState>>);
 
 impl Told {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ServeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -412,19 +413,19 @@ impl Pages for Told {
 mod tests {
     use super::*;
     use crate::api::ApiError;
-    use crate::report::Report;
+    use crate::report::PassReport;
 
     const PATIENCE: Duration = Duration::from_secs(100);
     const STEP: Duration = Duration::from_secs(90);
 
     fn passed(trouble: Option<Trouble>) -> Ended {
         let took = Duration::ZERO;
-        Ended { report: Report::default(), trouble, took, at: std::time::SystemTime::UNIX_EPOCH }
+        Ended { report: PassReport::default(), trouble, took, at: std::time::SystemTime::UNIX_EPOCH }
     }
 
     fn api_is_down() -> Option<Trouble> {
         let down = ApiError { asked: "list pods".to_owned(), why: "refused".to_owned() };
-        Some(Trouble::Stop(Stop::Api(down)))
+        Some(Trouble::Pass(down.into()))
     }
 
     fn files_are_bad() -> Option<Trouble> {
@@ -432,13 +433,13 @@ mod tests {
     }
 
     /// The statuses of /healthz and /readyz.
-    fn pages(state: &State) -> [u16; 2] {
+    fn pages(state: &ServeState) -> [u16; 2] {
         [state.health(), state.readiness()].map(|page| page.status.as_u16())
     }
 
     /// What both say after passes that each end like this, one in each step.
     async fn after(troubles: impl IntoIterator<Item = Option<Trouble>>) -> [u16; 2] {
-        let mut state = State::new(PATIENCE);
+        let mut state = ServeState::new(PATIENCE);
         for trouble in troubles {
             tokio::time::advance(STEP).await;
             state.ended(&passed(trouble));
@@ -448,7 +449,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn health_fails_only_where_a_restart_may_help() {
-        let brake = || Some(Trouble::Stop(Stop::Brake { orphans: 60, records: 60, limit: 50 }));
+        let brake = || Some(Trouble::Pass(PassError::Brake { orphans: 60, records: 60, limit: 50 }));
         assert_eq!(after([]).await, [200, 200]);
         assert_eq!(after([None, None, None]).await, [200, 200]);
         assert_eq!(after([brake(), brake(), brake()]).await, [200, 200]);
@@ -461,8 +462,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn health_fails_when_nothing_comes_to_its_end() {
-        let mut state = State::new(PATIENCE);
-        let why = |state: &State| state.health().body;
+        let mut state = ServeState::new(PATIENCE);
+        let why = |state: &ServeState| state.health().body;
         tokio::time::advance(PATIENCE + TURN_MORE).await;
         assert_eq!(pages(&state), [200, 503]);
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -11,13 +11,12 @@ use std::time::Duration;
 use metes::limits;
 use metes::pool::names::ClusterName;
 use metes::pool::record::{Owner, Record, Sighting};
-use metes::store::keys::{Bytes, Key, Keys, LeaseId};
+use metes::store::keys::{Bytes, Key, LeaseId};
 use metes::store::kv::{Failure, Kv};
 use metes::store::session::Session;
 use metes::store::ticket::new_lease;
 use metes::store::txn::{Entry, Op, Txn};
 use metes::store::walk::walk;
-use tokio::time::Instant;
 
 use crate::holder::Holder;
 use crate::verdict::{Free, Graces, Orphan};
@@ -33,21 +32,17 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 #[derive(Clone, Copy)]
 pub struct Memory<'a, K> {
     /// The store.
-    pub kv: &'a K,
-    /// Its keys.
-    pub keys: &'a Keys,
+    pub session: Session<'a, K>,
     /// The cluster's name.
     pub cluster: &'a ClusterName,
-    /// When reading and writing must be over.
-    pub until: Instant,
 }
 
 /// What is remembered, by owner.
 #[derive(Debug, Default)]
-pub struct Sightings(BTreeMap<Owner, Seen>);
+pub struct Sightings(BTreeMap<Owner, SeenOrphan>);
 
 #[derive(Debug)]
-struct Seen {
+struct SeenOrphan {
     key: Bytes,
     /// None if it does not decode.
     sighting: Option<Sighting>,
@@ -62,8 +57,8 @@ impl Sightings {
         self.of(holder, reason).and_then(|seen| seen.age).unwrap_or_default()
     }
 
-    fn of(&self, holder: &Holder, reason: Free) -> Option<&Seen> {
-        let is_it = |seen: &&Seen| {
+    fn of(&self, holder: &Holder, reason: Free) -> Option<&SeenOrphan> {
+        let is_it = |seen: &&SeenOrphan| {
             let sighting = seen.sighting.as_ref();
             sighting.is_some_and(|s| s.reason == reason.name() && s.revision == holder.revision)
                 && seen.age.is_some()
@@ -78,15 +73,14 @@ impl<K: Kv> Memory<'_, K> {
     /// # Errors
     /// [`Failure`]
     pub async fn recall(&self) -> Result<Sightings, Failure> {
-        let prefix = self.keys.orphans(self.cluster);
+        let prefix = self.session.keys.orphans(self.cluster);
         let see = |entries: &mut Vec<Entry>, entry| entries.push(entry);
-        let session = Session { kv: self.kv, keys: self.keys, until: self.until };
-        let (entries, _) = walk(session, &prefix, Vec::new, see).await?;
+        let (entries, _) = walk(self.session, &prefix, Vec::new, see).await?;
         let ages = self.ages(&entries).await?;
         let seen = |entry: Entry| {
-            let Ok(Key::Orphan(owner)) = self.keys.parse(&entry.key) else { return None };
+            let Ok(Key::Orphan(owner)) = self.session.keys.parse(&entry.key) else { return None };
             let age = ages.get(&entry.lease).copied();
-            Some((owner, Seen { key: entry.key, sighting: Sighting::decode(&entry.value).ok(), age }))
+            Some((owner, SeenOrphan { key: entry.key, sighting: Sighting::decode(&entry.value).ok(), age }))
         };
         Ok(Sightings(entries.into_iter().filter_map(seen).collect()))
     }
@@ -94,9 +88,10 @@ impl<K: Kv> Memory<'_, K> {
     /// The age of each lease that one of the keys hangs on, if it exists.
     async fn ages(&self, entries: &[Entry]) -> Result<BTreeMap<i64, Duration>, Failure> {
         let leases: BTreeSet<i64> = entries.iter().map(|entry| entry.lease).collect();
+        let Session { kv, until, .. } = self.session;
         let mut ages = BTreeMap::new();
         for lease in leases {
-            if let Some(age) = self.kv.lease_age(LeaseId(lease), self.until).await? {
+            if let Some(age) = kv.lease_age(LeaseId(lease), until).await? {
                 ages.insert(lease, age.age());
             }
         }
@@ -124,12 +119,13 @@ impl<K: Kv> Memory<'_, K> {
         if news.is_empty() {
             return Ok(());
         }
+        let Session { kv, until, .. } = self.session;
         let lease = new_lease();
         let ttl = REMEMBERED.max(graces.longest().saturating_mul(GRACES)).min(LONGEST);
-        self.kv.grant(lease, ttl, self.until).await?;
+        kv.grant(lease, ttl, until).await?;
         let put = |(holder, orphan): &(&Holder, Orphan)| {
             let sighting = Sighting::new(orphan.reason.name().to_owned(), holder.revision);
-            Op::Put(self.keys.orphan(&holder.owner), sighting.encode(), Some(lease))
+            Op::Put(self.session.keys.orphan(&holder.owner), sighting.encode(), Some(lease))
         };
         self.write("sightings", news.into_iter().map(put).collect()).await
     }
@@ -139,7 +135,7 @@ impl<K: Kv> Memory<'_, K> {
     /// # Errors
     /// [`Failure`]; what was not forgotten goes with its lease.
     pub async fn forget<'o>(&self, owners: impl Iterator<Item = &'o Owner>) -> Result<(), Failure> {
-        let forget = |owner| Op::Delete(self.keys.orphan(owner));
+        let forget = |owner| Op::Delete(self.session.keys.orphan(owner));
         self.write("sightings", owners.map(forget).collect()).await
     }
 
@@ -147,7 +143,7 @@ impl<K: Kv> Memory<'_, K> {
     pub(crate) async fn write(&self, step: &'static str, ops: Vec<Op>) -> Result<(), Failure> {
         for ops in ops.chunks(limits::TXN_OPS) {
             let txn = Txn { step, then: ops.to_vec(), ..Txn::default() };
-            self.kv.txn(&txn, self.until).await?;
+            self.session.txn(&txn).await?;
         }
         Ok(())
     }

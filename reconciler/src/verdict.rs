@@ -9,7 +9,7 @@ use std::time::Duration;
 use metes::pool::record;
 
 use crate::api::Phase;
-use crate::holder::{Holder, Stamp, Summary};
+use crate::holder::{Holder, OwnerFacts, Stamp};
 use crate::world::{Nodes, Pods};
 
 /// The longest name that Kubernetes gives a pod or a namespace.
@@ -25,7 +25,7 @@ pub enum Verdict {
 }
 
 metes::named_enum! {
-    /// Why an owner keeps what it has. Reports, logs and metrics name these.
+    /// Why an owner keeps what it has.
     pub enum Keep {
         /// Its pod exists and has not finished.
         PodExists = "pod-exists",
@@ -35,7 +35,7 @@ metes::named_enum! {
         ClaimUnknown = "claim-unknown",
         /// Its node exists and is not Ready: containers may run there that nobody knows of.
         NodeNotReady = "node-not-ready",
-        /// It would be freed, but Kubernetes has never had its node: it may be of another cluster by the same name, and
+        /// It would be freed, but Kubernetes has never had its node: it may be of another cluster by the same name. It
         /// has not been seen as an orphan for long enough to tell.
         NodeUnknown = "node-unknown",
         /// It would be freed, but has not been seen as an orphan for long enough.
@@ -56,7 +56,7 @@ metes::named_enum! {
 }
 
 metes::named_enum! {
-    /// Why an owner is an orphan. Reports, logs, metrics and the memory in etcd name these.
+    /// Why an owner is an orphan. The memory in etcd has these names too.
     pub enum Free {
         /// Its pod does not exist.
         PodGone = "pod-gone",
@@ -66,7 +66,7 @@ metes::named_enum! {
         ClaimGone = "claim-gone",
         /// Its node was started anew since, and a newer sandbox of its pod holds addresses of its own.
         SandboxReplaced = "sandbox-replaced",
-        /// It belongs to no pod that is known, and such are to be freed after a time.
+        /// It belongs to no pod that is known, and such owners are freed after a time.
         Unlabelled = "unlabelled",
     }
 }
@@ -168,7 +168,7 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
 }
 
 /// The name of a pod says nothing here: a claim outlives the pod that was named first, and others may use it.
-fn claim_reason(holder: &Holder, record: &Summary, pods: &Pods) -> Result<Free, Keep> {
+fn claim_reason(holder: &Holder, record: &OwnerFacts, pods: &Pods) -> Result<Free, Keep> {
     match pods.has_claim(holder.owner.container_id.as_str()) {
         None => Err(Keep::ClaimUnknown),
         Some(true) => Err(Keep::ClaimExists),
@@ -177,7 +177,7 @@ fn claim_reason(holder: &Holder, record: &Summary, pods: &Pods) -> Result<Free, 
     }
 }
 
-fn pod_reason(record: &Summary, pods: &Pods, has_lost_its_boot: bool) -> Result<Free, Keep> {
+fn pod_reason(record: &OwnerFacts, pods: &Pods, has_lost_its_boot: bool) -> Result<Free, Keep> {
     match pods.phase(&record.pod) {
         Some(Phase::Active) if record.replaced && has_lost_its_boot => Ok(Free::SandboxReplaced),
         Some(Phase::Active) => Err(Keep::PodExists),

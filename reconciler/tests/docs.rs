@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 
 use clap::CommandFactory;
 use metes_reconciler::cli::Cli;
+use metes_reconciler::ended::{Ended, PassOutcome};
 use metes_reconciler::metrics::Metrics;
-use metes_reconciler::once::{Ended, Outcome};
-use metes_reconciler::report::Report;
+use metes_reconciler::report::PassReport;
 use metes_reconciler::verdict::{Free, Keep};
 
 /// Defaults that the program finds out for itself.
@@ -77,7 +77,7 @@ fn every_reason_stands_there_with_what_to_do() {
 
 #[test]
 fn every_metric_stands_there() {
-    let mut report = Report::new("east", false);
+    let mut report = PassReport::new("east", false);
     report.violations.insert("foreign-key", 1);
     let mut metrics = Metrics::of_many_passes();
     metrics.ended(&Ended { report, trouble: None, took: Duration::ZERO, at: SystemTime::now() });
@@ -94,7 +94,7 @@ fn every_metric_stands_there() {
     let mut documented: Vec<String> = rows("Metrics").iter().flat_map(|row| code(&row[0])).collect();
     documented.sort();
     assert_eq!(documented, defined);
-    let outcomes = Outcome::ALL.map(|outcome| format!("`{}`", outcome.name()));
+    let outcomes = PassOutcome::ALL.map(|outcome| format!("`{}`", outcome.name()));
     let row = rows("Metrics").into_iter().find(|row| row[0].contains("passes_total")).expect("a row");
     assert!(outcomes.iter().all(|outcome| row[1].contains(outcome)), "{row:?}");
 }

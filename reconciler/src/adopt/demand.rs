@@ -9,8 +9,9 @@ use metes::pool::names::{ClusterName, ContainerId, InvalidName};
 use metes::pool::record::{Held, Owner, Pod};
 use metes::pool::{Addr, NetworkName};
 
-use super::Reserved;
-use super::report::{Conflict, Kind};
+use super::report::{Adopted, AdoptionConflict, ConflictKind};
+use super::reserved::Reserved;
+use crate::claim::Made;
 use crate::nad::{Definition, Definitions, Network};
 use crate::running::{Interface, Running, Selection};
 
@@ -23,15 +24,26 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// Whether it is about this address.
-    pub(crate) fn has(&self, held: &Held) -> bool {
-        self.held.contains(held)
+    /// As it is reported when it was reserved.
+    pub(crate) fn adopted(&self, made: Made) -> Adopted {
+        Adopted {
+            pod: format!("{}/{}", self.pod.namespace, self.pod.name),
+            interface: self.owner.ifname.to_string(),
+            node: self.owner.node.to_string(),
+            addresses: made.held,
+            replaced: made.replaced,
+        }
     }
 
-    pub(crate) fn conflict(&self, kind: Kind, address: Option<IpAddr>, why: String) -> Conflict {
+    pub(crate) fn conflict(
+        &self,
+        kind: ConflictKind,
+        address: Option<IpAddr>,
+        why: String,
+    ) -> AdoptionConflict {
         let pod = format!("{}/{}", self.pod.namespace, self.pod.name);
         let address = address.map(|ip| ip.to_string());
-        Conflict { pod, interface: self.owner.ifname.to_string(), address, kind, why }
+        AdoptionConflict { pod, interface: self.owner.ifname.to_string(), address, kind, why }
     }
 }
 
@@ -40,7 +52,7 @@ pub(crate) struct Demands<'a> {
     pub(crate) missing: Vec<Demand>,
     /// How many interfaces have all that they use.
     pub(crate) present: usize,
-    pub(crate) conflicts: Vec<Conflict>,
+    pub(crate) conflicts: Vec<AdoptionConflict>,
     cluster: &'a ClusterName,
     definitions: &'a Definitions,
     reserved: &'a Reserved,
@@ -53,7 +65,7 @@ pub(crate) struct Demands<'a> {
 }
 
 /// What a network's name leads to.
-enum Found {
+enum NamedNetwork {
     Network(Rc<Network>),
     NotMetes,
     Unclear(String),
@@ -103,7 +115,7 @@ impl<'a> Demands<'a> {
             }
             Some(Err(why)) => {
                 let why = format!("its annotation network-status cannot be read: {why}");
-                self.conflicts.push(conflict(pod, "", None, Kind::NoStatus, why));
+                self.conflicts.push(conflict(pod, "", None, ConflictKind::NoStatus, why));
             }
             None if pod.is_up => self.see_without_status(pod),
             // Its sandbox is still being made, and with it its addresses.
@@ -111,15 +123,15 @@ impl<'a> Demands<'a> {
         }
     }
 
-    fn find(&self, name: &str) -> Found {
+    fn find(&self, name: &str) -> NamedNetwork {
         if self.not_metes.iter().any(|other| other == name) {
-            return Found::NotMetes;
+            return NamedNetwork::NotMetes;
         }
         match self.definitions.get(name) {
-            Some(Definition::Metes(network)) => Found::Network(network.clone()),
-            Some(Definition::Other) => Found::NotMetes,
-            Some(Definition::Unclear(why)) => Found::Unclear(why.clone()),
-            None => Found::Unclear("there is no NetworkAttachmentDefinition of this name".to_owned()),
+            Some(Definition::Metes(network)) => NamedNetwork::Network(network.clone()),
+            Some(Definition::Other) => NamedNetwork::NotMetes,
+            Some(Definition::Unclear(why)) => NamedNetwork::Unclear(why.clone()),
+            None => NamedNetwork::Unclear("there is no NetworkAttachmentDefinition of this name".to_owned()),
         }
     }
 
@@ -158,21 +170,23 @@ impl<'a> Demands<'a> {
     /// A network that the pod is in, and nobody knows with which address.
     fn see_untold(&mut self, pod: &Running, interface: &str, network: &str, why: String) {
         let untold = match self.find(network) {
-            Found::Network(_) => conflict(pod, interface, None, Kind::NoStatus, why),
-            Found::NotMetes => return,
-            Found::Unclear(unclear) => unknown(pod, interface, network, &unclear),
+            NamedNetwork::Network(_) => conflict(pod, interface, None, ConflictKind::NoStatus, why),
+            NamedNetwork::NotMetes => return,
+            NamedNetwork::Unclear(unclear) => unknown(pod, interface, network, &unclear),
         };
         self.conflicts.push(untold);
     }
 
-    fn see_interface(&mut self, pod: &Running, interface: &Interface) -> Result<(), Conflict> {
+    fn see_interface(&mut self, pod: &Running, interface: &Interface) -> Result<(), AdoptionConflict> {
         let name = pod.full_name(&interface.name);
         let network = match self.find(&name) {
-            Found::Network(network) => network,
-            Found::NotMetes => return Ok(()),
+            NamedNetwork::Network(network) => network,
+            NamedNetwork::NotMetes => return Ok(()),
             // The cluster's own network: its configuration lies on the nodes.
-            Found::Unclear(_) if interface.default && self.definitions.get(&name).is_none() => return Ok(()),
-            Found::Unclear(why) => return Err(unknown(pod, &interface.interface, &name, &why)),
+            NamedNetwork::Unclear(_) if interface.default && self.definitions.get(&name).is_none() => {
+                return Ok(());
+            }
+            NamedNetwork::Unclear(why) => return Err(unknown(pod, &interface.interface, &name, &why)),
         };
         self.see_addresses(pod, interface, &name, network)
     }
@@ -183,23 +197,23 @@ impl<'a> Demands<'a> {
         interface: &Interface,
         name: &str,
         network: Rc<Network>,
-    ) -> Result<(), Conflict> {
+    ) -> Result<(), AdoptionConflict> {
         let bad = |address: Option<String>, kind, why: String| {
             Err(conflict(pod, &interface.interface, address, kind, why))
         };
         let addresses = match interface.addresses() {
             Ok(addresses) => addresses,
-            Err(text) => return bad(Some(text), Kind::NoStatus, "this is no address".to_owned()),
+            Err(text) => return bad(Some(text), ConflictKind::NoStatus, "this is no address".to_owned()),
         };
         if addresses.is_empty() || pod.node.is_empty() {
             let why = format!("it does not tell what it uses in network {name}");
-            return bad(None, Kind::NoStatus, why);
+            return bad(None, ConflictKind::NoStatus, why);
         }
         let held = match network.held(&addresses) {
             Ok(held) => held,
             Err(ip) => {
                 let why = format!("outside every range of network {name}");
-                return bad(Some(ip.to_string()), Kind::Outside, why);
+                return bad(Some(ip.to_string()), ConflictKind::Outside, why);
             }
         };
         if !interface.interface.is_empty() {
@@ -207,7 +221,7 @@ impl<'a> Demands<'a> {
         }
         let Some(reserved) = self.reserved_interface(pod, &held) else {
             let why = format!("it does not tell by which interface it uses this in network {name}");
-            return bad(Some(addresses[0].to_string()), Kind::NoStatus, why);
+            return bad(Some(addresses[0].to_string()), ConflictKind::NoStatus, why);
         };
         self.demand(pod, &Interface { interface: reserved, ..interface.clone() }, held, network)
     }
@@ -227,7 +241,7 @@ impl<'a> Demands<'a> {
         interface: &Interface,
         held: Vec<Held>,
         network: Rc<Network>,
-    ) -> Result<(), Conflict> {
+    ) -> Result<(), AdoptionConflict> {
         let reserved: Vec<(NetworkName, Addr)> = held.iter().filter_map(place).collect();
         let user = format!("{}/{} {}", pod.pod.namespace, pod.pod.name, interface.interface);
         // Said twice: of the cluster's own network, by the API and by multus.
@@ -240,13 +254,13 @@ impl<'a> Demands<'a> {
         *used += held.len();
         if *used > network.most_addresses() {
             let why = format!("more than the {} of its network", network.most_addresses());
-            return Err(conflict(pod, &interface.interface, None, Kind::TooMany, why));
+            return Err(conflict(pod, &interface.interface, None, ConflictKind::TooMany, why));
         }
         for (at, held) in reserved.iter().zip(held.iter().filter(|held| held.network.is_some())) {
             if let Some(other) = self.users.get(at) {
                 let address = Some(held.address.to_string());
                 let why = format!("in use by {other}, too");
-                return Err(conflict(pod, &interface.interface, address, Kind::TwoUsers, why));
+                return Err(conflict(pod, &interface.interface, address, ConflictKind::TwoUsers, why));
             }
             self.users.insert(at.clone(), user.clone());
         }
@@ -256,8 +270,9 @@ impl<'a> Demands<'a> {
             self.present += usize::from(!reserved.is_empty());
             return Ok(());
         }
-        let bad =
-            |e: InvalidName| conflict(pod, &interface.interface, None, Kind::Undecodable, e.to_string());
+        let bad = |e: InvalidName| {
+            conflict(pod, &interface.interface, None, ConflictKind::Undecodable, e.to_string())
+        };
         let (owner, pod) = (self.owner(pod, interface).map_err(bad)?, pod.label().map_err(bad)?);
         self.missing.push(Demand { owner, pod, held, network });
         Ok(())
@@ -286,12 +301,18 @@ fn names(pod: &Running) -> Vec<String> {
     names
 }
 
-fn unknown(pod: &Running, interface: &str, network: &str, why: &str) -> Conflict {
+fn unknown(pod: &Running, interface: &str, network: &str, why: &str) -> AdoptionConflict {
     let why = format!("network {network}: {why}; if it is not of metes, say --not-metes {network}");
-    conflict(pod, interface, None, Kind::UnknownNetwork, why)
+    conflict(pod, interface, None, ConflictKind::UnknownNetwork, why)
 }
 
-fn conflict(pod: &Running, interface: &str, address: Option<String>, kind: Kind, why: String) -> Conflict {
+fn conflict(
+    pod: &Running,
+    interface: &str,
+    address: Option<String>,
+    kind: ConflictKind,
+    why: String,
+) -> AdoptionConflict {
     let pod = format!("{}/{}", pod.pod.namespace, pod.pod.name);
-    Conflict { pod, interface: interface.to_owned(), address, kind, why }
+    AdoptionConflict { pod, interface: interface.to_owned(), address, kind, why }
 }

@@ -6,14 +6,11 @@ use metes::pool::record::{Held, Owner};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Stop;
-use super::demand::Demand;
-use crate::claim::Made;
 use crate::report::{aborted_words, told};
 
 /// What came of an adoption so far.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct AdoptionReport {
     /// The cluster's name.
     pub cluster: String,
     /// Whether nothing was to be written.
@@ -21,13 +18,13 @@ pub struct Report {
     /// The revision at which reservations were listed.
     pub revision: i64,
     /// How much was looked at.
-    pub scanned: Scanned,
+    pub scanned: AdoptionScan,
     /// How many interfaces had all that they use.
     pub present: usize,
     /// The interfaces that it was reserved for; in a dry run those that it would have been.
     pub adopted: Vec<Adopted>,
     /// What stands in the way.
-    pub conflicts: Vec<Conflict>,
+    pub conflicts: Vec<AdoptionConflict>,
     /// The epoch that began.
     pub epoch: Option<u64>,
     /// Whether it ended early, so that it tells what was done and counts nothing.
@@ -36,7 +33,7 @@ pub struct Report {
 
 /// How much was looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Scanned {
+pub struct AdoptionScan {
     /// Reservations, of every cluster.
     pub addresses: usize,
     /// Pods.
@@ -62,7 +59,7 @@ pub struct Adopted {
 
 /// Something that a person must settle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Conflict {
+pub struct AdoptionConflict {
     /// As in `namespace/name`.
     pub pod: String,
     /// The interface, as far as it is known.
@@ -70,7 +67,7 @@ pub struct Conflict {
     /// The address, if it is about one.
     pub address: Option<String>,
     /// What kind it is of.
-    pub kind: Kind,
+    pub kind: ConflictKind,
     /// Why, in words.
     pub why: String,
 }
@@ -78,7 +75,7 @@ pub struct Conflict {
 /// The kinds of conflicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ConflictKind {
     /// Somebody who may exist holds the address.
     Held,
     /// Two running pods use it.
@@ -99,19 +96,7 @@ pub enum Kind {
     Changed,
 }
 
-impl Adopted {
-    pub(crate) fn new(demand: &Demand, made: Made) -> Self {
-        Self {
-            pod: format!("{}/{}", demand.pod.namespace, demand.pod.name),
-            interface: demand.owner.ifname.to_string(),
-            node: demand.owner.node.to_string(),
-            addresses: made.held,
-            replaced: made.replaced,
-        }
-    }
-}
-
-impl Report {
+impl AdoptionReport {
     /// An adoption that has done nothing yet.
     #[must_use]
     pub fn new(cluster: &str, dry_run: bool) -> Self {
@@ -131,15 +116,15 @@ impl Report {
         self.conflicts.sort();
     }
 
-    /// As one JSON object; `stop` is why it ended early.
+    /// As one JSON object; `error` is why the store is not in service.
     #[must_use]
-    pub fn to_json(&self, stop: Option<&Stop>) -> Value {
+    pub fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         let replaced: Vec<&Owner> = self.adopted.iter().flat_map(|adopted| &adopted.replaced).collect();
         told(json!({
             "cluster": self.cluster,
             "dry_run": self.dry_run,
             "aborted": self.aborted,
-            "error": stop.map(Stop::to_string),
+            "error": error.map(ToString::to_string),
             "revision": self.revision,
             "scanned": self.scanned,
             "present": self.present,
@@ -152,9 +137,9 @@ impl Report {
 }
 
 /// For people: what was there, what was reserved, and what is left to do.
-impl fmt::Display for Report {
+impl fmt::Display for AdoptionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Scanned { addresses, pods, networks } = self.scanned;
+        let AdoptionScan { addresses, pods, networks } = self.scanned;
         let Self { cluster, present, .. } = self;
         if self.aborted {
             f.write_str(&aborted_words(cluster, !self.adopted.is_empty() || !self.conflicts.is_empty()))?;
@@ -200,7 +185,7 @@ impl fmt::Display for Adopted {
     }
 }
 
-impl fmt::Display for Conflict {
+impl fmt::Display for AdoptionConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pod, interface, address, why, .. } = self;
         write!(f, "conflict: pod {pod}")?;

@@ -2,225 +2,25 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fmt;
 use std::net::IpAddr;
 
-use metes::pool::names::{ClusterName, ContainerId, InterfaceName, InvalidName, PodUid};
+use metes::pool::names::{ClusterName, InterfaceName, InvalidName};
 use metes::pool::range::RangeSet;
-use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
+use metes::pool::record::{Held, Labels, Owner, Pod};
 use metes::pool::{Addr, NetworkName};
 use metes::store::keys::Scope;
 
+use super::facts::{PodFacts, PodRef, Reservation, World};
+use super::gathered::{Gathered, Group, Kept, Refused, Stale};
 use super::nads::{self, Ranges, Use};
 use super::pools::{self, BadOffset, Domain, Entry, Pool, Unclear};
 use crate::api::Phase;
-use crate::running::{Interface, Running, Selection};
+use crate::running::{Interface, Selection, full_name};
 
 /// The container of an entry that names none: no runtime calls one so.
 const CONTAINER: &str = "imported-";
 /// The interface of an entry that names none, and whose pod does not tell.
 const IFNAME: &str = "imported";
-
-/// What an entry calls its pod.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PodRef {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl PodRef {
-    /// Reads `namespace/name`.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let (namespace, name) = text.split_once('/')?;
-        let is_whole = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
-        is_whole.then(|| Self { namespace: namespace.to_owned(), name: name.to_owned() })
-    }
-}
-
-impl fmt::Display for PodRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// What the import needs to know of a pod.
-#[derive(Debug, Clone)]
-pub struct PodFacts {
-    /// The UID that the plugin is told.
-    pub uid: String,
-    /// Where it runs; none before it is scheduled.
-    pub node: Option<String>,
-    /// Whether it may run.
-    pub phase: Phase,
-    /// What it is said to have, or why that cannot be read; none if nobody said it.
-    pub interfaces: Option<Result<Vec<Interface>, String>>,
-    /// The networks that it asked for.
-    pub asked: Vec<Selection>,
-    /// Whether its sandbox is there.
-    pub is_up: bool,
-}
-
-impl PodFacts {
-    /// What is needed of a pod.
-    #[must_use]
-    pub fn of(pod: Running, phase: Phase) -> Self {
-        let named = |interfaces: &Vec<Interface>| pod.named(interfaces);
-        let interfaces = pod.interfaces.as_ref().map(|told| told.as_ref().map(named).map_err(String::clone));
-        Self {
-            uid: pod.uid,
-            node: Some(pod.node).filter(|node| !node.is_empty()),
-            phase,
-            interfaces,
-            asked: pod.asked,
-            is_up: pod.is_up,
-        }
-    }
-
-    /// One that is gone, and of which nothing is known but that it may run on this node.
-    fn cut_off(node: &str) -> Self {
-        let (uid, asked) = (String::new(), Vec::new());
-        // Whoever is known to run comes first.
-        let phase = Phase::Finished;
-        Self { uid, node: Some(node.to_owned()), phase, interfaces: None, asked, is_up: false }
-    }
-
-    /// Whether a record of this pod UID is of the pod.
-    pub(super) fn goes_by(&self, uid: Option<&PodUid>) -> bool {
-        self.uid == uid.map_or("", PodUid::as_str)
-    }
-
-    fn told(&self) -> &[Interface] {
-        match &self.interfaces {
-            Some(Ok(interfaces)) => interfaces,
-            _ => &[],
-        }
-    }
-}
-
-/// What metes holds for pods of this cluster, by their UIDs.
-#[derive(Debug, Default)]
-pub struct HeldByPods(HashMap<PodUid, Vec<(InterfaceName, NetworkName, Addr)>>);
-
-impl HeldByPods {
-    /// Takes an owner.
-    pub fn see(&mut self, owner: &Owner, record: &OwnerRecord) {
-        let Some(uid) = &record.labels.pod.uid else { return };
-        let place =
-            |held: &Held| Some((owner.ifname.clone(), held.network.clone()?, Addr::from(held.address)));
-        self.0.entry(uid.clone()).or_default().extend(record.addresses.iter().filter_map(place));
-    }
-
-    /// The interfaces of a pod, with what each holds.
-    fn of(&self, uid: &str) -> &[(InterfaceName, NetworkName, Addr)] {
-        self.0.get(uid).map_or(&[], Vec::as_slice)
-    }
-}
-
-/// A reservation of overlapping ranges as it was read.
-#[derive(Debug, Clone)]
-pub struct Reservation {
-    /// `namespace/name`.
-    pub title: String,
-    /// Its name.
-    pub name: String,
-    /// What it says.
-    pub entry: Entry,
-}
-
-/// Everything that was read.
-#[derive(Debug)]
-pub struct World<'a> {
-    /// The pools.
-    pub pools: &'a [Pool],
-    /// The reservations of overlapping ranges.
-    pub reservations: &'a [Reservation],
-    /// Who asks for addresses.
-    pub uses: &'a [&'a Use],
-    /// The definitions that lead to neither plugin, as in `namespace/name`.
-    pub others: &'a HashSet<String>,
-    /// The pods that entries name, and those that use something besides the cluster's own network.
-    pub pods: &'a HashMap<PodRef, PodFacts>,
-    /// What metes holds for pods already.
-    pub held: &'a HeldByPods,
-    /// The nodes that are not Ready: pods that are gone may run there.
-    pub cut_off: &'a [String],
-    /// This cluster's name.
-    pub cluster: &'a ClusterName,
-}
-
-/// One interface of one container, and what it is to hold.
-#[derive(Debug, Clone)]
-pub struct Group {
-    /// Who.
-    pub owner: Owner,
-    /// The addresses, in the order that an ADD would answer in.
-    pub held: Vec<Held>,
-    /// What is noted on its records.
-    pub labels: Labels,
-    /// The queue to stand in.
-    pub scope: Scope,
-    /// Whether its pod may run.
-    pub is_running: bool,
-}
-
-/// An entry that stands for nothing any more: its pod is gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stale {
-    /// Where it stands.
-    pub at: String,
-    /// The pod.
-    pub pod: String,
-    /// The address, if it is known.
-    pub address: Option<IpAddr>,
-}
-
-/// An entry whose pod is gone and may run on a node that is not heard of.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Kept {
-    /// Where it stands.
-    pub at: String,
-    /// The pod.
-    pub pod: String,
-    /// The address, if it is known.
-    pub address: Option<IpAddr>,
-    /// The nodes that it may run on. With more than one nobody but a person can tell when it is gone.
-    pub nodes: Vec<String>,
-}
-
-/// An entry that cannot be taken over.
-#[derive(Debug, Clone)]
-pub struct Refused {
-    /// Where it stands.
-    pub at: String,
-    /// The pod that it names.
-    pub pod: String,
-    /// The address, if it is known.
-    pub address: Option<IpAddr>,
-    /// Why.
-    pub why: String,
-    /// Whether its pod may run.
-    pub is_running: bool,
-}
-
-/// What is to be done.
-#[derive(Debug, Default)]
-pub struct Gathered {
-    /// Those that are to hold something, those whose pod may run first.
-    pub groups: Vec<Group>,
-    /// Those whose pod is gone.
-    pub stale: Vec<Stale>,
-    /// Those whose pod is gone and may run all the same.
-    pub kept: Vec<Kept>,
-    /// Those that cannot be taken over.
-    pub refused: Vec<Refused>,
-    /// How many entries there are in all.
-    pub entries: usize,
-    /// All containers that entries name.
-    pub containers: HashSet<ContainerId>,
-}
 
 /// The pods that entries name.
 pub fn wanted_pods(pools: &[Pool], reservations: &[Reservation]) -> HashSet<PodRef> {
@@ -231,7 +31,7 @@ pub fn wanted_pods(pools: &[Pool], reservations: &[Reservation]) -> HashSet<PodR
 
 /// Where an address was found, and for whom.
 #[derive(Debug, Clone)]
-struct Found {
+struct FoundAddress {
     at: String,
     network: NetworkName,
     address: Addr,
@@ -243,7 +43,7 @@ struct Member<'a> {
     facts: Cow<'a, PodFacts>,
     /// Whether its pod is noted on its records, so that they go with it.
     is_labelled: bool,
-    found: Vec<Found>,
+    found: Vec<FoundAddress>,
 }
 
 struct Gathering<'a> {
@@ -371,7 +171,7 @@ impl<'a> Gathering<'a> {
         let given = (owner.ifname.clone(), network.clone(), address);
         self.given.entry(named.clone()).or_default().push(given);
         self.owners.insert((named.clone(), owner.ifname.clone()), owner.clone());
-        let found = Found { at, network, address };
+        let found = FoundAddress { at, network, address };
         let member = Member { pod: named, facts, is_labelled, found: Vec::new() };
         self.members.entry(owner).or_insert(member).found.push(found);
     }
@@ -389,7 +189,7 @@ impl<'a> Gathering<'a> {
             let addresses = match interface.addresses() {
                 Ok(addresses) => addresses,
                 Err(text) => {
-                    if !self.uses_of(&full_name(pod, &interface.name)).is_empty() {
+                    if !self.uses_of(&full_name(&pod.namespace, &interface.name)).is_empty() {
                         self.refuse(at.clone(), pod, None, format!("{text:?} is no address"));
                     }
                     continue;
@@ -411,7 +211,7 @@ impl<'a> Gathering<'a> {
         interface: &Interface,
         ip: IpAddr,
     ) -> Result<(), String> {
-        let (name, address) = (full_name(pod, &interface.name), Addr::from(ip));
+        let (name, address) = (full_name(&pod.namespace, &interface.name), Addr::from(ip));
         let Some(node) = &facts.node else { return Ok(()) };
         let Some(network) = self.network_of(&name, ip)? else { return Ok(()) };
         if self.world.held.of(&facts.uid).iter().any(|(_, of, held)| (of, *held) == (&network, address)) {
@@ -433,7 +233,7 @@ impl<'a> Gathering<'a> {
                 Owner::named(names).map_err(|e| e.to_string())?
             }
         };
-        let found = Found { at: "annotation network-status".to_owned(), network, address };
+        let found = FoundAddress { at: "annotation network-status".to_owned(), network, address };
         let facts = Cow::Borrowed(facts);
         let member = Member { pod: pod.clone(), facts, is_labelled: true, found: Vec::new() };
         self.members.entry(owner).or_insert(member).found.push(found);
@@ -489,7 +289,8 @@ impl<'a> Gathering<'a> {
                 continue;
             }
             let asked = facts.asked.iter().filter(|one| one.network == *network).count();
-            let listed = facts.told().iter().filter(|one| full_name(pod, &one.name) == *network).count();
+            let listed =
+                facts.told().iter().filter(|one| full_name(&pod.namespace, &one.name) == *network).count();
             let readable: Vec<&Ranges> = uses.iter().filter_map(|one| one.ranges.as_ref().ok()).collect();
             let is_in =
                 |of: &NetworkName, address: Addr| readable.iter().any(|ranges| is_in(ranges, of, address));
@@ -550,7 +351,8 @@ impl<'a> Gathering<'a> {
         if let Some(ranges) = first {
             found.sort_by_key(|one| (position(ranges, one), one.address));
         }
-        let held = |one: &Found| Held { address: one.address.ip(), network: Some(one.network.clone()) };
+        let held =
+            |one: &FoundAddress| Held { address: one.address.ip(), network: Some(one.network.clone()) };
         let mut held: Vec<Held> = found.iter().map(held).collect();
         let statics = first.map(|ranges| ranges.statics.clone()).unwrap_or_default();
         held.extend(
@@ -575,7 +377,7 @@ impl<'a> Gathering<'a> {
 
     /// The configurations that can have asked for all of it: the one that Multus tells, else every one
     /// whose ranges hold all of it, those of the pod's namespace first.
-    fn uses(&self, owner: &Owner, member: &Member<'_>, found: &[Found]) -> Vec<&Use> {
+    fn uses(&self, owner: &Owner, member: &Member<'_>, found: &[FoundAddress]) -> Vec<&Use> {
         let holds_all = |one: &&&Use| {
             one.ranges.as_ref().is_ok_and(|ranges| found.iter().all(|one| position(ranges, one).is_some()))
         };
@@ -590,7 +392,7 @@ impl<'a> Gathering<'a> {
     }
 }
 
-fn position(ranges: &Ranges, found: &Found) -> Option<usize> {
+fn position(ranges: &Ranges, found: &FoundAddress) -> Option<usize> {
     ranges.sets.iter().position(|set| covers(set, &found.network, found.address))
 }
 
@@ -600,10 +402,6 @@ fn is_in(ranges: &Ranges, network: &NetworkName, address: Addr) -> bool {
 
 fn covers(set: &RangeSet, network: &NetworkName, address: Addr) -> bool {
     set.covers(address).is_some_and(|range| range.network() == network)
-}
-
-fn full_name(pod: &PodRef, network: &str) -> String {
-    if network.contains('/') { network.to_owned() } else { format!("{}/{network}", pod.namespace) }
 }
 
 fn given_twice(network: &NetworkName, pod: &PodRef) -> String {
@@ -654,203 +452,4 @@ enum Doubt {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::nads::{Nad, NadId};
-    use super::*;
-
-    struct Cluster {
-        nads: Vec<Nad>,
-        pools: Vec<Pool>,
-        reservations: Vec<Reservation>,
-        pods: HashMap<PodRef, PodFacts>,
-        others: HashSet<String>,
-        held: HeldByPods,
-        cut_off: Vec<String>,
-    }
-
-    fn entry(pod: &str, container_id: &str, ifname: &str) -> Entry {
-        Entry { pod: pod.into(), container_id: container_id.into(), ifname: ifname.into() }
-    }
-
-    impl Cluster {
-        fn new() -> Self {
-            let mut cluster = Self {
-                nads: Vec::new(),
-                pools: Vec::new(),
-                reservations: Vec::new(),
-                pods: HashMap::new(),
-                others: HashSet::new(),
-                held: HeldByPods::default(),
-                cut_off: Vec::new(),
-            };
-            cluster.nad("a", r#""range":"10.0.0.0/24""#);
-            cluster.pod("ns/p1", "u1", Phase::Active);
-            cluster.pod("ns/p2", "u2", Phase::Active);
-            cluster
-        }
-
-        fn nad(&mut self, name: &str, keys: &str) {
-            let id = NadId { namespace: "ns".into(), name: name.into() };
-            let config = format!(r#"{{"name":"net-{name}","ipam":{{"type":"whereabouts",{keys}}}}}"#);
-            self.nads.push(Nad::read(id, "u".into(), "1".into(), Some(&config)));
-        }
-
-        fn pool(&mut self, name: &str, range: &str, entries: &[(&str, Entry)]) {
-            let entries = entries.iter().map(|(key, entry)| ((*key).to_owned(), entry.clone())).collect();
-            self.pools.push(Pool {
-                title: format!("kube-system/{name}"),
-                name: name.into(),
-                range: range.into(),
-                entries,
-            });
-        }
-
-        fn reservation(&mut self, name: &str, entry: Entry) {
-            self.reservations.push(Reservation {
-                title: format!("kube-system/{name}"),
-                name: name.into(),
-                entry,
-            });
-        }
-
-        fn pod(&mut self, named: &str, uid: &str, phase: Phase) {
-            let (uid, node) = (uid.into(), Some("n1".into()));
-            let facts = PodFacts { uid, node, phase, interfaces: None, asked: Vec::new(), is_up: true };
-            self.pods.insert(PodRef::parse(named).expect("a name"), facts);
-        }
-
-        fn gather(&self) -> Gathered {
-            let uses: Vec<&Use> = self.nads.iter().flat_map(|nad| &nad.uses).collect();
-            gather(&World {
-                pools: &self.pools,
-                reservations: &self.reservations,
-                uses: &uses,
-                others: &self.others,
-                pods: &self.pods,
-                held: &self.held,
-                cut_off: &self.cut_off,
-                cluster: &"east".parse().expect("a cluster's name"),
-            })
-        }
-    }
-
-    fn addresses(group: &Group) -> Vec<String> {
-        group.held.iter().map(|held| held.address.to_string()).collect()
-    }
-
-    #[test]
-    fn all_addresses_of_an_interface_belong_to_one_owner_in_the_order_of_the_ranges() {
-        let mut cluster = Cluster::new();
-        cluster.nad("dual", r#""ipRanges":[{"range":"fd00::/64"},{"range":"10.1.0.0/16"}]"#);
-        cluster.pool("10.1.0.0-16", "10.1.0.0/16", &[("5", entry("ns/p1", "c1", "net1"))]);
-        cluster.pool("fd00---64", "fd00::/64", &[("7", entry("ns/p1", "c1", "net1"))]);
-        cluster.pool("10.0.0.0-24", "10.0.0.0/24", &[("9", entry("ns/p1", "c1", "net2"))]);
-        let found = cluster.gather();
-        assert_eq!(found.groups.len(), 2);
-        assert_eq!(addresses(&found.groups[0]), ["fd00::7", "10.1.0.5"]);
-        assert_eq!(found.groups[0].labels.cni_network, "net-dual");
-        assert_eq!(addresses(&found.groups[1]), ["10.0.0.9"]);
-        assert_eq!(found.groups[1].owner, Owner::named(["east", "n1", "c1", "net2"]).expect("plain names"));
-        assert_eq!(found.groups[1].labels.pod.uid, "u1".parse().ok());
-    }
-
-    #[test]
-    fn entries_of_pods_that_are_gone_are_stale() {
-        let mut cluster = Cluster::new();
-        cluster.pod("ns/later", "u9", Phase::Active);
-        cluster.pods.get_mut(&PodRef::parse("ns/later").expect("a name")).expect("is there").node = None;
-        let entries = [("1", entry("ns/gone", "c1", "net1")), ("2", entry("ns/later", "c2", "net1"))];
-        cluster.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
-        let found = cluster.gather();
-        assert!(found.groups.is_empty() && found.refused.is_empty());
-        assert_eq!(found.stale.len(), 2);
-        assert_eq!(found.stale[0].address, Some("10.0.0.1".parse().expect("an address")));
-    }
-
-    #[test]
-    fn what_cannot_be_understood_is_refused_and_only_running_pods_count() {
-        let mut cluster = Cluster::new();
-        cluster.pod("ns/done", "u3", Phase::Finished);
-        cluster.pool(
-            "10.0.0.0-24",
-            "10.0.0.0/24",
-            &[
-                ("256", entry("ns/p1", "c1", "net1")),
-                ("1", entry("", "c1", "net1")),
-                ("2", entry("ns/p1", "../c1", "net1")),
-                ("x", entry("ns/done", "c1", "net1")),
-            ],
-        );
-        cluster.pool("10.9.0.0-24", "10.9.0.0/24", &[("1", entry("ns/p2", "c2", "net1"))]);
-        let found = cluster.gather();
-        assert!(found.groups.is_empty());
-        let running = found.refused.iter().map(|one| (one.pod.as_str(), one.is_running)).collect::<Vec<_>>();
-        assert_eq!(
-            running,
-            [("", false), ("ns/p1", true), ("ns/p1", true), ("ns/done", false), ("ns/p2", true)]
-        );
-    }
-
-    #[test]
-    fn one_address_goes_to_one_pod() {
-        let mut cluster = Cluster::new();
-        cluster.nad("wide", r#""range":"10.0.0.0/16""#);
-        cluster.pod("ns/done", "u3", Phase::Finished);
-        cluster.pool("10.0.0.0-16", "10.0.0.0/16", &[("1", entry("ns/done", "c0", "net1"))]);
-        cluster.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", entry("ns/p2", "c2", "net1"))]);
-        let found = cluster.gather();
-        assert_eq!(found.groups.len(), 1);
-        assert_eq!(found.groups[0].labels.pod.name, "p2");
-        assert!(found.refused.len() == 1 && found.refused[0].why.contains("ns/p2"), "{:?}", found.refused);
-    }
-
-    #[test]
-    fn a_reservation_counts_where_no_pool_says_the_same() {
-        let mut cluster = Cluster::new();
-        cluster.nad("lab", r#""range":"10.0.0.0/24","network_name":"lab""#);
-        cluster.pool("10.0.0.0-24", "10.0.0.0/24", &[("1", entry("ns/p1", "c1", "net1"))]);
-        cluster.reservation("10.0.0.1", entry("ns/p1", "", "net1"));
-        cluster.reservation("lab-10.0.0.1", entry("ns/p2", "", ""));
-        cluster.reservation("10.0.0.3", entry("ns/gone", "", ""));
-        cluster.reservation("what", entry("ns/p2", "", ""));
-        let found = cluster.gather();
-        assert_eq!(found.groups.len(), 2);
-        let made_up = Owner::named(["east", "n1", "imported-u2", "imported"]).expect("plain names");
-        let group = found.groups.iter().find(|group| group.owner == made_up).expect("p2's");
-        assert_eq!(group.held[0].network.as_ref().map(NetworkName::as_str), Some("lab"));
-        assert_eq!((found.stale.len(), found.refused.len()), (1, 1));
-    }
-
-    #[test]
-    fn what_an_old_entry_lacks_comes_from_the_pods_annotation() {
-        let mut cluster = Cluster::new();
-        cluster.nad("b", r#""range":"10.0.0.0/24""#);
-        let told = Interface {
-            name: "ns/b".into(),
-            interface: "net3".into(),
-            ips: vec!["10.0.0.4".into()],
-            default: false,
-        };
-        let p1 = PodRef::parse("ns/p1").expect("a name");
-        cluster.pods.get_mut(&p1).expect("is there").interfaces = Some(Ok(vec![told]));
-        let entries = [("4", entry("ns/p1", "c1", "")), ("5", entry("ns/p2", "c2", "net1"))];
-        cluster.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
-        let found = cluster.gather();
-        let group = |id: &str| found.groups.iter().find(|one| one.owner.container_id == *id).expect(id);
-        assert_eq!(group("c1").owner.ifname.as_str(), "net3");
-        assert_eq!(group("c1").labels.cni_network, "net-b");
-        // Both configurations can have asked for it.
-        assert_eq!(group("c2").labels.cni_network, "");
-    }
-
-    #[test]
-    fn static_addresses_come_after_those_of_the_ranges() {
-        let mut cluster = Cluster::new();
-        let keys = r#""range":"10.5.0.0/24","addresses":[{"address":"192.168.0.9/24"}]"#;
-        cluster.nad("static", keys);
-        cluster.pool("10.5.0.0-24", "10.5.0.0/24", &[("4", entry("ns/p1", "c1", "net1"))]);
-        let found = cluster.gather();
-        assert_eq!(addresses(&found.groups[0]), ["10.5.0.4", "192.168.0.9"]);
-        assert_eq!(found.groups[0].held[1].network, None);
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Deserialize;
 
-use super::gather::{PodFacts, PodRef, Reservation};
+use super::facts::{PodFacts, PodRef, Reservation};
 use super::nads::{Nad, NadId};
 use super::pools::{Entry, Pool};
 use crate::api::{Api, ApiError, Phase};
@@ -21,7 +21,7 @@ const WHEREABOUTS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1";
 pub async fn nads(api: &Kubernetes) -> Result<Vec<Nad>, ApiError> {
     let mut nads = Vec::new();
     let mut see = |object: Object<NadSpec>| {
-        let Metadata { name, namespace, uid, resource_version } = object.metadata;
+        let VersionedMetadata { name, namespace, uid, resource_version } = object.metadata;
         let config = object.spec.and_then(|spec| spec.config);
         nads.push(Nad::read(NadId { namespace, name }, uid, resource_version, config.as_deref()));
     };
@@ -112,13 +112,13 @@ pub async fn cut_off_nodes(api: &Kubernetes) -> Result<Vec<String>, ApiError> {
 
 #[derive(Deserialize)]
 struct Object<S> {
-    metadata: Metadata,
+    metadata: VersionedMetadata,
     spec: Option<S>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct VersionedMetadata {
     name: String,
     #[serde(default)]
     namespace: String,
@@ -126,7 +126,7 @@ struct Metadata {
     resource_version: String,
 }
 
-impl Metadata {
+impl VersionedMetadata {
     fn title(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }

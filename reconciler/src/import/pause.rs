@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use metes::local::node::timestamp;
 use metes::pool::names::ClusterName;
-use metes::pool::record::{Definitions, Meta, Record, VERSION};
+use metes::pool::record::{Definitions, Meta, Record};
 use metes::random::random_id;
-use metes::store::keys::{Bytes, Keys, LeaseId, digest_hex};
-use metes::store::kv::{Failure, Kv, LeaseAge};
+use metes::store::keys::{Bytes, LeaseId, digest_hex};
+use metes::store::kv::{Kv, LeaseAge};
 use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::ticket::new_lease;
 use metes::store::txn::{Compare, Entry, Op, Txn};
-use tokio::time::Instant;
 
-use super::Stop;
+use super::error::ImportError;
 use super::nads::Nad;
+use crate::context::read_meta;
+use crate::error::RunError;
 
 /// For how long it is remembered when the definitions changed. After that it counts as a moment ago.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -29,18 +30,14 @@ const WAITING_MAX: usize = 20_000;
 /// A cluster's own pause of the store.
 pub struct Pause<'a, K> {
     /// The store.
-    pub kv: &'a K,
-    /// Its keys.
-    pub keys: &'a Keys,
+    pub session: Session<'a, K>,
     /// The cluster's name.
     pub cluster: &'a ClusterName,
-    /// When reading and writing must be over.
-    pub until: Instant,
 }
 
 /// How the store stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum PauseState {
     /// ADD works.
     Open,
     /// This cluster's migration is under way.
@@ -56,20 +53,20 @@ impl<K: Kv> Pause<'_, K> {
     /// Looks how the store stands.
     ///
     /// # Errors
-    /// [`Stop`], also if the store is not to be used at all, or another migration is under way.
-    pub async fn state(&self) -> Result<State, Stop> {
+    /// [`ImportError`], also if the store is not to be used at all, or another migration is under way.
+    pub async fn state(&self) -> Result<PauseState, ImportError> {
         Ok(self.read().await?.0)
     }
 
     /// From here on no ADD hands out anything.
     ///
     /// # Errors
-    /// [`Stop`]
-    pub async fn set(&self) -> Result<(), Stop> {
-        let key = self.keys.meta();
+    /// [`ImportError`]
+    pub async fn set(&self) -> Result<(), ImportError> {
+        let key = self.session.keys.meta();
         for _ in 0..TRIES {
             let (state, meta, revision) = self.read().await?;
-            if state == State::Held {
+            if state == PauseState::Held {
                 return Ok(());
             }
             let (mut meta, mut compares) = match meta {
@@ -77,33 +74,32 @@ impl<K: Kv> Pause<'_, K> {
                 // Without meta there must be no allocations either.
                 None => (
                     Meta::first(random_id()),
-                    self.keys.allocations().into_iter().map(Compare::Empty).collect(),
+                    self.session.keys.allocations().into_iter().map(Compare::Empty).collect(),
                 ),
             };
             compares.push(Compare::Mod(key.clone(), revision));
             meta.paused = Some(self.text());
             meta.paused_since = Some(timestamp());
             let then = vec![Op::Put(key.clone(), meta.encode(), None)];
-            let reply =
-                self.kv.txn(&Txn { step: "pause", compares, then, ..Txn::default() }, self.until).await?;
-            if reply.succeeded {
+            let txn = Txn { step: "pause", compares, then, ..Txn::default() };
+            if self.session.txn(&txn).await?.succeeded {
                 return Ok(());
             }
             if revision == 0 && self.read().await?.1.is_none() {
-                return Err(Stop::MetaMissing(String::from_utf8_lossy(&key).into_owned()));
+                return Err(RunError::meta_missing(self.session.keys).into());
             }
         }
-        Err(Stop::Changed)
+        Err(ImportError::Changed)
     }
 
     /// ADD works again, and nothing is remembered of the definitions.
     ///
     /// # Errors
-    /// [`Stop`]
-    pub async fn clear(&self) -> Result<(), Stop> {
-        let key = self.keys.meta();
+    /// [`ImportError`]
+    pub async fn clear(&self) -> Result<(), ImportError> {
+        let key = self.session.keys.meta();
         for _ in 0..TRIES {
-            let (State::Held, Some(mut meta), revision) = self.read().await? else { return Ok(()) };
+            let (PauseState::Held, Some(mut meta), revision) = self.read().await? else { return Ok(()) };
             meta.end_pause();
             let txn = Txn {
                 step: "pause",
@@ -111,46 +107,44 @@ impl<K: Kv> Pause<'_, K> {
                 then: vec![Op::Put(key.clone(), meta.encode(), None), Op::Delete(self.import_key())],
                 otherwise: Vec::new(),
             };
-            if self.kv.txn(&txn, self.until).await?.succeeded {
+            if self.session.txn(&txn).await?.succeeded {
                 return Ok(());
             }
         }
-        Err(Stop::Changed)
+        Err(ImportError::Changed)
     }
 
-    async fn read(&self) -> Result<(State, Option<Meta>, i64), Stop> {
-        let key = self.keys.meta();
-        let mut snapshot = Snapshot::default();
-        Session { kv: self.kv, keys: self.keys, until: self.until }
-            .read(std::slice::from_ref(&key), &mut snapshot)
-            .await?;
-        let Some(meta) = snapshot.record::<Meta>(&key)? else { return Ok((State::Open, None, 0)) };
-        let state = match (&meta.suspect, &meta.paused) {
-            _ if meta.min_writer > VERSION => return Err(Stop::Newer(meta.min_writer)),
-            (Some(epoch), _) => return Err(Stop::Suspect(*epoch)),
-            (None, None) => State::Open,
-            (None, Some(why)) if *why == self.text() => State::Held,
-            (None, Some(why)) => return Err(Stop::OtherPause(why.clone())),
+    async fn read(&self) -> Result<(PauseState, Option<Meta>, i64), ImportError> {
+        let (meta, revision) = read_meta(self.session).await?;
+        let state = match meta.as_ref().and_then(|meta| meta.paused.as_ref()) {
+            None => PauseState::Open,
+            Some(why) if *why == self.text() => PauseState::Held,
+            Some(why) => return Err(ImportError::OtherPause(why.clone())),
         };
-        Ok((state, Some(meta), snapshot.mod_revision(&key)))
+        Ok((state, meta, revision))
     }
 
     /// What is known of the definitions as they are: nothing, if they are seen so for the first time.
     ///
     /// # Errors
-    /// [`Stop`]
-    pub async fn seen(&self, nads: &[Nad]) -> Result<Seen, Stop> {
-        let Some((entry, known)) = self.known(nads).await? else { return Ok(Seen::default()) };
-        let age = self.kv.lease_age(LeaseId(entry.lease), self.until).await?;
+    /// [`ImportError`]
+    pub async fn seen(&self, nads: &[Nad]) -> Result<SeenDefinitions, ImportError> {
+        let Some((entry, known)) = self.known(nads).await? else { return Ok(SeenDefinitions::default()) };
+        let Session { kv, until, .. } = self.session;
+        let age = kv.lease_age(LeaseId(entry.lease), until).await?;
         let unchanged_for = age.map_or(Duration::ZERO, LeaseAge::age);
-        Ok(Seen { unchanged_for, waiting: known.waiting.map(|uids| uids.into_iter().collect()) })
+        Ok(SeenDefinitions { unchanged_for, waiting: known.waiting.map(|uids| uids.into_iter().collect()) })
     }
 
     /// Remembers how the definitions are, and which pods may be waiting that were made before, as far as that is not known.
     ///
     /// # Errors
-    /// [`Stop`]
-    pub async fn remember(&self, nads: &[Nad], waiting: Option<&BTreeSet<String>>) -> Result<(), Stop> {
+    /// [`ImportError`]
+    pub async fn remember(
+        &self,
+        nads: &[Nad],
+        waiting: Option<&BTreeSet<String>>,
+    ) -> Result<(), ImportError> {
         let waiting = waiting.filter(|uids| uids.len() <= WAITING_MAX);
         let known = self.known(nads).await?;
         let lease = match &known {
@@ -158,36 +152,34 @@ impl<K: Kv> Pause<'_, K> {
             Some((entry, _)) => LeaseId(entry.lease),
             None => {
                 let lease = new_lease();
-                self.kv.grant(lease, REMEMBERED, self.until).await?;
+                self.session.kv.grant(lease, REMEMBERED, self.session.until).await?;
                 lease
             }
         };
         let value =
             Definitions::new(digest(nads), waiting.map(|uids| uids.iter().cloned().collect())).encode();
         let then = vec![Op::Put(self.import_key(), value, Some(lease))];
-        self.kv.txn(&Txn { step: "pause", then, ..Txn::default() }, self.until).await?;
+        self.session.txn(&Txn { step: "pause", then, ..Txn::default() }).await?;
         Ok(())
     }
 
     /// What is remembered of the definitions, if they are as they were then.
-    async fn known(&self, nads: &[Nad]) -> Result<Option<(Entry, Definitions)>, Stop> {
+    async fn known(&self, nads: &[Nad]) -> Result<Option<(Entry, Definitions)>, ImportError> {
         let key = self.import_key();
         let mut snapshot = Snapshot::default();
-        Session { kv: self.kv, keys: self.keys, until: self.until }
-            .read(std::slice::from_ref(&key), &mut snapshot)
-            .await?;
+        self.session.read(std::slice::from_ref(&key), &mut snapshot).await?;
         let known = |entry: &Entry| Some((entry.clone(), Definitions::decode(&entry.value).ok()?));
         Ok(snapshot.entry(&key).and_then(known).filter(|(_, known)| known.digest == digest(nads)))
     }
 
     fn import_key(&self) -> Bytes {
-        self.keys.import(self.cluster)
+        self.session.keys.import(self.cluster)
     }
 }
 
 /// What is known of the definitions as they are.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenDefinitions {
     /// For how long they have been so at least.
     pub unchanged_for: Duration,
     /// The pods that may have been waiting when somebody first looked; none if nobody has.
@@ -198,10 +190,4 @@ pub struct Seen {
 pub fn digest(nads: &[Nad]) -> String {
     let line = |nad: &Nad| format!("{} {} {}\n", nad.id, nad.uid, nad.resource_version);
     digest_hex(nads.iter().map(line).collect::<String>().as_bytes())
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Stop::Store(failure)
-    }
 }

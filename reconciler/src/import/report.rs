@@ -7,21 +7,21 @@ use metes::pool::record::{Held, Owner, Pod};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::gather::{Kept, Refused, Stale};
-use super::{Step, Stop};
+use super::ImportStep;
+use super::gathered::{Kept, Refused, Stale};
 use crate::report::{aborted_words, told};
 
 /// What came of an import so far.
 #[derive(Debug)]
-pub struct Report {
+pub struct ImportReport {
     /// The cluster's name.
     pub cluster: String,
     /// Which part of it.
-    pub step: Step,
+    pub step: ImportStep,
     /// Whether nothing was to be written.
     pub dry_run: bool,
     /// How much was looked at.
-    pub scanned: Scanned,
+    pub scanned: ImportScan,
     /// Who holds something now that it did not hold before; in a dry run who would.
     pub taken: Vec<Taken>,
     /// How many interfaces had all that they use.
@@ -48,7 +48,7 @@ pub struct Report {
 
 /// How much was looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Scanned {
+pub struct ImportScan {
     /// NetworkAttachmentDefinitions.
     pub definitions: usize,
     /// IPPools.
@@ -96,15 +96,15 @@ pub struct Unusable {
     pub why: String,
 }
 
-impl Report {
+impl ImportReport {
     /// An import that has done nothing yet.
     #[must_use]
-    pub fn new(cluster: &str, step: Step, dry_run: bool) -> Self {
+    pub fn new(cluster: &str, step: ImportStep, dry_run: bool) -> Self {
         Self {
             cluster: cluster.to_owned(),
             step,
             dry_run,
-            scanned: Scanned::default(),
+            scanned: ImportScan::default(),
             taken: Vec::new(),
             present: 0,
             moved: Vec::new(),
@@ -131,15 +131,15 @@ impl Report {
         self.refused.sort_by(|one, other| (!one.is_running, &one.at).cmp(&(!other.is_running, &other.at)));
     }
 
-    /// As one JSON object; `stop` is why the import ended early.
+    /// As one JSON object; `error` is why the import did not do all that it should.
     #[must_use]
-    pub fn to_json(&self, stop: Option<&Stop>) -> Value {
+    pub fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         told(json!({
             "cluster": self.cluster,
             "step": self.step.name(),
             "dry_run": self.dry_run,
             "aborted": self.aborted,
-            "error": stop.map(Stop::to_string),
+            "error": error.map(ToString::to_string),
             "paused": self.paused,
             "scanned": self.scanned,
             "taken_over": self.taken.iter().map(Taken::to_json).collect::<Vec<_>>(),
@@ -189,9 +189,9 @@ pub(super) fn pod_name(pod: &Pod) -> String {
 }
 
 /// For people: what was looked at, what was taken over and what was not, and what comes next.
-impl fmt::Display for Report {
+impl fmt::Display for ImportReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Scanned { definitions, pools, reservations, entries, .. } = self.scanned;
+        let ImportScan { definitions, pools, reservations, entries, .. } = self.scanned;
         if self.aborted {
             let did_something = !self.taken.is_empty() || !self.moved.is_empty() || !self.refused.is_empty();
             f.write_str(&aborted_words(&self.cluster, did_something))?;
@@ -241,12 +241,14 @@ impl fmt::Display for Report {
     }
 }
 
-impl Report {
+impl ImportReport {
     fn next(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.paused, self.step) {
             (Some(true), _) => writeln!(f, "ADD of metes is paused")?,
-            (Some(false), Step::Finish | Step::Cancel) => writeln!(f, "ADD of metes is not paused")?,
-            (Some(false), Step::Begin) | (None, _) => {}
+            (Some(false), ImportStep::Finish | ImportStep::Cancel) => {
+                writeln!(f, "ADD of metes is not paused")?
+            }
+            (Some(false), ImportStep::Begin) | (None, _) => {}
         }
         if self.whereabouts.is_empty() {
             return Ok(());

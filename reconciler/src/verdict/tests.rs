@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::{Node, Pod};
-use crate::holder::Summary;
+use crate::holder::OwnerFacts;
 
 const GRACES: Graces = Graces {
     gone: Duration::from_secs(300),
@@ -22,11 +22,11 @@ const LONG: Duration = Duration::from_secs(1 << 20);
 fn holder() -> Holder {
     let owner = Owner::named(["east", "n1", "c1", "net1"]).expect("plain names");
     let pod = record::Pod { namespace: "ns".into(), name: "web".into(), uid: "u1".parse().ok() };
-    let record = Summary { stamp: Stamp::Ours, pod, boot: Some(Rc::from("b1")), replaced: false };
+    let record = OwnerFacts { stamp: Stamp::Ours, pod, boot: Some(Rc::from("b1")), replaced: false };
     Holder { owner, revision: 7, record: Some(record) }
 }
 
-fn with(change: impl FnOnce(&mut Summary)) -> Holder {
+fn with(change: impl FnOnce(&mut OwnerFacts)) -> Holder {
     let mut holder = holder();
     change(holder.record.as_mut().expect("it has one"));
     holder

@@ -14,7 +14,8 @@ use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
 use metes::random::random_id;
 use metes::store::ask::{Ask, RunStamp};
 use metes_reconciler::claim::{Claim, Gone, Under};
-use metes_reconciler::pass::Stop;
+use metes_reconciler::error::RunError;
+use metes_reconciler::pass::PassError;
 
 use super::cluster::{IFNAME, Labelling, Life};
 use super::ids::{ProcessId, SandboxId};
@@ -707,7 +708,9 @@ impl World<'_> {
             (Work::Pass, Outcome::Passed(Err(stop))) if is_of_healing && !self.plan.rogue => {
                 Err(format!("#{id}: a pass failed though nothing was in its way: {stop}"))
             }
-            (Work::Pass, Outcome::Passed(Err(Stop::Bad(bad)))) => Err(format!("#{id}: a pass: {bad}")),
+            (Work::Pass, Outcome::Passed(Err(PassError::Run(RunError::Bad(bad))))) => {
+                Err(format!("#{id}: a pass: {bad}"))
+            }
             (Work::Repair | Work::Accept | Work::Adopt, Outcome::Repaired(Err(failure))) if is_of_healing => {
                 Err(format!("#{id}: {} failed though nothing was in its way: {failure}", work.name()))
             }

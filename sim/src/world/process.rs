@@ -13,7 +13,7 @@ use metes::commands::del::Done;
 use metes::pool::record::RunStart;
 use metes::store::allot::Added;
 use metes::store::kv::Failure;
-use metes_reconciler::pass::Stop;
+use metes_reconciler::pass::PassError;
 
 use super::ids::{ProcessId, SandboxId};
 
@@ -60,7 +60,7 @@ pub(crate) enum Outcome {
     Deleted(Result<Done, Error>),
     Checked(Result<(), Error>),
     Collected(Result<(), Error>),
-    Passed(Result<(), Stop>),
+    Passed(Result<(), PassError>),
     Repaired(Result<(), Failure>),
     Released,
     /// How many frees are left in a node's spool.

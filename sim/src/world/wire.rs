@@ -13,7 +13,7 @@ use std::time::Duration;
 use metes::store::keys::{Bytes, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge, Watch};
 use metes::store::txn::{Reply, Txn};
-use metes_reconciler::api::{Api, ApiError, Claims, Node, Phase, Pod, PodFilter};
+use metes_reconciler::api::{Api, ApiError, ClaimList, Node, Phase, Pod, PodFilter};
 use tokio::time::Instant;
 
 use super::ids::ProcessId;
@@ -344,8 +344,12 @@ impl Api for Line {
         Ok(())
     }
 
-    async fn claims(&self, _namespace: Option<&str>, _see: &mut dyn FnMut(&str)) -> Result<Claims, ApiError> {
-        Ok(Claims::Withheld)
+    async fn claims(
+        &self,
+        _namespace: Option<&str>,
+        _see: &mut dyn FnMut(&str),
+    ) -> Result<ClaimList, ApiError> {
+        Ok(ClaimList::Withheld)
     }
 
     async fn pod(&self, _namespace: &str, name: &str) -> Result<Option<(Pod, Phase)>, ApiError> {

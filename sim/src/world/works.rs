@@ -24,10 +24,11 @@ use metes::store::keys::Keys;
 use metes::store::release::release;
 use metes::store::session::Session;
 use metes_reconciler::claim::{Claim, claim};
+use metes_reconciler::context::Context;
 use metes_reconciler::import::pause::Pause;
 use metes_reconciler::lead::Candidate;
-use metes_reconciler::pass::{self, Options, Pass};
-use metes_reconciler::report::Report;
+use metes_reconciler::pass::{self, Pass, PassOptions};
+use metes_reconciler::report::PassReport;
 use metes_reconciler::verdict::Graces;
 use tokio::time::Instant;
 
@@ -199,15 +200,12 @@ pub(crate) fn pass(shared: Rc<Shared>, process: ProcessId, grace: Duration) -> F
     let until = Instant::now() + PASS_MAX;
     Box::pin(async move {
         let line = shared.line(process);
-        let report = RefCell::new(Report::new(shared.cluster.as_str(), false));
+        let report = RefCell::new(PassReport::new(shared.cluster.as_str(), false));
+        let session = Session { kv: &line, keys: &shared.keys, until };
         let graces = Graces { gone: grace, finished: grace, ..Graces::NONE };
         let pass = Pass {
-            kv: &line,
-            keys: &shared.keys,
-            cluster: &shared.cluster,
-            api: &line,
-            options: Options { graces, dry_run: false, force: false },
-            until,
+            context: Context { session, cluster: &shared.cluster, api: &line, dry_run: false },
+            options: PassOptions { graces, force: false },
             report: &report,
         };
         let passed = pass::run(pass, PASS_MAX).await;
@@ -270,7 +268,7 @@ pub(crate) fn import(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>,
     Box::pin(async move {
         let line = shared.line(process);
         let session = Session { kv: &line, keys: &shared.keys, until };
-        let pause = Pause { kv: &line, keys: &shared.keys, cluster: &shared.cluster, until };
+        let pause = Pause { session, cluster: &shared.cluster };
         let imported = async {
             pause.set().await.ok()?;
             for one in &claims {

@@ -1,0 +1,164 @@
+//! After etcd was restored from a backup, or lost: what running pods use is written down again.
+//!
+//! Nothing is handed out meanwhile: the store stays suspect until every address that a running pod was seen to use is
+//! reserved for that pod. Reservations are listed before pods, and the pod of a holder that is in the way is asked for
+//! once more right before the holder is replaced, as in a pass. An adoption may be killed anywhere and run again.
+//!
+//! When a node was started anew since the backup, its pods may have traded addresses: each holds what another one uses.
+//!
+//! - [`reserved`]: what is reserved already.
+//! - [`demand`]: what running pods use, and what of it is missing; pure.
+//! - [`settle`]: what one interface uses is claimed; a holder that is gone is replaced.
+//! - [`trade`]: interfaces that hold what others use are put right together.
+
+mod demand;
+mod error;
+pub mod report;
+mod reserved;
+mod settle;
+mod trade;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use metes::audit::accept;
+use metes::config::Settings;
+use metes::pool::record::Meta;
+use metes::store::keys::Key;
+use metes::store::kv::Kv;
+use metes::store::meta;
+use metes::store::txn::Entry;
+use metes::store::walk::walk;
+
+use crate::api::{self, Api};
+use crate::context::{Context, within};
+use crate::kubernetes::Kubernetes;
+use crate::nad::{Definitions, Network};
+use crate::running::Running;
+use crate::world::{Nodes, Pods};
+use demand::{Demand, Demands};
+pub use error::AdoptionError;
+use report::AdoptionReport;
+use reserved::Reserved;
+
+/// An adoption under way.
+pub struct Adoption<'a, K> {
+    /// The store, the cluster and its Kubernetes.
+    pub context: Context<'a, K, Kubernetes>,
+    /// Which prefixes each network may use.
+    pub settings: &'a Settings,
+    /// The cluster's own network, if it is of metes: what the nodes have in /etc/cni/net.d.
+    pub default_network: Option<Rc<Network>>,
+    /// Networks without metes, as in `namespace/name`, whatever their definitions say.
+    pub not_metes: &'a [String],
+    /// Whether every other cluster that shares the store has adopted what it uses; none: if there is none.
+    pub is_last: Option<bool>,
+    /// What came of it so far.
+    pub report: &'a RefCell<AdoptionReport>,
+}
+
+/// Runs an adoption, at most for `timeout`.
+///
+/// # Errors
+/// [`AdoptionError`]; `report` tells what was done until then.
+pub async fn run<K: Kv>(adoption: Adoption<'_, K>, timeout: Duration) -> Result<(), AdoptionError> {
+    within(timeout, "it", Box::pin(adoption.run())).await
+}
+
+/// What Kubernetes knows of who might be using addresses.
+struct InUse {
+    pods: Pods,
+    nodes: Nodes,
+    definitions: Definitions,
+}
+
+impl<'a, K: Kv> Adoption<'a, K> {
+    async fn run(&self) -> Result<(), AdoptionError> {
+        self.context.claim_name().await?;
+        let begun = self.begin().await?;
+        let reserved = self.reserved().await?;
+        let (missing, in_use) = self.look(&reserved).await?;
+        self.settle_all(missing, &in_use).await?;
+        let conflicts = self.report.borrow().conflicts.len();
+        if conflicts > 0 {
+            return Err(AdoptionError::Conflicts(conflicts));
+        }
+        match self.is_last {
+            Some(true) => {}
+            Some(false) => return Err(AdoptionError::NotLast),
+            None => self.expect_no_others().await?,
+        }
+        let Some(begun) = begun else { return Ok(()) };
+        let epoch = accept::finish(self.context.session, &begun).await?;
+        self.report.borrow_mut().epoch = Some(epoch.ok_or_else(|| self.changed())?);
+        Ok(())
+    }
+
+    /// From here on no ADD hands out anything. A dry run only looks whether it could be so.
+    async fn begin(&self) -> Result<Option<(Meta, i64)>, AdoptionError> {
+        if self.context.dry_run {
+            meta::read(self.context.session).await?;
+            return Ok(None);
+        }
+        Ok(Some(accept::begin(self.context.session).await?))
+    }
+
+    /// Reads every reservation at one revision.
+    async fn reserved(&self) -> Result<Reserved, AdoptionError> {
+        let Context { session, cluster, .. } = self.context;
+        let see = |reserved: &mut Reserved, entry: Entry| reserved.see(session.keys, cluster, &entry);
+        let (reserved, revision) = walk(session, &session.keys.nets(), Reserved::default, see).await?;
+        let report = &mut *self.report.borrow_mut();
+        report.revision = revision;
+        report.scanned.addresses = reserved.len();
+        Ok(reserved)
+    }
+
+    /// Finds out what running pods use, and returns what is not reserved for them.
+    async fn look(&self, reserved: &Reserved) -> Result<(Vec<Demand>, InUse), AdoptionError> {
+        let api = self.context.api;
+        let definitions = match &self.default_network {
+            None => Definitions::list(api, self.settings).await?,
+            Some(_) => Definitions::list_if_known(api, self.settings).await?,
+        };
+        self.report.borrow_mut().scanned.networks = definitions.len();
+        let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
+        let mut demands = self.demands(&definitions, reserved);
+        let mut see = |pod: &api::Pod, phase, running: Option<Running>| {
+            pods.see(pod, phase);
+            if let Some(running) = running {
+                demands.see(&running);
+            }
+        };
+        Running::list(api, &mut see).await?;
+        api.nodes(&mut |node| nodes.see(node)).await?;
+        let Demands { missing, present, conflicts, .. } = demands;
+        let report = &mut *self.report.borrow_mut();
+        report.scanned.pods = pods.len();
+        report.present = present;
+        report.conflicts = conflicts;
+        Ok((missing, InUse { pods, nodes, definitions }))
+    }
+
+    fn demands<'d>(&'d self, definitions: &'d Definitions, reserved: &'d Reserved) -> Demands<'d> {
+        let default_network = self.default_network.clone();
+        Demands::new(self.context.cluster, definitions, default_network, reserved, self.not_metes)
+    }
+
+    /// What the pods of another cluster use is not known here: there must be none that has registered.
+    async fn expect_no_others(&self) -> Result<(), AdoptionError> {
+        let Context { session, cluster, .. } = self.context;
+        let see = |names: &mut Vec<String>, entry: Entry| match session.keys.parse(&entry.key) {
+            Ok(Key::Cluster(name)) if name != *cluster => names.push(name.to_string()),
+            _ => {}
+        };
+        let (others, _) = walk(session, &session.keys.clusters(), Vec::new, see).await?;
+        if others.is_empty() { Ok(()) } else { Err(AdoptionError::OtherClusters(others)) }
+    }
+
+    fn changed(&self) -> AdoptionError {
+        let key = self.context.session.keys.meta();
+        AdoptionError::Changed(String::from_utf8_lossy(&key).into_owned())
+    }
+}

@@ -1,0 +1,66 @@
+//! What was reserved before the adoption, and for whom.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use metes::pool::names::ClusterName;
+use metes::pool::record::{Record, Reservation};
+use metes::pool::{Addr, NetworkName};
+use metes::store::keys::{Key, Keys};
+use metes::store::txn::Entry;
+
+/// Who holds each address, as far as a pod can recognise its own.
+#[derive(Default)]
+pub(crate) struct Reserved {
+    holders: HashMap<(NetworkName, Addr), Mark>,
+    names: HashMap<Box<str>, Rc<str>>,
+}
+
+/// Whose a reservation is: the pod's UID, or its full name where it has none, and the interface.
+struct Mark {
+    pod: Box<str>,
+    ifname: Rc<str>,
+}
+
+impl Reserved {
+    /// Takes a key of a network. One that is no reservation, or does not decode, is passed over: the claim of that address
+    /// looks for itself.
+    pub(crate) fn see(&mut self, keys: &Keys, cluster: &ClusterName, entry: &Entry) {
+        let Ok(Key::Ip(network, address)) = keys.parse(&entry.key) else { return };
+        let Ok(reservation) = Reservation::decode(&entry.value) else { return };
+        let pod = reservation.labels.pod;
+        let is_ours = reservation.owner.cluster.as_ref() == Some(cluster);
+        let pod = match &pod.uid {
+            Some(uid) => uid.to_string(),
+            None if is_ours => format!("{}/{}", pod.namespace, pod.name),
+            None => return,
+        };
+        let ifname = self.name(reservation.owner.ifname.as_str());
+        self.holders.insert((network, address), Mark { pod: pod.into(), ifname });
+    }
+
+    fn name(&mut self, name: &str) -> Rc<str> {
+        if let Some(known) = self.names.get(name) {
+            return known.clone();
+        }
+        let known: Rc<str> = name.into();
+        self.names.insert(name.into(), known.clone());
+        known
+    }
+
+    /// How many addresses are reserved.
+    pub(crate) fn len(&self) -> usize {
+        self.holders.len()
+    }
+
+    /// Whether an address is reserved for an interface of a pod that has one of these names.
+    pub(crate) fn is_for(&self, at: &(NetworkName, Addr), names: &[&str], ifname: &str) -> bool {
+        self.interface_of(at, names) == Some(ifname)
+    }
+
+    /// The interface that an address is reserved for, of a pod that has one of these names.
+    pub(crate) fn interface_of(&self, at: &(NetworkName, Addr), names: &[&str]) -> Option<&str> {
+        let mark = self.holders.get(at)?;
+        names.iter().any(|name| **name == *mark.pod).then_some(&*mark.ifname)
+    }
+}

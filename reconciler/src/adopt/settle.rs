@@ -1,0 +1,190 @@
+//! What interfaces use is claimed for them; a holder whose pod is gone is replaced.
+
+use std::cell::Cell;
+
+use futures_util::stream::{self, StreamExt};
+use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
+use metes::store::kv::Kv;
+
+use super::demand::{Demand, Demands};
+use super::report::{AdoptionConflict, ConflictKind};
+use super::reserved::Reserved;
+use super::{Adoption, AdoptionError, InUse};
+use crate::claim::{Claim, ClaimError, Claimed, Gone, Made, Under, Why};
+use crate::context::AT_ONCE;
+use crate::error::RunError;
+use crate::holder::{Holder, OwnerFacts, Stamp};
+use crate::running::Running;
+use crate::second_look::pods_now;
+use crate::verdict::{Graces, is_named, orphaned};
+
+/// What became of one demand.
+enum Settled {
+    Present,
+    Made(Made),
+    Conflict(AdoptionConflict),
+    /// Its holder's own pod uses something else.
+    Trade,
+}
+
+impl<K: Kv> Adoption<'_, K> {
+    /// Claims what is missing, a few at a time. After the first failure no other one is begun, and those under way are
+    /// brought to their end.
+    pub(super) async fn settle_all(&self, missing: Vec<Demand>, in_use: &InUse) -> Result<(), AdoptionError> {
+        let failed = &Cell::new(false);
+        let settle = |demand: Demand| async move {
+            if failed.get() {
+                return None;
+            }
+            let settled = self.settle(&demand, in_use).await;
+            failed.set(failed.get() || settled.is_err());
+            Some((demand, settled))
+        };
+        let mut all = stream::iter(missing).map(settle).buffer_unordered(AT_ONCE);
+        let (mut error, mut trades) = (None, Vec::new());
+        while let Some(ended) = all.next().await {
+            let report = &mut *self.report.borrow_mut();
+            match ended {
+                Some((demand, Ok(Settled::Trade))) => trades.push(demand),
+                Some((_, Ok(Settled::Present))) => report.present += 1,
+                Some((demand, Ok(Settled::Made(made)))) => report.adopt(demand.adopted(made)),
+                Some((_, Ok(Settled::Conflict(conflict)))) => report.conflicts.push(conflict),
+                Some((_, Err(e))) => error = error.or(Some(e)),
+                None => {}
+            }
+        }
+        if error.is_none() {
+            error = self.trade_all(trades, in_use).await.err();
+        }
+        self.report.borrow_mut().sort();
+        error.map_or(Ok(()), Err)
+    }
+
+    async fn settle(&self, demand: &Demand, in_use: &InUse) -> Result<Settled, AdoptionError> {
+        let mut wanted = self.claim_of(demand);
+        // Each round finds another holder, and no address has two.
+        for _ in 0..=demand.held.len() {
+            let conflict = match self.context.claim(&wanted).await {
+                Ok(Claimed::Present) => return Ok(Settled::Present),
+                Ok(Claimed::Made(made)) => return Ok(Settled::Made(made)),
+                Ok(Claimed::Conflict(conflict)) => *conflict,
+                Err(ClaimError::Bad(bad)) => {
+                    let why = format!("stored state cannot be decoded: {bad}");
+                    return Ok(Settled::Conflict(demand.conflict(ConflictKind::Undecodable, None, why)));
+                }
+                Err(e) => return Err(self.error_of(e)),
+            };
+            let (kind, why) = match conflict.why {
+                Why::Holder { owner, record, revision } => {
+                    let Some(keep) = self.stays(&owner, &record, revision, in_use).await? else {
+                        wanted.gone.push(Gone { owner, revision });
+                        continue;
+                    };
+                    if self.uses_instead(&owner, &record, &conflict.held, in_use).await?.is_some() {
+                        return Ok(Settled::Trade);
+                    }
+                    (ConflictKind::Held, format!("held by {}: {keep}", whom(&owner, &record.labels.pod)))
+                }
+                why => reason(why),
+            };
+            return Ok(Settled::Conflict(demand.conflict(kind, Some(conflict.held.address), why)));
+        }
+        let why = "its holders keep changing; run it again".to_owned();
+        Ok(Settled::Conflict(demand.conflict(ConflictKind::Changed, None, why)))
+    }
+
+    pub(super) fn claim_of(&self, demand: &Demand) -> Claim {
+        Claim {
+            owner: demand.owner.clone(),
+            held: demand.held.clone(),
+            scope: demand.network.scope(),
+            labels: Labels { pod: demand.pod.clone(), cni_network: demand.network.cni_network().to_owned() },
+            created_at: metes::local::node::timestamp(),
+            under: Under::Suspect,
+            gone: Vec::new(),
+        }
+    }
+
+    pub(super) fn error_of(&self, e: ClaimError) -> AdoptionError {
+        RunError::of_claim(e).map_or_else(|| self.changed(), AdoptionError::from)
+    }
+
+    /// Why a holder keeps what it has. None if its pod is gone, by the listing and by a second look.
+    pub(super) async fn stays(
+        &self,
+        owner: &Owner,
+        record: &OwnerRecord,
+        revision: i64,
+        in_use: &InUse,
+    ) -> Result<Option<String>, AdoptionError> {
+        let facts = OwnerFacts {
+            stamp: Stamp::of(owner.cluster.as_ref(), self.context.cluster),
+            pod: record.labels.pod.clone(),
+            boot: None,
+            replaced: false,
+        };
+        let holder = Holder { owner: owner.clone(), revision, record: Some(facts) };
+        if let Err(keep) = orphaned(&holder, &in_use.pods, &in_use.nodes, &Graces::NONE) {
+            return Ok(Some(keep.to_string()));
+        }
+        let pods = pods_now(self.context.api, &holder).await?;
+        Ok(orphaned(&holder, &pods, &in_use.nodes, &Graces::NONE).err().map(|keep| keep.to_string()))
+    }
+
+    /// What a holder's own pod now says that it uses by that interface, if it says that it does not use `held`.
+    pub(super) async fn uses_instead(
+        &self,
+        owner: &Owner,
+        record: &OwnerRecord,
+        held: &Held,
+        in_use: &InUse,
+    ) -> Result<Option<Demand>, AdoptionError> {
+        let pod = &record.labels.pod;
+        let is_ours = Stamp::of(owner.cluster.as_ref(), self.context.cluster) == Stamp::Ours;
+        let Some(uid) = pod.uid.as_ref().filter(|_| is_ours && is_named(pod)) else { return Ok(None) };
+        let Some(running) = Running::get(self.context.api, &pod.namespace, &pod.name).await? else {
+            return Ok(None);
+        };
+        let is_it = *uid == *running.uid || *uid == *running.pod.uid;
+        // Where a node is not heard of, what it wrote may be older than the record.
+        if !is_it || in_use.nodes.is_cut_off(&running.node) {
+            return Ok(None);
+        }
+        let nothing = Reserved::default();
+        let mut demands = self.demands(&in_use.definitions, &nothing);
+        demands.see(&running);
+        let Demands { missing, conflicts, .. } = demands;
+        // A part of what it says cannot be understood: that part may be about `held`.
+        if !conflicts.is_empty() || missing.iter().any(|demand| demand.held.contains(held)) {
+            return Ok(None);
+        }
+        Ok(missing.into_iter().find(|demand| demand.owner.ifname == owner.ifname))
+    }
+}
+
+/// What stands in the way, in words, where no pod can be asked about it.
+pub(super) fn reason(why: Why) -> (ConflictKind, String) {
+    match why {
+        Why::Holder { owner, record, .. } => {
+            (ConflictKind::Held, format!("held by {}", whom(&owner, &record.labels.pod)))
+        }
+        Why::NoRecord { owner, pod } => {
+            let why = format!("reserved for {}, which has no record of it", whom(&owner, &pod));
+            (ConflictKind::Contradiction, why)
+        }
+        Why::Undecodable(bad) => {
+            (ConflictKind::Undecodable, format!("stored state cannot be decoded: {bad}"))
+        }
+        Why::Deleted => (ConflictKind::Changed, "it was deleted a moment ago; run it again".to_owned()),
+        Why::TooMany => (ConflictKind::TooMany, "more than etcd takes in one transaction".to_owned()),
+    }
+}
+
+/// A holder in words.
+pub(super) fn whom(owner: &Owner, pod: &Pod) -> String {
+    let Owner { node, container_id, ifname, .. } = owner;
+    match pod.name.as_str() {
+        "" => owner.to_string(),
+        name => format!("{ifname} of pod {}/{name}, container {container_id} on {node}", pod.namespace),
+    }
+}

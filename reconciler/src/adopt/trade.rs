@@ -1,0 +1,145 @@
+//! Interfaces that hold what others use. Whoever says itself that it uses something else gives up what it holds, together
+//! with all who are in its way, in one transaction.
+
+use std::collections::HashSet;
+
+use metes::pool::record::{Held, Owner};
+use metes::store::kv::Kv;
+
+use super::demand::Demand;
+use super::report::{Adopted, ConflictKind};
+use super::settle::{reason, whom};
+use super::{Adoption, AdoptionError, InUse};
+use crate::claim::{Claim, ClaimError, Claimed, Gone, Made, Together, Why};
+
+/// How often one trade is planned: each time it knows the record of one more who takes part.
+const ROUNDS: usize = 1000;
+
+impl<K: Kv> Adoption<'_, K> {
+    /// One after the other, because each takes along all who are in its way.
+    pub(super) async fn trade_all(
+        &self,
+        mut trades: Vec<Demand>,
+        in_use: &InUse,
+    ) -> Result<(), AdoptionError> {
+        trades.sort_by(|one, other| one.owner.cmp(&other.owner));
+        let mut done = HashSet::new();
+        for demand in trades {
+            if !done.contains(&demand.owner) {
+                done.extend(self.trade(demand, in_use).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims what one interface uses, together with what those use who give it up; returns for whom.
+    async fn trade(&self, demand: Demand, in_use: &InUse) -> Result<Vec<Owner>, AdoptionError> {
+        let mut claims = vec![self.claim_of(&demand)];
+        let mut demands = vec![demand];
+        let mut wanted = None;
+        for _ in 0..ROUNDS {
+            let (at, conflict) = match self.context.claim_all(&claims).await {
+                Ok(Together::Present) => {
+                    self.report.borrow_mut().present += 1;
+                    return Ok(Vec::new());
+                }
+                Ok(Together::Made(made)) => {
+                    self.traded(&demands, made);
+                    return Ok(demands.into_iter().map(|demand| demand.owner).collect());
+                }
+                Ok(Together::Conflict(at, conflict)) => (at, *conflict),
+                Err(ClaimError::Bad(bad)) => {
+                    let why = format!("stored state cannot be decoded: {bad}");
+                    self.keep(&demands[0], ConflictKind::Undecodable, None, why);
+                    return Ok(Vec::new());
+                }
+                Err(e) => return Err(self.error_of(e)),
+            };
+            let wanted = &*wanted.get_or_insert_with(|| conflict.held.clone());
+            let (kind, why) = match conflict.why {
+                Why::Holder { owner, record, revision } => {
+                    let Some(keep) = self.stays(&owner, &record, revision, in_use).await? else {
+                        claims[at].gone.push(Gone { owner, revision });
+                        continue;
+                    };
+                    match self.uses_instead(&owner, &record, &conflict.held, in_use).await? {
+                        None => {
+                            let whom = whom(&owner, &record.labels.pod);
+                            (ConflictKind::Held, format!("held by {whom}: {keep}"))
+                        }
+                        Some(other) => {
+                            claims[at].gone.push(Gone { owner, revision });
+                            if demands.iter().all(|known| known.owner != other.owner) {
+                                claims.push(self.claim_of(&other));
+                                demands.push(other);
+                            }
+                            continue;
+                        }
+                    }
+                }
+                Why::TooMany if claims.len() > 1 => return self.trade_one_by_one(demands, claims).await,
+                why => reason(why),
+            };
+            let why = in_trade(&demands[at], wanted, &conflict.held, why);
+            self.keep(&demands[0], kind, Some(wanted), why);
+            return Ok(Vec::new());
+        }
+        let why = "its holders keep changing; run it again".to_owned();
+        self.keep(&demands[0], ConflictKind::Changed, None, why);
+        Ok(Vec::new())
+    }
+
+    /// For a trade that is too large for one transaction. Each step is sound in itself: the owner whose record a step
+    /// frees is the next one to be written. The store stays suspect until the last is, and another run finishes what a
+    /// crash leaves.
+    async fn trade_one_by_one(
+        &self,
+        demands: Vec<Demand>,
+        claims: Vec<Claim>,
+    ) -> Result<Vec<Owner>, AdoptionError> {
+        let gone: Vec<Gone> = claims.iter().flat_map(|claim| claim.gone.clone()).collect();
+        for (demand, wanted) in demands.iter().zip(claims) {
+            let wanted = Claim { gone: gone.clone(), ..wanted };
+            match self.context.claim(&wanted).await {
+                Ok(Claimed::Present) => self.report.borrow_mut().present += 1,
+                Ok(Claimed::Made(made)) => self.traded(std::slice::from_ref(demand), vec![made]),
+                Ok(Claimed::Conflict(conflict)) => {
+                    let (kind, why) = reason(conflict.why);
+                    self.keep(demand, kind, Some(&conflict.held), why);
+                }
+                Err(e) => return Err(self.error_of(e)),
+            }
+        }
+        Ok(demands.into_iter().map(|demand| demand.owner).collect())
+    }
+
+    fn traded(&self, demands: &[Demand], made: Vec<Made>) {
+        let report = &mut *self.report.borrow_mut();
+        for (demand, made) in demands.iter().zip(made).filter(|(_, made)| !made.held.is_empty()) {
+            let adopted = demand.adopted(made);
+            // In a dry run the same may have been foreseen for it alone.
+            let is_same =
+                |known: &Adopted| (&known.pod, &known.interface) == (&adopted.pod, &adopted.interface);
+            if !self.context.dry_run || !report.adopted.iter().any(is_same) {
+                report.adopt(adopted);
+            }
+        }
+    }
+
+    fn keep(&self, demand: &Demand, kind: ConflictKind, held: Option<&Held>, why: String) {
+        let conflict = demand.conflict(kind, held.map(|held| held.address), why);
+        self.report.borrow_mut().conflicts.push(conflict);
+    }
+}
+
+/// Why a trade for `wanted` cannot be made, where `held` is in the way of one who takes part.
+fn in_trade(of: &Demand, wanted: &Held, held: &Held, why: String) -> String {
+    if held == wanted {
+        return why;
+    }
+    let Demand { pod, owner, .. } = of;
+    format!(
+        "its holder would give it up, but {} of pod {}/{} cannot have {}: {why}",
+        owner.ifname, pod.namespace, pod.name, held.address
+    )
+}

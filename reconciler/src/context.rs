@@ -1,0 +1,104 @@
+//! What every run has, be it a pass, an adoption or an import: the store, this cluster, and its Kubernetes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use metes::limits;
+use metes::pool::names::ClusterName;
+use metes::pool::record::{Meta, Record};
+use metes::store::keys::Bytes;
+use metes::store::kv::Kv;
+use metes::store::meta;
+use metes::store::session::Session;
+use metes::store::snapshot::Snapshot;
+use tokio::time::Instant;
+
+use crate::claim::{Claim, ClaimError, Claimed, Together, claim, claim_all, foresee, foresee_all};
+use crate::error::RunError;
+
+/// How many owners are written at the same time: each takes a few round trips, and a ticket in a queue.
+pub(crate) const AT_ONCE: usize = 8;
+/// How long writing one owner may take.
+const OWNER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What every run has.
+pub struct Context<'a, K, A> {
+    /// The store, and when all must be over.
+    pub session: Session<'a, K>,
+    /// This cluster's name, as it is stamped on records.
+    pub cluster: &'a ClusterName,
+    /// Kubernetes.
+    pub api: &'a A,
+    /// Write nothing at all.
+    pub dry_run: bool,
+}
+
+impl<K, A> Clone for Context<'_, K, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, A> Copy for Context<'_, K, A> {}
+
+impl<'a, K: Kv, A> Context<'a, K, A> {
+    /// The store for the work on one owner.
+    pub(crate) fn for_one_owner(&self) -> Session<'a, K> {
+        self.session.by(self.session.until.min(Instant::now() + OWNER_DEADLINE))
+    }
+
+    /// Carries out a claim, or in a dry run foresees what would become of it.
+    pub(crate) async fn claim(&self, wanted: &Claim) -> Result<Claimed, ClaimError> {
+        match self.dry_run {
+            true => foresee(self.for_one_owner(), wanted).await,
+            false => claim(self.for_one_owner(), wanted).await,
+        }
+    }
+
+    /// The same for claims that are made together.
+    pub(crate) async fn claim_all(&self, wanted: &[Claim]) -> Result<Together, ClaimError> {
+        match self.dry_run {
+            true => foresee_all(self.for_one_owner(), wanted).await,
+            false => claim_all(self.for_one_owner(), wanted).await,
+        }
+    }
+}
+
+/// A record as it stands, and its mod revision.
+///
+/// # Errors
+/// [`RunError`]
+pub(crate) async fn read<K: Kv, R: Record>(
+    session: Session<'_, K>,
+    key: &Bytes,
+) -> Result<(Option<R>, i64), RunError> {
+    let mut snapshot = Snapshot::default();
+    session.read(std::slice::from_ref(key), &mut snapshot).await?;
+    Ok((snapshot.record(key)?, snapshot.mod_revision(key)))
+}
+
+/// What all writers have agreed on, and its mod revision.
+///
+/// # Errors
+/// [`RunError`], also if the store is for newer programs, or may have gone back in time.
+pub(crate) async fn read_meta<K: Kv>(session: Session<'_, K>) -> Result<(Option<Meta>, i64), RunError> {
+    let meta::StoredMeta { meta, revision } = meta::read(session).await?;
+    match meta.as_ref().and_then(|meta| meta.suspect) {
+        Some(epoch) => Err(RunError::Suspect(epoch)),
+        None => Ok((meta, revision)),
+    }
+}
+
+/// Ends a run after `timeout`: it is then like one that was killed. `what` names it in the error.
+pub(crate) async fn within<E: From<RunError>>(
+    timeout: Duration,
+    what: &'static str,
+    // In a box: the compiler gives up on futures that are nested too deep.
+    run: Pin<Box<impl Future<Output = Result<(), E>>>>,
+) -> Result<(), E> {
+    let ended = tokio::time::timeout(timeout, run).await;
+    ended.unwrap_or_else(|_| Err(RunError::Timeout(what, timeout).into()))
+}
+
+const _: () = assert!(OWNER_DEADLINE.as_secs() < limits::LEASE_TTL.as_secs());

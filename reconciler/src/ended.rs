@@ -1,0 +1,68 @@
+//! How a pass ended: what metrics, the server and the exit code tell of it.
+
+use std::time::{Duration, SystemTime};
+
+use crate::pass::PassError;
+use crate::report::PassReport;
+
+/// Why a pass did not do all that it should.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// It did not even begin: something on this machine cannot be used.
+    #[error("{0}")]
+    Setup(String),
+    /// It did not do all that it should.
+    #[error(transparent)]
+    Pass(#[from] PassError),
+}
+
+metes::named_enum! {
+    /// How a pass ended.
+    pub enum PassOutcome {
+        /// All was done.
+        Success = "success",
+        /// A migration is under way, so nothing was to be done.
+        Paused = "paused",
+        /// Suspiciously many orphans: nothing was freed.
+        Brake = "brake",
+        /// It failed.
+        Failure = "failure",
+    }
+}
+
+/// A pass that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What came of it.
+    pub report: PassReport,
+    /// Why it did not do all that it should.
+    pub trouble: Option<Trouble>,
+    /// How long it took.
+    pub took: Duration,
+    /// When it ended.
+    pub at: SystemTime,
+}
+
+impl Ended {
+    /// One that could not begin.
+    #[must_use]
+    pub fn before_it_began(trouble: Trouble) -> Self {
+        Self {
+            report: PassReport::default(),
+            trouble: Some(trouble),
+            took: Duration::ZERO,
+            at: SystemTime::now(),
+        }
+    }
+
+    /// How it ended.
+    #[must_use]
+    pub fn outcome(&self) -> PassOutcome {
+        match &self.trouble {
+            None if self.report.paused.is_some() => PassOutcome::Paused,
+            None => PassOutcome::Success,
+            Some(Trouble::Pass(PassError::Brake { .. })) => PassOutcome::Brake,
+            Some(_) => PassOutcome::Failure,
+        }
+    }
+}

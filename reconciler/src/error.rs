@@ -1,0 +1,88 @@
+//! Why a run ends early, whichever it is. What follows from it, and what to do, each kind of run says for itself.
+
+use std::time::Duration;
+
+use metes::store::keys::Keys;
+use metes::store::kv::Failure;
+use metes::store::meta::MetaError;
+use metes::store::release::FreeError;
+use metes::store::snapshot::BadRecord;
+
+use crate::api::ApiError;
+use crate::claim::ClaimError;
+
+/// Why a run ends early, whichever it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// Kubernetes.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// etcd.
+    #[error(transparent)]
+    Store(#[from] Failure),
+    /// A record that every run relies on does not decode.
+    #[error("stored state cannot be decoded: {0}")]
+    Bad(#[from] BadRecord),
+    /// The store went back in time.
+    #[error("etcd went back in time in epoch {0}")]
+    Suspect(u64),
+    /// Records without a meta: the name of its key.
+    #[error("there are addresses but no {0}: the store has lost keys")]
+    MetaMissing(String),
+    /// Written by newer programs.
+    #[error("the store is for writers of version {0} or newer")]
+    Newer(u32),
+    /// Another cluster goes by this cluster's name.
+    #[error(
+        "the name {name} belongs to the cluster whose namespace kube-system has UID {registered}, and the API that answers \
+         has {found} (if that cluster was made anew under its old name, delete the key {key} with etcdctl)"
+    )]
+    OtherCluster {
+        /// The name.
+        name: String,
+        /// The UID that it was registered with.
+        registered: String,
+        /// The UID of the API that answered.
+        found: String,
+        /// Where that is written.
+        key: String,
+    },
+    /// Out of time: what took too long, and how long it may take.
+    #[error("{} took longer than {}", .0, humantime::format_duration(*.1))]
+    Timeout(&'static str, Duration),
+}
+
+impl RunError {
+    pub(crate) fn meta_missing(keys: &Keys) -> Self {
+        RunError::MetaMissing(String::from_utf8_lossy(&keys.meta()).into_owned())
+    }
+
+    /// None: somebody let ADD hand out addresses again.
+    pub(crate) fn of_claim(e: ClaimError) -> Option<Self> {
+        match e {
+            ClaimError::Store(failure) => Some(RunError::Store(failure)),
+            ClaimError::Bad(bad) => Some(RunError::Bad(bad)),
+            ClaimError::Newer(version) => Some(RunError::Newer(version)),
+            ClaimError::InService => None,
+        }
+    }
+}
+
+impl From<FreeError> for RunError {
+    fn from(e: FreeError) -> Self {
+        match e {
+            FreeError::Store(failure) => RunError::Store(failure),
+            FreeError::Bad(bad) => RunError::Bad(bad),
+        }
+    }
+}
+
+impl From<MetaError> for RunError {
+    fn from(e: MetaError) -> Self {
+        match e {
+            MetaError::Store(failure) => RunError::Store(failure),
+            MetaError::Bad(bad) => RunError::Bad(bad),
+            MetaError::Newer(version) => RunError::Newer(version),
+        }
+    }
+}

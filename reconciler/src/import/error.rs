@@ -1,0 +1,89 @@
+//! Why an import ends early, or does not take over everything.
+
+use std::time::Duration;
+
+use crate::error::RunError;
+
+/// Why an import did not do all that it should. What it had reserved until then stays reserved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// It ended early.
+    #[error("{}{}", .0, advice(.0))]
+    Run(RunError),
+    /// Somebody else's pause.
+    #[error("another migration is under way: {0}")]
+    OtherPause(String),
+    /// Nothing to finish.
+    #[error("no import is under way in this cluster: run import-whereabouts --begin first")]
+    NotBegun,
+    /// Too early by far.
+    #[error("ADD stays paused: whereabouts still hands out addresses for {}; change `type` in their `ipam` to metes", .0.join(", "))]
+    StillUsed(Vec<String>),
+    /// Too early.
+    #[error(
+        "ADD stays paused: whereabouts may still be at work for {pods} pods, which have no annotation network-status yet; until they have, \
+         the NetworkAttachmentDefinitions must not have changed for {}: run it again in {} or with --wait",
+        humantime::format_duration(*.settle), whole_seconds(*.left)
+    )]
+    TooEarly {
+        /// For how long nothing must have changed.
+        settle: Duration,
+        /// How much of that is left.
+        left: Duration,
+        /// How many pods it waits for.
+        pods: usize,
+    },
+    /// Changed in the middle.
+    #[error("ADD stays paused: a NetworkAttachmentDefinition was changed meanwhile; run it again")]
+    DefinitionsChanged,
+    /// Somebody else changed meta, or ended the pause.
+    #[error(
+        "somebody else ended the pause, or changed what all writers rely on: look at `metes check`, and run it again"
+    )]
+    Changed,
+    /// Not everything was taken over.
+    #[error(
+        "{failures} addresses of running pods could not be taken over{}",
+        if *.is_paused { ": ADD stays paused; settle them and run it again, or end the pause with --force" } else { "" }
+    )]
+    Incomplete {
+        /// How many.
+        failures: usize,
+        /// Whether ADD waits.
+        is_paused: bool,
+    },
+}
+
+impl ImportError {
+    /// Whether it ended before everything was looked at.
+    #[must_use]
+    pub fn is_abort(&self) -> bool {
+        !matches!(self, ImportError::Incomplete { .. })
+    }
+}
+
+impl<E: Into<RunError>> From<E> for ImportError {
+    fn from(e: E) -> Self {
+        ImportError::Run(e.into())
+    }
+}
+
+/// What follows for an import, and what to do.
+fn advice(e: &RunError) -> &'static str {
+    match e {
+        RunError::Api(_) | RunError::Store(_) => "; run it again",
+        RunError::Bad(_) | RunError::MetaMissing(_) => "; run `metes check`",
+        RunError::Suspect(_) => ": nothing is taken over; run `metes-reconciler adopt` first",
+        RunError::Newer(_) => ": nothing is taken over; use a newer metes-reconciler",
+        RunError::OtherCluster { .. } => {
+            ": nothing is taken over; point --kubeconfig to the right cluster, or give each cluster a `cluster` of its own in the host file"
+        }
+        RunError::Timeout(..) => "; run it again, with a longer --timeout",
+    }
+}
+
+/// Rounded up: it is not over before it is said to be.
+pub(super) fn whole_seconds(left: Duration) -> String {
+    let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+    humantime::format_duration(Duration::from_secs(seconds)).to_string()
+}

@@ -1,0 +1,143 @@
+//! What was read of pools, pods and definitions, as far as it counts. Pure.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use metes::pool::names::{ClusterName, InterfaceName, PodUid};
+use metes::pool::record::{Held, Owner, OwnerRecord};
+use metes::pool::{Addr, NetworkName};
+
+use super::nads::Use;
+use super::pools::{Entry, Pool};
+use crate::api::Phase;
+use crate::running::{Interface, Running, Selection};
+
+/// What an entry calls its pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl PodRef {
+    /// Reads `namespace/name`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (namespace, name) = text.split_once('/')?;
+        let is_whole = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+        is_whole.then(|| Self { namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What the import needs to know of a pod.
+#[derive(Debug, Clone)]
+pub struct PodFacts {
+    /// The UID that the plugin is told.
+    pub uid: String,
+    /// Where it runs; none before it is scheduled.
+    pub node: Option<String>,
+    /// Whether it may run.
+    pub phase: Phase,
+    /// What it is said to have, or why that cannot be read; none if nobody said it.
+    pub interfaces: Option<Result<Vec<Interface>, String>>,
+    /// The networks that it asked for.
+    pub asked: Vec<Selection>,
+    /// Whether its sandbox is there.
+    pub is_up: bool,
+}
+
+impl PodFacts {
+    /// What is needed of a pod.
+    #[must_use]
+    pub fn of(pod: Running, phase: Phase) -> Self {
+        let named = |interfaces: &Vec<Interface>| pod.named(interfaces);
+        let interfaces = pod.interfaces.as_ref().map(|told| told.as_ref().map(named).map_err(String::clone));
+        Self {
+            uid: pod.uid,
+            node: Some(pod.node).filter(|node| !node.is_empty()),
+            phase,
+            interfaces,
+            asked: pod.asked,
+            is_up: pod.is_up,
+        }
+    }
+
+    /// One that is gone, and of which nothing is known but that it may run on this node.
+    pub(super) fn cut_off(node: &str) -> Self {
+        let (uid, asked) = (String::new(), Vec::new());
+        // Whoever is known to run comes first.
+        let phase = Phase::Finished;
+        Self { uid, node: Some(node.to_owned()), phase, interfaces: None, asked, is_up: false }
+    }
+
+    /// Whether a record of this pod UID is of the pod.
+    pub(super) fn goes_by(&self, uid: Option<&PodUid>) -> bool {
+        self.uid == uid.map_or("", PodUid::as_str)
+    }
+
+    pub(super) fn told(&self) -> &[Interface] {
+        match &self.interfaces {
+            Some(Ok(interfaces)) => interfaces,
+            _ => &[],
+        }
+    }
+}
+
+/// What metes holds for pods of this cluster, by their UIDs.
+#[derive(Debug, Default)]
+pub struct HeldByPods(HashMap<PodUid, Vec<(InterfaceName, NetworkName, Addr)>>);
+
+impl HeldByPods {
+    /// Takes an owner.
+    pub fn see(&mut self, owner: &Owner, record: &OwnerRecord) {
+        let Some(uid) = &record.labels.pod.uid else { return };
+        let place =
+            |held: &Held| Some((owner.ifname.clone(), held.network.clone()?, Addr::from(held.address)));
+        self.0.entry(uid.clone()).or_default().extend(record.addresses.iter().filter_map(place));
+    }
+
+    /// The interfaces of a pod, with what each holds.
+    pub(super) fn of(&self, uid: &str) -> &[(InterfaceName, NetworkName, Addr)] {
+        self.0.get(uid).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// A reservation of overlapping ranges as it was read.
+#[derive(Debug, Clone)]
+pub struct Reservation {
+    /// `namespace/name`.
+    pub title: String,
+    /// Its name.
+    pub name: String,
+    /// What it says.
+    pub entry: Entry,
+}
+
+/// Everything that was read.
+#[derive(Debug)]
+pub struct World<'a> {
+    /// The pools.
+    pub pools: &'a [Pool],
+    /// The reservations of overlapping ranges.
+    pub reservations: &'a [Reservation],
+    /// Who asks for addresses.
+    pub uses: &'a [&'a Use],
+    /// The definitions that lead to neither plugin, as in `namespace/name`.
+    pub others: &'a HashSet<String>,
+    /// The pods that entries name, and those that use something besides the cluster's own network.
+    pub pods: &'a HashMap<PodRef, PodFacts>,
+    /// What metes holds for pods already.
+    pub held: &'a HeldByPods,
+    /// The nodes that are not Ready: pods that are gone may run there.
+    pub cut_off: &'a [String],
+    /// This cluster's name.
+    pub cluster: &'a ClusterName,
+}

@@ -1,0 +1,97 @@
+//! What one interface uses is reserved for it, as far as nobody else who may exist holds it.
+
+use metes::pool::names::PodUid;
+use metes::pool::record::{Held, Owner, OwnerRecord};
+use metes::store::kv::Kv;
+
+use super::error::ImportError;
+use super::gathered::Group;
+use super::report::pod_name;
+use crate::api::{Api, Phase};
+use crate::claim::{Claim, Claimed, Gone, Made, Under, Why};
+use crate::context::Context;
+use crate::error::RunError;
+use crate::holder::Stamp;
+use crate::kubernetes::Kubernetes;
+use crate::verdict::is_named;
+
+/// What became of one group.
+#[derive(Default)]
+pub(super) struct TakeOver {
+    pub(super) made: Made,
+    pub(super) refused: Vec<(Held, String)>,
+}
+
+impl<K: Kv> Context<'_, K, Kubernetes> {
+    /// Reserves what one interface uses.
+    pub(super) async fn take_over(&self, group: &Group) -> Result<TakeOver, ImportError> {
+        let mut wanted = Claim {
+            owner: group.owner.clone(),
+            held: group.held.clone(),
+            scope: group.scope.clone(),
+            labels: group.labels.clone(),
+            created_at: metes::local::node::timestamp(),
+            under: Under::Pause,
+            gone: Vec::new(),
+        };
+        let mut refused = Vec::new();
+        // Each round ends it, finds a holder that is gone, or gives one address up.
+        while wanted.held.iter().any(|held| held.network.is_some()) {
+            let conflict = match self.claim(&wanted).await {
+                Ok(Claimed::Present) => break,
+                Ok(Claimed::Made(made)) => return Ok(TakeOver { made, refused }),
+                Ok(Claimed::Conflict(conflict)) => *conflict,
+                Err(e) => return Err(RunError::of_claim(e).map_or(ImportError::Changed, ImportError::from)),
+            };
+            match self.judge_holder(&wanted, conflict.why).await? {
+                Ok(gone) => wanted.gone.push(gone),
+                Err(why) => {
+                    wanted.held.retain(|held| *held != conflict.held);
+                    refused.push((conflict.held, why));
+                }
+            }
+        }
+        Ok(TakeOver { made: Made::default(), refused })
+    }
+
+    /// Whoever is in the way, if that owner is gone; else why it keeps what it has, in words.
+    async fn judge_holder(&self, wanted: &Claim, why: Why) -> Result<Result<Gone, String>, ImportError> {
+        Ok(Err(match why {
+            Why::Holder { owner, record, revision } => {
+                let is_new = wanted.gone.iter().all(|gone| gone.owner != owner);
+                if is_new && self.is_gone(&owner, &record).await? {
+                    return Ok(Ok(Gone { owner, revision }));
+                }
+                format!("metes holds it for {}", whom(&owner, &pod_name(&record.labels.pod)))
+            }
+            Why::NoRecord { owner, pod } => {
+                let whom = whom(&owner, &pod_name(&pod));
+                format!("it is reserved for {whom}, which has no record of it: run `metes check`")
+            }
+            Why::Undecodable(bad) => format!("stored state cannot be decoded: {bad}: run `metes check`"),
+            Why::Deleted => "metes deleted this container's interface a moment ago: run it again".to_owned(),
+            Why::TooMany => "its interface has more addresses than etcd takes in one transaction".to_owned(),
+        }))
+    }
+
+    /// Asks Kubernetes whether the pod of a record of this cluster is gone or will never run again.
+    async fn is_gone(&self, owner: &Owner, record: &OwnerRecord) -> Result<bool, RunError> {
+        let pod = &record.labels.pod;
+        if Stamp::of(owner.cluster.as_ref(), self.cluster) != Stamp::Ours || !is_named(pod) {
+            return Ok(false);
+        }
+        Ok(match self.api.pod(&pod.namespace, &pod.name).await? {
+            None | Some((_, Phase::Finished)) => true,
+            Some((found, Phase::Active)) => {
+                let is_it =
+                    |uid: &PodUid| *uid == *found.uid || found.static_uids.iter().any(|one| *uid == **one);
+                pod.uid.as_ref().is_some_and(|uid| !is_it(uid))
+            }
+        })
+    }
+}
+
+fn whom(owner: &Owner, pod: &str) -> String {
+    let Owner { node, container_id, ifname, .. } = owner;
+    format!("{ifname} of pod {pod:?}, container {container_id} on {node}")
+}
