@@ -725,8 +725,17 @@ fn metes_says_what_it_is() {
         assert!(help.stdout.contains(word), "the help lacks {word}: {help}");
     }
     assert!(bare(&["--version"]).ok_text().starts_with("metes "));
-    for verb in ["list", "show", "usage", "check", "release"] {
+    let (_, commands) = help.stdout.split_once("\nCommands:\n").expect("the help lists the commands");
+    let readme =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("README.md");
+    let named =
+        commands.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
+    let verbs: Vec<&str> =
+        named.filter_map(|line| line.split(' ').next().filter(|verb| !verb.is_empty())).collect();
+    assert!(verbs.len() > 5, "{help}");
+    for verb in verbs.into_iter().filter(|verb| *verb != "help") {
         assert!(bare(&[verb, "--help"]).ok_text().contains("Usage: metes"), "{verb}");
+        assert!(readme.contains(&format!("\n# metes {verb}")), "README shows no `metes {verb}`");
     }
     for wrong in [&["lsit"][..], &["list", "--pod", "web"], &["list", "-o", "yaml"], &["show"], &["release"]]
     {

@@ -1,4 +1,5 @@
-//! docs/testing.md names tests that are there, and one for each failure of its catalogue.
+//! docs/testing.md names tests that are there, and one for each failure of its catalogue; other documents name files,
+//! functions and keys that are there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -108,4 +109,49 @@ fn every_failure_has_a_test() {
         let line = line.unwrap_or_else(|| panic!("docs/testing.md has no line for F{number}"));
         assert!(!named_tests(line).is_empty(), "no test is named for F{number}");
     }
+}
+
+/// The paths of Rust files in a document, each with the function that stands behind a colon.
+fn named_files(text: &str) -> Vec<(String, Option<String>)> {
+    let in_name = |c: char| c.is_ascii_alphanumeric() || "_-./:".contains(c);
+    // A name in capitals stands for one that is to be chosen.
+    let is_chosen = |word: &&str| !word.contains(|c: char| c.is_ascii_uppercase());
+    let words = text.split(|c| !in_name(c)).filter(|word| word.contains('/') && word.contains(".rs"));
+    let words = words.filter(is_chosen);
+    words
+        .map(|word| match word.split_once(".rs:") {
+            Some((file, function)) => (format!("{file}.rs"), Some(function.to_owned())),
+            None => (word.trim_end_matches(['.', ':']).to_owned(), None),
+        })
+        .collect()
+}
+
+#[test]
+fn the_files_and_functions_that_documents_name_are_there() {
+    for document in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(root().join(document)).expect(document);
+        let named = named_files(&text);
+        assert!(named.len() > 10, "{document} names only {named:?}");
+        for (file, function) in named {
+            let source = fs::read_to_string(root().join(&file));
+            let source = source.unwrap_or_else(|e| panic!("{document} names {file}: {e}"));
+            if let Some(name) = function {
+                let is_there =
+                    [format!("fn {name}("), format!("fn {name}<")].iter().any(|f| source.contains(f));
+                assert!(is_there, "{document} names {file}:{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_key_stands_in_the_table_of_keys() {
+    let keys = fs::read_to_string(root().join("src/store/keys.rs")).expect("the key layout");
+    let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let mut forms =
+        keys.lines().filter_map(|line| line.trim_start().strip_prefix("/// `v1/")?.strip_suffix('`'));
+    let missing: Vec<&str> =
+        forms.by_ref().filter(|form| !architecture.contains(&format!("| `v1/{form}` |"))).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md lacks {missing:?}");
+    assert!(architecture.matches("| `v1/").count() == keys.matches("/// `v1/").count(), "a key is gone");
 }
