@@ -13,14 +13,12 @@ use crate::store::kv::{Failure, Kv};
 use crate::store::meta::HighWater;
 use crate::store::repair::repair_some;
 
-/// Allots what `ask` asks for.
+/// Reserves what `ask` asks for.
 ///
-/// What an earlier run of this owner has spooled goes first. A set that seems full is searched for stray bits before the
-/// answer says so.
+/// First it carries out what an earlier run of this owner has spooled. If a set seems full, it clears stray bits before
+/// it answers so.
 ///
-/// # Errors
-/// A CNI error; then the owner holds nothing that it did not hold before, or a spooled DEL will
-/// see to that.
+/// # Errors A CNI error. Then the owner holds nothing new, or a spooled DEL will free it.
 pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
     for kept in run.spool.of(&ask.owner) {
         run.carry_out(&kept, run.session.until).await?;
@@ -40,7 +38,7 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
             Ok(Allotted::Full { set }) => set,
             Err(stopped) => return Err(error(run, ask, stopped)),
         };
-        // Stray bits may fill it, and others may have freed something since.
+        // Stray bits may fill the set, and others may have freed something since.
         if repairs == limits::REPAIRS
             || !repair_some(run.session, &ask.wanted.sets[set], driver.pages(), &is_wanted).await?
         {
@@ -51,8 +49,8 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
     }
 }
 
-/// Nobody heard the answer: what this run was given goes back, now or by the spool. What another run of this owner has
-/// answered with since is that one's.
+/// The caller did not get the answer. Frees what this run reserved, now or by the spool, unless another run of this
+/// owner has answered with it since.
 pub async fn undo<K: Kv>(run: &Run<'_, K>, ask: &Ask) {
     let spooled = run.to_spool(&ask.owner, ask.labels.pod.uid.as_ref(), true);
     if let Err(e) = run.free_spooled(&spooled, run.session.until).await
@@ -81,10 +79,10 @@ fn policy<'a, K: Kv>(
     }
 }
 
-/// Raises the high-water mark, and leaves the next run of the node what may spare it a request.
+/// Raises the mark, and leaves hints that may save the next run of the node a request.
 fn leave_hints<K: Kv>(run: &Run<'_, K>, ask: &Ask, driver: &mut Driver<'_, K>, before: &Hints) {
     let Some(Acknowledged { revision, meta }) = driver.take_acknowledged() else { return };
-    // Where there was none this commit has made it.
+    // If there was none, this commit has made it.
     let Meta { id: store, epoch, .. } = meta.unwrap_or_else(|| ask.first_meta());
     let lease = driver.lease().map(|LeaseId(id)| match &before.lease {
         Some(known) if known.id == id => known.clone(),
@@ -99,7 +97,7 @@ fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Refused>
     match stopped {
         Stopped::Refused(why) => why.into(),
         Stopped::Failed(failure) => failure.into(),
-        // What the owner held before this run stays: it was another run's answer.
+        // What the owner held before this run stays held, because another run has answered with it.
         Stopped::Unsettled(Some(Allotted::Held(Added { repeats: true, .. })), failure) => failure.into(),
         Stopped::Unsettled(_, failure) => spool(run, ask, &failure),
         Stopped::Suspect(epoch) => errors::suspect(epoch),
@@ -108,8 +106,8 @@ fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Refused>
     }
 }
 
-/// Cannot settle in time: what the commit left behind is freed later, unless another run of the owner has answered
-/// with it since.
+/// The commit cannot be settled in time. Spools a DEL that frees what it reserved, unless another run of the owner has
+/// answered with it since.
 fn spool<K: Kv>(run: &Run<'_, K>, ask: &Ask, failure: &Failure) -> Error {
     let text = format!("it is not known whether the address was reserved: {failure}");
     let error = Error::new(Code::TryAgain, text);

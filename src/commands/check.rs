@@ -12,9 +12,9 @@ use crate::store::keys::Bytes;
 use crate::store::kv::Kv;
 use crate::store::snapshot::Snapshot;
 
-/// Succeeds if the owner's record and all its reservations exist and name it, and if every
-/// address of the previous result that lies in a range of the configuration is among them.
-/// `uid` is the pod's, if it is known: what was adopted for it stands in for a missing record.
+/// Succeeds if the owner's record and all its reservations exist and name it, and if every address of the previous
+/// result that lies in a range of the configuration is among them. `uid` is the pod's, if it is known: if the record is
+/// missing, what was adopted for the pod counts.
 ///
 /// # Errors
 /// Code 102 if a record contradicts another, 7 if an address is not this owner's, and those of
@@ -29,7 +29,7 @@ pub async fn check<K: Kv>(
     let mut snapshot = Snapshot::default();
     let adopted = uid.map(|uid| Owner { container_id: ContainerId::adopted(uid), ..owner.clone() });
     let candidates: Vec<&Owner> = [owner].into_iter().chain(&adopted).collect();
-    // What the record will most likely name is read along with it.
+    // The record most likely names these, so they are read with it.
     let likely = likely_reservations(run, sets, previous);
     let Some((holder, record)) = first_record(run, &candidates, likely, &mut snapshot).await? else {
         let text = format!("interface {} of container {} holds no address", owner.ifname, owner.container_id);

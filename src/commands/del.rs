@@ -1,5 +1,5 @@
-//! DEL: gives back all that one interface of one container holds. It succeeds when there is
-//! nothing to give back, and when etcd cannot be reached: then the spool remembers.
+//! DEL: frees all addresses of one interface of one container. It succeeds if there is nothing to free. It also
+//! succeeds if etcd cannot be reached: then it spools the free.
 
 use super::Run;
 use crate::cni::error::{Code, Error};
@@ -56,7 +56,7 @@ pub async fn del<K: Kv>(
                 }
                 Freed::Addresses(_) => {}
             }
-            // Without a tombstone, one that was spooled before has still to leave it.
+            // Without a tombstone, a spooled DEL must stay, because it still has to leave one.
             if !left.lacks_tombstone {
                 forget_spooled(run, owner);
             }
@@ -67,7 +67,7 @@ pub async fn del<K: Kv>(
     }
 }
 
-/// A container that was attached before its node was given a name holds what it has under the derived one.
+/// If a container was attached before its node was given a name, its record is under the derived name.
 async fn warn_of_former_name<K: Kv>(run: &Run<'_, K>, owner: &Owner, former: Option<&NodeName>) {
     let Some(node) = former else { return };
     let former = Owner { node: node.clone(), ..owner.clone() };
@@ -90,12 +90,13 @@ fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> FreeHints {
     FreeHints { lease, is_crowded: hints.is_crowded(&run.start) }
 }
 
-/// For the next run on this node, where this one knows more than the one before. DEL has no meta to raise the mark with.
+/// Leaves hints for the next run on this node, if this run knows more. DEL reads no meta, so it does not raise the
+/// mark.
 fn leave_hints<K: Kv>(run: &Run<'_, K>, left: Left) {
     if left == Left::default() {
         return;
     }
-    // Read again: other runs may have raised it meanwhile.
+    // It is read again, because other runs may have raised it meanwhile.
     let Some(Mark { seen, mut hints }) = run.mark.read() else { return };
     if let Some(lease) = left.lease {
         hints.tombstones = Some(NodeLease { id: lease.0, since: run.start.clone() });
@@ -106,7 +107,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: Left) {
     run.raise_mark(Mark { seen, hints });
 }
 
-/// Whether the failure passes by itself, so that the free is only put off.
+/// Whether the failure may pass by itself. Then the free is spooled.
 fn can_wait(failure: &Failure) -> bool {
     match failure {
         Failure::Unreachable(_)
@@ -120,7 +121,7 @@ fn can_wait(failure: &Failure) -> bool {
     }
 }
 
-/// What was spooled for this owner before is done with this DEL.
+/// This DEL has also done what was spooled for this owner before.
 fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
     for kept in run.spool.of(owner) {
         let start = &kept.spooled.start;

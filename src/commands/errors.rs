@@ -1,4 +1,4 @@
-//! From what went wrong to what the runtime hears: one exhaustive match for each layer.
+//! Maps the errors of each layer to CNI errors, by one exhaustive match each.
 
 use std::fmt::Write;
 

@@ -17,11 +17,10 @@ use crate::store::txn::{Entry, List, Op, Txn};
 /// Frees the owners of this node of this cluster, written on this machine, whose record names `cni_network`, that are not in `valid`, and
 /// that are of another boot or more than `grace_s` seconds older than this run.
 ///
-/// What a pod held when the store was last taken into service stays: a store that went back may name an earlier
-/// sandbox of a pod that runs, and that one is no valid attachment. Its DEL frees it, or the reconciler.
+/// It does not free what a pod held when the store was last taken into service. A store that went back may name an
+/// earlier sandbox of a running pod, which is no valid attachment. Its DEL frees it, or the reconciler.
 ///
-/// # Errors
-/// A CNI error; what was freed until then stays freed, and GC may be repeated.
+/// # Errors A CNI error. What was freed before stays freed, and GC may be repeated.
 pub async fn gc<K: Kv>(
     run: &Run<'_, K>,
     cni_network: &str,
@@ -89,7 +88,7 @@ fn stale<K: Kv>(
     let Ok(Key::Owner(owner)) = run.session.keys.parse(&entry.key) else { return None };
     let record = OwnerRecord::decode(&entry.value).ok()?;
     let named = Attachment { container_id: owner.container_id.clone(), ifname: owner.ifname.clone() };
-    // No pod's UID tells whether the container of another machine is the one that is listed here.
+    // Without a pod's UID, GC cannot know whether another machine's container is the one in the list.
     let is_own = Caller { machine: &run.identity.machine, pod_uid: None }.means(&record);
     let is_stale = is_own
         && record.labels.cni_network == cni_network
@@ -104,10 +103,10 @@ fn is_past_grace(start: &RunStart, now: &RunStart, grace_s: u64) -> bool {
     start.boot != now.boot || start.ns.saturating_add(grace_s.saturating_mul(1_000_000_000)) < now.ns
 }
 
-/// Frees the record that was judged, and none that was written since.
+/// Frees the record that was judged, but not one that was written since.
 async fn free<K: Kv>(run: &Run<'_, K>, owner: &Owner, mod_revision: i64) -> Result<(), Error> {
     run.must_go_on()?;
-    // The DEL that should have come never did: no ADD of this owner is on its way, and no tombstone is left.
+    // The attachment ended long ago, so no ADD of this owner is under way, and no tombstone is needed.
     let freed = release_as_read(run.session, owner, mod_revision).await?;
     tracing::info!(container = %owner.container_id, ifname = %owner.ifname, ?freed, "freed by GC");
     Ok(())

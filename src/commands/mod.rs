@@ -1,4 +1,4 @@
-//! The verbs of CNI. Each file reads from top to bottom like its section of the design.
+//! The verbs of CNI, one in each file, and what a run of any of them needs.
 
 pub mod add;
 pub mod check;
@@ -35,7 +35,7 @@ pub struct Run<'a, K> {
     pub identity: &'a Identity,
     /// When this run began.
     pub start: RunStart,
-    /// What time it is now, in starts.
+    /// The present boot-time clock, in the form of a start.
     pub clock: &'a dyn Fn() -> RunStart,
     /// Whether whoever called still waits for the answer.
     pub awaited: &'a dyn Fn() -> bool,
@@ -74,11 +74,11 @@ impl<'a, K: Kv> Run<'a, K> {
         Ask::new(owner, labels, wanted, stamp)
     }
 
-    /// Fails when nobody waits for the answer any more: there is no time left, or the process that
-    /// called is gone, and with it whoever would use the address.
+    /// Fails if nobody waits for the answer any more: there is no time left, or the calling process is gone, which
+    /// would have used the address.
     ///
-    /// The deadline's clock stands still while the host is suspended, and etcd's leases do not: by the time that the run
-    /// goes on, the tombstone of a DEL that came after it may have ended. Starts are told by a clock that goes on.
+    /// The clock of the deadline stops while the host is suspended, but etcd's leases do not. When the run wakes up,
+    /// the tombstone of a later DEL may have ended already. The clock of a start does not stop, so it is compared, too.
     ///
     /// # Errors
     /// Code 11.
@@ -93,17 +93,16 @@ impl<'a, K: Kv> Run<'a, K> {
         Ok(())
     }
 
-    /// Notes how far the store has come, for answers to acknowledged writes, and what the next run may use.
+    /// Raises the mark after an acknowledged write, and leaves hints for the next run.
     pub fn raise_mark(&self, mark: Mark) {
         #[cfg(feature = "failpoints")]
         crate::failpoints::pass("mark.before");
         self.mark.raise(mark);
     }
 
-    /// Why a store with the meta that was read gives out no address: it is under suspicion, or will be as soon as an
-    /// ADD of this node has written to it.
+    /// Why a store with this meta hands out no address: it is suspect, or the next ADD of this node will mark it so.
     fn suspicion(&self, snapshot: &Snapshot) -> Option<Error> {
-        // What does not decode has an error of its own.
+        // A meta that does not decode has its own error.
         let meta = snapshot.record::<Meta>(&self.session.keys.meta()).ok()?;
         let suspect = meta.as_ref().and_then(|meta| meta.suspect);
         let known = || {
@@ -115,7 +114,7 @@ impl<'a, K: Kv> Run<'a, K> {
         suspect.or_else(known).map(errors::suspect)
     }
 
-    /// What frees what this run has reserved or was asked to free, for the spool.
+    /// The spool entry that frees what this run has reserved or was asked to free.
     fn to_spool(&self, owner: &Owner, pod_uid: Option<&PodUid>, unanswered: bool) -> Spooled {
         let (owner, start, machine) = (owner.clone(), self.start.clone(), self.identity.machine.clone());
         Spooled { owner, start, machine, pod_uid: pod_uid.cloned(), unanswered }
@@ -123,25 +122,25 @@ impl<'a, K: Kv> Run<'a, K> {
 
     /// Frees what was spooled for one owner. It stays in the spool as long as etcd has no space for its tombstone.
     ///
-    /// # Errors
-    /// [`FreeError`]; what was not carried out stays in the spool.
+    /// # Errors [`FreeError`]; then the entry stays in the spool.
     pub async fn carry_out(&self, kept: &Kept, until: Instant) -> Result<Freed, FreeError> {
         let (freed, lacks_tombstone) = self.free_spooled(&kept.spooled, until).await?;
         let Owner { container_id, ifname, .. } = &kept.spooled.owner;
         tracing::info!(container = %container_id, %ifname, ?freed, "carried out a spooled DEL");
-        // Without a tombstone an ADD that is older, and still on its way, may yet reserve something: once more, later.
+        // Without a tombstone, an older ADD that is still under way may reserve something. So the entry is carried out
+        // again later.
         if !lacks_tombstone {
             self.spool.forget(kept);
         }
         Ok(freed)
     }
 
-    /// Frees what was or would be spooled; and whether it lacks the tombstone that it should have left.
+    /// Frees what was or would be spooled. Also returns whether the tombstone is missing that it should have left.
     async fn free_spooled(&self, spooled: &Spooled, until: Instant) -> Result<(Freed, bool), FreeError> {
         let Spooled { owner, start, machine, pod_uid, unanswered } = spooled;
         let boot = &self.start.boot;
         let guard = if *unanswered { FreeGuard::Unanswered(start) } else { FreeGuard::UpTo { start, boot } };
-        // No ADD of an earlier boot is on its way any more.
+        // No ADD of an earlier boot is under way any more.
         let tombstone = Some(start).filter(|start| start.boot == *boot);
         let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });
         let free = Free { owner, guard, caller, tombstone };
@@ -149,7 +148,7 @@ impl<'a, K: Kv> Run<'a, K> {
         Ok((freed, left.lacks_tombstone))
     }
 
-    /// Carries out what other runs spooled, for a bounded time; for runs that have answered.
+    /// Carries out what other runs spooled, for a bounded time. A run does this after its answer.
     pub async fn drain_spool(&self) {
         let until = Instant::now() + limits::DRAIN;
         for kept in self.spool.some(limits::DRAIN_ENTRIES, random()) {

@@ -1,4 +1,4 @@
-//! STATUS: whether an ADD could be served now. A full pool is no failure.
+//! STATUS: whether an ADD could be served now. A full range is no failure.
 
 use super::Run;
 use super::errors::REPLACE_MEMBER;
@@ -18,7 +18,7 @@ const REFUSES_WRITES: [(&str, &str); 2] =
 pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
     let not_available = |text: String| Error::new(Code::NotAvailable, text);
     let txn = Txn::read(vec![Op::Get(run.session.keys.meta())]);
-    // The read is linearizable: it needs a quorum, which a member's own word does not.
+    // The read is linearizable, so it needs a quorum. A member's status does not.
     let (read, about) = tokio::join!(run.session.txn(&txn), run.session.kv.about(run.session.until));
     let read = read.map_err(|failure| not_available(failure.to_string()))?;
     let mut snapshot = Snapshot::default();

@@ -1,8 +1,7 @@
 //! Builds transactions that change what is held from what was read. Pure.
 //!
-//! A plan compares every key that it relies on with what was read, and reads all of them again
-//! in its Else branch, so that a lost race costs one round trip and no more. A plan that relies
-//! on a key that was not read yet asks for it instead.
+//! A plan compares every key that it relies on with what was read. Its Else branch reads all of them again, so a lost
+//! race costs one round trip. If a plan relies on a key that was not read yet, it asks for the key instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,12 +33,12 @@ impl<'a> Builder<'a> {
         self.snapshot
     }
 
-    /// The key must be the one that was made at this revision.
+    /// Compares that the key was created at this revision.
     pub fn exactly(&mut self, key: Bytes, create_revision: i64) {
         self.compare(Compare::Create(key.clone(), create_revision), key);
     }
 
-    /// The key must be as it was read.
+    /// Compares that the key is as it was read.
     pub fn unchanged(&mut self, key: Bytes) {
         if !self.snapshot.knows(&key) {
             self.missing.push(key);
@@ -49,17 +48,17 @@ impl<'a> Builder<'a> {
         self.compare(Compare::Mod(key.clone(), revision), key);
     }
 
-    /// The key must not exist, read or not.
+    /// Compares that the key does not exist, whether it was read or not.
     pub fn absent(&mut self, key: Bytes) {
         self.compare(Compare::Create(key.clone(), 0), key);
     }
 
-    /// No key may begin with `prefix`.
+    /// Compares that no key begins with `prefix`.
     pub fn empty(&mut self, prefix: Bytes) {
         self.txn.compares.push(Compare::Empty(prefix));
     }
 
-    /// Does something else beside.
+    /// Adds an operation.
     pub fn push(&mut self, op: Op) {
         self.txn.then.push(op);
     }
@@ -69,7 +68,7 @@ impl<'a> Builder<'a> {
         self.txn.then.push(Op::Put(key, value, None));
     }
 
-    /// Writes a key that lives as long as a lease.
+    /// Writes a key on a lease.
     pub fn put_on(&mut self, key: Bytes, value: Vec<u8>, lease: LeaseId) {
         self.txn.then.push(Op::Put(key, value, Some(lease)));
     }
@@ -87,7 +86,7 @@ impl<'a> Builder<'a> {
         if self.missing.is_empty() { Ok(self.txn) } else { Err(self.missing) }
     }
 
-    /// Said twice it takes no more of what etcd takes in one transaction.
+    /// A compare is added only once, because etcd limits their number in a transaction.
     fn compare(&mut self, compare: Compare, key: Bytes) {
         if self.txn.compares.contains(&compare) {
             return;
@@ -124,8 +123,8 @@ impl BitChanges {
         self.changes.entry((network.clone(), address.page())).or_default()
     }
 
-    /// Adds the changes to a transaction. A page or summary that does not decode is left alone:
-    /// it is occupied as a whole, and nothing of it was ever handed out by this program.
+    /// Adds the changes to a transaction. A page or summary that does not decode is not touched: all of it counts as
+    /// taken, and this program never hands out an address of it.
     pub fn plan(&self, keys: &Keys, builder: &mut Builder<'_>) {
         let mut summaries: BTreeMap<Bytes, Vec<(usize, bool)>> = BTreeMap::new();
         for ((network, page), change) in &self.changes {

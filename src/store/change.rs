@@ -1,4 +1,4 @@
-//! What a change of what is held decides, on what was read. Pure: [`super::drive`] carries it out.
+//! What a change decides, from what was read. Pure; [`super::drive`] carries it out.
 
 use super::fence::Fence;
 use super::keys::{Bytes, Scope};
@@ -10,20 +10,20 @@ use crate::pool::record::Owner;
 pub trait Change {
     /// What it comes to.
     type Done;
-    /// Why it cannot be made, as far as what was read tells.
+    /// Why it cannot be made, by what was read.
     type Refused;
 
-    /// Whose addresses change. People who look at a queue see it.
+    /// Whose addresses change. A ticket shows it to people.
     fn owner(&self) -> &Owner;
 
-    /// The queue of all who change the same; none as long as what was read does not tell, or if there is nothing that
-    /// others change too.
+    /// The queue of all runs that change the same pages. None while that is not known from what was read, or if nobody
+    /// else changes the same.
     fn scope(&self, seen: &Snapshot) -> Option<Scope>;
 
-    /// What to read first, and anew at the head of a queue.
+    /// What to read first, and again at the head of a queue.
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes>;
 
-    /// Notes what one answer shows and the next one may not show any more.
+    /// Remembers what an answer shows, if the next one may not show it any more.
     fn learn(&mut self, _seen: &Snapshot) {}
 
     /// What to do next.
@@ -32,8 +32,8 @@ pub trait Change {
     /// Why the change cannot be made.
     fn plan(&self, seen: &Snapshot, fence: &Fence) -> Result<Step<Self::Done>, Self::Refused>;
 
-    /// What a settled commit came to, if it was applied; `found` is what stands under its `proof`. A change without a fence
-    /// is not settled: it is planned again on what it finds.
+    /// What a settled commit came to, if it was applied. `found` is the entry of its `proof`. A change without a fence
+    /// is not settled; it is planned again.
     fn applied(&self, _commit: Commit<Self::Done>, _found: Option<&Entry>) -> Option<Self::Done> {
         None
     }

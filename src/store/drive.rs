@@ -1,7 +1,7 @@
-//! The one way in which what is held is changed.
+//! The one way to change what is held.
 //!
-//! ADD, DEL, GC, release, adopt and import differ in what they want, and each says so in a [`Change`]: a pure function
-//! from what was read to the next step. How the step is carried out is the same for all of them:
+//! ADD, DEL, GC, release, adopt and import differ in what they want. Each says so in a [`Change`]: a pure function from
+//! what was read to the next step. The driver carries out the steps of all of them in the same way:
 //!
 //! ```text
 //!          nobody queues                      applied
@@ -14,8 +14,8 @@
 //!     +-------------------------------------+
 //! ```
 //!
-//! A change that nobody contends with costs one read and one durable write. [`Driver::commit`] is the only place that
-//! sends a commit, and [`Driver::look`] the only one that sends a first request.
+//! A change without a contender costs one read and one durable write. [`Driver::commit`] is the only place that sends a
+//! commit, and [`Driver::look`] the only one that sends a first request.
 
 use std::time::Duration;
 
@@ -35,10 +35,10 @@ use crate::limits;
 use crate::pool::record::Meta;
 use crate::random::random_pause;
 
-/// What keeps a commit of a change from being applied late.
+/// What prevents that a commit of a change is applied late.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fencing {
-    /// A ticket, or where nobody queues a lease alone, on which it writes this key (ADD).
+    /// A ticket; where nobody queues, a lease alone, on which the commit writes this key (ADD).
     LeaseOrTicket(Bytes),
     /// A ticket (adopt, import).
     Ticket,
@@ -47,7 +47,7 @@ pub enum Fencing {
 }
 
 impl Fencing {
-    /// How many commits may be lost where nobody queues.
+    /// How many commits a run may lose before it queues.
     fn tries(&self) -> u32 {
         match self {
             Fencing::LeaseOrTicket(_) => limits::CLEAR_TRIES,
@@ -71,25 +71,25 @@ pub enum LeaseUse {
 pub struct SharedLease {
     /// The lease. Whether it exists is for etcd to say.
     pub id: LeaseId,
-    /// How long it has to live yet, as etcd says; none: any time will do.
+    /// How long it must still live by what etcd says; none: any time is enough.
     pub stands: Option<Duration>,
 }
 
-/// How a change goes about it, where verbs differ.
+/// What differs between verbs in how a change is carried out.
 pub struct Policy<'a> {
-    /// What keeps its commits from being applied late.
+    /// What prevents that its commits are applied late.
     pub fencing: Fencing,
     /// When it takes a lease.
     pub lease_use: LeaseUse,
     /// How long a lease that it grants lives.
     pub ttl: Duration,
-    /// What spares it a grant.
+    /// A lease that it may use instead of a new one.
     pub shared: Option<SharedLease>,
-    /// Others queued a moment ago: it takes a ticket at once.
+    /// Whether others queued a moment ago. Then it takes a ticket at once.
     pub is_crowded: bool,
     /// Until when it waits for its turn.
     pub patience: Instant,
-    /// What this node has seen of the store, to be compared with what is there.
+    /// What this node has seen of the store; it is compared with what the store answers.
     pub high_water: Option<HighWater>,
     /// Whether the change is still wanted.
     pub is_wanted: &'a dyn Fn() -> bool,
@@ -98,13 +98,13 @@ pub struct Policy<'a> {
 /// Why a change was not made.
 #[derive(Debug)]
 pub enum Stopped<D, R> {
-    /// What was read says no.
+    /// By what was read, the change cannot be made.
     Refused(R),
     /// The store failed.
     Failed(Failure),
-    /// Nobody knows whether a commit was applied: it can still be, and would come to this.
+    /// Nobody knows whether a commit was applied. It may still be applied, and would then come to this.
     Unsettled(Option<D>, Failure),
-    /// The store has gone back, was emptied or is another one since this epoch. It is marked so.
+    /// The store has gone back, was emptied or is another one, since this epoch. It is now marked as suspect.
     Suspect(u64),
     /// This etcd is too old.
     TooOld(String),
@@ -132,11 +132,11 @@ type Attempted<C> =
 
 /// What one attempt came to.
 enum Attempt<D> {
-    /// A commit was applied; without a result there is more to do. Its ticket went with it.
+    /// A commit was applied, and its ticket was removed with it. Without a result there is more to do.
     Committed(Option<D>),
     /// Nothing was to be written.
     Done(D),
-    /// Lost, for now.
+    /// It was lost, and another attempt follows.
     Again,
 }
 
@@ -147,7 +147,7 @@ enum Approach {
     Look,
     /// With a ticket: others were there, or quicker.
     Queue,
-    /// With a ticket, and without waiting: the ticket fences, and a run that was evicted has waited long enough.
+    /// With a ticket as fence, and without waiting: a run that was evicted has waited long enough.
     JumpQueue,
 }
 
@@ -156,22 +156,22 @@ enum Approach {
 pub struct Acknowledged {
     /// The store's revision after it.
     pub revision: i64,
-    /// The meta that it relied on; none if there was none.
+    /// The meta that it relied on; none if the store had none.
     pub meta: Option<Meta>,
 }
 
-/// Carries out the changes of one run, one after the other, and keeps what it has learned between them.
+/// Carries out the changes of one run, one after the other, and remembers between them what it has learned.
 pub struct Driver<'a, K> {
     session: Session<'a, K>,
     policy: Policy<'a>,
     approach: Approach,
     lease: Option<LeaseId>,
-    /// How long the shared lease has to live, until etcd has confirmed it.
+    /// How long the shared lease must still live; none once etcd has confirmed it.
     unconfirmed: Option<Duration>,
     met_others: bool,
     acknowledged: Option<Acknowledged>,
-    /// The pages that earlier attempts have read. They may have changed since, which a commit notices; without them a scan of
-    /// many pages would begin anew with each attempt.
+    /// The pages that earlier attempts have read. They may have changed since; a commit notices that. Without them,
+    /// each attempt would read many pages again.
     pages: Snapshot,
 }
 
@@ -194,7 +194,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
     }
 
-    /// The lease that it has used last, if it stands as far as is known.
+    /// The lease that it used last, if it is not known to have ended.
     #[must_use]
     pub fn lease(&self) -> Option<LeaseId> {
         self.lease
@@ -206,7 +206,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.met_others
     }
 
-    /// The last commit that was acknowledged, once.
+    /// The last commit that was acknowledged. A second call returns none.
     pub fn take_acknowledged(&mut self) -> Option<Acknowledged> {
         self.acknowledged.take()
     }
@@ -222,7 +222,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.pages = Snapshot::default();
     }
 
-    /// From now on it may use all of its time.
+    /// From now on it waits up to the session's deadline.
     pub fn be_patient(&mut self) {
         self.policy.patience = self.session.until;
     }
@@ -236,7 +236,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             if !(self.policy.is_wanted)() {
                 return Err(Stopped::OutOfTime);
             }
-            // On the heap: what calls this is nested deep enough for the compiler.
+            // On the heap, because the futures around this are large and deeply nested already.
             match Box::pin(self.attempt(change)).await {
                 Ok(Attempt::Done(done) | Attempt::Committed(Some(done))) => return Ok(done),
                 Ok(Attempt::Committed(None) | Attempt::Again) => {}
@@ -250,8 +250,8 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
     }
 
-    /// Whether another attempt is right after this failure. What was read under a lease that has ended may be too old to
-    /// commit on; a free without an answer shows in what is read anew.
+    /// Whether another attempt may follow this failure. If a lease has ended, what was read under it may be too old for
+    /// a commit. If a free has no answer, the next read shows whether it was applied.
     fn passes(&self, failure: &Failure) -> bool {
         match failure {
             Failure::LeaseNotFound => true,
@@ -264,7 +264,7 @@ impl<'a, K: Kv> Driver<'a, K> {
 
     fn lose_lease(&mut self) {
         self.lease = None;
-        // The ticket went with it; nobody was evicted.
+        // The ticket ended with the lease; the run was not evicted.
         if self.approach == Approach::JumpQueue {
             self.approach = Approach::Queue;
         }
@@ -279,7 +279,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         attempted
     }
 
-    /// Looks where that is due, commits at once where nobody queues, and queues where others do.
+    /// Looks if that is due. Commits at once if nobody queues, else queues.
     async fn attempt_on<C: Change>(&mut self, change: &mut C, seen: &mut Snapshot) -> Attempted<C> {
         let mut scope = change.scope(seen);
         let lacks_lease = self.lease.is_none() && self.policy.lease_use == LeaseUse::Always;
@@ -304,10 +304,11 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
     }
 
-    /// The first request: what the plan will most likely need, and whether anybody queues. The lease is seen to meanwhile.
+    /// The first request: reads what the plan will most likely need, and whether anybody queues. Meanwhile a lease is
+    /// granted or confirmed.
     ///
-    /// What matters of an ADD's lease is that it was granted before the run's deadline: a tombstone of a DEL that began later
-    /// than this run lives longer ([`limits::TOMBSTONE_TTL`]).
+    /// The lease of an ADD must be granted before the run's deadline. Then the tombstone of a DEL that begins later
+    /// than this run lives longer than the lease ([`limits::TOMBSTONE_TTL`]).
     async fn look<C: Change>(
         &mut self,
         change: &mut C,
@@ -319,12 +320,12 @@ impl<'a, K: Kv> Driver<'a, K> {
         let read = session.read_all(self.first_reads(change, scope, seen), seen);
         match (self.lease, self.unconfirmed.take()) {
             (Some(lease), Some(stands)) => {
-                // Both travel together, on a connection that is there before.
+                // Connected first, so that both requests travel together.
                 kv.connect(until).await;
                 let (age, read) = tokio::join!(kv.lease_age(lease, until), read);
                 read?;
-                // A tombstone that ends too early lets in an ADD from before it. So etcd says how long it will stand, and not
-                // whoever has left the lease.
+                // If a tombstone ends too early, an older ADD can still commit. So etcd is asked how long the lease
+                // lives, not the run that left it.
                 let is_confirmed = matches!(age, Ok(Some(age)) if age.left >= stands);
                 self.lease = self.lease.filter(|_| is_confirmed);
             }
@@ -335,7 +336,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 read?;
                 match granted {
                     Ok(()) => self.lease = Some(lease),
-                    // One that was granted and not heard of ends by itself.
+                    // If it was granted and the answer was lost, it ends by itself.
                     Err(Failure::Unknown(_) | Failure::LeaseExists) => {}
                     Err(failure) => return Err(failure),
                 }
@@ -401,7 +402,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         let reads = reads(change, seen);
         let taken = queue.take(lease, change.owner(), &reads, seen).await?;
         self.met_others |= taken.behind != Behind::Nobody;
-        // At once: while this run waits a tombstone may end with its lease.
+        // Before the wait, because a tombstone may end with its lease while this run waits.
         change.learn(seen);
         let attempted = self.commit_at_head(change, &queue, &taken, &reads, seen).await;
         if !matches!(attempted, Ok(Attempt::Committed(_))) {
@@ -438,7 +439,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
     }
 
-    /// Plans, reads what the plan lacks, and commits; until done, lost, or too long at it.
+    /// Plans, reads what the plan lacks, and commits, until it is done, has lost, or has taken too long.
     async fn commit<C: Change>(
         &mut self,
         change: &mut C,
@@ -496,14 +497,14 @@ impl<'a, K: Kv> Driver<'a, K> {
             }
             tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
         }
-        // Others were quicker. Where commits are slow, others are on their way too.
+        // Others were quicker. If commits are slow, more are on their way.
         if lost > 0 {
             self.approach = Approach::Queue;
         }
         Ok(Attempt::Again)
     }
 
-    /// Nobody knows whether a commit was applied: finds out, so that no late copy can be.
+    /// Nobody knows whether a commit was applied. Finds out, and makes sure that no late copy of it is applied.
     async fn settle<C: Change>(
         &mut self,
         change: &C,
@@ -521,7 +522,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         };
         match change.applied(commit, found.as_ref()) {
             Some(done) => Ok(Attempt::Committed(Some(done))),
-            // Not applied, and etcd says that it would not be.
+            // It was not applied, and etcd would refuse it again.
             None if matches!(why, Failure::NoSpace(_)) => Err(why.into()),
             None => Ok(Attempt::Again),
         }
@@ -532,8 +533,8 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.policy.high_water.as_ref().is_some_and(|known| known.contradicts_read(self.session.keys, seen))
     }
 
-    /// Marks a store that has gone back, was emptied or is another one. Only an answer to a write proves that, such as the
-    /// one that took a ticket, or a commit's that was refused.
+    /// Marks a store that has gone back, was emptied or is another one. Only the answer to a write proves that: to
+    /// taking a ticket, or to a commit that was refused.
     async fn check_high_water<D, R>(&self, seen: &Snapshot) -> Result<(), Stopped<D, R>> {
         match &self.policy.high_water {
             Some(known) if self.is_doubtful(seen) => match known.accuse(self.session, seen).await? {
@@ -545,7 +546,7 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 }
 
-/// What a change reads, as far as it fits beside a ticket's own operations; the plan asks for the rest.
+/// What a change reads first, as much as fits beside a ticket's own operations. The plan asks for the rest.
 fn reads<C: Change>(change: &C, seen: &Snapshot) -> Vec<Op> {
     change.reads(seen).into_iter().take(limits::TXN_OPS - TICKET_OPS).map(Op::Get).collect()
 }

@@ -13,8 +13,7 @@ use super::kv::{About, Failure, Kv, LeaseAge};
 use super::txn::{Reply, Txn};
 use crate::failpoints::{Boundary, Injected, Visit, lease, visit};
 
-/// How often the tasks of a connection get their turn until a request is surely on the wire: it passes through
-/// three of them.
+/// How often the tasks of a connection must run until a request is on the wire: it passes through three of them.
 const TURNS: usize = 16;
 
 impl From<Injected> for Failure {
@@ -28,7 +27,7 @@ impl From<Injected> for Failure {
     }
 }
 
-/// Passes failure points around the requests to another store.
+/// A store with a failure point before and after each request to another store.
 pub struct Failing<K>(pub K);
 
 impl<K: Kv> Failing<K> {
@@ -49,7 +48,7 @@ impl<K: Kv> Failing<K> {
         answer
     }
 
-    /// Sends the request and passes the boundary after that. An answer that is there by then is handed on unread.
+    /// Sends the request, then passes the failure point. An answer that has come by then is returned afterwards.
     async fn send<T>(
         &self,
         visit: &Visit,
@@ -58,7 +57,7 @@ impl<K: Kv> Failing<K> {
     ) -> Result<Option<T>, Failure> {
         let mut early = None;
         if visit.is_marked(Boundary::Sent) {
-            // Without a connection there would be nothing to send on yet.
+            // Connects first, because the request cannot be sent without a connection.
             self.0.connect(until).await;
             for _ in 0..TURNS {
                 if early.is_none() {

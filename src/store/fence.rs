@@ -1,5 +1,5 @@
-//! What keeps a commit from being applied late: after its run was stopped for long, was evicted, or has settled that it was
-//! not applied.
+//! What prevents that a commit is applied late: after its run was stopped for long, was evicted, or has settled that
+//! the commit was not applied.
 
 use super::builder::Builder;
 use super::keys::{Bytes, LeaseId};
@@ -8,10 +8,10 @@ use super::ticket::Ticket;
 /// What a commit stands behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fence {
-    /// A ticket: the commit compares that it stands, and removes it.
+    /// A ticket: the commit compares that it exists, and removes it.
     Ticket(Ticket),
-    /// A lease alone, where nobody queues: the commit writes `key` on it, and etcd refuses all of a transaction that
-    /// writes on a lease which has ended.
+    /// A lease alone, where nobody queues. The commit writes `key` on it, and etcd refuses a whole transaction that
+    /// writes on a lease that has ended.
     Lease {
         /// The node's key for this.
         key: Bytes,
@@ -20,13 +20,13 @@ pub enum Fence {
     },
     /// Nothing. A free needs no fence: it compares the revision of the record that it frees.
     None {
-        /// What a tombstone may hang on.
+        /// The lease for a tombstone.
         lease: Option<LeaseId>,
     },
 }
 
 impl Fence {
-    /// The lease on which the commit may put what ends by itself.
+    /// The lease on which the commit may put keys that end by themselves.
     #[must_use]
     pub fn lease(&self) -> Option<LeaseId> {
         match self {
@@ -36,7 +36,7 @@ impl Fence {
         }
     }
 
-    /// The transaction takes effect only as long as the fence stands.
+    /// Makes the transaction fail once the fence is gone.
     pub fn guard(&self, builder: &mut Builder<'_>) {
         match self {
             Fence::Ticket(ticket) => {

@@ -1,4 +1,4 @@
-//! What gives back all that one owner holds, as a pure change; [`super::release`] carries it out.
+//! Freeing all that one owner holds, as a pure change. [`super::release`] carries it out.
 
 use std::collections::BTreeSet;
 
@@ -15,20 +15,20 @@ use crate::pool::{Addr, NetworkName};
 /// Which record of an owner may be freed.
 #[derive(Debug, Clone, Copy)]
 pub enum FreeGuard<'a> {
-    /// One older than this start (DEL, GC).
+    /// A record that is older than this start (DEL, GC).
     OlderThan(&'a RunStart),
-    /// One of the run that was `start`, or older; `boot` is the boot that this is judged in.
+    /// A record of the run that began at `start`, or an older one.
     ///
-    /// A DEL that was spooled before the host came up anew says nothing of what was reserved since.
+    /// A DEL that was spooled before a reboot does not count for what was reserved since.
     UpTo {
         /// The start of the run.
         start: &'a RunStart,
         /// The present boot.
         boot: &'a str,
     },
-    /// The one that the run of this start has made, if no other run has answered with it since.
+    /// The record that the run of this start made, if no other run has answered with it since.
     Unanswered(&'a RunStart),
-    /// The one of this mod revision (a person's release, the reconciler).
+    /// The record of this mod revision (a person's release, the reconciler).
     AsRead(i64),
 }
 
@@ -40,7 +40,7 @@ impl FreeGuard<'_> {
                 of_record == start
                     || start.is_after(Some(of_record)) && (of_record.boot != boot || start.boot == boot)
             }),
-            // Whoever answers with a record writes it once more.
+            // A run that answers with a record writes it again.
             FreeGuard::Unanswered(start) => record.start.as_ref() == Some(start) && created == modified,
             FreeGuard::AsRead(revision) => revision == modified,
         }
@@ -52,9 +52,9 @@ impl FreeGuard<'_> {
 pub enum Freed {
     /// The owner held nothing.
     Nothing,
-    /// The owner's record is not one that may be freed: a younger run wrote it, or answered with it.
+    /// The owner's record may not be freed: a younger run wrote it, or answered with it.
     Younger,
-    /// The owner's record is of another machine, the one that is named.
+    /// This other machine wrote the owner's record.
     Elsewhere(String),
     /// All of this was freed.
     Addresses(Vec<Held>),
@@ -67,7 +67,7 @@ pub struct Free<'a> {
     pub owner: &'a Owner,
     /// Which record of it.
     pub guard: FreeGuard<'a>,
-    /// Who asks; none if the record itself was looked at, whichever machine wrote it (a person's release, the reconciler).
+    /// Who asks. None if the machine does not matter (a person's release, the reconciler).
     pub caller: Option<Caller<'a>>,
     /// The start for the tombstone; none to leave no tombstone.
     pub tombstone: Option<&'a RunStart>,
@@ -88,13 +88,13 @@ impl Change for Freeing<'_> {
         self.free.owner
     }
 
-    /// The queue that the record names, where pages are to be written. A scope that does not decode is nobody's.
+    /// The queue that the record names, if pages are to be written. A scope that does not decode counts as none.
     fn scope(&self, seen: &Snapshot) -> Option<Scope> {
         let record = self.record(seen).ok()?.ok()?;
         Scope::stored(&record.scope).ok().filter(|_| self.mode == Mode::Whole)
     }
 
-    /// Everything that freeing the record will rely on, as far as it is known.
+    /// All keys that freeing the record relies on, as far as they are known.
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes> {
         let mut keys = self.base_keys();
         let record = match self.record(seen) {
@@ -150,11 +150,11 @@ impl<'a> Freeing<'a> {
         Ok(if is_meant { Ok(record) } else { Err(Freed::Younger) })
     }
 
-    /// Nothing that is meant: only the tombstone is left to put, if the owner still holds what was read.
+    /// There is nothing to free. Only the tombstone is put, if the owner's record is still as it was read.
     fn bury(&self, seen: &Snapshot, fence: &Fence, stays: Freed) -> Result<Step<Freed>, BadRecord> {
         let Free { owner, guard, tombstone, .. } = self.free;
-        // Where a younger run of the container holds something, no older one can commit any more. An ADD that undoes
-        // itself knows nothing of other runs: its own commit may be on its way yet.
+        // If a younger run of the container holds something, no older run can commit any more, so no tombstone is
+        // needed. But an ADD that undoes itself knows nothing of other runs, and its own commit may still come.
         let is_over = stays == Freed::Younger && !matches!(guard, FreeGuard::Unanswered(_));
         let (Some(start), Some(lease), false) = (tombstone, fence.lease(), is_over) else {
             return Ok(Step::Done(stays));
@@ -180,9 +180,9 @@ impl<'a> Freeing<'a> {
 pub enum Mode {
     /// Everything.
     Whole,
-    /// Everything, as part of an ADD that goes on after it.
+    /// Everything, as one step of an ADD that goes on afterwards.
     First,
-    /// Without pages: bits are left to be repaired.
+    /// Everything but pages; stray bits are left.
     Quick,
     /// Only deletes, which etcd takes even when it is out of space.
     DeleteOnly,
@@ -208,9 +208,9 @@ impl Mode {
 
 /// Frees all that an owner holds, behind `fence`.
 ///
-/// Compares the mod revisions of the owner record and of each reservation, and leaves a
-/// reservation that names another owner. Whether the record may be freed at all is for the
-/// caller to judge. `tombstone` is put on the fence's lease unless a younger one stands there.
+/// Compares the mod revisions of the owner record and of each reservation. It does not touch a reservation that names
+/// another owner. The caller judges whether the record may be freed. `tombstone` is put on the fence's lease, unless
+/// there is a younger one.
 ///
 /// # Errors
 /// [`BadRecord`] if the owner's tombstone does not decode.
@@ -257,7 +257,7 @@ pub fn free_reservations(
                 builder.delete(key);
                 changes.clear(network, address);
             }
-            // A stray bit: nobody's, so it goes with the owner that was thought to hold it.
+            // A stray bit belongs to nobody, so it is cleared here, too.
             Ok(None) => changes.clear(network, address),
             Ok(Some(_)) | Err(_) => {}
         }
@@ -290,10 +290,9 @@ pub fn networks(record: &OwnerRecord) -> BTreeSet<&NetworkName> {
     record.addresses.iter().filter_map(|held| held.network.as_ref()).collect()
 }
 
-/// Puts a tombstone on `lease`, unless a younger one stands there.
+/// Puts a tombstone on `lease`, unless there is a younger one.
 ///
-/// # Errors
-/// [`BadRecord`] if what stands there does not decode.
+/// # Errors [`BadRecord`] if the present one does not decode.
 pub fn bury(
     keys: &Keys,
     owner: &Owner,
@@ -334,7 +333,7 @@ mod tests {
             (spooled, Some(start("b", 10)), true),
             (spooled, Some(start("b", 11)), false),
             (spooled, Some(start("a", 99)), true),
-            // Spooled before the host came up anew: nothing that was reserved since is meant.
+            // It was spooled before a reboot, so it does not count for what was reserved since.
             (spooled_before, None, true),
             (spooled_before, Some(start("a", 50)), true),
             (spooled_before, Some(start("a", 51)), false),

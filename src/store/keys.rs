@@ -21,7 +21,7 @@ pub type Bytes = Vec<u8>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub i64);
 
-/// Tells the tickets of a queue apart: random, and always positive.
+/// The id of a ticket in its queue; random and always positive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub i64);
 
@@ -70,7 +70,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A key taken apart.
+/// A parsed key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// `v1/meta`
@@ -107,7 +107,7 @@ pub enum Key {
     Import(ClusterName),
 }
 
-/// One interface of a pod in one network: what the pod index is kept by.
+/// One interface of a pod in one network: the key of the pod index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodInterface {
     /// The cluster's name, if it has one. A static pod's UID is derived from its file, so two clusters may have the same.
@@ -140,13 +140,13 @@ impl Keys {
         self.root.clone().into_bytes()
     }
 
-    /// What all writers have agreed on.
+    /// The key of the meta.
     #[must_use]
     pub fn meta(&self) -> Bytes {
         self.join("meta")
     }
 
-    /// The three prefixes that hold allocations: without `meta` they must be empty.
+    /// The three prefixes of allocations. Without a meta they must be empty.
     #[must_use]
     pub fn allocations(&self) -> [Bytes; 3] {
         [self.nets(), self.owners(), self.pods()]
@@ -223,7 +223,7 @@ impl Keys {
         self.join(&format!("tombstone/{}", owner_path(owner)))
     }
 
-    /// Where the cluster's identity is kept, so that no two clusters take one name.
+    /// The key of a cluster's identity, so that no two clusters use one name.
     #[must_use]
     pub fn cluster(&self, cluster: &ClusterName) -> Bytes {
         self.join(&format!("cluster/{cluster}"))
@@ -235,25 +235,25 @@ impl Keys {
         self.join("cluster/")
     }
 
-    /// Whose turn it is among the reconcilers of a cluster that run all the time.
+    /// Which of a cluster's long-running reconcilers leads.
     #[must_use]
     pub fn lead(&self, cluster: &ClusterName) -> Bytes {
         self.join(&format!("lead/{cluster}"))
     }
 
-    /// What a cluster's NetworkAttachmentDefinitions were like when an import looked at them last.
+    /// What an import last saw of a cluster's NetworkAttachmentDefinitions.
     #[must_use]
     pub fn import(&self, cluster: &ClusterName) -> Bytes {
         self.join(&format!("import/{cluster}"))
     }
 
-    /// The prefix of all that a cluster's reconciler remembers of orphans.
+    /// The prefix of the orphans that a cluster's reconciler has seen.
     #[must_use]
     pub fn orphans(&self, cluster: &ClusterName) -> Bytes {
         self.join(&format!("orphan/{cluster}/"))
     }
 
-    /// What the reconciler of an owner's cluster remembers of it if it saw it as an orphan.
+    /// The note that the reconciler has seen this owner as an orphan.
     #[must_use]
     pub fn orphan(&self, owner: &Owner) -> Bytes {
         self.join(&format!("orphan/{}", owner_path(owner)))
@@ -295,13 +295,13 @@ impl Keys {
         self.join(&format!("ticket/{scope}/{:016x}", id.0))
     }
 
-    /// Which ticket of a queue was taken last.
+    /// The tail of a queue: it names the ticket that was taken last.
     #[must_use]
     pub fn tail(&self, scope: &Scope) -> Bytes {
         self.join(&format!("tail/{scope}"))
     }
 
-    /// What a node's commits write on their lease, so that etcd refuses them once it has ended.
+    /// The key that a node's commits write on their lease, so that etcd refuses them after the lease has ended.
     #[must_use]
     pub fn fence(&self, node: &NodeName) -> Bytes {
         self.join(&format!("fence/{node}"))
@@ -309,8 +309,7 @@ impl Keys {
 
     /// Takes a key below the root apart.
     ///
-    /// # Errors
-    /// [`ForeignKey`] if it is none that metes writes.
+    /// # Errors [`ForeignKey`] if metes writes no such key.
     pub fn parse(&self, key: &[u8]) -> Result<Key, ForeignKey> {
         std::str::from_utf8(key)
             .ok()
@@ -390,7 +389,7 @@ fn owner_path(owner: &Owner) -> String {
     format!("{}/{}/{}/{}", owner.cluster_or_dash(), owner.node, owner.container_id, owner.ifname)
 }
 
-/// A cluster's name as it stands in keys where there may be none.
+/// A cluster's name in a key, or `-` for none.
 fn cluster_part(cluster: Option<&ClusterName>) -> &str {
     cluster.map_or(NO_CLUSTER, ClusterName::as_str)
 }

@@ -1,7 +1,7 @@
 //! What the verbs need of a store: four requests, and the ways they fail.
 //!
-//! The interface is narrow on purpose, so that a model can stand in where the real etcd
-//! cannot be made to fail in the way a test wants.
+//! The interface is narrow, so that a model can replace etcd in tests of failures that a real etcd cannot be made to
+//! have.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,8 +16,8 @@ pub trait Kv {
     /// A watch on one key.
     type Watch: Watch;
 
-    /// Connects, if there is no connection yet, so that requests which are made together travel
-    /// together. A failure shows with the requests.
+    /// Connects if there is no connection yet, so that requests that are sent together travel together. If it fails,
+    /// the requests fail.
     fn connect(&self, until: Instant) -> impl Future<Output = ()>;
 
     /// Carries out a transaction.
@@ -34,18 +34,18 @@ pub trait Kv {
         until: Instant,
     ) -> impl Future<Output = Result<(), Failure>>;
 
-    /// Ends a lease and deletes the keys on it; one that has ended already is no failure. Certain only when it is
-    /// answered, so it is sent again until then.
+    /// Ends a lease and deletes the keys on it. A lease that has ended already is no failure. The request is repeated
+    /// until it is answered, because only then it is certain.
     fn revoke(&self, lease: LeaseId, until: Instant) -> impl Future<Output = Result<(), Failure>>;
 
-    /// How old a lease is and how long it will live; none if it has ended.
+    /// How old a lease is and how long it still lives; none if it has ended.
     fn lease_age(
         &self,
         lease: LeaseId,
         until: Instant,
     ) -> impl Future<Output = Result<Option<LeaseAge>, Failure>>;
 
-    /// Opens a watch on one key from now on; returns when the store has confirmed it.
+    /// Opens a watch on one key from now on, and returns when the store has confirmed it.
     fn watch(&self, key: &[u8], until: Instant) -> impl Future<Output = Result<Self::Watch, Failure>>;
 
     /// What the member that answers says of itself.
@@ -54,17 +54,17 @@ pub trait Kv {
 
 /// An open watch.
 pub trait Watch {
-    /// Returns when the key changed, or when the watch ended for whatever reason: look again.
+    /// Returns when the key has changed, or when the watch has ended for any reason. The caller looks again.
     fn changed(&mut self) -> impl Future<Output = ()>;
 }
 
-/// What etcd tells of a lease: a clock that all who ask share.
+/// What etcd says about a lease. All who ask share this clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseAge {
     /// For how long it was granted.
     pub granted: Duration,
-    /// How much of that is left. A new leader of etcd starts all leases anew: an age may come out
-    /// too small, never too large.
+    /// How much of that is left. A new leader of etcd starts all leases again. So an age may be too small, never too
+    /// large.
     pub left: Duration,
 }
 
@@ -91,8 +91,7 @@ pub struct About {
 const OLDEST_ETCD: (u32, u32) = (3, 5);
 
 impl About {
-    /// Why an etcd of this version cannot be used; none if it can. A version that is not understood
-    /// is taken for a new one.
+    /// Why an etcd of this version cannot be used; none if it can. A version that cannot be parsed counts as a new one.
     #[must_use]
     pub fn too_old(&self) -> Option<String> {
         let Self { version, .. } = self;
@@ -104,16 +103,16 @@ impl About {
     }
 }
 
-/// Why a request failed, by what it means for whoever sent it.
+/// Why a request failed, by what that means for the sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// Certainly not applied: no endpoint could be reached, or none would take it in time.
     #[error("etcd cannot be reached: {0}")]
     Unreachable(String),
-    /// Nobody knows whether it was applied: the answer did not come, or does not tell.
+    /// Nobody knows whether it was applied: there was no answer, or the answer does not say it.
     #[error("etcd did not answer: {0}")]
     Unknown(String),
-    /// etcd is out of space. A write may have been applied all the same.
+    /// etcd is out of space. A write may still have been applied.
     #[error("etcd is out of space: {0}")]
     NoSpace(String),
     /// Certainly not applied: etcd takes no writes, for its members do not have the same data.
@@ -137,7 +136,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether the request may have been applied, or may yet be.
+    /// Whether the request may have been applied, or may still be applied.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self, Failure::Unknown(_) | Failure::NoSpace(_))

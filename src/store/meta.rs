@@ -1,6 +1,7 @@
-//! The meta of a prefix: the one place that judges it, and the one that writes it.
+//! The meta of a prefix: only this file judges it and writes it.
 //!
-//! A prefix without a meta is new, or has lost it. Whoever makes the first one compares that there are no allocations.
+//! A prefix without a meta is new, or has lost it. So the transaction that writes the first meta compares that there
+//! are no allocations.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +17,9 @@ use crate::random::random_id;
 /// Why a store hands out no addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutOfService {
-    /// It is for writers of this version or newer.
+    /// Only this version or a newer one may write to it.
     Newer(u32),
-    /// It has gone back, was emptied or is another one since this epoch.
+    /// It has gone back, was emptied or is another one, since this epoch.
     Suspect(u64),
     /// A migration is under way; why.
     Paused(String),
@@ -113,7 +114,7 @@ pub fn founding(keys: &Keys, step: &'static str, meta: &Meta) -> Txn {
     txn
 }
 
-/// A commit relies on the meta as it was read, or makes `first` in a prefix without allocations.
+/// Makes a commit rely on the meta as it was read, or write `first` into a prefix without allocations.
 pub fn rely_on(keys: &Keys, seen: &Snapshot, first: &Meta, builder: &mut Builder<'_>) {
     let key = keys.meta();
     builder.unchanged(key.clone());
@@ -123,13 +124,13 @@ pub fn rely_on(keys: &Keys, seen: &Snapshot, first: &Meta, builder: &mut Builder
     }
 }
 
-/// Whether a prefix without a meta has allocations: then it has lost the meta.
+/// Whether a prefix without a meta has allocations. Then it has lost its meta.
 pub enum Emptiness {
     /// It has a meta, or no allocations.
     Sound,
     /// It has none, and has allocations.
     Lost,
-    /// These reads tell.
+    /// These reads will say it.
     Unknown(Vec<Op>),
 }
 
@@ -153,7 +154,7 @@ pub fn emptiness(keys: &Keys, seen: &Snapshot) -> Emptiness {
     }
 }
 
-/// Why nothing is founded in a prefix.
+/// Why no first meta is written into a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FoundingError {
     /// The store failed.
@@ -162,7 +163,7 @@ pub enum FoundingError {
     TooOld(String),
 }
 
-/// Asks etcd for its version: before the first write into a prefix, not in each run.
+/// Checks etcd's version. This is done before the first write into a prefix, not in each run.
 ///
 /// # Errors
 /// [`FoundingError`]
@@ -176,15 +177,15 @@ pub async fn check_version<K: Kv>(session: Session<'_, K>) -> Result<(), Foundin
 pub struct HighWater {
     /// The store's id (see [`Meta::id`]).
     pub store: String,
-    /// Its epoch: revisions and ids are compared only within one.
+    /// Its epoch. Revisions and ids are compared only within one epoch.
     pub epoch: u64,
     /// The highest revision that was seen.
     pub revision: i64,
 }
 
 impl HighWater {
-    /// Whether a store that has this meta at this revision has forgotten something that this node has seen: it
-    /// is another one, has lost its meta or has gone back. An epoch only ever grows, and settles what was before.
+    /// Whether a store with this meta at this revision has lost something that this node has seen: it is another store,
+    /// has lost its meta, or has gone back. An epoch only grows, and a new one settles what was before.
     #[must_use]
     pub fn contradicts(&self, meta: Option<&Meta>, revision: i64) -> bool {
         match meta {
@@ -194,14 +195,15 @@ impl HighWater {
         }
     }
 
-    /// The same, judged from what was read. What does not decode is refused for what it is.
+    /// The same, from what was read. A meta that does not decode is refused elsewhere.
     #[must_use]
     pub fn contradicts_read(&self, keys: &Keys, seen: &Snapshot) -> bool {
         let meta = seen.record::<Meta>(&keys.meta());
         meta.is_ok_and(|meta| self.contradicts(meta.as_ref(), seen.revision))
     }
 
-    /// Marks the store that was read as suspect, and returns the epoch since when. None: it is left to newer programs.
+    /// Marks the store that was read as suspect, and returns the epoch since when it is. None if only newer programs
+    /// may write to it.
     ///
     /// # Errors
     /// [`Failure`]

@@ -1,4 +1,4 @@
-//! What every exchange with the store needs, in one value.
+//! What every request to the store needs, in one value.
 
 use tokio::time::Instant;
 
@@ -8,7 +8,7 @@ use super::snapshot::Snapshot;
 use super::txn::{Op, Reply, Txn};
 use crate::limits;
 
-/// A store, the keys of one prefix of it, and when the work on it must be over.
+/// A store, the keys of one prefix, and a deadline.
 pub struct Session<'a, K> {
     /// The store.
     pub kv: &'a K,

@@ -9,17 +9,16 @@ use super::txn::{Entry, Op, Txn};
 use crate::limits;
 use crate::random::random_pause;
 
-/// Removes the fence of a commit, so that no late copy of it can be applied any more, and reads `key` after that. Without
-/// a fence it only reads.
+/// Removes the fence of a commit, so that no late copy of the commit can be applied, and then reads `key`. Without a
+/// fence it only reads.
 ///
-/// # Errors
-/// [`Failure`] if the session's deadline came first: then nothing is settled.
+/// # Errors [`Failure`] if the session's deadline came first. Then nothing is settled.
 pub async fn settle<K: Kv>(
     session: Session<'_, K>,
     fence: &Fence,
     key: &[u8],
 ) -> Result<Option<Entry>, Failure> {
-    // Both ways take effect even when etcd is out of space.
+    // Both ways work even when etcd is out of space.
     let removal = match fence {
         Fence::Ticket(ticket) => ticket.removal().to_vec(),
         Fence::Lease { .. } | Fence::None { .. } => Vec::new(),

@@ -6,7 +6,7 @@ use super::keys::Bytes;
 use super::txn::{Entry, Found, Op, Reply};
 use crate::pool::record::{Record, Undecodable};
 
-/// A stored value that stops a run: it cannot be decoded.
+/// A stored value that does not decode, which stops a run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {why}")]
 pub struct BadRecord {
@@ -34,7 +34,7 @@ struct Known {
 }
 
 impl Snapshot {
-    /// Takes over the answers to `ops`, the branch of a transaction that was carried out.
+    /// Adds the answers to `ops`, the branch of a transaction that was carried out.
     pub fn absorb(&mut self, ops: &[Op], reply: &Reply) {
         self.revision = reply.revision;
         for (op, found) in ops.iter().zip(&reply.found) {
@@ -50,7 +50,7 @@ impl Snapshot {
         self.known.insert(key.to_vec(), Known { entry: found.one().cloned(), at: self.revision });
     }
 
-    /// Forgets all keys but those that `stays` approves.
+    /// Keeps only the keys for which `stays` is true.
     pub fn retain(&mut self, stays: impl Fn(&[u8]) -> bool) {
         self.known.retain(|key, _| stays(key));
         self.counts.clear();

@@ -1,8 +1,8 @@
 //! A run's ticket in a first-in-first-out queue.
 //!
-//! The queue only keeps contenders from wasting work. What makes an allocation safe are the compares of its commit and its
-//! fence, which may be the ticket. So nobody has to wait for a dead run: a waiter that has seen one head for too long evicts
-//! it, and a run that was evicted and wakes up finds that its ticket does not serve any more.
+//! The queue only saves contenders wasted work. An allocation is safe because of the compares of its commit and because
+//! of its fence, which may be the ticket. So nobody must wait for a dead run: a waiter that has seen one head for too
+//! long evicts it. If the evicted run wakes up, its ticket is gone and its commit fails.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::limits;
 use crate::pool::record::{Owner, PodIndex, Record};
 use crate::random::{random, random_pause};
 
-/// How many operations of its own the transaction that takes a ticket has, beside what it reads for the run.
+/// How many operations the transaction has that takes a ticket, without the reads for the run.
 pub const TICKET_OPS: usize = 4;
 
 /// A run's ticket in its queue, as the key was read after it was made.
@@ -25,23 +25,23 @@ pub const TICKET_OPS: usize = 4;
 pub struct Ticket {
     /// The key.
     pub key: Bytes,
-    /// What a commit compares: a ticket that was removed and made anew does not serve.
+    /// A commit compares it, so a ticket that was removed and made again does not count.
     pub create_revision: i64,
     /// The lease that the ticket hangs on.
     pub lease: LeaseId,
-    /// The tail of the queue, and what it says as long as nobody has come after this ticket.
+    /// The key of the queue's tail, and its value while this ticket is the last one.
     pub tail: (Bytes, Vec<u8>),
 }
 
 impl Ticket {
-    /// What removes the ticket, and with it the queue if it was the last one in it.
+    /// The operations that remove the ticket, and also the tail if it still names this ticket.
     #[must_use]
     pub fn removal(&self) -> [Op; 2] {
         let (tail, last) = self.tail.clone();
         [Op::Delete(self.key.clone()), Op::DeleteIf(tail, last)]
     }
 
-    /// Whether the ticket still stands, as last read.
+    /// Whether the ticket still exists, by what was read last.
     #[must_use]
     pub fn stands(&self, seen: &Snapshot) -> bool {
         seen.entry(&self.key).is_some_and(|entry| entry.create_revision == self.create_revision)
@@ -81,7 +81,7 @@ pub enum Behind {
     Nobody,
     /// This ticket.
     Ticket(Bytes),
-    /// The answer did not tell.
+    /// The answer did not say it.
     Somebody,
 }
 
@@ -103,10 +103,9 @@ impl<'a, K: Kv> Queue<'a, K> {
         Self { session: self.session.by(until), scope: self.scope }
     }
 
-    /// Takes a ticket on a lease that was granted before. What `reads` ask for is read in the transaction that takes it.
+    /// Takes a ticket on a lease that was granted before. The same transaction carries out `reads`.
     ///
-    /// # Errors
-    /// [`Failure`]; a ticket that may have been made is gone with its lease.
+    /// # Errors [`Failure`]; if the ticket was made all the same, it ends with its lease.
     pub async fn take(
         &self,
         lease: LeaseId,
@@ -121,9 +120,9 @@ impl<'a, K: Kv> Queue<'a, K> {
         let tail = (self.session.keys.tail(self.scope), tail_value(id));
         let txn = ticket_txn(&key, &tail, lease, owner, reads);
         let mut placed = self.session.txn(&txn).await;
-        // An etcd that accepts connections and never answers is given up like one that is not there.
+        // An etcd that accepts connections and never answers is treated like one that cannot be reached.
         let give_up = until.min(Instant::now() + limits::UNREACHABLE);
-        // A request without an answer is sent again: it takes effect once.
+        // A request without an answer is sent again; it takes effect only once.
         while matches!(placed, Err(Failure::Unknown(_))) && Instant::now() + limits::RETRY_PAUSE < give_up {
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
             placed = self.session.txn(&txn).await;
@@ -151,10 +150,9 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(Taken { ticket, behind })
     }
 
-    /// Waits for the head of the queue, until the session's deadline. At the head, `reads` have been read anew.
+    /// Waits until this ticket is the head, or until the session's deadline. At the head, `reads` have been read again.
     ///
-    /// # Errors
-    /// [`Failure`]; the ticket may still stand.
+    /// # Errors [`Failure`]; the ticket may still exist.
     pub async fn wait(&self, taken: &Taken, reads: &[Op], snapshot: &mut Snapshot) -> Result<Turn, Failure> {
         let ticket = &taken.ticket;
         let mut patience = Patience::default();
@@ -176,7 +174,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                 }
                 let latest = newest_revision(reads, snapshot);
                 if latest > newest && Instant::now() < survey_by {
-                    // The queue moves, or so it seems.
+                    // Something has changed, so the queue probably moves.
                     newest = latest;
                     survey_at = (Instant::now() + limits::SURVEY_AFTER).min(survey_by);
                     continue;
@@ -202,9 +200,9 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(Turn::OutOfTime)
     }
 
-    /// Waits until the ticket before is gone, or until `look_at`, and looks. This costs etcd the same however long the
-    /// queue is. If the ticket before left from the middle of the queue, this run goes on too early, and its commit or
-    /// another's is lost.
+    /// Waits until the ticket before is gone, or until `look_at`, and looks. The cost for etcd does not depend on the
+    /// length of the queue. If the ticket before left from the middle of the queue, this run goes on too early, and its
+    /// commit or another run's is lost.
     async fn stand_behind(
         &self,
         before: &[u8],
@@ -213,7 +211,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         snapshot: &mut Snapshot,
         look_at: Instant,
     ) -> Result<Look, Failure> {
-        // A watch from now shows nothing of before: open it, look once more, then wait.
+        // A watch from now shows no earlier change. So open it, look once more, then wait.
         let mut watch = self.session.kv.watch(before, self.session.until).await?;
         let mut is_over = false;
         loop {
@@ -223,13 +221,13 @@ impl<'a, K: Kv> Queue<'a, K> {
                 _ if !ticket.stands(snapshot) => return Ok(Look::Gone),
                 None => return Ok(Look::Head),
                 Some(_) if is_over => {
-                    // A watch that ends as soon as it is opened must not make this a race.
+                    // A pause, because a watch that ends as soon as it is opened would make this a busy loop.
                     tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
                     return Ok(Look::Behind);
                 }
                 Some(_) => {}
             }
-            // In this order, so that chance has no part in what a run does.
+            // In this order, so that the result is not random.
             tokio::select! {
                 biased;
                 () = watch.changed() => {}
@@ -240,8 +238,8 @@ impl<'a, K: Kv> Queue<'a, K> {
         }
     }
 
-    /// Who is at the head, and who is right before: etcd sorts all tickets for this, and walks over all that have been
-    /// there since it was compacted last.
+    /// Reads who is at the head, and who is right before this run. etcd sorts all tickets for this, and walks over all
+    /// that existed since the last compaction.
     async fn survey(
         &self,
         ticket: &Ticket,
@@ -286,13 +284,13 @@ impl<'a, K: Kv> Queue<'a, K> {
         };
         tracing::info!(queue = %self.scope, tickets = stale.len(), "evicting runs that do not move");
         match self.session.txn(&txn).await {
-            // Whether it was applied shows at the next look.
+            // The next look shows whether it was applied.
             Ok(_) | Err(Failure::Unknown(_)) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Gives a ticket up, in at most [`limits::LEAVE`]; if it does not succeed the lease's end will.
+    /// Removes a ticket, in at most [`limits::LEAVE`]. If that fails, the ticket ends with its lease.
     pub async fn leave(&self, ticket: &Ticket) {
         let txn = Txn { step: "leave", then: ticket.removal().to_vec(), ..Txn::default() };
         let session = self.session.by(Instant::now() + limits::LEAVE);
@@ -321,14 +319,14 @@ enum Survey {
         head: Entry,
         /// The ticket right before this run's.
         last: Bytes,
-        /// How many others there are, before and after.
+        /// How many other tickets there are, before and after this one.
         others: i64,
     },
 }
 
-/// The transaction that takes a ticket, and reads what is needed at once.
+/// The transaction that takes a ticket, and reads what the run needs.
 fn ticket_txn(key: &Bytes, tail: &(Bytes, Vec<u8>), lease: LeaseId, owner: &Owner, reads: &[Op]) -> Txn {
-    // For people who look at a queue; nothing reads it.
+    // For people who look at a queue; no program reads it.
     let value = PodIndex::new(owner.clone()).encode();
     let mut then = vec![
         Op::Get(tail.0.clone()),
@@ -342,7 +340,7 @@ fn ticket_txn(key: &Bytes, tail: &(Bytes, Vec<u8>), lease: LeaseId, owner: &Owne
     Txn { step: "ticket", compares: vec![Compare::Create(key.clone(), 0)], then, otherwise }
 }
 
-/// The newest revision of what a run reads, which the commits from its queue write.
+/// The newest revision of the keys that a run reads and that the commits of its queue write.
 fn newest_revision(reads: &[Op], snapshot: &Snapshot) -> i64 {
     let revision = |op: &Op| match op {
         Op::Get(key) => snapshot.mod_revision(key),
@@ -351,7 +349,7 @@ fn newest_revision(reads: &[Op], snapshot: &Snapshot) -> i64 {
     reads.iter().map(revision).max().unwrap_or(0)
 }
 
-/// What the tail of a queue says when the ticket was taken last.
+/// The value of a tail that names this ticket.
 fn tail_value(id: TicketId) -> Vec<u8> {
     format!("{:016x}", id.0).into_bytes()
 }
@@ -371,7 +369,7 @@ fn random_id() -> i64 {
     ((random() >> 1) as i64).max(1)
 }
 
-/// How long one head has been looked at, counted only while etcd answers.
+/// How long a waiter has seen one head, counted only while etcd answers.
 #[derive(Debug, Default)]
 struct Patience {
     seen: Option<Seen>,
@@ -382,7 +380,7 @@ struct Patience {
 struct Seen {
     create_revision: i64,
     since: Instant,
-    /// When it was still there shortly before its time was over.
+    /// When it was last seen, shortly before its time was over.
     confirmed: Option<Instant>,
 }
 
@@ -390,15 +388,15 @@ struct Seen {
 enum PatienceVerdict {
     /// Look again then.
     Until(Instant),
-    /// No longer.
+    /// Evict it.
     NoMore,
 }
 
 impl Patience {
-    /// Notes a head seen right now by one with `before` tickets before its own.
+    /// Notes the head that is seen now, by a waiter with `before` tickets before its own.
     ///
-    /// Silence of etcd must not count against a head that had no chance to move: the wait ends only
-    /// with two looks, [`limits::EVICT_CONFIRM`] apart, both of which etcd answered in time.
+    /// While etcd is silent, a head cannot move. So the wait ends only after two looks, [`limits::EVICT_CONFIRM`]
+    /// apart, that etcd has both answered in time.
     fn see(&mut self, head: &Entry, before: i64) -> PatienceVerdict {
         let now = Instant::now();
         let wait = self.wait(before);
@@ -452,8 +450,8 @@ mod tests {
         }
     }
 
-    /// Looks at one head whenever it is time to, and once more at each of `silences`; how long
-    /// until it may be evicted, in milliseconds.
+    /// Looks at one head when it is time, and once more at each of `silences`. Returns how long it takes until the head
+    /// may be evicted, in milliseconds.
     async fn bear(patience: &mut Patience, before: i64, silence_ms: u64) -> u128 {
         let start = Instant::now();
         let mut silence = Duration::from_millis(silence_ms);

@@ -21,8 +21,8 @@ pub enum Op {
     Get(Bytes),
     /// Reads keys in order from `start` up to, without, `end`.
     List(List),
-    /// Reads the names of a queue's tickets by age, `limit` of them, among those created
-    /// before `before` (none: all). The count in the answer is of all tickets in the queue.
+    /// Reads the names of at most `limit` tickets of a queue by age, of those created before `before` (none: all). The
+    /// count in the answer is that of all tickets in the queue.
     Tickets {
         /// The prefix of the queue.
         queue: Bytes,
@@ -81,10 +81,10 @@ impl Op {
     }
 }
 
-/// One transaction: if all of `compares` hold then `then`, else `otherwise`, atomically.
+/// One atomic transaction: `then` if all of `compares` are true, else `otherwise`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// Which step of the protocol it is, in a word: for logs, and for tests that stop a run there.
+    /// The step of the protocol in one word, for logs, and for tests that stop a run there.
     pub step: &'static str,
     /// The conditions.
     pub compares: Vec<Compare>,
@@ -110,8 +110,8 @@ impl Txn {
     /// Whether it stays within etcd's default limits: 128 operations in each list, 1.5 MiB in all.
     #[must_use]
     pub fn fits(&self) -> bool {
-        // etcd takes an operation with a condition for a transaction in the transaction: of the longest list of the
-        // outer one it subtracts the inner one from what it allows.
+        // For etcd an operation with a condition is a transaction inside the transaction. It subtracts the longest list
+        // of the outer one from what it allows for the inner one.
         let mut ops = self.then.iter().chain(&self.otherwise);
         let inner = usize::from(ops.any(|op| matches!(op, Op::DeleteIf(..))));
         let longest = self.compares.len().max(self.then.len()).max(self.otherwise.len()) + inner;
@@ -141,7 +141,7 @@ pub struct Entry {
 pub struct Found {
     /// The keys.
     pub entries: Vec<Entry>,
-    /// How many keys there are in the range that was read, however few were returned.
+    /// How many keys the range has, also those that were not returned.
     pub count: i64,
 }
 
@@ -156,7 +156,7 @@ impl Found {
 /// The answer to a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// Whether the compares held.
+    /// Whether the compares were true.
     pub succeeded: bool,
     /// The store's revision after it.
     pub revision: i64,

@@ -1,4 +1,4 @@
-//! Reads every key below a prefix as it was at one moment.
+//! Reads every key with a prefix at one revision.
 
 use super::keys::Bytes;
 use super::kv::{Failure, Kv};
@@ -13,8 +13,8 @@ const NAMES: i64 = 20_000;
 
 /// Shows every key below `prefix`, all as of one revision, to `see`, in the order of the keys.
 ///
-/// etcd may compact that revision in the middle of a walk. Then what was seen so far is dropped, and a walk of a newer
-/// revision begins with another `fresh` state.
+/// etcd may compact that revision during a walk. Then the state is dropped, and a walk at a newer revision begins with
+/// another `fresh` state.
 ///
 /// Returns the state and the revision.
 ///
@@ -39,8 +39,8 @@ pub async fn walk<K: Kv, S>(
     Ok((state, revision))
 }
 
-/// etcd counts all keys from the start of a listing to its end, however few it returns. So only the first listing is
-/// open to the end. After it, names are listed, many at once, and then the values between two names.
+/// etcd counts all keys from the start to the end of a listing, even if it returns few. So only the first listing
+/// reaches to the end. After it, many names are listed at once, and then the values between two names.
 async fn walk_once<K: Kv>(
     session: Session<'_, K>,
     prefix: &[u8],
@@ -49,7 +49,7 @@ async fn walk_once<K: Kv>(
     let all = List::prefix(prefix, limits::LIST_KEYS);
     let names = List { limit: NAMES, keys_only: true, ..all.clone() };
     let ((mut found, revision), mut has_values) = match read(session, all).await {
-        // They may be too large for one answer.
+        // The values may be too large for one answer.
         Err(Failure::Refused(_)) => (read(session, names.clone()).await?, false),
         read => (read?, true),
     };
@@ -98,7 +98,7 @@ async fn read<K: Kv>(session: Session<'_, K>, list: List) -> Result<(Found, i64)
     Ok((reply.found.into_iter().next().unwrap_or_default(), reply.revision))
 }
 
-/// Moves the start of what is to be read behind what was found; whether anything is left there.
+/// Moves the start of the next read behind what was found. Returns whether anything is left to read.
 fn go_on(rest: &mut List, found: &Found) -> bool {
     let Some(last) = found.entries.last() else { return false };
     rest.start = after(&last.key);
