@@ -6,6 +6,7 @@ use std::path::Path;
 
 use metes::cni::{Code, Environment, Error, Json, Request};
 use metes::config::{Config, HostFile, Settings};
+use metes::pool::choose::Order;
 use serde_json::{Value, json};
 
 /// Keys below those of `ipam`, each as a configuration that gives it a value of a wrong type: if the
@@ -191,6 +192,15 @@ fn accept_host_file(text: &str) {
     let file = HostFile::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{e} in {text}"));
     let settings = Settings::from_host(file).unwrap_or_else(|e| panic!("{e} in {text}"));
     assert!(settings.notes.is_empty(), "{:?} in {text}", settings.notes);
+}
+
+#[test]
+fn every_order_stands_in_readme() {
+    let readme = readme();
+    let row = readme.lines().find(|line| line.starts_with("| `order` |")).expect("a row for `order`");
+    for name in Order::ALL.map(Order::name) {
+        assert!(row.contains(&format!("`{name}`:")), "README does not say what `{name}` does");
+    }
 }
 
 #[test]
