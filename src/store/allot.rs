@@ -1,5 +1,5 @@
-//! What an ADD does next, given what it has read: pure, so that every case can be told apart in
-//! a test, and so that a simulation runs the very same decisions.
+//! What an ADD does next, from what it has read. Pure, so that a test can play every case, and a simulation makes the
+//! same decisions.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::keys::{Bytes, Keys, Scope};
 use super::meta::{self, Emptiness, OutOfService};
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Entry, Op, Txn};
-use crate::pool::choose::{Choice, Order, Refusal, choose};
+use crate::pool::choose::{Choice, Refusal, choose};
 use crate::pool::record::{
     Caller, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, Undecodable,
 };
@@ -71,7 +71,7 @@ pub struct OtherMachine {
     pub ours: String,
 }
 
-/// What keeps [`decide`] from going on: something to read, or the end.
+/// Why [`decide`] cannot go on: it must read something, or it refuses.
 enum Halt {
     Read(Vec<Op>),
     Refuse(Refused),
@@ -93,7 +93,7 @@ impl From<BadRecord> for Halt {
 pub struct Allotment<'a> {
     ask: &'a Ask,
     keys: &'a Keys,
-    /// A tombstone of this owner was seen at some time, so nothing is taken over.
+    /// Whether a tombstone of this owner was ever seen. Then nothing is taken over.
     was_deleted: bool,
 }
 
@@ -134,7 +134,7 @@ impl Change for Allotment<'_> {
         }
     }
 
-    /// The owner's record tells: a run writes its start into it.
+    /// The owner's record says it, because a run writes its start there.
     fn applied(&self, commit: Commit<Allotted>, found: Option<&Entry>) -> Option<Allotted> {
         let record = OwnerRecord::decode(&found?.value).ok()?;
         let repeats = matches!(commit.done, Some(Allotted::Held(Added { repeats: true, .. })));
@@ -196,7 +196,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// Whether there is a tombstone, an older one; a younger one ends this run.
+    /// Whether there is an older tombstone. A younger one ends this run.
     fn judge_tombstone(&self) -> Result<bool, Halt> {
         let dead = self.keys.tombstone(&self.ask.owner);
         match self.snapshot.record::<Tombstone>(&dead)? {
@@ -231,7 +231,7 @@ impl Deciding<'_> {
         Ok(None)
     }
 
-    /// The owner holds addresses already: they are the answer, if they fit.
+    /// The owner holds addresses already. They are the answer, if they fit.
     fn repeat(&self, record: OwnerRecord) -> Result<Step<Allotted>, Halt> {
         let Ask { owner, labels, run: RunStamp { machine, .. }, .. } = self.ask;
         let caller = Caller { machine, pod_uid: labels.pod.uid.as_ref() };
@@ -251,14 +251,14 @@ impl Deciding<'_> {
             Some(other) if !self.ask.run.start.is_after(Some(&other)) => other,
             _ => self.ask.run.start.clone(),
         };
-        // Scope and labels stay: reservations and pod index were written with them.
+        // Scope and labels stay as they are, because reservations and pod index were written with them.
         let record = OwnerRecord::new(record.addresses, Some(start), record.scope, record.labels);
         let record = record.on_machine(machine);
         self.put_owner(&mut builder, &record);
         Ok(self.commit(finish(builder)?, record.addresses, true))
     }
 
-    /// A retried sandbox of the same pod inherits all that the older one held.
+    /// A retried sandbox of the same pod inherits all addresses of the older one.
     fn take_over(&self, older: &Older) -> Result<Step<Allotted>, Halt> {
         let mut builder = self.commit_builder();
         for (key, _) in self.reservations_of(&older.owner, &older.record)? {
@@ -288,7 +288,7 @@ impl Deciding<'_> {
         self.keys.owner(&self.ask.owner)
     }
 
-    /// The reservations that a record speaks of; each must exist and name `owner`.
+    /// The reservations of a record. Each must exist and name `owner`.
     fn reservations_of(
         &self,
         owner: &Owner,
@@ -314,7 +314,7 @@ impl Deciding<'_> {
         Ok(reservations)
     }
 
-    /// Chooses free addresses on what is known of the pages.
+    /// Chooses free addresses from the pages that are known.
     fn choose(&self) -> Result<Step<Allotted>, Halt> {
         let wishes = self.ask.wishes(self.keys, self.snapshot);
         let mut view = View::default();
@@ -348,7 +348,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// A page that does not decode counts as full, but a range is not full because of it.
+    /// A page that does not decode counts as full. But then the answer is not that the range is full.
     fn refuse_bad_pages(&self, needs: &BTreeSet<Need>) -> Result<(), Halt> {
         for need in needs {
             if let Need::Page(network, page) = need {
@@ -367,7 +367,7 @@ impl Deciding<'_> {
         Err(BadRecord { key: String::from_utf8_lossy(&key).into_owned(), why }.into())
     }
 
-    /// Reserved static addresses are settled first: no set may pick one of them.
+    /// Reserved static addresses come first, so that no set picks one of them.
     fn pin(
         &self,
         pinned: &[(NetworkName, Addr)],
@@ -405,12 +405,12 @@ impl Deciding<'_> {
             match need {
                 Need::Page(network, page) => view.set_page(network, *page, self.page(network, *page, pinned)),
                 Need::Summary(network, summary) => {
-                    // One that does not decode says nothing: the pages themselves are read.
+                    // A summary that does not decode says nothing, so the pages themselves are read.
                     let bits = builder::bits(self.snapshot, &key).unwrap_or_else(Bits::empty);
                     view.set_summary(network, *summary, bits);
                 }
                 Need::Reservation(network, address) => {
-                    // What is asked for beside the sets cannot be asked for in one of them too.
+                    // A set must not pick an address that is requested besides the sets.
                     let is_pinned = pinned.iter().any(|(n, a)| n == network && a == address);
                     view.set_held(network, *address, is_pinned || self.snapshot.entry(&key).is_some());
                 }
@@ -419,8 +419,7 @@ impl Deciding<'_> {
         Ok(())
     }
 
-    /// A page with the bits of all known reservations set, whether they were or not; one that does
-    /// not decode is occupied as a whole.
+    /// A page on which the bits of all known reservations are set. If the page does not decode, all its bits are.
     fn page(&self, network: &NetworkName, page: Page, pinned: &[(NetworkName, Addr)]) -> Bits {
         let key = self.keys.page(network, page);
         let Some(mut bits) = builder::bits(self.snapshot, &key) else { return Bits::full() };
@@ -433,8 +432,8 @@ impl Deciding<'_> {
         bits
     }
 
-    /// The reservations of a page that were seen since the page was written last: an older one may have been freed by
-    /// that very write.
+    /// The reservations of a page that were read at the page's last write or later. One that was read earlier may have
+    /// been freed by that write.
     fn reserved_in(&self, network: &NetworkName, page: Page) -> Vec<Addr> {
         let (first, last) = (self.keys.ip(network, page.first()), self.keys.ip(network, page.last()));
         let written = self.snapshot.mod_revision(&self.keys.page(network, page));
@@ -457,8 +456,8 @@ impl Deciding<'_> {
         if txn.fits() {
             return Ok(self.commit(txn, held, false));
         }
-        // Many sets in networks of their own, all of whose pages fill up at once: the cursors, which
-        // only steer the next choice, make room.
+        // If many sets are in different networks and all their pages fill up at once, the transaction is too large.
+        // Then the cursors are left out; they only guide the next choice.
         let (txn, held) = self.plan_allotment(taken, pinned, Cursors::Kept)?;
         Ok(self.commit(txn, held, false))
     }
@@ -496,14 +495,14 @@ impl Deciding<'_> {
     }
 
     fn put_cursors(&self, taken: &[(NetworkName, Addr)], builder: &mut Builder<'_>) {
-        if self.ask.wanted.order == Order::Lowest {
+        if !self.ask.wanted.order.uses_cursor() {
             return;
         }
         let mut seen = BTreeSet::new();
         for (set, (_, address)) in self.ask.wanted.sets.iter().zip(taken) {
             let key = self.keys.cursor(set, self.ask.start_page(set));
             let undecodable = self.snapshot.entry(&key).is_some() && cursor(&key, self.snapshot).is_none();
-            // Two sets of the same ranges have one cursor: the first one's address stands.
+            // Two sets with the same ranges have one cursor. The address of the first one is written.
             if seen.insert(key.clone()) && !undecodable {
                 builder.unchanged(key.clone());
                 builder.put(key, address.to_string().into_bytes());
@@ -526,7 +525,7 @@ impl Deciding<'_> {
             .on_machine(&self.ask.run.machine)
     }
 
-    /// Writes the owner's record, and the pod index that goes with it.
+    /// Writes the owner's record and its pod index.
     fn put_owner(&self, builder: &mut Builder<'_>, record: &OwnerRecord) {
         let own = self.keys.owner(&self.ask.owner);
         builder.unchanged(own.clone());
@@ -546,7 +545,7 @@ impl Deciding<'_> {
         Reservation::new(owner.clone(), labels.clone(), created_at.clone()).encode()
     }
 
-    /// As [`Self::require`]; what is missing is read together with the record that speaks of it: what was freed
+    /// As [`Self::require`], but reads missing keys together with the record that names them: something that was freed
     /// between two reads would look like a contradiction.
     fn require_with(&self, keys: &[Bytes], record: Bytes) -> Result<(), Halt> {
         match keys.iter().all(|key| self.snapshot.knows(key)) {

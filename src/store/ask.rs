@@ -14,7 +14,7 @@ use crate::pool::{Addr, Need, NetworkName, Page, RangeSet, Start, View, Wanted, 
 pub struct Ask {
     /// For whom.
     pub owner: Owner,
-    /// What is noted on the records.
+    /// Labels for the records: the pod and the CNI network.
     pub labels: Labels,
     /// What is to be reserved.
     pub wanted: Wanted,
@@ -31,7 +31,7 @@ pub struct RunStamp {
     pub start: RunStart,
     /// The machine that it runs on; empty if that has no id.
     pub machine: String,
-    /// The id of the store, should this be the first commit into an empty prefix.
+    /// The id of the store, if this is the first commit into an empty prefix.
     pub store_id: String,
     /// For people, on each reservation.
     pub created_at: String,
@@ -55,7 +55,7 @@ impl Ask {
     /// The page where this node starts in the first set, for `spread`.
     #[must_use]
     pub fn start_page(&self, set: &RangeSet) -> Option<Page> {
-        (self.wanted.order == Order::Spread).then(|| spread_start(set, self.node_seed).page())
+        self.wanted.order.starts_per_node().then(|| spread_start(set, self.node_seed).page())
     }
 
     /// The queue to stand in.
@@ -64,7 +64,7 @@ impl Ask {
         Scope::of(&self.wanted.sets, self.wanted.sets.first().and_then(|set| self.start_page(set)))
     }
 
-    /// All keys that the first look needs, those of the pages that will most likely serve included.
+    /// All keys that the first look needs, also those of the pages that will most likely serve.
     #[must_use]
     pub fn first_reads(&self, keys: &Keys) -> Vec<Bytes> {
         let mut reads = self.base_keys(keys);
@@ -78,7 +78,7 @@ impl Ask {
 
     pub(super) fn base_keys(&self, keys: &Keys) -> Vec<Bytes> {
         let mut base = vec![keys.meta(), keys.owner(&self.owner), keys.tombstone(&self.owner)];
-        if self.wanted.order != Order::Lowest {
+        if self.wanted.order.uses_cursor() {
             base.extend(self.wanted.sets.iter().map(|set| keys.cursor(set, self.start_page(set))));
         }
         base.extend(self.index_keys(keys));
@@ -103,7 +103,7 @@ impl Ask {
             Order::Lowest => Start::Lowest,
             Order::Next | Order::Spread => match cursor(&keys.cursor(set, self.start_page(set)), snapshot) {
                 Some(last) => Start::After(last),
-                None if self.wanted.order == Order::Spread => Start::At(spread_start(set, self.node_seed)),
+                None if self.wanted.order.starts_per_node() => Start::At(spread_start(set, self.node_seed)),
                 None => Start::Lowest,
             },
         };
@@ -115,8 +115,8 @@ impl Ask {
         self.wanted.sets.iter().enumerate().map(wish).collect()
     }
 
-    /// Whether what an owner holds is what this configuration would give: start, end and excludes
-    /// may have changed since, the ranges, networks and static addresses may not.
+    /// Whether this configuration could give what an owner holds. Start, end and excludes may have changed since;
+    /// ranges, networks and static addresses may not.
     #[must_use]
     pub fn fits(&self, addresses: &[Held]) -> bool {
         let (from_sets, statics) = addresses.split_at(self.wanted.sets.len().min(addresses.len()));
@@ -125,8 +125,8 @@ impl Ask {
             && from_sets.iter().enumerate().all(|(i, held)| self.fits_set(i, held))
     }
 
-    /// Whether what another sandbox of the pod holds may be given to this one: it fits, and none of it is an address
-    /// that is nobody's in the present configuration. A gateway may have been put there since.
+    /// Whether this sandbox may inherit what another sandbox of the pod holds: it fits, and no address of it is now a
+    /// gateway, network or broadcast address.
     pub(super) fn gives(&self, addresses: &[Held]) -> bool {
         let is_nobodys = |(set, held): (&RangeSet, &Held)| {
             let standing = set.standing(Addr::from(held.address));
@@ -147,7 +147,7 @@ impl Ask {
     }
 }
 
-/// The last address handed out; a cursor that does not decode counts as none, and stays.
+/// The last address handed out. A cursor that does not decode counts as none, and is not overwritten.
 pub(super) fn cursor(key: &[u8], snapshot: &Snapshot) -> Option<Addr> {
     let entry = snapshot.entry(key)?;
     let ip: std::net::IpAddr = std::str::from_utf8(&entry.value).ok()?.parse().ok()?;

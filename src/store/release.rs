@@ -1,4 +1,4 @@
-//! Carries out what gives back all that one owner holds: DEL, GC, a person's release, the reconciler.
+//! Frees all that one owner holds, for DEL, GC, a person's release and the reconciler.
 
 use tokio::time::Instant;
 
@@ -17,33 +17,33 @@ pub enum FreeError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] Failure),
-    /// A record does not decode, and what cannot be read is never freed.
+    /// A record does not decode. What cannot be read is never freed.
     #[error(transparent)]
     Bad(#[from] BadRecord),
 }
 
-/// What spares a run a request, and is never trusted.
+/// What may save a run a request. It is never trusted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FreeHints {
-    /// A lease for tombstones, if etcd says that it lives for [`limits::TOMBSTONE_STANDS`] yet.
+    /// A lease for tombstones. It is used if etcd says that it still lives for [`limits::TOMBSTONE_STANDS`].
     pub lease: Option<LeaseId>,
     /// There are others in the queue.
     pub is_crowded: bool,
 }
 
-/// What a free came to, beside [`Freed`]: what the next run of the node may use.
+/// What a free came to besides [`Freed`]; the next run of the node may use it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Left {
     /// A lease that was granted for the tombstone.
     pub lease: Option<LeaseId>,
     /// There were others in the queue.
     pub met_others: bool,
-    /// No tombstone was left, though one was asked for: etcd has no space.
+    /// No tombstone was left although one was asked for, because etcd has no space.
     pub lacks_tombstone: bool,
 }
 
-/// Frees an owner as its record stands now, for a person or the reconciler: no tombstone is left,
-/// and a record that is written anew meanwhile stays.
+/// Frees an owner whose record is as it is now, for a person or the reconciler. It leaves no tombstone. A record that
+/// is written again meanwhile stays.
 ///
 /// # Errors
 /// [`FreeError`]
@@ -57,7 +57,7 @@ pub async fn release<K: Kv>(session: Session<'_, K>, owner: &Owner) -> Result<Fr
     }
 }
 
-/// As [`release`], if the owner's record has this mod revision yet.
+/// As [`release`], if the owner's record still has this mod revision.
 ///
 /// # Errors
 /// [`FreeError`]
@@ -71,10 +71,10 @@ pub async fn release_as_read<K: Kv>(
 }
 
 impl Free<'_> {
-    /// Frees the owner; may be repeated, and a repetition finds nothing left to do.
+    /// Frees the owner. It may be repeated; a repetition finds nothing to do.
     ///
-    /// From a ticket if others queue and there is time, without one and without clearing bits if there is not, and with deletes
-    /// alone if etcd is out of space.
+    /// If others queue, it takes a ticket while there is time. Without time, it takes no ticket and clears no bits. If
+    /// etcd is out of space, it uses deletes alone.
     ///
     /// # Errors
     /// [`FreeError`]
@@ -94,7 +94,7 @@ impl Free<'_> {
         let lease = driver.lease().filter(|lease| self.tombstone.is_some() && Some(*lease) != hints.lease);
         let left = Left { lease, met_others: driver.met_others(), lacks_tombstone: false };
         match freed {
-            // Whatever of it was applied shows in what is read anew.
+            // The next read shows what of it was applied.
             Err(Stopped::Failed(Failure::NoSpace(_))) => {
                 let without = Free { tombstone: None, ..self };
                 let policy =

@@ -1,5 +1,5 @@
-//! Bits without a reservation: what a DEL that was short of time leaves behind. They cost room,
-//! nothing else, and are cleared by whoever needs it.
+//! Clears stray bits, which a DEL leaves when it is short of time. They only make addresses unavailable, so a run that
+//! needs addresses clears them.
 
 use super::builder::{BitChanges, Builder};
 use super::keys::{Key, Keys};
@@ -12,9 +12,9 @@ use crate::pool::address::PAGE_ADDRESSES;
 use crate::pool::{Addr, Bits, NetworkName, Page, RangeSet, Standing};
 use crate::random::{random, random_pause};
 
-/// Looks through at most [`limits::REPAIR_PAGES`] pages of a set, from a random one, and clears the
-/// stray bits that it finds in one transaction. Returns whether another look at the set makes sense: bits were cleared, or the
-/// pages are others than those that `judged` knows, because somebody else cleared or freed some.
+/// Looks through at most [`limits::REPAIR_PAGES`] pages of a set, from a random one, and clears the stray bits that it
+/// finds in one transaction. Returns whether another look at the set makes sense: bits were cleared, or pages differ
+/// from those in `judged`, because another run cleared or freed some.
 ///
 /// # Errors
 /// [`Failure`]
@@ -33,7 +33,7 @@ pub async fn repair_some<K: Kv>(
         if clear(session, &stray).await? {
             return Ok(true);
         }
-        // Who was quicker may have repaired the same, or written something else on a page.
+        // A quicker run may have repaired the same bits, or have written something else on a page.
         tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
         if !is_wanted() {
             return Ok(true);
@@ -54,8 +54,8 @@ async fn look<K: Kv>(
     judged: &Snapshot,
 ) -> Result<PagesSeen, Failure> {
     let mut found = PagesSeen { stray: Vec::new(), has_changed: false };
-    // To count what is reserved in a page costs etcd next to nothing, to list it a walk over each key. Pages and
-    // reservations are compared as of one revision: that of this answer.
+    // Counting the reservations of a page costs etcd almost nothing; listing them costs a walk over each key. Pages and
+    // counts are of one revision: that of this answer.
     let counts = Txn::read(
         pages.iter().flat_map(|(network, page)| count_reads(session.keys, network, *page)).collect(),
     );
@@ -83,14 +83,14 @@ async fn look<K: Kv>(
     Ok(found)
 }
 
-/// Whether the set has an address in the page that it may hand out; what it never looks at says nothing.
+/// Whether the set may hand out an address of the page. A page that the set never looks at does not matter.
 fn hands_out(set: &RangeSet, network: &NetworkName, page: Page) -> bool {
     let ranges = set.ranges().iter().filter(|range| range.network() == network);
     let mut spans = ranges.flat_map(|range| range.spans());
     spans.any(|span| span.first.page() <= page && page <= span.last.page())
 }
 
-/// Whether a page is another one than it was when the set seemed full. One that was not read then was full by its summary.
+/// Whether a page has changed since the set seemed full. A page that was not read then was full by its summary.
 fn is_another(judged: &Snapshot, key: &[u8], stored: Option<&Entry>) -> bool {
     if judged.knows(key) {
         return judged.mod_revision(key) != stored.map_or(0, |entry| entry.mod_revision);
@@ -103,7 +103,7 @@ fn count_reads(keys: &Keys, network: &NetworkName, page: Page) -> [Op; 2] {
     [Op::Get(keys.page(network, page)), Op::List(reservations(keys, network, page))]
 }
 
-/// The names of the reservations of a page. One is read, and all are counted.
+/// Reads the names of a page's reservations. It returns one and counts all.
 fn reservations(keys: &Keys, network: &NetworkName, page: Page) -> List {
     let mut past = keys.ip(network, page.last());
     past.push(0);
@@ -119,7 +119,8 @@ fn stray_bits(keys: &Keys, mut bits: Bits, reserved: &txn::Found, page: Page) ->
     bits.ones().map(|bit| page.address(bit)).collect()
 }
 
-/// Clears the bits in one transaction that compares each page and the absence of each reservation; whether they held.
+/// Clears the bits in one transaction, which compares each page and that each reservation is absent. Returns whether
+/// the compares were true.
 async fn clear<K: Kv>(session: Session<'_, K>, stray: &[(NetworkName, Addr)]) -> Result<bool, Failure> {
     let mut snapshot = Snapshot::default();
     loop {

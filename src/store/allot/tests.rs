@@ -1,6 +1,7 @@
 //! Each case of a decision, on a store of a few keys.
 
 use super::*;
+use crate::pool::choose::Order;
 use crate::pool::record::{Labels, Pod, RunStart};
 use crate::pool::{RangeSet, RangeSpec, Wanted};
 use crate::store::keys::{Key, LeaseId, TicketId};
