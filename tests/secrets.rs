@@ -275,13 +275,17 @@ fn no_core_file_holds_a_key() {
         ("the reconciler", reconciler, vec!["--config", host_file, "--kubeconfig", kubeconfig]),
     ] {
         for signal in [Signal::ABORT, Signal::SEGV, Signal::QUIT, Signal::BUS] {
-            let mut child = waiting_run(&cluster, &folder, &program, &arguments);
-            wait_for("the limit to be set", SOON, || match core_limit(&child) {
-                limit if limit.split_whitespace().filter(|word| *word == "0").count() == 2 => Ok(()),
-                limit => Err(format!("{row}: {limit}")),
-            });
-            // Nobody but root: /proc belongs to root for a process that is not to be dumped, whoever runs it.
-            let status = end_by(&mut child, signal);
+            let strike = || {
+                let mut child = waiting_run(&cluster, &folder, &program, &arguments);
+                wait_for("the limit to be set", SOON, || match core_limit(&child) {
+                    limit if limit.split_whitespace().filter(|word| *word == "0").count() == 2 => Ok(()),
+                    limit => Err(format!("{row}: {limit}")),
+                });
+                end_by(&mut child, signal)
+            };
+            // On a busy machine a run may give etcd up before the signal comes: then the next one is struck.
+            let mut strikes = (0..5).map(|_| strike());
+            let status = strikes.find(|status| status.signal().is_some()).expect("one is struck while it waits");
             assert_eq!(status.signal(), Some(signal.as_raw()), "{row}: {status}");
             assert!(!status.core_dumped(), "{row} left a core behind by {signal:?}");
             assert_eq!(cores(&folder), Vec::<PathBuf>::new(), "{row}, {signal:?}; dumps here: {dumps_here}");
