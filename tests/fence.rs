@@ -17,7 +17,7 @@ use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::free::{Free, FreeGuard, Freed};
 use metes::store::keys::{Key, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
-use metes::store::release::FreeHints;
+use metes::store::release::{self, FreeHints};
 use metes::store::session::Session;
 use metes::store::txn::{Op, Reply, Txn};
 use support::{Cluster, Etcd, plain_store, range_set};
@@ -411,7 +411,7 @@ impl World {
         let guard = FreeGuard::OlderThan(&start);
         let free = Free { owner: &owner, guard, caller: None, tombstone: Some(&start) };
         let session = Session { kv, keys: &self.keys, until: Instant::now() + PATIENCE };
-        let (freed, left) = free.run(session, hints).await.expect("it frees");
+        let (freed, left) = release::carry_out(session, free, hints).await.expect("it frees");
         assert!(matches!(freed, Freed::Addresses(_)), "{freed:?}");
         left.lease
     }

@@ -285,7 +285,8 @@ fn no_core_file_holds_a_key() {
             };
             // On a busy machine a run may give etcd up before the signal comes: then the next one is struck.
             let mut strikes = (0..5).map(|_| strike());
-            let status = strikes.find(|status| status.signal().is_some()).expect("one is struck while it waits");
+            let status =
+                strikes.find(|status| status.signal().is_some()).expect("one is struck while it waits");
             assert_eq!(status.signal(), Some(signal.as_raw()), "{row}: {status}");
             assert!(!status.core_dumped(), "{row} left a core behind by {signal:?}");
             assert_eq!(cores(&folder), Vec::<PathBuf>::new(), "{row}, {signal:?}; dumps here: {dumps_here}");

@@ -17,7 +17,7 @@ use metes::pool::record::{
 use metes::pool::{Addr, NetworkName};
 use metes::store::builder::{self, BitChanges, Builder};
 use metes::store::change::{Change, Commit, Step};
-use metes::store::drive::{Driver, Fencing, LeaseUse, Policy, Stopped};
+use metes::store::drive::{Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, Stopped};
 use metes::store::fence::Fence;
 use metes::store::free;
 use metes::store::keys::{Bytes, Keys, Scope};
@@ -198,12 +198,10 @@ pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Resu
         return Ok(ended);
     }
     let policy = Policy {
-        fencing: Fencing::Ticket,
-        lease_use: LeaseUse::ForTicket,
-        ttl: limits::LEASE_TTL,
-        shared: None,
+        fencing: FencePolicy::Ticket,
+        lease: LeasePolicy { used: LeaseUse::ForTicket, ttl: limits::LEASE_TTL, shared: None },
         is_crowded: false,
-        patience: session.until,
+        wait_until: session.until,
         high_water: None,
         is_wanted: &|| true,
     };
@@ -247,7 +245,9 @@ impl From<Stopped<Together, ClaimError>> for ClaimError {
             Stopped::Refused(why) => why,
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => ClaimError::Store(failure),
             Stopped::OutOfTime => over("the time for this claim is over"),
-            Stopped::Suspect(_) | Stopped::TooOld(_) => over("a claim asks neither"),
+            Stopped::Suspect(_) | Stopped::TooOld(_) => {
+                over("a claim compares no high-water mark and makes no meta")
+            }
         }
     }
 }

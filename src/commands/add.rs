@@ -7,7 +7,9 @@ use crate::local::mark::{Hints, Mark, NodeLease};
 use crate::pool::record::Meta;
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::Ask;
-use crate::store::drive::{Acknowledged, Driver, Fencing, LeaseUse, Policy, SharedLease, Stopped};
+use crate::store::drive::{
+    Acknowledged, Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, Stopped,
+};
 use crate::store::keys::LeaseId;
 use crate::store::kv::{Failure, Kv};
 use crate::store::meta::HighWater;
@@ -21,7 +23,7 @@ use crate::store::repair::repair_some;
 /// # Errors A CNI error. Then the owner holds nothing new, or a spooled DEL will free it.
 pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
     for kept in run.spool.of(&ask.owner) {
-        run.carry_out(&kept, run.session.until).await?;
+        run.carry_out_spooled(&kept, run.session.until).await?;
     }
     run.must_go_on()?;
     let mark = run.mark.read();
@@ -68,12 +70,14 @@ fn policy<'a, K: Kv>(
 ) -> Policy<'a> {
     let shared = hints.lease_for(&run.start);
     Policy {
-        fencing: Fencing::LeaseOrTicket(run.session.keys.fence(&run.identity.node)),
-        lease_use: LeaseUse::Always,
-        ttl: limits::LEASE_TTL,
-        shared: shared.map(|lease| SharedLease { id: LeaseId(lease.id), stands: None }),
+        fencing: FencePolicy::LeaseOrTicket(run.session.keys.fence(&run.identity.node)),
+        lease: LeasePolicy {
+            used: LeaseUse::Always,
+            ttl: limits::LEASE_TTL,
+            shared: shared.map(|lease| SharedLease { id: LeaseId(lease.id), stands: None }),
+        },
         is_crowded: hints.is_crowded(&run.start),
-        patience: run.session.until,
+        wait_until: run.session.until,
         high_water: mark.map(|mark| mark.seen.clone()),
         is_wanted,
     }
@@ -90,7 +94,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, ask: &Ask, driver: &mut Driver<'_, K>, b
     });
     let crowded = if driver.met_others() { Some((run.clock)()) } else { before.crowded.clone() };
     let hints = Hints { lease, crowded, ..before.clone() };
-    run.raise_mark(Mark { seen: HighWater { store, epoch, revision }, hints });
+    run.leave_mark(Mark { seen: HighWater { store, epoch, revision }, hints });
 }
 
 fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Refused>) -> Error {

@@ -9,7 +9,7 @@ use crate::pool::record::{Caller, Owner};
 use crate::store::free::{Free, FreeGuard, Freed};
 use crate::store::keys::LeaseId;
 use crate::store::kv::{Failure, Kv};
-use crate::store::release::{FreeError, FreeHints, Left};
+use crate::store::release::{self, FreeError, FreeHints, Left};
 use crate::store::snapshot::Snapshot;
 
 /// What a DEL that succeeded came to.
@@ -39,7 +39,7 @@ pub async fn del<K: Kv>(
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
         tombstone: Some(&run.start),
     };
-    match free.run(run.session, hints(run, mark.as_ref())).await {
+    match release::carry_out(run.session, free, hints(run, mark.as_ref())).await {
         Ok((freed, left)) => {
             leave_hints(run, left);
             match freed {
@@ -104,7 +104,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: Left) {
     if left.met_others {
         hints.crowded = Some((run.clock)());
     }
-    run.raise_mark(Mark { seen, hints });
+    run.leave_mark(Mark { seen, hints });
 }
 
 /// Whether the failure may pass by itself. Then the free is spooled.

@@ -42,7 +42,7 @@ pub async fn gc<K: Kv>(
             revision: 0,
             keys_only: false,
         };
-        let reply = run.session.kv.txn(&Txn::read(vec![Op::List(list)]), run.session.until).await?;
+        let reply = run.session.txn(&Txn::read(vec![Op::List(list)])).await?;
         let entries = reply.found.into_iter().next().map(|found| found.entries).unwrap_or_default();
         for entry in &entries {
             let may_be_restored = entry.mod_revision <= since;

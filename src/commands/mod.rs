@@ -94,7 +94,7 @@ impl<'a, K: Kv> Run<'a, K> {
     }
 
     /// Raises the mark after an acknowledged write, and leaves hints for the next run.
-    pub fn raise_mark(&self, mark: Mark) {
+    pub fn leave_mark(&self, mark: Mark) {
         #[cfg(feature = "failpoints")]
         crate::failpoints::pass("mark.before");
         self.mark.raise(mark);
@@ -123,7 +123,7 @@ impl<'a, K: Kv> Run<'a, K> {
     /// Frees what was spooled for one owner. It stays in the spool as long as etcd has no space for its tombstone.
     ///
     /// # Errors [`FreeError`]; then the entry stays in the spool.
-    pub async fn carry_out(&self, kept: &Kept, until: Instant) -> Result<Freed, FreeError> {
+    pub async fn carry_out_spooled(&self, kept: &Kept, until: Instant) -> Result<Freed, FreeError> {
         let (freed, lacks_tombstone) = self.free_spooled(&kept.spooled, until).await?;
         let Owner { container_id, ifname, .. } = &kept.spooled.owner;
         tracing::info!(container = %container_id, %ifname, ?freed, "carried out a spooled DEL");
@@ -144,7 +144,8 @@ impl<'a, K: Kv> Run<'a, K> {
         let tombstone = Some(start).filter(|start| start.boot == *boot);
         let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });
         let free = Free { owner, guard, caller, tombstone };
-        let (freed, left) = free.run(self.session.by(until), release::FreeHints::default()).await?;
+        let (freed, left) =
+            release::carry_out(self.session.by(until), free, release::FreeHints::default()).await?;
         Ok((freed, left.lacks_tombstone))
     }
 
@@ -155,7 +156,7 @@ impl<'a, K: Kv> Run<'a, K> {
             if Instant::now() >= until {
                 return;
             }
-            match self.carry_out(&kept, until).await {
+            match self.carry_out_spooled(&kept, until).await {
                 Ok(_) => {}
                 Err(FreeError::Store(Failure::Unreachable(_) | Failure::Unknown(_))) => return,
                 Err(why) => {

@@ -131,7 +131,7 @@ pub fn derived_name() -> Result<NodeName, String> {
     name.parse().map_err(|_| format!("the host name {host:?} cannot be used"))
 }
 
-/// The name that a node would have without its host file's `name`, if that is another one.
+/// The name that a node would have without its host file's `node_name`, if that is another one.
 #[must_use]
 pub fn former_name(name: &NodeName) -> Option<NodeName> {
     derived_name().ok().filter(|derived| derived != name)

@@ -127,7 +127,7 @@ impl Change for Allotment<'_> {
 
     fn plan(&self, seen: &Snapshot, fence: &Fence) -> Result<Step<Allotted>, Refused> {
         let Self { ask, keys, was_deleted } = *self;
-        match (Deciding { ask, keys, snapshot: seen, fence }).decide(was_deleted) {
+        match (Deciding { ask, keys, snapshot: seen, fence, was_deleted }).decide() {
             Ok(step) => Ok(step),
             Err(Halt::Read(ops)) => Ok(Step::Read(ops)),
             Err(Halt::Refuse(why)) => Err(why),
@@ -138,7 +138,7 @@ impl Change for Allotment<'_> {
     fn applied(&self, commit: Commit<Allotted>, found: Option<&Entry>) -> Option<Allotted> {
         let record = OwnerRecord::decode(&found?.value).ok()?;
         let repeats = matches!(commit.done, Some(Allotted::Held(Added { repeats: true, .. })));
-        let is_own = record.start.as_ref() == Some(&self.ask.run.start);
+        let is_own = record.start.as_ref() == Some(&self.ask.stamp.start);
         is_own.then_some(Allotted::Held(Added { held: record.addresses, repeats }))
     }
 }
@@ -148,6 +148,7 @@ struct Deciding<'a> {
     keys: &'a Keys,
     snapshot: &'a Snapshot,
     fence: &'a Fence,
+    was_deleted: bool,
 }
 
 /// Whether a commit moves the cursors of `next` and `spread`.
@@ -164,19 +165,19 @@ struct Older {
 }
 
 impl Deciding<'_> {
-    fn decide(&self, deleted_before: bool) -> Result<Step<Allotted>, Halt> {
+    fn decide(&self) -> Result<Step<Allotted>, Halt> {
         self.require(self.ask.base_keys(self.keys))?;
         self.judge_meta()?;
-        let deleted = self.judge_tombstone()? || deleted_before;
+        let was_deleted = self.judge_tombstone()? || self.was_deleted;
         let own = self.keys.owner(&self.ask.owner);
         let mine = self.snapshot.record::<OwnerRecord>(&own)?;
         let older = self.older_owner()?;
         match (mine, older) {
             (Some(record), _) => self.repeat(record),
-            (None, Some(older)) if !deleted && self.ask.gives(&older.record.addresses) => {
+            (None, Some(older)) if !was_deleted && self.ask.gives(&older.record.addresses) => {
                 self.take_over(&older)
             }
-            (None, Some(older)) if !deleted => self.free_first(&older),
+            (None, Some(older)) if !was_deleted => self.free_first(&older),
             (None, _) => self.choose(),
         }
     }
@@ -201,7 +202,7 @@ impl Deciding<'_> {
         let dead = self.keys.tombstone(&self.ask.owner);
         match self.snapshot.record::<Tombstone>(&dead)? {
             None => Ok(false),
-            Some(tombstone) if self.ask.run.start.is_after(Some(&tombstone.start)) => Ok(true),
+            Some(tombstone) if self.ask.stamp.start.is_after(Some(&tombstone.start)) => Ok(true),
             Some(_) => Err(Halt::Refuse(Refused::Deleted)),
         }
     }
@@ -211,10 +212,10 @@ impl Deciding<'_> {
         for key in self.ask.index_keys(self.keys) {
             let Some(index) = self.snapshot.record::<PodIndex>(&key)? else { continue };
             let owner = index.owner;
-            let is_elsewhere = |mine: &Owner| {
-                (&owner.cluster, &owner.node, &owner.ifname) != (&mine.cluster, &mine.node, &mine.ifname)
-            };
-            if owner == self.ask.owner || is_elsewhere(&self.ask.owner) {
+            let mine = &self.ask.owner;
+            let is_here =
+                (&owner.cluster, &owner.node, &owner.ifname) == (&mine.cluster, &mine.node, &mine.ifname);
+            if owner == *mine || !is_here {
                 continue;
             }
             let own = self.keys.owner(&owner);
@@ -223,7 +224,7 @@ impl Deciding<'_> {
             if record.labels.pod.uid != self.ask.labels.pod.uid {
                 continue;
             }
-            if !self.ask.run.start.is_after(record.start.as_ref()) {
+            if !self.ask.stamp.start.is_after(record.start.as_ref()) {
                 return Err(Halt::Refuse(Refused::Outlived(owner)));
             }
             return Ok(Some(Older { owner, record }));
@@ -233,7 +234,7 @@ impl Deciding<'_> {
 
     /// The owner holds addresses already. They are the answer, if they fit.
     fn repeat(&self, record: OwnerRecord) -> Result<Step<Allotted>, Halt> {
-        let Ask { owner, labels, run: RunStamp { machine, .. }, .. } = self.ask;
+        let Ask { owner, labels, stamp: RunStamp { machine, .. }, .. } = self.ask;
         let caller = Caller { machine, pod_uid: labels.pod.uid.as_ref() };
         if !caller.means(&record) {
             let (owner, theirs, ours) = (owner.clone(), record.machine, machine.clone());
@@ -244,12 +245,12 @@ impl Deciding<'_> {
             return Err(Halt::Refuse(Refused::Unfit(record.addresses)));
         }
         let mut builder = self.commit_builder();
-        for (key, _) in self.reservations_of(&self.ask.owner, &record)? {
+        for key in self.reservations_of(&self.ask.owner, &record)? {
             builder.unchanged(key);
         }
         let start = match record.start {
-            Some(other) if !self.ask.run.start.is_after(Some(&other)) => other,
-            _ => self.ask.run.start.clone(),
+            Some(other) if !self.ask.stamp.start.is_after(Some(&other)) => other,
+            _ => self.ask.stamp.start.clone(),
         };
         // Scope and labels stay as they are, because reservations and pod index were written with them.
         let record = OwnerRecord::new(record.addresses, Some(start), record.scope, record.labels);
@@ -261,7 +262,7 @@ impl Deciding<'_> {
     /// A retried sandbox of the same pod inherits all addresses of the older one.
     fn take_over(&self, older: &Older) -> Result<Step<Allotted>, Halt> {
         let mut builder = self.commit_builder();
-        for (key, _) in self.reservations_of(&older.owner, &older.record)? {
+        for key in self.reservations_of(&older.owner, &older.record)? {
             builder.unchanged(key.clone());
             builder.put(key, self.reservation());
         }
@@ -289,29 +290,20 @@ impl Deciding<'_> {
     }
 
     /// The reservations of a record. Each must exist and name `owner`.
-    fn reservations_of(
-        &self,
-        owner: &Owner,
-        record: &OwnerRecord,
-    ) -> Result<Vec<(Bytes, Reservation)>, Halt> {
-        let of_network =
-            |held: &Held| held.network.as_ref().map(|n| self.keys.ip(n, Addr::from(held.address)));
-        let keys: Vec<Bytes> = record.addresses.iter().filter_map(of_network).collect();
+    fn reservations_of(&self, owner: &Owner, record: &OwnerRecord) -> Result<Vec<Bytes>, Halt> {
+        let keys: Vec<Bytes> =
+            record.reserved().map(|(network, address)| self.keys.ip(network, address)).collect();
         self.require_with(&keys, self.keys.owner(owner))?;
-        let mut reservations = Vec::new();
-        for key in keys {
-            match self.snapshot.record::<Reservation>(&key)? {
-                Some(reservation) if reservation.owner == *owner => reservations.push((key, reservation)),
-                found => {
-                    let holder = found
-                        .map_or_else(|| "nobody".to_owned(), |reservation| reservation.owner.to_string());
-                    let key = String::from_utf8_lossy(&key).into_owned();
-                    let text = format!("{key} is held by {holder}, but the record of {owner} claims it");
-                    return Err(Halt::Refuse(Refused::Contradiction(text)));
-                }
+        for key in &keys {
+            let found = self.snapshot.record::<Reservation>(key)?.map(|reservation| reservation.owner);
+            if found.as_ref() != Some(owner) {
+                let holder = found.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
+                let key = String::from_utf8_lossy(key);
+                let text = format!("{key} is held by {holder}, but the record of {owner} claims it");
+                return Err(Halt::Refuse(Refused::Contradiction(text)));
             }
         }
-        Ok(reservations)
+        Ok(keys)
     }
 
     /// Chooses free addresses from the pages that are known.
@@ -521,27 +513,23 @@ impl Deciding<'_> {
 
     fn new_record(&self, held: Vec<Held>) -> OwnerRecord {
         let scope = self.ask.scope().as_str().to_owned();
-        OwnerRecord::new(held, Some(self.ask.run.start.clone()), scope, self.ask.labels.clone())
-            .on_machine(&self.ask.run.machine)
+        OwnerRecord::new(held, Some(self.ask.stamp.start.clone()), scope, self.ask.labels.clone())
+            .on_machine(&self.ask.stamp.machine)
     }
 
     /// Writes the owner's record and its pod index.
     fn put_owner(&self, builder: &mut Builder<'_>, record: &OwnerRecord) {
         let own = self.keys.owner(&self.ask.owner);
         builder.unchanged(own.clone());
-        if let Some(uid) = &record.labels.pod.uid {
-            for network in free::networks(record) {
-                let Owner { cluster, ifname, .. } = &self.ask.owner;
-                let key = self.keys.pod(cluster.as_ref(), uid, ifname, network);
-                builder.unchanged(key.clone());
-                builder.put(key, PodIndex::new(self.ask.owner.clone()).encode());
-            }
+        for key in free::index_keys(self.keys, &self.ask.owner, record) {
+            builder.unchanged(key.clone());
+            builder.put(key, PodIndex::new(self.ask.owner.clone()).encode());
         }
         builder.put(own, record.encode());
     }
 
     fn reservation(&self) -> Vec<u8> {
-        let Ask { owner, labels, run: RunStamp { created_at, .. }, .. } = self.ask;
+        let Ask { owner, labels, stamp: RunStamp { created_at, .. }, .. } = self.ask;
         Reservation::new(owner.clone(), labels.clone(), created_at.clone()).encode()
     }
 

@@ -19,7 +19,7 @@ pub struct Ask {
     /// What is to be reserved.
     pub wanted: Wanted,
     /// Which run asks.
-    pub run: RunStamp,
+    pub stamp: RunStamp,
     /// Selects the node's page for `spread`.
     pub node_seed: u64,
 }
@@ -40,16 +40,16 @@ pub struct RunStamp {
 impl Ask {
     /// What a run asks for on behalf of `owner`.
     #[must_use]
-    pub fn new(owner: Owner, labels: Labels, wanted: Wanted, run: RunStamp) -> Self {
+    pub fn new(owner: Owner, labels: Labels, wanted: Wanted, stamp: RunStamp) -> Self {
         let digest = digest_hex(owner.node.as_str().as_bytes());
         let node_seed = u64::from_str_radix(&digest[..16], 16).unwrap_or_default();
-        Self { owner, labels, wanted, run, node_seed }
+        Self { owner, labels, wanted, stamp, node_seed }
     }
 
     /// The meta of a store that this ADD is the first to write to.
     #[must_use]
     pub fn first_meta(&self) -> Meta {
-        Meta::first(self.run.store_id.clone())
+        Meta::first(self.stamp.store_id.clone())
     }
 
     /// The page where this node starts in the first set, for `spread`.

@@ -37,7 +37,7 @@ use crate::random::random_pause;
 
 /// What prevents that a commit of a change is applied late.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fencing {
+pub enum FencePolicy {
     /// A ticket; where nobody queues, a lease alone, on which the commit writes this key (ADD).
     LeaseOrTicket(Bytes),
     /// A ticket (adopt, import).
@@ -46,13 +46,13 @@ pub enum Fencing {
     Nothing,
 }
 
-impl Fencing {
+impl FencePolicy {
     /// How many commits a run may lose before it queues.
     fn tries(&self) -> u32 {
         match self {
-            Fencing::LeaseOrTicket(_) => limits::CLEAR_TRIES,
-            Fencing::Ticket => 0,
-            Fencing::Nothing => 1,
+            FencePolicy::LeaseOrTicket(_) => limits::CLEAR_TRIES,
+            FencePolicy::Ticket => 0,
+            FencePolicy::Nothing => 1,
         }
     }
 }
@@ -75,20 +75,27 @@ pub struct SharedLease {
     pub stands: Option<Duration>,
 }
 
+/// What lease a run uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeasePolicy {
+    /// When it takes one.
+    pub used: LeaseUse,
+    /// How long one that it grants lives.
+    pub ttl: Duration,
+    /// One that it may use instead of a new one.
+    pub shared: Option<SharedLease>,
+}
+
 /// What differs between verbs in how a change is carried out.
 pub struct Policy<'a> {
     /// What prevents that its commits are applied late.
-    pub fencing: Fencing,
-    /// When it takes a lease.
-    pub lease_use: LeaseUse,
-    /// How long a lease that it grants lives.
-    pub ttl: Duration,
-    /// A lease that it may use instead of a new one.
-    pub shared: Option<SharedLease>,
+    pub fencing: FencePolicy,
+    /// What lease it uses, and when.
+    pub lease: LeasePolicy,
     /// Whether others queued a moment ago. Then it takes a ticket at once.
     pub is_crowded: bool,
     /// Until when it waits for its turn.
-    pub patience: Instant,
+    pub wait_until: Instant,
     /// What this node has seen of the store; it is compared with what the store answers.
     pub high_water: Option<HighWater>,
     /// Whether the change is still wanted.
@@ -179,14 +186,14 @@ impl<'a, K: Kv> Driver<'a, K> {
     /// A driver that has done nothing yet.
     #[must_use]
     pub fn new(session: Session<'a, K>, policy: Policy<'a>) -> Self {
-        let lease = policy.shared.map(|shared| shared.id);
-        let is_ready = lease.is_some() || policy.lease_use == LeaseUse::ForTicket;
-        let must_queue = policy.is_crowded && is_ready || policy.fencing == Fencing::Ticket;
+        let lease = policy.lease.shared.map(|shared| shared.id);
+        let is_ready = lease.is_some() || policy.lease.used == LeaseUse::ForTicket;
+        let must_queue = policy.is_crowded && is_ready || policy.fencing == FencePolicy::Ticket;
         Self {
             session,
             approach: if must_queue { Approach::Queue } else { Approach::Look },
             lease,
-            unconfirmed: policy.shared.and_then(|shared| shared.stands),
+            unconfirmed: policy.lease.shared.and_then(|shared| shared.stands),
             met_others: false,
             acknowledged: None,
             pages: Snapshot::default(),
@@ -223,8 +230,8 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 
     /// From now on it waits up to the session's deadline.
-    pub fn be_patient(&mut self) {
-        self.policy.patience = self.session.until;
+    pub fn use_all_time(&mut self) {
+        self.policy.wait_until = self.session.until;
     }
 
     /// Carries out one change.
@@ -243,7 +250,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Err(Stopped::Failed(failure)) if self.passes(&failure) => self.lose_lease(),
                 Err(stopped) => return Err(stopped),
             }
-            if Instant::now() >= self.policy.patience {
+            if Instant::now() >= self.policy.wait_until {
                 return Err(Stopped::OutOfTime);
             }
             tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
@@ -256,7 +263,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         match failure {
             Failure::LeaseNotFound => true,
             Failure::Unknown(_) => {
-                self.policy.fencing == Fencing::Nothing && Instant::now() < self.session.until
+                self.policy.fencing == FencePolicy::Nothing && Instant::now() < self.session.until
             }
             _ => false,
         }
@@ -281,27 +288,24 @@ impl<'a, K: Kv> Driver<'a, K> {
 
     /// Looks if that is due. Commits at once if nobody queues, else queues.
     async fn attempt_on<C: Change>(&mut self, change: &mut C, seen: &mut Snapshot) -> Attempted<C> {
-        let mut scope = change.scope(seen);
-        let lacks_lease = self.lease.is_none() && self.policy.lease_use == LeaseUse::Always;
-        if self.approach == Approach::Look || scope.is_none() || lacks_lease {
-            self.look(change, scope.as_ref(), seen).await?;
-            if scope.is_none() {
-                scope = change.scope(seen);
-                if let (Some(scope), Approach::Look) = (&scope, self.approach) {
-                    self.session.read_all(self.first_reads(change, Some(scope), seen), seen).await?;
-                }
-            }
+        let looks = self.approach == Approach::Look;
+        let known = change.scope(seen);
+        let lacks_lease = self.lease.is_none() && self.policy.lease.used == LeaseUse::Always;
+        if looks || known.is_none() || lacks_lease {
+            self.look(change, known.as_ref(), seen).await?;
         }
-        let Some(scope) = scope else { return self.commit_alone(change, None, seen).await };
-        let is_empty = seen.entry(&self.session.keys.tail(&scope)).is_none();
-        if self.approach != Approach::Look {
+        // A free learns its queue from the record that it frees.
+        let Some(scope) = change.scope(seen) else { return self.commit_alone(change, None, seen).await };
+        if looks && known.is_none() {
+            self.session.read_all(self.first_reads(change, Some(&scope), seen), seen).await?;
+        }
+        let others_queue = looks && seen.entry(&self.session.keys.tail(&scope)).is_some();
+        self.met_others |= others_queue;
+        // Only a write proves that a store has gone back: the one that takes a ticket.
+        if !looks || others_queue || self.is_doubtful(seen) {
             return self.commit_in_queue(change, &scope, seen).await;
         }
-        self.met_others |= !is_empty;
-        match is_empty && !self.is_doubtful(seen) {
-            true => self.commit_alone(change, Some(&scope), seen).await,
-            false => self.commit_in_queue(change, &scope, seen).await,
-        }
+        self.commit_alone(change, Some(&scope), seen).await
     }
 
     /// The first request: reads what the plan will most likely need, and whether anybody queues. Meanwhile a lease is
@@ -329,10 +333,10 @@ impl<'a, K: Kv> Driver<'a, K> {
                 let is_confirmed = matches!(age, Ok(Some(age)) if age.left >= stands);
                 self.lease = self.lease.filter(|_| is_confirmed);
             }
-            (None, _) if self.policy.lease_use == LeaseUse::Always => {
+            (None, _) if self.policy.lease.used == LeaseUse::Always => {
                 kv.connect(until).await;
                 let lease = new_lease();
-                let (granted, read) = tokio::join!(kv.grant(lease, self.policy.ttl, until), read);
+                let (granted, read) = tokio::join!(kv.grant(lease, self.policy.lease.ttl, until), read);
                 read?;
                 match granted {
                     Ok(()) => self.lease = Some(lease),
@@ -361,7 +365,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 return Ok(lease);
             }
             let lease = new_lease();
-            match self.session.kv.grant(lease, self.policy.ttl, until).await {
+            match self.session.kv.grant(lease, self.policy.lease.ttl, until).await {
                 Ok(()) => self.lease = Some(lease),
                 Err(Failure::LeaseExists) => {}
                 Err(Failure::Unknown(_)) if Instant::now() + limits::RETRY_PAUSE < give_up => {
@@ -379,13 +383,13 @@ impl<'a, K: Kv> Driver<'a, K> {
         scope: Option<&Scope>,
         seen: &mut Snapshot,
     ) -> Attempted<C> {
-        let lease = match self.policy.lease_use {
+        let lease = match self.policy.lease.used {
             LeaseUse::Always => Some(self.granted().await?),
             LeaseUse::ForTicket => None,
         };
         let fence = match (&self.policy.fencing, lease) {
-            (Fencing::LeaseOrTicket(key), Some(lease)) => Fence::Lease { key: key.clone(), lease },
-            _ => Fence::None { lease },
+            (FencePolicy::LeaseOrTicket(key), Some(lease)) => Fence::Lease { key: key.clone(), lease },
+            _ => Fence::Unfenced { lease },
         };
         self.commit(change, (scope, &fence), seen).await
     }
@@ -423,7 +427,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         let turn = match self.approach {
             Approach::JumpQueue => Turn::Head,
             Approach::Look | Approach::Queue => {
-                queue.by(self.policy.patience).wait(taken, reads, seen).await?
+                queue.by(self.policy.wait_until).wait(taken, reads, seen).await?
             }
         };
         match turn {
@@ -479,8 +483,8 @@ impl<'a, K: Kv> Driver<'a, K> {
                     // The store may have been emptied or exchanged since it was looked at.
                     self.check_high_water(seen).await?;
                 }
-                Err(failure) if failure.is_open() && self.policy.fencing != Fencing::Nothing => {
-                    return self.settle(change, fence, commit, failure).await;
+                Err(failure) if failure.is_open() && self.policy.fencing != FencePolicy::Nothing => {
+                    return self.settle_commit(change, fence, commit, failure).await;
                 }
                 Err(failure) => return Err(failure.into()),
             }
@@ -492,8 +496,8 @@ impl<'a, K: Kv> Driver<'a, K> {
                     return Ok(Attempt::Again);
                 }
                 Fence::Ticket(_) => {}
-                Fence::Lease { .. } | Fence::None { .. } if lost < self.policy.fencing.tries() => {}
-                Fence::Lease { .. } | Fence::None { .. } => break,
+                Fence::Lease { .. } | Fence::Unfenced { .. } if lost < self.policy.fencing.tries() => {}
+                Fence::Lease { .. } | Fence::Unfenced { .. } => break,
             }
             tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
         }
@@ -505,7 +509,7 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 
     /// Nobody knows whether a commit was applied. Finds out, and makes sure that no late copy of it is applied.
-    async fn settle<C: Change>(
+    async fn settle_commit<C: Change>(
         &mut self,
         change: &C,
         fence: &Fence,

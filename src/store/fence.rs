@@ -19,7 +19,7 @@ pub enum Fence {
         lease: LeaseId,
     },
     /// Nothing. A free needs no fence: it compares the revision of the record that it frees.
-    None {
+    Unfenced {
         /// The lease for a tombstone.
         lease: Option<LeaseId>,
     },
@@ -32,7 +32,7 @@ impl Fence {
         match self {
             Fence::Ticket(ticket) => Some(ticket.lease),
             Fence::Lease { lease, .. } => Some(*lease),
-            Fence::None { lease } => *lease,
+            Fence::Unfenced { lease } => *lease,
         }
     }
 
@@ -44,7 +44,7 @@ impl Fence {
                 ticket.removal().into_iter().for_each(|op| builder.push(op));
             }
             Fence::Lease { key, lease } => builder.put_on(key.clone(), Vec::new(), *lease),
-            Fence::None { .. } => {}
+            Fence::Unfenced { .. } => {}
         }
     }
 }

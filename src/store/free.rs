@@ -7,10 +7,10 @@ use super::change::{Change, Commit, Step};
 use super::fence::Fence;
 use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::snapshot::{BadRecord, Snapshot};
+use crate::pool::NetworkName;
 use crate::pool::record::{
     Caller, Held, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
 };
-use crate::pool::{Addr, NetworkName};
 
 /// Which record of an owner may be freed.
 #[derive(Debug, Clone, Copy)]
@@ -247,9 +247,7 @@ pub fn free_reservations(
     builder: &mut Builder<'_>,
     changes: &mut BitChanges,
 ) {
-    for held in &record.addresses {
-        let Some(network) = &held.network else { continue };
-        let address = Addr::from(held.address);
+    for (network, address) in record.reserved() {
         let key = keys.ip(network, address);
         builder.unchanged(key.clone());
         match builder.seen().record::<Reservation>(&key) {
@@ -265,9 +263,6 @@ pub fn free_reservations(
 }
 
 /// The index entries of a record: those that name `owner` are deleted.
-///
-/// # Errors
-/// If a name cannot stand in a key.
 pub fn free_index(keys: &Keys, owner: &Owner, record: &OwnerRecord, builder: &mut Builder<'_>) {
     for key in index_keys(keys, owner, record) {
         builder.unchanged(key.clone());

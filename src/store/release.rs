@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::drive::{Driver, Fencing, LeaseUse, Policy, SharedLease, Stopped};
+use super::drive::{Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, Stopped};
 use super::free::{Free, FreeGuard, Freed, Freeing, Mode};
 use super::keys::LeaseId;
 use super::kv::{Failure, Kv};
@@ -67,63 +67,62 @@ pub async fn release_as_read<K: Kv>(
     revision: i64,
 ) -> Result<Freed, FreeError> {
     let free = Free { owner, guard: FreeGuard::AsRead(revision), caller: None, tombstone: None };
-    Ok(free.run(session, FreeHints::default()).await?.0)
+    Ok(carry_out(session, free, FreeHints::default()).await?.0)
 }
 
-impl Free<'_> {
-    /// Frees the owner. It may be repeated; a repetition finds nothing to do.
-    ///
-    /// If others queue, it takes a ticket while there is time. Without time, it takes no ticket and clears no bits. If
-    /// etcd is out of space, it uses deletes alone.
-    ///
-    /// # Errors
-    /// [`FreeError`]
-    pub async fn run<K: Kv>(
-        self,
-        session: Session<'_, K>,
-        hints: FreeHints,
-    ) -> Result<(Freed, Left), FreeError> {
-        let mut driver = Driver::new(session, self.policy(session, hints));
-        let freed = match driver.run(&mut Freeing::new(self, session.keys, Mode::Whole)).await {
-            Err(Stopped::OutOfTime) => {
-                driver.be_patient();
-                driver.run(&mut Freeing::new(self, session.keys, Mode::Quick)).await
-            }
-            freed => freed,
-        };
-        let lease = driver.lease().filter(|lease| self.tombstone.is_some() && Some(*lease) != hints.lease);
-        let left = Left { lease, met_others: driver.met_others(), lacks_tombstone: false };
-        match freed {
-            // The next read shows what of it was applied.
-            Err(Stopped::Failed(Failure::NoSpace(_))) => {
-                let without = Free { tombstone: None, ..self };
-                let policy =
-                    Policy { patience: session.until, ..without.policy(session, FreeHints::default()) };
-                let mut driver = Driver::new(session, policy);
-                let freed = driver.run(&mut Freeing::new(without, session.keys, Mode::DeleteOnly)).await;
-                Ok((freed?, Left { lacks_tombstone: self.tombstone.is_some(), ..left }))
-            }
-            freed => Ok((freed?, left)),
+/// Frees an owner. It may be repeated; a repetition finds nothing to do.
+///
+/// If others queue, it takes a ticket while there is time. Without time, it takes no ticket and clears no bits. If
+/// etcd is out of space, it uses deletes alone.
+///
+/// # Errors
+/// [`FreeError`]
+pub async fn carry_out<K: Kv>(
+    session: Session<'_, K>,
+    free: Free<'_>,
+    hints: FreeHints,
+) -> Result<(Freed, Left), FreeError> {
+    let mut driver = Driver::new(session, policy(session, free, hints));
+    let freed = match driver.run(&mut Freeing::new(free, session.keys, Mode::Whole)).await {
+        Err(Stopped::OutOfTime) => {
+            driver.use_all_time();
+            driver.run(&mut Freeing::new(free, session.keys, Mode::Quick)).await
         }
+        freed => freed,
+    };
+    let lease = driver.lease().filter(|lease| free.tombstone.is_some() && Some(*lease) != hints.lease);
+    let left = Left { lease, met_others: driver.met_others(), lacks_tombstone: false };
+    match freed {
+        // The next read shows what of it was applied.
+        Err(Stopped::Failed(Failure::NoSpace(_))) => {
+            let freed = delete_only(session, Free { tombstone: None, ..free }).await?;
+            Ok((freed, Left { lacks_tombstone: free.tombstone.is_some(), ..left }))
+        }
+        freed => Ok((freed?, left)),
     }
+}
 
-    fn policy<K>(self, session: Session<'_, K>, hints: FreeHints) -> Policy<'static> {
-        let rest = session.until.saturating_duration_since(Instant::now());
-        let (lease_use, ttl) = match self.tombstone {
-            Some(_) => (LeaseUse::Always, limits::TOMBSTONE_TTL),
-            None => (LeaseUse::ForTicket, limits::LEASE_TTL),
-        };
-        let shared = |id| SharedLease { id, stands: Some(limits::TOMBSTONE_STANDS) };
-        Policy {
-            fencing: Fencing::Nothing,
-            lease_use,
-            ttl,
-            shared: hints.lease.map(shared),
-            is_crowded: hints.is_crowded,
-            patience: session.until - limits::DEL_RESERVE.min(rest),
-            high_water: None,
-            is_wanted: &|| true,
-        }
+/// With a driver of its own, because it may not be granted a lease: that takes space.
+async fn delete_only<K: Kv>(session: Session<'_, K>, free: Free<'_>) -> Result<Freed, FreeError> {
+    let policy = Policy { wait_until: session.until, ..policy(session, free, FreeHints::default()) };
+    let mut change = Freeing::new(free, session.keys, Mode::DeleteOnly);
+    Ok(Driver::new(session, policy).run(&mut change).await?)
+}
+
+fn policy<K>(session: Session<'_, K>, free: Free<'_>, hints: FreeHints) -> Policy<'static> {
+    let rest = session.until.saturating_duration_since(Instant::now());
+    let (used, ttl) = match free.tombstone {
+        Some(_) => (LeaseUse::Always, limits::TOMBSTONE_TTL),
+        None => (LeaseUse::ForTicket, limits::LEASE_TTL),
+    };
+    let shared = |id| SharedLease { id, stands: Some(limits::TOMBSTONE_STANDS) };
+    Policy {
+        fencing: FencePolicy::Nothing,
+        lease: LeasePolicy { used, ttl, shared: hints.lease.map(shared) },
+        is_crowded: hints.is_crowded,
+        wait_until: session.until - limits::DEL_RESERVE.min(rest),
+        high_water: None,
+        is_wanted: &|| true,
     }
 }
 
@@ -134,7 +133,9 @@ impl From<Stopped<Freed, BadRecord>> for FreeError {
             Stopped::Refused(bad) => FreeError::Bad(bad),
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => FreeError::Store(failure),
             Stopped::OutOfTime => unknown("the time for this free is over"),
-            Stopped::Suspect(_) | Stopped::TooOld(_) => unknown("a free asks neither"),
+            Stopped::Suspect(_) | Stopped::TooOld(_) => {
+                unknown("a free compares no high-water mark and makes no meta")
+            }
         }
     }
 }

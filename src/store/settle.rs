@@ -21,14 +21,14 @@ pub async fn settle<K: Kv>(
     // Both ways work even when etcd is out of space.
     let removal = match fence {
         Fence::Ticket(ticket) => ticket.removal().to_vec(),
-        Fence::Lease { .. } | Fence::None { .. } => Vec::new(),
+        Fence::Lease { .. } | Fence::Unfenced { .. } => Vec::new(),
     };
     let then = removal.into_iter().chain([Op::Get(key.to_vec())]).collect();
     let txn = Txn { step: "settle", then, ..Txn::default() };
     loop {
         let revoked = match fence {
             Fence::Lease { lease, .. } => session.kv.revoke(*lease, session.until).await,
-            Fence::Ticket(_) | Fence::None { .. } => Ok(()),
+            Fence::Ticket(_) | Fence::Unfenced { .. } => Ok(()),
         };
         let settled = match revoked {
             Ok(()) => session.txn(&txn).await,

@@ -39,14 +39,14 @@ impl Snapshot {
         self.revision = reply.revision;
         for (op, found) in ops.iter().zip(&reply.found) {
             match op {
-                Op::Get(key) => self.learn(key, found),
+                Op::Get(key) => self.store(key, found),
                 Op::List(list) => _ = self.counts.insert(list.start.clone(), (found.count, reply.revision)),
                 Op::Tickets { .. } | Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..) => {}
             }
         }
     }
 
-    fn learn(&mut self, key: &[u8], found: &Found) {
+    fn store(&mut self, key: &[u8], found: &Found) {
         self.known.insert(key.to_vec(), Known { entry: found.one().cloned(), at: self.revision });
     }
 

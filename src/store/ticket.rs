@@ -115,7 +115,7 @@ impl<'a, K: Kv> Queue<'a, K> {
     ) -> Result<Taken, Failure> {
         let until = self.session.until;
         // Runs of one node share leases, so a lease does not name a ticket.
-        let id = TicketId(random_id());
+        let id = TicketId(random_positive());
         let key = self.session.keys.ticket(self.scope, id);
         let tail = (self.session.keys.tail(self.scope), tail_value(id));
         let txn = ticket_txn(&key, &tail, lease, owner, reads);
@@ -362,10 +362,10 @@ fn parse_tail(value: &[u8]) -> Option<TicketId> {
 /// A new random lease id; positive, as etcd wants it.
 #[must_use]
 pub fn new_lease() -> LeaseId {
-    LeaseId(random_id())
+    LeaseId(random_positive())
 }
 
-fn random_id() -> i64 {
+fn random_positive() -> i64 {
     ((random() >> 1) as i64).max(1)
 }
 

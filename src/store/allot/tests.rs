@@ -248,7 +248,7 @@ fn an_owner_freed_between_two_reads_is_no_contradiction() {
     let mut world = World::new();
     let ask = ask("a", 1, "");
     world.hold(&ask);
-    let again = Ask { run: RunStamp { start: start(2), ..ask.run.clone() }, ..ask.clone() };
+    let again = Ask { stamp: RunStamp { start: start(2), ..ask.stamp.clone() }, ..ask.clone() };
     let mut snapshot = Snapshot::default();
     let mut is_freed = false;
     let decided = loop {
@@ -536,7 +536,7 @@ fn a_free_leaves_the_youngest_tombstone() {
         let mut snapshot = Snapshot::default();
         world.store.read(&[own, dead.clone()], &mut snapshot);
         let start = start(born);
-        let fence = Fence::None { lease: Some(LeaseId(7)) };
+        let fence = Fence::Unfenced { lease: Some(LeaseId(7)) };
         let planned =
             free::transaction(&world.keys, &snapshot, (&owner, &record), Some(&start), &fence, Mode::Whole);
         assert!(world.store.apply(&planned.expect("names").expect("all was read")).succeeded);
