@@ -8,6 +8,7 @@ use crate::limits;
 use crate::pool::names::{ContainerId, PodUid};
 use crate::pool::record::{Caller, Owner, OwnerRecord, Reservation};
 use crate::pool::{Addr, RangeSet};
+use crate::store::allot::OtherMachine;
 use crate::store::keys::Bytes;
 use crate::store::kv::Kv;
 use crate::store::snapshot::Snapshot;
@@ -39,8 +40,8 @@ pub async fn check<K: Kv>(
     };
     let caller = Caller { machine: &run.identity.machine, pod_uid: uid };
     if !caller.means(&record) {
-        let (theirs, ours) = (&record.machine, caller.machine);
-        let text = format!("machine {theirs} holds addresses as {owner}, and this is machine {ours}");
+        let (theirs, ours) = (record.machine, caller.machine.to_owned());
+        let text = OtherMachine { owner: owner.clone(), theirs, ours }.to_string();
         return Err(Error::new(Code::StoredState, text)
             .with_details("give each machine a node_name of its own in its host file"));
     }

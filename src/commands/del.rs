@@ -48,7 +48,8 @@ pub async fn del<K: Kv>(
                 }
                 Freed::Elsewhere(theirs) => tracing::warn!(
                     %owner, machine = %run.identity.machine, holder = %theirs,
-                    "another machine holds addresses under this node's name: they stay, until it or `metes release` frees them"
+                    "another machine holds addresses under this node's name: they stay, until it or `metes \
+                     release` frees them"
                 ),
                 Freed::Nothing => {
                     tracing::info!(%owner, "nothing was held");
@@ -77,7 +78,8 @@ async fn warn_of_former_name<K: Kv>(run: &Run<'_, K>, owner: &Owner, former: Opt
     if read.is_ok() && snapshot.entry(&key).is_some() {
         tracing::warn!(
             %owner, %former,
-            "nothing was held under the node's present name, and something is under the one it had without `node_name`: \
+            "nothing was held under the node's present name, and something is under the one it had without \
+             `node_name`: \
              `metes release --container {} --node {node}` frees it",
             owner.container_id
         );

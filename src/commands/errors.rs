@@ -22,8 +22,10 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let text = failure.to_string();
         match failure {
-            Failure::Unreachable(_) => Error::new(Code::TryAgain, text)
-                .with_details("check that etcd runs, that this node reaches its endpoints, and that etcd accepts its certificate"),
+            Failure::Unreachable(_) => Error::new(Code::TryAgain, text).with_details(
+                "check that etcd runs, that this node reaches its endpoints, and that etcd accepts its \
+                     certificate",
+            ),
             Failure::Unknown(_) | Failure::LeaseNotFound | Failure::LeaseExists | Failure::Compacted => {
                 Error::new(Code::TryAgain, text)
                     .with_details("etcd is slow or without a leader; the request may be repeated")
@@ -68,7 +70,7 @@ impl From<Refused> for Error {
             .with_details("the sandbox that asked has been replaced"),
             Refused::OtherMachine(other) => Error::new(
                 Code::InvalidConfig,
-                format!("machine {} holds addresses as {}, and this is machine {}", other.theirs, other.owner, other.ours),
+                other.to_string(),
             )
             .with_details(
                 "give each machine a node_name of its own in its host file; if this machine was installed anew, \
@@ -76,7 +78,10 @@ impl From<Refused> for Error {
             ),
             Refused::Unfit(held) => Error::new(
                 Code::InvalidConfig,
-                format!("this container's interface holds {} and the configuration asks for something else", list(&held)),
+                format!(
+                    "this container's interface holds {} and the configuration asks for something else",
+                    list(&held)
+                ),
             )
             .with_details("DEL first, or repeat the ADD with the configuration that it was made with"),
             Refused::Address(address, network, why) => Error::new(
@@ -87,7 +92,8 @@ impl From<Refused> for Error {
             Refused::OutOfService(why) => out_of_service(why),
             Refused::Bad(bad) => bad.into(),
             Refused::Contradiction(text) => {
-                Error::new(Code::StoredState, format!("stored state contradicts itself: {text}")).with_details(LOOK_AT_STORE)
+                let text = format!("stored state contradicts itself: {text}");
+                Error::new(Code::StoredState, text).with_details(LOOK_AT_STORE)
             }
         }
     }
@@ -100,7 +106,10 @@ fn out_of_service(why: OutOfService) -> Error {
             .with_details("a migration is under way; ADD works again when it has finished"),
         OutOfService::Newer(version) => Error::new(
             Code::StoredState,
-            format!("the store is written by version {version} of the records, and this metes writes version {VERSION}"),
+            format!(
+                "the store is written by version {version} of the records, and this metes writes version \
+                 {VERSION}"
+            ),
         )
         .with_details("install the newer metes on this node"),
     }
@@ -145,8 +154,8 @@ pub fn suspect(epoch: u64) -> Error {
     Error::new(
         Code::StoredState,
         format!(
-            "etcd is not the store that was in use in epoch {epoch}: it went back in time, was emptied, or is another one, \
-             and may have forgotten addresses that are in use"
+            "etcd is not the store that was in use in epoch {epoch}: it went back in time, was emptied, or is another \
+             one, and may have forgotten addresses that are in use"
         ),
     )
     .with_details(

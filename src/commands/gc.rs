@@ -14,8 +14,10 @@ use crate::store::release::release_as_read;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Entry, List, Op, Txn};
 
-/// Frees the owners of this node of this cluster, written on this machine, whose record names `cni_network`, that are not in `valid`, and
-/// that are of another boot or more than `grace_s` seconds older than this run.
+/// Frees what this node holds for a network of CNI and no attachment needs any more.
+///
+/// These are the owners of this node of this cluster whose record was written on this machine and names `cni_network`,
+/// that are not in `valid`, and that are of another boot or more than `grace_s` seconds older than this run.
 ///
 /// It does not free what a pod held when the store was last taken into service. A store that went back may name an
 /// earlier sandbox of a running pod, which is no valid attachment. Its DEL frees it, or the reconciler.

@@ -160,7 +160,8 @@ impl<'a, K: Kv> Run<'a, K> {
                 Ok(_) => {}
                 Err(FreeError::Store(Failure::Unreachable(_) | Failure::Unknown(_))) => return,
                 Err(why) => {
-                    tracing::warn!(container = %kept.spooled.owner.container_id, %why, "a spooled DEL cannot be carried out");
+                    let container = &kept.spooled.owner.container_id;
+                    tracing::warn!(%container, %why, "a spooled DEL cannot be carried out");
                 }
             }
         }

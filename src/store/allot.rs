@@ -2,6 +2,7 @@
 //! same decisions.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use super::ask::{Ask, RunStamp, cursor, need_key};
 use super::builder::{self, BitChanges, Builder};
@@ -69,6 +70,13 @@ pub struct OtherMachine {
     pub theirs: String,
     /// The machine of this run.
     pub ours: String,
+}
+
+impl fmt::Display for OtherMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { owner, theirs, ours } = self;
+        write!(f, "machine {theirs} holds addresses as {owner}, and this is machine {ours}")
+    }
 }
 
 /// Why [`decide`] cannot go on: it must read something, or it refuses.

@@ -42,7 +42,8 @@ pub enum FencePolicy {
     LeaseOrTicket(Bytes),
     /// A ticket (adopt, import).
     Ticket,
-    /// Nothing: it compares the revision of the record that it frees, so a late copy finds another one (DEL, GC, release).
+    /// Nothing: it compares the revision of the record that it frees, so a late copy finds another one (DEL, GC,
+    /// release).
     Nothing,
 }
 

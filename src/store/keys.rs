@@ -110,7 +110,8 @@ pub enum Key {
 /// One interface of a pod in one network: the key of the pod index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodInterface {
-    /// The cluster's name, if it has one. A static pod's UID is derived from its file, so two clusters may have the same.
+    /// The cluster's name, if it has one. A static pod's UID is derived from its file, so two clusters may have the
+    /// same.
     pub cluster: Option<ClusterName>,
     /// The pod's UID.
     pub uid: PodUid,
