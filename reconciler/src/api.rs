@@ -1,30 +1,29 @@
-//! What the reconciler asks of the Kubernetes API, and the ways it fails.
+//! What the reconciler asks the Kubernetes API, and how the API can fail.
 //!
-//! The interface is narrow, so that a model can stand in where a real cluster cannot be made to do
-//! what a test wants.
+//! The interface is narrow, so that a model can replace it in tests for which a real cluster is not enough.
 
 use std::future::Future;
 
-/// A cluster that answers like Kubernetes.
+/// A cluster that answers as Kubernetes does.
 pub trait Api {
     /// The UID of the namespace kube-system: the identity of the cluster.
     fn cluster_uid(&self) -> impl Future<Output = Result<String, ApiError>>;
 
-    /// Shows pods to `see`, all of them as of one moment that lies after the call.
+    /// Passes each pod to `see`. The list is of one moment after the call.
     fn pods(&self, which: PodFilter, see: &mut dyn FnMut(Pod)) -> impl Future<Output = Result<(), ApiError>>;
 
-    /// Shows every node to `see`, all as of one moment that lies after the call.
+    /// Passes each node to `see`. The list is of one moment after the call.
     fn nodes(&self, see: &mut dyn FnMut(Node)) -> impl Future<Output = Result<(), ApiError>>;
 
-    /// Shows the UID of each ResourceClaim to `see`, in all namespaces or in one, all as of one moment that lies after
-    /// the call.
+    /// Passes the UID of each ResourceClaim to `see`, in all namespaces or in one. The list is of one moment after the
+    /// call.
     fn claims(
         &self,
         namespace: Option<&str>,
         see: &mut dyn FnMut(&str),
     ) -> impl Future<Output = Result<ClaimList, ApiError>>;
 
-    /// The pod of this name as it is now, and its phase; none if there is none.
+    /// The pod of this name as it is now, with its phase; none if there is no such pod.
     fn pod(
         &self,
         namespace: &str,
@@ -37,30 +36,30 @@ pub trait Api {
 pub enum PodFilter {
     /// Every pod.
     All,
-    /// Those that will never run again.
+    /// Only pods that will never run again.
     Finished,
 }
 
-/// Whether ResourceClaims can be spoken of.
+/// Whether the API lists ResourceClaims for this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimList {
     /// All of them were shown.
     Shown,
-    /// The API has none, or does not let this program see them.
+    /// The API has no ResourceClaims, or does not let this program see them.
     Withheld,
 }
 
-/// Whether a pod may have containers that run.
+/// Whether a pod may have running containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Pending, Running, Unknown, or one that this program does not know.
+    /// Pending, Running, Unknown, or a phase that this program does not know.
     Active,
     /// Succeeded or Failed.
     Finished,
 }
 
 impl Phase {
-    /// What `status.phase` says.
+    /// The phase that `status.phase` names.
     #[must_use]
     pub fn of(phase: &str) -> Self {
         if matches!(phase, "Succeeded" | "Failed") { Phase::Finished } else { Phase::Active }
@@ -85,11 +84,11 @@ pub struct Pod {
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// Whether its kubelet says that it works.
+    /// Whether its kubelet reports that it works.
     pub ready: bool,
-    /// Whether an administrator says that its machine is off, by the taint node.kubernetes.io/out-of-service.
+    /// Whether an administrator declares, by the taint node.kubernetes.io/out-of-service, that its machine is off.
     pub out_of_service: bool,
-    /// The id of its present boot; empty if it never told.
+    /// The id of its present boot; empty if it never reported one.
     pub boot: String,
 }
 
@@ -97,8 +96,8 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the Kubernetes API failed to {asked}: {why}")]
 pub struct ApiError {
-    /// What was asked, as in "list pods".
+    /// What was asked, for example "list pods".
     pub asked: String,
-    /// What came instead.
+    /// What came instead of an answer.
     pub why: String,
 }

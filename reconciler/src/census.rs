@@ -1,5 +1,5 @@
-//! Who holds addresses: every owner record, read at one revision. Keeps of each what the verdict
-//! needs, because there may be a hundred thousand of them.
+//! Who holds addresses: every owner record, read at one revision. Of each record only what the verdict needs is kept,
+//! because there may be a hundred thousand of them.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use metes::store::walk::walk;
 use crate::holder::{Holder, OwnerFacts, Stamp};
 use crate::world::Nodes;
 
-/// How many owners of an earlier boot are looked up at once: after a power cut it may be all of them.
+/// How many owners of an earlier boot are looked up at once. After a power cut all owners may be of an earlier boot.
 const TOGETHER: usize = 100;
 
 /// Every owner at one revision.
@@ -27,7 +27,7 @@ pub struct Census {
     pub holders: Vec<Holder>,
     /// The revision.
     pub revision: i64,
-    /// Each boot's id once.
+    /// Each boot's id, stored once.
     boots: BTreeSet<Rc<str>>,
 }
 
@@ -44,7 +44,7 @@ impl Census {
     }
 
     fn see(&mut self, keys: &Keys, cluster: &ClusterName, entry: &Entry) {
-        // A key that is none of metes' is the audit's to report.
+        // A key that is not one of metes' is left to the audit to report.
         let Ok(Key::Owner(owner)) = keys.parse(&entry.key) else { return };
         let record = OwnerRecord::decode(&entry.value).ok().map(|record| OwnerFacts {
             stamp: Stamp::of(owner.cluster.as_ref(), cluster),
@@ -64,8 +64,7 @@ impl Census {
         id
     }
 
-    /// Finds out which of the owners whose node has lost their boot have been replaced by a newer sandbox of
-    /// their pod.
+    /// Finds out which owners of a boot that has ended were replaced by a newer sandbox of their pod.
     ///
     /// # Errors
     /// [`Failure`]
@@ -93,7 +92,7 @@ impl Census {
     }
 }
 
-/// Whether the pod index names another owner, for every network that an owner holds an address in.
+/// Whether the pod index names another owner in every network in which this owner holds an address.
 async fn are_replaced<K: Kv>(session: Session<'_, K>, owners: &[&Owner]) -> Result<Vec<bool>, Failure> {
     let keys = session.keys;
     let mut snapshot = Snapshot::default();

@@ -1,11 +1,11 @@
-//! Putting given addresses under a given owner: nothing is chosen, and whoever else holds one of them
-//! keeps it, unless it was judged to be gone.
+//! Reserves given addresses for a given owner. Nothing is chosen. Another owner that holds one of the addresses keeps
+//! it, unless it was judged to be gone.
 //!
-//! For what is already in use and only not written down: after a restore, and when a cluster comes
-//! from another plugin. Both keep ADD from handing anything out meanwhile, and a claim relies on that.
+//! This is for addresses that are in use but not reserved: after a restore, and when a cluster comes from another
+//! plugin. In both cases ADD hands out nothing meanwhile, and a claim relies on that.
 //!
-//! Owners whose addresses went round among them are claimed for together, in one transaction ([`claim_all`]): each gives
-//! up what it held, and no moment shows one of them without what it uses.
+//! Some owners hold each other's addresses. Claims for them are made together, in one transaction ([`claim_all`]): each
+//! owner gives up what it held, and at no moment is one of them without what it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,20 +30,20 @@ use metes::store::txn::{Entry, Op};
 /// What one owner is to hold.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// Who.
+    /// The owner.
     pub owner: Owner,
     /// The addresses, in result order; those without a network are only recorded.
     pub held: Vec<Held>,
-    /// The queue to stand in, and the one that the record names.
+    /// The scope whose queue the claim waits in, and that the record names.
     pub scope: Scope,
-    /// What is noted on the records. The pod tells which other owners count as this one.
+    /// The labels of the records. The pod decides which other owners count as this one.
     pub labels: Labels,
     /// For people, on each reservation.
     pub created_at: String,
     /// What keeps ADD from handing out anything.
     pub under: Under,
-    /// Owners that were judged to be gone, as their records stood then: where one of them holds a
-    /// claimed address, all of it is freed. One of the claim's own pod, too.
+    /// Owners that were judged to be gone, with the revisions of the records that were judged. If one of them holds a
+    /// claimed address, everything that it holds is freed. This includes an older owner of the claim's own pod.
     pub gone: Vec<Gone>,
 }
 
@@ -59,16 +59,16 @@ pub enum Under {
 /// An owner that was judged to be gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gone {
-    /// Who.
+    /// The owner.
     pub owner: Owner,
     /// The mod revision of the record that was judged.
     pub revision: i64,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claimed {
-    /// Everything that has a network was reserved before: for this owner, or for another owner of the same
+    /// Every address that has a network was already reserved: for this owner, or for another owner of the same
     /// interface of the same pod. Nothing was written.
     Present,
     /// It is reserved now.
@@ -77,14 +77,14 @@ pub enum Claimed {
     Conflict(Box<Conflict>),
 }
 
-/// What became of several claims that were made together.
+/// The result of several claims that were made together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Together {
-    /// Everything that has a network was reserved before. Nothing was written.
+    /// Every address that has a network was already reserved. Nothing was written.
     Present,
-    /// All of it is reserved now: what each claim has written, in their order.
+    /// All of it is reserved now: what each claim has written, in the order of the claims.
     Made(Vec<Made>),
-    /// Somebody else may be using an address of the claim of this index. Nothing was written.
+    /// Somebody else may be using an address of the claim with this index. Nothing was written.
     Conflict(usize, Box<Conflict>),
 }
 
@@ -93,7 +93,7 @@ impl Together {
         Together::Conflict(claim, Box::new(Conflict { held: held.clone(), why }))
     }
 
-    /// What became of the only claim.
+    /// The result of the only claim.
     fn alone(self) -> Claimed {
         match self {
             Together::Present => Claimed::Present,
@@ -108,7 +108,7 @@ impl Together {
 pub struct Made {
     /// What was not reserved for this pod before.
     pub held: Vec<Held>,
-    /// Who was freed for it.
+    /// The owners that were freed for it.
     pub replaced: Vec<Owner>,
 }
 
@@ -126,7 +126,7 @@ pub struct Conflict {
 pub enum Why {
     /// Another owner.
     Holder {
-        /// Who.
+        /// The owner.
         owner: Owner,
         /// Its record.
         record: OwnerRecord,
@@ -140,32 +140,32 @@ pub enum Why {
         /// The pod that it names.
         pod: Pod,
     },
-    /// What does not decode is occupied.
+    /// A key that does not decode counts as occupied.
     Undecodable(BadRecord),
     /// This very owner was deleted a moment ago.
     Deleted,
-    /// More than etcd takes in one transaction.
+    /// More than etcd accepts in one transaction.
     TooMany,
 }
 
-/// Why it is not known what became of a claim, or why none can be made at all.
+/// Why the result of a claim is not known, or why no claim can be made at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// The store failed. Repeating the claim does no harm.
     #[error(transparent)]
     Store(#[from] Failure),
-    /// Something that every claim relies on does not decode, or a name cannot stand in a key.
+    /// A key that every claim relies on does not decode, or a name cannot be part of a key.
     #[error("stored state cannot be decoded: {0}")]
     Bad(#[from] BadRecord),
     /// Somebody let ADD hand out addresses again.
     #[error("the store was taken into service meanwhile")]
     InService,
-    /// Written by newer programs.
+    /// The store was written by newer programs.
     #[error("the store is for writers of version {0} or newer, and this one is of version {VERSION}")]
     Newer(u32),
 }
 
-/// Carries out a claim; may be repeated, and a repetition finds everything present.
+/// Carries out a claim. It may be repeated: the repetition finds everything present.
 ///
 /// # Errors
 /// [`ClaimError`]
@@ -173,7 +173,7 @@ pub async fn claim<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Clai
     Ok(claim_all(session, std::slice::from_ref(claim)).await?.alone())
 }
 
-/// What would become of a claim, read without a ticket and without a regard to [`Under`]; nothing is written.
+/// What a claim would result in. It is read without a ticket and without regard to [`Under`], and nothing is written.
 ///
 /// # Errors
 /// [`ClaimError`]
@@ -181,18 +181,18 @@ pub async fn foresee<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Cl
     Ok(foresee_all(session, std::slice::from_ref(claim)).await?.alone())
 }
 
-/// Carries out claims of different owners in one transaction, from a ticket in the queue of the first one. Whoever is
-/// gone for one of them is gone for all.
+/// Carries out claims of different owners in one transaction, with a ticket in the queue of the first one. An owner
+/// that is gone for one of the claims is gone for all.
 ///
 /// # Errors
 /// [`ClaimError`]
 ///
 /// # Panics
-/// Without a claim.
+/// If there is no claim.
 pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Result<Together, ClaimError> {
     let mut claims = Claims::new(session.keys, claims);
     let mut seen = Snapshot::default();
-    // Most claims find everything there: that takes one look, and no ticket.
+    // Most claims find everything present. To find that out takes one look and no ticket.
     if let Err(ended) = look(session, &claims, &mut seen).await? {
         claims.judge_meta(&seen)?;
         return Ok(ended);
@@ -208,13 +208,13 @@ pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Resu
     Ok(Driver::new(session, policy).run(&mut claims).await?)
 }
 
-/// As [`foresee`], for [`claim_all`].
+/// Like [`foresee`], for [`claim_all`].
 ///
 /// # Errors
 /// [`ClaimError`]
 ///
 /// # Panics
-/// Without a claim.
+/// If there is no claim.
 pub async fn foresee_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Result<Together, ClaimError> {
     let claims = Claims::new(session.keys, claims);
     Ok(match look(session, &claims, &mut Snapshot::default()).await? {
@@ -223,7 +223,7 @@ pub async fn foresee_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Re
     })
 }
 
-/// What is to be made, or else what the claims come to.
+/// What must be made, or the result if nothing must be made.
 async fn look<K: Kv>(
     session: Session<'_, K>,
     claims: &Claims<'_>,
@@ -252,14 +252,14 @@ impl From<Stopped<Together, ClaimError>> for ClaimError {
     }
 }
 
-/// What is to be done about claims.
+/// The next step for the claims.
 #[derive(Debug)]
 enum Judged {
     /// Read these keys, then judge again.
     Read(Vec<Bytes>),
-    /// Nothing.
+    /// Nothing is left to do.
     End(Together),
-    /// These are to be reserved: for each claim in turn.
+    /// These must be reserved: one entry for each claim, in their order.
     Make(Vec<Making>),
 }
 
@@ -267,7 +267,7 @@ enum Judged {
 struct Making {
     mine: Option<OwnerRecord>,
     made: Vec<Held>,
-    /// Who goes, and what it holds.
+    /// The owners that are freed, and what each holds.
     replaced: Vec<(Owner, OwnerRecord)>,
 }
 
@@ -278,7 +278,7 @@ impl From<Making> for Made {
     }
 }
 
-/// Whom one address belongs to.
+/// The owner of one address, as a claim sees it.
 enum Standing {
     Free,
     /// This owner, or another one of the same interface of the same pod.
@@ -287,7 +287,7 @@ enum Standing {
     InTheWay(Why),
 }
 
-/// What keeps a judgement from going on.
+/// Why a judgement cannot go on.
 enum Halt {
     Read(Bytes),
     Bad(BadRecord),
@@ -322,8 +322,8 @@ impl Claim {
         Some(keys.pod(self.owner.cluster.as_ref(), uid, &self.owner.ifname, network))
     }
 
-    /// Whom this claim's addresses belong to; what must be read to know goes to `unread`. Else the address that
-    /// cannot be had, and why.
+    /// Finds the owner of each of this claim's addresses. Keys that must be read first go to `unread`. The error is the
+    /// address that cannot be had, with the reason.
     fn judge(
         &self,
         keys: &Keys,
@@ -374,14 +374,14 @@ impl Claim {
         Ok(Ok(making))
     }
 
-    /// Whether the index finds both by the same entries.
+    /// Whether both have the same entries in the pod index.
     fn shares_index(&self, owner: &Owner, record: &OwnerRecord) -> bool {
         (&owner.cluster, &owner.ifname, &record.labels.pod.uid)
             == (&self.owner.cluster, &self.owner.ifname, &self.labels.pod.uid)
     }
 
-    /// The networks for which it writes the index entry of its pod's interface: those of what it makes, and those
-    /// where an owner of the same interface of the pod goes and it stays.
+    /// The networks for which this claim writes the index entry of its pod's interface. They are the networks of what
+    /// it makes, and those in which it stays while another owner of the same interface of the pod is freed.
     fn indexed<'b>(&'b self, making: &'b Making, freed: &'b Freed) -> BTreeSet<&'b NetworkName> {
         let mut networks: BTreeSet<&NetworkName> = making.made.iter().filter_map(network_of).collect();
         if let Some(mine) = &making.mine {
@@ -408,7 +408,7 @@ impl Claim {
         if owner == self.owner && mine.is_some_and(|record| record.addresses.contains(held)) {
             return Ok(Standing::Ours);
         }
-        // Its own record, too, where that is given up.
+        // This may be the claim's own record, if that record is given up.
         let own = keys.owner(&owner);
         if !snapshot.knows(&own) {
             return Err(Halt::Read(own));
@@ -429,7 +429,7 @@ impl Claim {
         Ok(Standing::InTheWay(Why::Holder { owner, record, revision }))
     }
 
-    /// What nobody holds must still be nobody's, and what somebody holds must still be that one's.
+    /// A free address must still be free, and a held address must still have the same holder.
     fn reserve(
         &self,
         keys: &Keys,
@@ -453,7 +453,7 @@ impl Claim {
         }
     }
 
-    /// What the owner holds already stays first.
+    /// What the owner already holds stays first.
     fn put_owner(&self, keys: &Keys, making: &Making, builder: &mut Builder<'_>) {
         let own = keys.owner(&self.owner);
         builder.unchanged(own.clone());
@@ -475,8 +475,8 @@ impl Claim {
         builder.put(own, record.encode());
     }
 
-    /// An entry that names an owner of this pod who is there stays: it is the younger one, because
-    /// nothing is older than a claim. Returns what must be read to know.
+    /// If an entry names another existing owner of this pod, it stays: that owner is younger, because nothing is older
+    /// than a claim. Returns the keys that must be read to know this.
     fn put_index(
         &self,
         keys: &Keys,
@@ -513,7 +513,7 @@ struct Claims<'a> {
     all: &'a [Claim],
 }
 
-/// Who is freed, with what it holds.
+/// The owners that are freed, with what they hold.
 type Freed = BTreeMap<Owner, OwnerRecord>;
 
 impl Change for Claims<'_> {
@@ -540,9 +540,13 @@ impl Change for Claims<'_> {
         }
     }
 
-    /// It writes the record of each owner that it makes anything for, so one of them tells.
+    /// The transaction writes the record of each owner that it makes anything for, so one of these records is proof
+    /// enough.
     fn applied(&self, commit: Commit<Together>, found: Option<&Entry>) -> Option<Together> {
-        let wrote = |op: &Op| matches!((op, found), (Op::Put(key, value, _), Some(entry)) if *key == commit.proof && *value == entry.value);
+        let wrote = |op: &Op| {
+            let put = (op, found);
+            matches!(put, (Op::Put(key, value, _), Some(entry)) if *key == commit.proof && *value == entry.value)
+        };
         commit.done.filter(|_| commit.txn.then.iter().any(wrote))
     }
 }
@@ -566,7 +570,7 @@ impl<'a> Claims<'a> {
         base
     }
 
-    /// Whom the claimed addresses belong to, and what follows from that.
+    /// Finds the owner of each claimed address, and what follows from that.
     fn judge(&self, snapshot: &Snapshot) -> Result<Judged, ClaimError> {
         let keys = self.keys;
         let missing: Vec<Bytes> = self.base_keys().into_iter().filter(|key| !snapshot.knows(key)).collect();
@@ -596,7 +600,7 @@ impl<'a> Claims<'a> {
         meta::writable(&meta).map_err(ClaimError::Newer)?;
         let is_under = |claim: &Claim| match claim.under {
             Under::Suspect => meta.suspect.is_some(),
-            // What a suspect store holds is not to be relied on, whatever else is under way.
+            // Nothing in a suspect store can be relied on, whatever else is under way.
             Under::Pause => meta.paused.is_some() && meta.suspect.is_none(),
         };
         if self.all.iter().all(is_under) { Ok(()) } else { Err(ClaimError::InService) }
@@ -642,7 +646,8 @@ impl<'a> Claims<'a> {
         Ok(Step::Commit(Commit { txn, done: Some(Together::Made(made)), proof }))
     }
 
-    /// Frees all that an owner holds, except for what changes hands. What is written anew is not deleted.
+    /// Frees all that an owner holds, except for the addresses that change hands. Keys that are written again are not
+    /// deleted.
     fn free(
         &self,
         keys: &Keys,
@@ -676,13 +681,14 @@ fn network_of(held: &Held) -> Option<&NetworkName> {
     held.network.as_ref()
 }
 
-/// The first address that is made, and the index of its claim.
+/// The first address that is made, with the index of its claim.
 fn first_made(all: &[Making]) -> (usize, &Held) {
     let mut made = all.iter().enumerate().flat_map(|(i, making)| making.made.iter().map(move |one| (i, one)));
     made.next().expect("something is made")
 }
 
-/// By UID; by name only where one of the two has none. Records that name no cluster may be of any.
+/// Compares UIDs; compares names only if one of the two has no UID. A record that names no cluster may be of any
+/// cluster.
 fn is_same_pod((one, a): (&Owner, &Pod), (other, b): (&Owner, &Pod)) -> bool {
     let is_same_cluster = one.cluster == other.cluster;
     if a.uid.is_none() || b.uid.is_none() {

@@ -65,7 +65,7 @@ pub struct Common {
     pub output: Output,
 }
 
-/// How a report looks.
+/// The form of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people.
@@ -122,7 +122,7 @@ pub struct ServeArgs {
     pub every: Duration,
 }
 
-/// Where to listen: the first of these addresses that can be had.
+/// The addresses to listen on: the first one that can be used is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen(pub Vec<SocketAddr>);
 
@@ -135,12 +135,12 @@ impl FromStr for Listen {
             return text.parse().map(|address| Self(vec![address])).map_err(|_| wrong.to_owned());
         };
         let port = port.parse().map_err(|_| wrong.to_owned())?;
-        // Where there is IPv6 its unspecified address stands for both.
+        // If the machine has IPv6, its unspecified address serves for both.
         Ok(Self(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]))
     }
 }
 
-/// Time enough for etcd's leases, which count whole seconds and live for two at least.
+/// Long enough for etcd's leases, which count whole seconds and live for at least two.
 fn every(text: &str) -> Result<Duration, String> {
     let every = humantime::parse_duration(text).map_err(|e| e.to_string())?;
     let fits = (Duration::from_secs(1)..=Duration::from_secs(24 * 3600)).contains(&every);
@@ -199,7 +199,7 @@ pub struct ImportArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct StepArgs {
-    /// Put ADD of metes paused and take over what there is.
+    /// Pause ADD of metes and take over what there is.
     #[arg(long)]
     pub begin: bool,
     /// After the NetworkAttachmentDefinitions were changed to metes: take over what came since, and end the pause.
@@ -211,7 +211,7 @@ pub struct StepArgs {
 }
 
 impl Cli {
-    /// How an import is to go about its work.
+    /// The options of an import.
     #[must_use]
     pub fn import_options(&self, args: &ImportArgs) -> ImportOptions {
         ImportOptions {
@@ -226,7 +226,7 @@ impl Cli {
         }
     }
 
-    /// How a pass is to go about its work.
+    /// The options of a pass.
     #[must_use]
     pub fn options(&self) -> PassOptions {
         PassOptions {

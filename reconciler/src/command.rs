@@ -1,4 +1,4 @@
-//! The subcommands: each with all that it needs, and what is told of it.
+//! The subcommands: each prepares what it needs, runs, and reports.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -18,7 +18,7 @@ use crate::once::{Place, fail, kubernetes, print};
 /// Carries a subcommand out and reports it.
 ///
 /// # Errors
-/// Why it did not even begin, in words.
+/// Why it could not begin, in words.
 pub async fn run(cli: &Cli, command: &Command) -> Result<ExitCode, String> {
     let place = Place::find(cli)?;
     match command {
@@ -56,7 +56,7 @@ async fn import(cli: &Cli, args: &ImportArgs, place: &Place) -> Result<ExitCode,
     tell(cli, &report, || report.to_json(error.as_ref().map(|e| e as _)), error.as_ref())
 }
 
-/// Prints a report, and on stderr why it is not all that was wanted.
+/// Prints a report, and prints to stderr why the run did not do all that it should.
 fn tell(
     cli: &Cli,
     text: &dyn Display,

@@ -1,4 +1,4 @@
-//! What every run has, be it a pass, an adoption or an import: the store, this cluster, and its Kubernetes.
+//! What every run (a pass, an adoption or an import) has: the store, this cluster, and its Kubernetes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,16 +17,16 @@ use tokio::time::Instant;
 use crate::claim::{Claim, ClaimError, Claimed, Together, claim, claim_all, foresee, foresee_all};
 use crate::error::RunError;
 
-/// How many owners are written at the same time: each takes a few round trips, and a ticket in a queue.
+/// How many owners are written at the same time. Each takes a few round trips and a ticket in a queue.
 pub(crate) const AT_ONCE: usize = 8;
 /// How long writing one owner may take.
 const OWNER_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What every run has.
 pub struct Context<'a, K, A> {
-    /// The store, and when all must be over.
+    /// The store, and the time by which the run must end.
     pub session: Session<'a, K>,
-    /// This cluster's name, as it is stamped on records.
+    /// This cluster's name, which is written on records.
     pub cluster: &'a ClusterName,
     /// Kubernetes.
     pub api: &'a A,
@@ -43,12 +43,12 @@ impl<K, A> Clone for Context<'_, K, A> {
 impl<K, A> Copy for Context<'_, K, A> {}
 
 impl<'a, K: Kv, A> Context<'a, K, A> {
-    /// The store for the work on one owner.
+    /// The store, with the deadline for the work on one owner.
     pub(crate) fn for_one_owner(&self) -> Session<'a, K> {
         self.session.by(self.session.until.min(Instant::now() + OWNER_DEADLINE))
     }
 
-    /// Carries out a claim, or in a dry run foresees what would become of it.
+    /// Carries out a claim. A dry run only foresees the result.
     pub(crate) async fn claim(&self, wanted: &Claim) -> Result<Claimed, ClaimError> {
         match self.dry_run {
             true => foresee(self.for_one_owner(), wanted).await,
@@ -56,7 +56,7 @@ impl<'a, K: Kv, A> Context<'a, K, A> {
         }
     }
 
-    /// The same for claims that are made together.
+    /// Like [`Context::claim`], for claims that are made together.
     pub(crate) async fn claim_all(&self, wanted: &[Claim]) -> Result<Together, ClaimError> {
         match self.dry_run {
             true => foresee_all(self.for_one_owner(), wanted).await,
@@ -65,7 +65,7 @@ impl<'a, K: Kv, A> Context<'a, K, A> {
     }
 }
 
-/// A record as it stands, and its mod revision.
+/// A record and its mod revision.
 ///
 /// # Errors
 /// [`RunError`]
@@ -78,7 +78,7 @@ pub(crate) async fn read<K: Kv, R: Record>(
     Ok((snapshot.record(key)?, snapshot.mod_revision(key)))
 }
 
-/// What all writers have agreed on, and its mod revision.
+/// Meta, which all writers agree on, and its mod revision.
 ///
 /// # Errors
 /// [`RunError`], also if the store is for newer programs, or may have gone back in time.
@@ -90,11 +90,11 @@ pub(crate) async fn read_meta<K: Kv>(session: Session<'_, K>) -> Result<(Option<
     }
 }
 
-/// Ends a run after `timeout`: it is then like one that was killed. `what` names it in the error.
+/// Ends a run after `timeout`, as if it had been killed. `what` names the run in the error.
 pub(crate) async fn within<E: From<RunError>>(
     timeout: Duration,
     what: &'static str,
-    // In a box: the compiler gives up on futures that are nested too deep.
+    // In a box, because the compiler fails on futures that are nested too deep.
     run: Pin<Box<impl Future<Output = Result<(), E>>>>,
 ) -> Result<(), E> {
     let ended = tokio::time::timeout(timeout, run).await;

@@ -1,4 +1,4 @@
-//! How a pass ended: what metrics, the server and the exit code tell of it.
+//! How a pass ended, for the metrics, the server and the exit code.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,10 +8,10 @@ use crate::report::PassReport;
 /// Why a pass did not do all that it should.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
-    /// It did not even begin: something on this machine cannot be used.
+    /// It could not begin: something on this machine cannot be used.
     #[error("{0}")]
     Setup(String),
-    /// It did not do all that it should.
+    /// It began, and did not do all that it should.
     #[error(transparent)]
     Pass(#[from] PassError),
 }
@@ -21,7 +21,7 @@ metes::named_enum! {
     pub enum PassOutcome {
         /// All was done.
         Success = "success",
-        /// A migration is under way, so nothing was to be done.
+        /// A migration is under way, so nothing had to be done.
         Paused = "paused",
         /// Suspiciously many orphans: nothing was freed.
         Brake = "brake",
@@ -33,7 +33,7 @@ metes::named_enum! {
 /// A pass that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// What came of it.
+    /// Its report.
     pub report: PassReport,
     /// Why it did not do all that it should.
     pub trouble: Option<Trouble>,
@@ -44,7 +44,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// One that could not begin.
+    /// A pass that could not begin.
     #[must_use]
     pub fn before_it_began(trouble: Trouble) -> Self {
         Self {

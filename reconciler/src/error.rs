@@ -1,4 +1,4 @@
-//! Why a run ends early, whichever it is. What follows from it, and what to do, each kind of run says for itself.
+//! Why a run of any kind ends early. Each kind of run says itself what this means and what to do.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use metes::store::snapshot::BadRecord;
 use crate::api::ApiError;
 use crate::claim::ClaimError;
 
-/// Why a run ends early, whichever it is.
+/// Why a run of any kind ends early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// Kubernetes.
@@ -26,25 +26,25 @@ pub enum RunError {
     /// The store went back in time.
     #[error("etcd went back in time in epoch {0}")]
     Suspect(u64),
-    /// Records without a meta: the name of its key.
+    /// There are records but no meta: the name of meta's key.
     #[error("there are addresses but no {0}: the store has lost keys")]
     MetaMissing(String),
-    /// Written by newer programs.
+    /// The store was written by newer programs.
     #[error("the store is for writers of version {0} or newer")]
     Newer(u32),
-    /// Another cluster goes by this cluster's name.
+    /// Another cluster uses this cluster's name.
     #[error(
-        "the name {name} belongs to the cluster whose namespace kube-system has UID {registered}, and the API that answers \
-         has {found} (if that cluster was made anew under its old name, delete the key {key} with etcdctl)"
+        "the name {name} belongs to the cluster whose namespace kube-system has UID {registered}, and the API that \
+         answers has {found} (if that cluster was made anew under its old name, delete the key {key} with etcdctl)"
     )]
     OtherCluster {
         /// The name.
         name: String,
-        /// The UID that it was registered with.
+        /// The UID that the name was registered with.
         registered: String,
         /// The UID of the API that answered.
         found: String,
-        /// Where that is written.
+        /// The key that holds the registered UID.
         key: String,
     },
     /// Out of time: what took too long, and how long it may take.
@@ -57,7 +57,7 @@ impl RunError {
         RunError::MetaMissing(String::from_utf8_lossy(&keys.meta()).into_owned())
     }
 
-    /// None: somebody let ADD hand out addresses again.
+    /// None if the cause is that somebody let ADD hand out addresses again.
     pub(crate) fn of_claim(e: ClaimError) -> Option<Self> {
         match e {
             ClaimError::Store(failure) => Some(RunError::Store(failure)),

@@ -1,4 +1,4 @@
-//! Kubernetes Events about freed pods, for whoever looks at a namespace and not at this program's log.
+//! Kubernetes Events about freed pods, for people who look at a namespace and not at this program's log.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
@@ -13,18 +13,18 @@ use crate::kubernetes::Kubernetes;
 use crate::report::FreedOwner;
 use crate::verdict::is_named;
 
-/// How many of one pass.
+/// How many events one pass sends.
 const AT_MOST: usize = 100;
-/// How many on their way at the same time.
+/// How many are sent at the same time.
 const AT_ONCE: usize = 8;
-/// How long all of them may take.
+/// How long sending all of them may take.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// What the API server takes, in bytes.
+/// The longest note that the API server accepts, in bytes.
 const MESSAGE_MAX: usize = 1024;
-/// Who tells.
+/// The component that reports the events.
 const REPORTER: &str = "metes-reconciler";
 
-/// Tells of each freed owner that belongs to a pod. What fails is logged, once: nothing depends on it.
+/// Sends an event for each freed owner that belongs to a pod. A failure is logged once: nothing depends on events.
 pub async fn tell(api: &Kubernetes, freed: &[FreedOwner]) {
     let events: Vec<_> = freed.iter().filter_map(event).collect();
     if events.len() > AT_MOST {
@@ -56,7 +56,7 @@ async fn send(api: &Kubernetes, namespace: &str, event: Value) -> Result<(), Api
     api.ask::<IgnoredAny>(&format!("create an event in {namespace}"), request).await.map(|_| ())
 }
 
-/// The namespace and the event; none for an owner that belongs to no pod that can be named.
+/// The namespace and the event; none if the owner belongs to no pod that has a name.
 fn event(freed: &FreedOwner) -> Option<(&str, Value)> {
     let pod = &freed.holder.record.as_ref()?.pod;
     if !is_named(pod) {

@@ -8,17 +8,18 @@ use metes::pool::record::{Owner, Pod};
 /// An owner with its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Who.
+    /// The owner.
     pub owner: Owner,
-    /// The mod revision of its record: what a free compares.
+    /// The mod revision of its record. A free compares it.
     pub revision: i64,
-    /// What its record says; none if it does not decode.
+    /// The content of its record; none if it does not decode.
     pub record: Option<OwnerFacts>,
 }
 
 impl Holder {
-    /// Whether it is a ResourceClaim's: a DRA driver for networks calls the plugin with the claim's UID as container id
-    /// and the name of one pod that the claim is reserved for. A runtime's own container ids are no UUIDs.
+    /// Whether it belongs to a ResourceClaim. A DRA driver for networks calls the plugin with the claim's UID as
+    /// container id, and with the name of one pod that the claim is reserved for. A runtime's own container ids are not
+    /// UUIDs.
     #[must_use]
     pub fn is_of_claim(&self) -> bool {
         let names_a_pod = |record: &OwnerFacts| record.pod.uid.is_none() && !record.pod.is_unknown();
@@ -34,20 +35,20 @@ fn is_uuid(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_hyphen_where_due)
 }
 
-/// What counts of an owner record.
+/// What the verdict needs of an owner record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerFacts {
-    /// Whose pods it is to be judged by.
+    /// Which cluster's pods decide about it.
     pub stamp: Stamp,
-    /// Its pod, as far as it is known.
+    /// Its pod, if it is known.
     pub pod: Pod,
     /// The boot that it was reserved in; none in adopted records.
     pub boot: Option<Rc<str>>,
-    /// Whether the pod index names another owner for every network that it holds an address in.
+    /// Whether the pod index names another owner in every network in which it holds an address.
     pub replaced: bool,
 }
 
-/// Whose cluster's pods can speak for a record.
+/// Which cluster's pods can decide about a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
     /// This cluster's.
@@ -59,7 +60,7 @@ pub enum Stamp {
 }
 
 impl Stamp {
-    /// What the cluster's name on a record means in cluster `ours`.
+    /// What the cluster's name on a record means in the cluster `ours`.
     #[must_use]
     pub fn of(stamped: Option<&ClusterName>, ours: &ClusterName) -> Self {
         match stamped {

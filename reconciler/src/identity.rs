@@ -1,4 +1,4 @@
-//! Which cluster goes by a name: two clusters that share a store never share one.
+//! Which cluster has a name: two clusters that share a store never share a name.
 
 use metes::pool::record::{ClusterId, Record};
 use metes::store::kv::Kv;
@@ -9,8 +9,8 @@ use crate::context::{Context, read};
 use crate::error::RunError;
 
 impl<K: Kv, A: Api> Context<'_, K, A> {
-    /// Makes sure that the API is the one of the cluster that goes by this cluster's name. Whoever is first registers
-    /// under it, except in a dry run.
+    /// Makes sure that the API is the one of the cluster that is registered under this cluster's name. If nobody is
+    /// registered under it, this cluster registers, except in a dry run.
     ///
     /// # Errors
     /// [`RunError`]
@@ -26,7 +26,7 @@ impl<K: Kv, A: Api> Context<'_, K, A> {
                 otherwise: Vec::new(),
             };
             self.session.txn(&txn).await?;
-            // Another one may have been first, and this one's write may have come through unheard.
+            // Another one may have registered first. Or this one's write succeeded, and its answer was lost.
             (registered, _) = read(self.session, &key).await?;
         }
         match registered {

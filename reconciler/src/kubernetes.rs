@@ -1,7 +1,7 @@
 //! The Kubernetes API of a real cluster.
 //!
-//! Nothing is tried twice: an answer that cannot be relied on ends a pass, and the next one begins
-//! anew. A listing is never asked for with a resource version, so that etcd and no cache answers it.
+//! No request is repeated: an answer that cannot be relied on ends a pass, and the next pass begins again. No listing
+//! names a resource version, so that etcd answers it and not a cache.
 
 use std::path::Path;
 use std::pin::pin;
@@ -19,15 +19,15 @@ use serde::{Deserialize, Deserializer};
 use crate::api::{Api, ApiError, ClaimList, Node, Phase, Pod, PodFilter};
 use crate::object::{Condition, Metadata, PodObject};
 
-/// How long one connection may take to come about.
+/// How long it may take to open one connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long one answer may take to come.
+/// How long one answer may take.
 const ANSWER: Duration = Duration::from_secs(30);
-/// What a field selector must say to get the pods that will never run again.
-/// The API of ResourceClaims, in whichever version.
+/// The path of the API of ResourceClaims, without a version.
 const RESOURCES: &str = "/apis/resource.k8s.io";
-/// By this an administrator says that a node's machine is certainly off.
+/// An administrator sets this taint to declare that a node's machine is certainly off.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// The field selector for the pods that will never run again.
 const FINISHED: &str = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown";
 
 /// A real cluster.
@@ -38,8 +38,8 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// Prepares to speak to the cluster that `kubeconfig` names, else KUBECONFIG, else to the one
-    /// that this program runs in. Nothing is sent before the first question.
+    /// Prepares to speak to the cluster that `kubeconfig` names, otherwise to the one that KUBECONFIG names, otherwise
+    /// to the one that this program runs in. Nothing is sent before the first request.
     ///
     /// `page_size`: how many objects one answer may hold.
     ///
@@ -61,7 +61,7 @@ impl Kubernetes {
         Ok(Self { client, server, page_size })
     }
 
-    /// An error that names the server where it is not the server's own.
+    /// An error that names the server, unless it is the server's own answer.
     fn error(&self, asked: &str, error: &kube::Error) -> ApiError {
         let why = match error {
             kube::Error::Api(status) if status.reason.is_empty() => {
@@ -73,7 +73,7 @@ impl Kubernetes {
         ApiError { asked: asked.to_owned(), why }
     }
 
-    /// Sends a question that kube put into a request.
+    /// Sends a request that kube has prepared.
     ///
     /// # Errors
     /// [`ApiError`]
@@ -86,7 +86,7 @@ impl Kubernetes {
         self.client.request(request).await.map_err(|e| self.error(asked, &e))
     }
 
-    /// The pod of this name as it is now; none if the API says of this very object that it does not exist.
+    /// The pod of this name as it is now; none if the API answers that this very object does not exist.
     ///
     /// # Errors
     /// [`ApiError`]
@@ -108,8 +108,8 @@ impl Kubernetes {
         Ok(Some(found))
     }
 
-    /// As [`Kubernetes::ask`] where the API need not have an answer; none if it has no such page (404), or does not show
-    /// it to this program (403).
+    /// Like [`Kubernetes::ask`], for a part of the API that may be missing. None if the API has no such page (404), or
+    /// does not show it to this program (403).
     async fn ask_if_shown<T: DeserializeOwned>(
         &self,
         asked: &str,
@@ -120,7 +120,10 @@ impl Kubernetes {
             Err(e) => match &e {
                 kube::Error::Api(status) if matches!(status.code, 403 | 404) => {
                     let why = self.error(asked, &e);
-                    tracing::warn!(%why, "records of ResourceClaims are kept: nobody can say whether their claims exist");
+                    tracing::warn!(
+                        %why,
+                        "records of ResourceClaims are kept: nobody can say whether their claims exist"
+                    );
                     Ok(None)
                 }
                 _ => Err(self.error(asked, &e)),
@@ -128,8 +131,8 @@ impl Kubernetes {
         }
     }
 
-    /// Reads a whole answer into `body`. A page of a listing takes megabytes, and kube would have three copies of it at
-    /// once, anew for each page.
+    /// Reads a whole answer into `body`, which each page uses again. A page of a listing takes megabytes, and kube
+    /// would hold three copies of it at once.
     async fn read(&self, asked: &str, request: Request<Vec<u8>>, body: &mut Vec<u8>) -> Result<(), ApiError> {
         let answer = self.client.request_stream(request).await.map_err(|e| self.error(asked, &e))?;
         body.clear();
@@ -141,11 +144,11 @@ impl Kubernetes {
         str::from_utf8(body).map(|_| ()).map_err(|e| unreadable(&e))
     }
 
-    /// Shows every object below `path` to `see`, page by page, all as of one moment.
+    /// Passes every object below `path` to `see`, page by page. The pages are all of one moment.
     ///
     /// # Errors
-    /// [`ApiError`], also when the moment is too long ago to go on (410): then nothing of what was
-    /// seen may be relied on.
+    /// [`ApiError`], also if that moment is too long ago to continue (410). Nothing that was seen may be relied on
+    /// then.
     pub async fn list<T: DeserializeOwned>(
         &self,
         asked: &str,
@@ -183,7 +186,7 @@ impl Kubernetes {
     }
 }
 
-/// How much of each object a listing holds.
+/// How much of each object a listing contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// All of it.
@@ -251,7 +254,7 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
     let which = kubeconfig.map_or_else(|| "KUBECONFIG".to_owned(), |path| path.display().to_string());
     let unusable = |e: KubeconfigError| {
         let why = match &e {
-            // The parser quotes what it does not understand, and that may be a token.
+            // The parser quotes what it does not understand, and this may be a token.
             KubeconfigError::Parse(_) => "it is no kubeconfig in YAML or JSON".to_owned(),
             e => causes(e),
         };
@@ -275,14 +278,14 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
     }
 }
 
-/// Whether it is the object that is missing, and not the page, the API or the way to it: a wrong
-/// proxy or load balancer answers 404 too.
+/// Whether the object itself is missing, and not the page, the API or the way to it. A wrong proxy or load balancer
+/// also answers 404.
 fn is_missing(status: &Status, name: &str) -> bool {
     let is_it = status.details.as_ref().is_some_and(|details| details.name == name);
     status.code == 404 && status.reason == "NotFound" && is_it
 }
 
-/// An error and what caused it, outermost first.
+/// An error with its causes, outermost first.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -297,8 +300,8 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A page of a listing. What is missing here is an answer that cannot be relied on: nothing has a default
-/// that could pass for an empty cluster.
+/// A page of a listing. If a field is missing here, the answer cannot be relied on. So no field has a default: it could
+/// look like an empty cluster.
 #[derive(Deserialize)]
 #[serde(bound = "T: Deserialize<'de>")]
 struct ListPage<T> {
@@ -310,14 +313,14 @@ struct ListPage<T> {
 
 #[derive(Deserialize)]
 struct ListMetadata {
-    /// Every listing has one; what has none is no listing.
+    /// Every listing has this field; an answer without it is not a listing.
     #[serde(rename = "resourceVersion")]
     _revision: String,
     #[serde(rename = "continue")]
     next: Option<String>,
 }
 
-/// The API server writes a listing of metadata without any items as null.
+/// The API server writes null for a listing of metadata without items.
 fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }

@@ -1,7 +1,7 @@
-//! Whose turn it is among the reconcilers of a cluster that run all the time: a key in etcd on a lease.
+//! Decides which of a cluster's long-running reconcilers makes the passes: a key in etcd on a lease.
 //!
-//! It only saves work. Two passes at once are safe, so nothing checks in the middle of one whether it is
-//! still its turn, and no clock of this machine is compared with another's.
+//! This only saves work. Two passes at once are safe, so no pass checks whether its process still leads. No clock of
+//! this machine is compared with another's.
 
 use std::time::Duration;
 
@@ -12,31 +12,31 @@ use metes::store::ticket::new_lease;
 use metes::store::txn::{Compare, Entry, Op, Txn};
 use tokio::time::Instant;
 
-/// One who wants to lead.
+/// A process that wants to lead.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// The key.
+    /// The key of the lead.
     pub key: Bytes,
     /// A name that no other process has.
     pub name: String,
-    /// For how long a claim holds.
+    /// How long a claim lasts.
     pub ttl: Duration,
 }
 
-/// Whose turn it is.
+/// Who leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
-    /// The candidate's own.
+    /// The candidate.
     Leader,
-    /// Another's, of this name.
+    /// Another candidate, with this name.
     Follower(String),
 }
 
 impl Candidate {
-    /// Takes the lead if nobody has it, or keeps it for another while.
+    /// Takes the lead if nobody has it, or extends it if this candidate has it.
     ///
     /// # Errors
-    /// [`Failure`]; the next claim finds out what this one came to.
+    /// [`Failure`]; the next claim finds out the result of this one.
     pub async fn claim<K: Kv>(&self, kv: &K, until: Instant) -> Result<Leadership, Failure> {
         let entry = self.read(kv, until).await?;
         let compare = match &entry {
@@ -46,7 +46,7 @@ impl Candidate {
                 name => return Ok(Leadership::Follower(name)),
             },
         };
-        // A lease of its own each time: the one before ends by itself, with nothing hanging on it.
+        // Each claim has a new lease. The old lease ends by itself, and no key depends on it.
         let lease = new_lease();
         kv.grant(lease, self.ttl, until).await?;
         let value = Leader::new(self.name.clone()).encode();
@@ -64,10 +64,10 @@ impl Candidate {
         Ok(Leadership::Follower(faster.unwrap_or_else(|| "nobody".to_owned())))
     }
 
-    /// Gives the lead to whoever takes it next, if this candidate has it.
+    /// Gives up the lead, if this candidate has it, so that another candidate can take it at once.
     ///
     /// # Errors
-    /// [`Failure`]; then its lease ends it.
+    /// [`Failure`]; the lead then ends with its lease.
     pub async fn resign<K: Kv>(&self, kv: &K, until: Instant) -> Result<(), Failure> {
         let Some(entry) = self.read(kv, until).await? else { return Ok(()) };
         if holder(&entry) != self.name {
@@ -88,7 +88,8 @@ impl Candidate {
     }
 }
 
-/// Who leads. A record that does not decode is a newer version's, and its lease ends it as any other.
+/// The name of the leader. A record that does not decode was written by a newer version; it ends with its lease as any
+/// other.
 fn holder(entry: &Entry) -> String {
     Leader::decode(&entry.value).map_or_else(|bad| bad.to_string(), |leader| leader.holder)
 }

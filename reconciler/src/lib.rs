@@ -1,23 +1,23 @@
 //! `metes-reconciler`: frees the addresses that metes holds for pods that no longer exist.
 //!
-//! One pass, in the order in which it goes:
+//! One pass, in its order:
 //!
 //! - [`census`]: who holds addresses ([`holder`]), from etcd at one revision.
-//! - [`api`]: what Kubernetes is asked; [`kubernetes`] asks a real cluster, [`world`] keeps the answers.
-//! - [`seen`]: which nodes Kubernetes has had, so that one that is gone is told from one that never was.
+//! - [`api`]: what Kubernetes is asked. [`kubernetes`] asks a real cluster, and [`world`] keeps the answers.
+//! - [`seen`]: which nodes Kubernetes has had. This separates a node that is gone from one that never existed.
 //! - [`verdict`]: whether an owner is an orphan, and why; pure.
-//! - [`sightings`]: for how long it has been seen as one; [`second_look`] asks for its pod once more.
-//! - [`pass`]: all of it together; [`report`] is what came of it.
+//! - [`sightings`]: for how long it has been an orphan. [`second_look`] asks for its pod once more.
+//! - [`pass`]: all of it together. [`report`] is the result.
 //!
-//! Around it: [`once`] makes one pass for a CronJob. [`serve`] makes one after the other, as long as it is its turn
-//! ([`lead`]), and answers over HTTP meanwhile ([`listen`]). [`ended`] says how a pass ended; [`metrics`] and [`events`]
-//! tell of it.
+//! Around a pass: [`once`] makes one pass for a CronJob. [`serve`] makes passes again and again while it leads
+//! ([`lead`]), and also answers over HTTP ([`listen`]). [`ended`] says how a pass ended; [`metrics`] and [`events`]
+//! report it.
 //!
-//! Besides passes ([`command`]): [`adopt`] writes down what running pods use after a restore; [`running`] says what that
-//! is, and [`nad`] in which network. [`import`] writes down what whereabouts has handed out. Both put given addresses
-//! under an owner ([`claim`]).
+//! Besides passes ([`command`]): [`adopt`] reserves again what running pods use after a restore. [`running`] says what
+//! they use, and [`nad`] in which network. [`import`] reserves what whereabouts has handed out. Both reserve given
+//! addresses for an owner ([`claim`]).
 //!
-//! What all of them have: a [`context`], in which the cluster makes sure that its name is its own ([`identity`]), and
+//! All of them use a [`context`], in which the cluster makes sure that its name is its own ([`identity`]), and
 //! [`error`].
 
 pub mod adopt;

@@ -1,4 +1,4 @@
-//! A small HTTP server: GET alone, few connections, each with one request and little time.
+//! A small HTTP server: only GET, few connections, one short request for each connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,44 +17,44 @@ use tokio::time::{sleep, timeout};
 
 use crate::cli::Listen;
 
-/// How many connections at the same time; more wait to be accepted.
+/// How many connections are open at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 16;
-/// How long one may take, from its acceptance to the end of the answer.
+/// How long one connection may take, from its acceptance to the end of the answer.
 const CONNECTION_MAX: Duration = Duration::from_secs(5);
-/// The pause where nothing can be accepted, for want of file descriptors for instance.
+/// The pause after a connection could not be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How much of a request is read before it must be whole.
+/// How many bytes of a request are held until it is complete.
 const REQUEST_BYTES: usize = 16 << 10;
 
-/// What is answered.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// The status.
     pub status: StatusCode,
-    /// What the body is.
+    /// The content type.
     pub kind: &'static str,
     /// The body.
     pub body: String,
 }
 
 impl Page {
-    /// A sentence.
+    /// A page of plain text.
     #[must_use]
     pub fn text(status: StatusCode, text: &str) -> Self {
         Self { status, kind: "text/plain; charset=utf-8", body: format!("{text}\n") }
     }
 }
 
-/// The pages of a server.
+/// The pages that a server has.
 pub trait Pages: Clone + Send + 'static {
     /// The page of a path; none if there is none.
     fn page(&self, path: &str) -> Option<Page>;
 }
 
-/// Opens the first address that can be had.
+/// Listens on the first address that can be used.
 ///
 /// # Errors
-/// [`io::Error`] of the last one.
+/// [`io::Error`] of the last address.
 pub async fn bind(listen: &Listen) -> io::Result<TcpListener> {
     TcpListener::bind(&listen.0[..]).await
 }
@@ -80,7 +80,7 @@ async fn answer(stream: TcpStream, pages: impl Pages) {
     });
     let mut server = http1::Builder::new();
     server.keep_alive(false).max_buf_size(REQUEST_BYTES);
-    // A client that goes in the middle of something is a client's business.
+    // If a client closes its connection early, that is not an error of the server.
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 

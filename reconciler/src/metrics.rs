@@ -1,4 +1,4 @@
-//! What passes were like, in Prometheus' text format.
+//! Metrics of passes, in Prometheus' text format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,18 +13,18 @@ use crate::error::RunError;
 use crate::pass::PassError;
 use crate::verdict::{Free, Keep};
 
-/// What the format is called in HTTP.
+/// The content type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Whoever collects the file need not be root.
+/// The mode of the file: the program that collects it need not be root.
 const FILE_MODE: u32 = 0o644;
 
-/// What is known of passes so far.
+/// What is known of the passes so far.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// Of the last pass, already in the format; nothing while there was none.
+    /// The metrics of the last pass, already formatted; empty if there was no pass.
     last: String,
-    /// Of all passes; none where there is only one.
+    /// The metrics of all passes; none if the program makes only one.
     totals: Option<Totals>,
 }
 
@@ -36,32 +36,31 @@ struct Totals {
 }
 
 impl Metrics {
-    /// Of one pass that was all.
+    /// The metrics of a program that makes one pass.
     #[must_use]
     pub fn of_one_pass(ended: &Ended) -> Self {
         Self { last: of_pass(ended), totals: None }
     }
 
-    /// Of passes that will come.
+    /// The metrics of a program that makes many passes.
     #[must_use]
     pub fn of_many_passes() -> Self {
         Self { last: String::new(), totals: Some(Totals::default()) }
     }
 
-    /// A pass has ended.
+    /// Takes a pass that has ended.
     pub fn ended(&mut self, ended: &Ended) {
         self.last = of_pass(ended);
         let Some(totals) = &mut self.totals else { return };
         *totals.passes.entry(ended.outcome()).or_default() += 1;
-        // In a dry run nothing was.
+        // A dry run frees nothing.
         let freed = if ended.report.dry_run { BTreeMap::new() } else { ended.report.freed_by_reason() };
         for (reason, count) in freed {
             *totals.freed.entry(reason).or_default() += count;
         }
     }
 
-    /// Whether this process is the one that makes the passes. What the last pass was like is then another's
-    /// to say.
+    /// Takes whether this process makes the passes. If it does not, another process reports the last pass.
     pub fn leads(&mut self, leads: bool) {
         if !leads {
             self.last.clear();
@@ -71,7 +70,7 @@ impl Metrics {
         }
     }
 
-    /// All of it in the format.
+    /// All metrics, formatted.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = Text(self.last.clone());
@@ -85,7 +84,8 @@ impl Metrics {
         text.0
     }
 
-    /// Writes them into a file, which is whole at any time. What fails is logged: no pass fails of it.
+    /// Writes the metrics into a file, which is complete at any moment. A failure is only logged: it does not fail the
+    /// pass.
     pub fn write(&self, path: &Path) {
         if let Err(e) = write_whole(path, self.text().as_bytes()) {
             tracing::error!(file = %path.display(), error = %e, "the metrics cannot be written");
@@ -139,7 +139,7 @@ fn of_pass(ended: &Ended) -> String {
     text.0
 }
 
-/// Text that grows by one metric after the other. All names and labels are this program's own words: none
+/// Text to which one metric after the other is added. All names and labels are this program's own words, so nothing
 /// needs to be escaped.
 struct Text(String);
 
@@ -171,7 +171,7 @@ impl Text {
 }
 
 fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
-    // The collector reads every file whose name ends in .prom.
+    // The collector reads every file whose name ends in .prom, so the temporary name must not.
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = path.with_file_name(name);
@@ -183,13 +183,14 @@ fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
-    // A process of this id may have died in the middle; what it left is no link that could lead elsewhere.
+    // A process with this id may have died while writing. The file that it left is removed, so that nothing is written
+    // through a link.
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
     let mut file: File = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
-    // Whatever the umask.
+    // The mode must not depend on the umask.
     file.set_permissions(Permissions::from_mode(FILE_MODE))?;
     file.write_all(content)
 }
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
     use crate::report::PassReport;
 
-    /// The last pass of a cluster is its leader's to tell; what this process did stays its own.
+    /// Only the leader reports the last pass of a cluster. Each process still reports what it did itself.
     #[test]
     fn whoever_leads_no_more_tells_of_no_last_pass() {
         let mut metrics = Metrics::of_many_passes();

@@ -19,17 +19,17 @@ use crate::api::ApiError;
 use crate::kubernetes::{Detail, Kubernetes};
 use crate::object::Metadata;
 
-/// Where the API has them.
+/// The API path of NetworkAttachmentDefinitions.
 const PATH: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
 
-/// What one of them says.
+/// What one definition says.
 #[derive(Debug, Clone)]
 pub enum Definition {
-    /// A network of metes.
+    /// A network that uses metes.
     Metes(Rc<Network>),
-    /// A network without it.
+    /// A network that does not use metes.
     Other,
-    /// Nobody can tell from here.
+    /// The definition alone does not tell.
     Unclear(String),
 }
 
@@ -37,11 +37,11 @@ pub enum Definition {
 #[derive(Debug)]
 pub struct Network {
     config: Config,
-    /// Whether `network_name` is given: then static addresses are reserved in it.
+    /// Whether `network_name` is given. If it is, static addresses are reserved in it.
     is_named: bool,
 }
 
-/// All of a cluster, by namespace and name.
+/// All definitions of a cluster, by namespace and name.
 #[derive(Debug, Default)]
 pub struct Definitions(HashMap<String, Definition>);
 
@@ -49,7 +49,7 @@ impl Definitions {
     /// Reads all of them.
     ///
     /// # Errors
-    /// [`ApiError`] also where the API does not know the kind: then nothing can be said about any pod.
+    /// [`ApiError`], also if the API does not know the kind: then nothing is known about any pod.
     pub async fn list(api: &Kubernetes, settings: &Settings) -> Result<Self, ApiError> {
         let mut all = Self::default();
         let mut see = |object: DefinitionObject| {
@@ -61,7 +61,7 @@ impl Definitions {
         Ok(all)
     }
 
-    /// The same for a cluster that may have no multus: then there are none.
+    /// Like [`Definitions::list`], for a cluster that may have no multus: then there are no definitions.
     ///
     /// # Errors
     /// [`ApiError`]
@@ -84,7 +84,7 @@ impl Definitions {
         self.0.is_empty()
     }
 
-    /// The one of this name, as in `namespace/name`.
+    /// The definition of this name, as `namespace/name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Definition> {
         self.0.get(name)
@@ -105,7 +105,7 @@ struct DefinitionSpec {
 }
 
 impl Definition {
-    /// Reads the `spec.config` of a definition of this name.
+    /// Reads the `spec.config` of the definition of this name.
     #[must_use]
     pub fn parse(name: &str, config: &str) -> Self {
         if config.trim().is_empty() {
@@ -116,7 +116,7 @@ impl Definition {
             Err(e) => return Definition::Unclear(format!("its configuration is not JSON: {e}")),
         };
         let Some(plugin) = plugin_with_metes(&config) else { return Definition::Other };
-        // As the runtime does: a list's name and version are those of each plugin in it.
+        // As the runtime does: every plugin in a list has the list's name and version.
         let mut plugin = plugin.clone();
         plugin["name"] = config.get("name").cloned().unwrap_or_else(|| json!(name));
         if let Some(version) = config.get("cniVersion") {
@@ -130,7 +130,8 @@ impl Definition {
 }
 
 impl Definition {
-    /// What the host file lets no ADD have is nobody's to adopt: a definition is written by a namespace's user.
+    /// If the host file allows no ADD to have an address, nobody may adopt it either: any user of a namespace can write
+    /// a definition.
     fn if_allowed(self, settings: &Settings) -> Self {
         match self {
             Definition::Metes(network) => match settings.check_allowed(&network.config) {
@@ -142,7 +143,7 @@ impl Definition {
     }
 }
 
-/// The plugin of a configuration, or of a list of them, whose `ipam` is metes; wherever it is delegated to.
+/// The plugin whose `ipam` is metes, in one plugin's configuration or in a list, at any depth of delegation.
 fn plugin_with_metes(config: &Value) -> Option<&Value> {
     match config {
         Value::Object(keys) if keys.get("ipam").is_some_and(|ipam| ipam["type"] == "metes") => Some(config),
@@ -153,7 +154,7 @@ fn plugin_with_metes(config: &Value) -> Option<&Value> {
 }
 
 impl Network {
-    /// Reads a network's configuration from a file as runtimes have it.
+    /// Reads a network's configuration from a file in the runtimes' format.
     ///
     /// # Errors
     /// Why it cannot be used.
@@ -168,7 +169,7 @@ impl Network {
     }
 
     fn parse(plugin: &Value) -> Result<Self, String> {
-        // The verb that judges the least: what a pod asks for is not known here.
+        // DEL checks the least. What a pod asks for is not known here.
         let environment = Environment {
             command: "DEL".to_owned(),
             container_id: "adopted".to_owned(),
@@ -188,14 +189,14 @@ impl Network {
         &self.config.cni_network
     }
 
-    /// The queue to stand in. The node's page for `spread` is left out: it only spreads contenders.
+    /// The scope whose queue a claim waits in. The node's page for `spread` is left out: it only spreads contenders.
     #[must_use]
     pub fn scope(&self) -> Scope {
         Scope::of(&self.config.sets, None)
     }
 
-    /// How many addresses an interface has at most: one of each range set, and the static ones; without ranges as
-    /// many as a pod asks for.
+    /// The most addresses that an interface can have: one from each range set, and the static ones. Without ranges it
+    /// is as many as a pod may ask for.
     #[must_use]
     pub fn most_addresses(&self) -> usize {
         match self.config.sets.len() {
@@ -204,7 +205,7 @@ impl Network {
         }
     }
 
-    /// The addresses of an interface as its owner holds them, in the order in which metes gives them.
+    /// The addresses of an interface in the form in which its owner holds them, in the order in which metes gives them.
     ///
     /// # Errors
     /// An address that this configuration cannot have given.
@@ -219,7 +220,7 @@ impl Network {
             let (place, network) = match (fixed, sets.iter().enumerate().find_map(covering)) {
                 (Some(at), _) => (sets.len() + at, statics[at].network.clone()),
                 (None, Some((set, network))) => (set, network),
-                // What the pod asked for, in a configuration that has no ranges.
+                // The pod asked for this address, and the configuration has no ranges.
                 (None, None) if sets.is_empty() && self.is_named => {
                     (sets.len() + statics.len(), Some(network.clone()))
                 }
@@ -278,7 +279,8 @@ mod tests {
         ] {
             assert!(matches!(Definition::parse("nad", &other.to_string()), Definition::Other), "{other}");
         }
-        let invalid = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "metes", "range": "10.0.0.0/99"}});
+        let ipam = json!({"type": "metes", "range": "10.0.0.0/99"});
+        let invalid = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": ipam});
         for unclear in ["", "  ", "{", &invalid.to_string()] {
             assert!(matches!(Definition::parse("nad", unclear), Definition::Unclear(_)), "{unclear}");
         }

@@ -1,10 +1,10 @@
-//! What objects of the API have in common, as far as it is read.
+//! What is read of all objects of the API.
 
 use serde::Deserialize;
 
 use crate::api::{ApiError, Pod};
 
-/// Which object it is, and what is noted on it.
+/// The name of an object, and its annotations.
 #[derive(Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) name: String,
@@ -18,18 +18,18 @@ pub(crate) struct Metadata {
 /// The annotations of a pod that are read.
 #[derive(Default, Deserialize)]
 pub(crate) struct Annotations {
-    /// By this and the next the kubelet knows the static pod that a pod mirrors.
+    /// By this annotation and the next one the kubelet knows the static pod that a pod mirrors.
     #[serde(rename = "kubernetes.io/config.mirror")]
     pub(crate) mirror: Option<String>,
     #[serde(rename = "kubernetes.io/config.hash")]
     pub(crate) hash: Option<String>,
-    /// The interfaces that Multus gave it.
+    /// The interfaces that multus gave it.
     #[serde(rename = "k8s.v1.cni.cncf.io/network-status")]
     pub(crate) network_status: Option<String>,
     /// The networks that it asked for.
     #[serde(rename = "k8s.v1.cni.cncf.io/networks")]
     pub(crate) networks: Option<String>,
-    /// The network that it asked for in the place of the cluster's own.
+    /// The network that it asked for instead of the cluster's own.
     #[serde(rename = "v1.multus-cni.io/default-network")]
     pub(crate) default_network: Option<String>,
 }
@@ -82,7 +82,7 @@ impl Condition {
 }
 
 impl Metadata {
-    /// Whoever answers for another object does not speak for this one.
+    /// An answer about another object says nothing about this one.
     pub(crate) fn check(&self, asked: &str, namespace: &str, name: &str) -> Result<(), ApiError> {
         if self.namespace == namespace && self.name == name && !self.uid.is_empty() {
             return Ok(());
@@ -91,8 +91,8 @@ impl Metadata {
         Err(ApiError { asked: asked.to_owned(), why })
     }
 
-    /// The UID that the kubelet gives to CNI. Only the mirror of a static pod goes by another one than its own: the
-    /// second annotation alone is anybody's to write.
+    /// The UID that the kubelet gives to CNI. It differs from the pod's own UID only for the mirror of a static pod.
+    /// The second annotation alone proves nothing, because anybody can write it.
     pub(crate) fn kubelets_uid(&self) -> String {
         let Annotations { mirror, hash, .. } = &self.annotations;
         mirror.as_ref().map_or(&self.uid, |mirror| hash.as_ref().unwrap_or(mirror)).clone()

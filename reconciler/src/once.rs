@@ -1,4 +1,4 @@
-//! One pass with all that it needs, and what is told of it: what a CronJob runs.
+//! Makes one pass, with all that it needs, and reports it: what a CronJob runs.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -26,12 +26,12 @@ use crate::metrics::Metrics;
 use crate::pass::{self, Pass, PassError};
 use crate::report::PassReport;
 
-/// What a pass that found suspiciously many orphans exits with.
+/// The exit code of a pass that found suspiciously many orphans.
 const BRAKE: u8 = 3;
 
-/// Where passes are at work.
+/// The store and the cluster that passes work on.
 pub struct Place {
-    /// What the host file says.
+    /// The content of the host file.
     pub settings: Settings,
     /// The cluster's name.
     pub cluster: ClusterName,
@@ -51,10 +51,10 @@ impl Place {
         Self::of(settings)
     }
 
-    /// Reads the host file as it is now: it may have been replaced since the log was started.
+    /// Reads the host file as it is now. It may have been replaced since the log was started.
     ///
     /// # Errors
-    /// As [`Place::find`].
+    /// Like [`Place::find`].
     pub fn find_again(cli: &Cli) -> Result<Self, String> {
         setup::own_settings(cli.common.config.as_deref()).map_err(|e| e.to_string()).and_then(Self::of)
     }
@@ -64,7 +64,7 @@ impl Place {
         Ok(Self { cluster, keys: Keys::new(&settings.prefix), settings })
     }
 
-    /// What a run has that begins now and may take `timeout`.
+    /// The context of a run that begins now and may take `timeout`.
     #[must_use]
     pub fn context<'a, A>(
         &'a self,
@@ -77,7 +77,7 @@ impl Place {
         Context { session, cluster: &self.cluster, api, dry_run: common.dry_run }
     }
 
-    /// A new connection to etcd. The certificates are read anew each time: they may have been replaced.
+    /// A new connection to etcd. The certificates are read again each time, because they may have been replaced.
     ///
     /// # Errors
     /// What is wrong with a certificate, key or password, in words.
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-/// Without a name of its own a cluster cannot tell its records from others'.
+/// Without a name a cluster cannot tell its own records from those of others.
 fn cluster_name(settings: &Settings) -> Result<ClusterName, String> {
     settings.cluster.clone().ok_or_else(|| {
         "the host file names no cluster: set `cluster`, on the nodes too, so that each record is stamped with it"
@@ -101,7 +101,7 @@ pub async fn pass(place: &Place, cli: &Cli) -> Ended {
     let report = RefCell::new(PassReport::new(place.cluster.as_str(), cli.common.dry_run));
     let trouble = try_pass(place, cli, &report).await.err();
     let mut report = report.into_inner();
-    // All other errors come after everything was looked at.
+    // All other errors come after the pass has looked at everything.
     report.aborted = matches!(trouble, Some(Trouble::Setup(_) | Trouble::Pass(PassError::Run(_))));
     Ended { report, trouble, took: began.elapsed(), at: SystemTime::now() }
 }
@@ -125,7 +125,7 @@ async fn try_pass(place: &Place, cli: &Cli, report: &RefCell<PassReport>) -> Res
 /// Makes one pass and reports it.
 ///
 /// # Errors
-/// [`io::Error`] if nobody takes the report.
+/// [`io::Error`] if the report cannot be written.
 pub async fn run(cli: &Cli) -> io::Result<ExitCode> {
     let ended = match Place::find(cli) {
         Ok(place) => pass(&place, cli).await,
@@ -156,10 +156,10 @@ pub async fn kubernetes(cli: &Cli) -> Result<Kubernetes, String> {
     api.map_err(|e| e.to_string())
 }
 
-/// Prints a report in the form that was asked for.
+/// Prints a report in the requested form.
 ///
 /// # Errors
-/// [`io::Error`] if nobody takes it.
+/// [`io::Error`] if it cannot be written.
 pub fn print(cli: &Cli, text: &dyn Display, json: impl FnOnce() -> Value) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match cli.common.output {
@@ -172,7 +172,7 @@ pub fn print(cli: &Cli, text: &dyn Display, json: impl FnOnce() -> Value) -> io:
 /// Says on stderr why this program fails.
 #[must_use]
 pub fn fail(why: &str) -> ExitCode {
-    // Where stderr is closed nobody listens.
+    // If stderr is closed, nobody reads it.
     let _ = writeln!(io::stderr(), "metes-reconciler: {why}");
     ExitCode::FAILURE
 }

@@ -1,9 +1,9 @@
-//! One pass: etcd first, then Kubernetes, then the verdict, and what must go goes.
+//! One pass: it reads etcd first, then Kubernetes, then judges each owner and frees the orphans.
 //!
-//! The order is what makes it safe. Owners are listed before pods, so that an owner without a pod in
-//! the listing has lost it: a pod that is made later cannot have owned anything then. Each orphan's pod is
-//! asked for once more right before it is freed, and a free compares the revision of the record
-//! that was judged. So a pass may run at any moment, beside another one, and may be killed anywhere.
+//! This order makes it safe. Owners are listed before pods. So if an owner has no pod in the listing, that pod is gone:
+//! a pod that is made later did not own anything yet. Right before an orphan is freed, its pod is asked for once more.
+//! The free compares the revision of the record that was judged. So a pass may run at any moment, also beside another
+//! one, and may be killed at any point.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -26,24 +26,24 @@ use crate::sightings::Memory;
 use crate::verdict::{Free, Graces, Keep, Orphan, Verdict, judge, orphaned};
 use crate::world::{Nodes, Pods};
 
-/// So many orphans are never suspicious.
+/// This many orphans are never suspicious.
 const BRAKE_AT_LEAST: usize = 50;
-/// Above that, this share of all records is: one in so many.
+/// More orphans are suspicious if they are more than one in this many records.
 const BRAKE_ONE_IN: usize = 5;
 
-/// How a pass goes about its work.
+/// The options of a pass.
 #[derive(Debug, Clone, Copy)]
 pub struct PassOptions {
-    /// For how long orphans must have been seen.
+    /// For how long orphans must have been seen as such.
     pub graces: Graces,
-    /// Free however many orphans there are.
+    /// Free all orphans, however many there are.
     pub force: bool,
 }
 
 /// Why a pass did not do all that it should. What it had freed until then stays freed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PassError {
-    /// It ended early.
+    /// The pass ended early.
     #[error("{}{}", .0, advice(.0))]
     Run(RunError),
     /// Too many orphans at once.
@@ -54,19 +54,19 @@ pub enum PassError {
     Brake {
         /// How many there are.
         orphans: usize,
-        /// Out of how many of this cluster.
+        /// How many records of this cluster there are.
         records: usize,
-        /// How many are not.
+        /// How many orphans are never suspicious.
         limit: usize,
     },
-    /// etcd refused to free some.
+    /// etcd refused to free some orphans.
     #[error(
         "{orphans} orphans cannot be freed, all others are: {why}; look for their records with `metes show`"
     )]
     Refused {
         /// How many.
         orphans: usize,
-        /// What was said of the first.
+        /// The error for the first of them.
         why: Failure,
     },
 }
@@ -77,7 +77,7 @@ impl<E: Into<RunError>> From<E> for PassError {
     }
 }
 
-/// What follows for a pass, and what to do.
+/// What this means for a pass, and what to do.
 fn advice(e: &RunError) -> String {
     match e {
         RunError::Api(_) | RunError::Store(_) => "; nothing more is freed".to_owned(),
@@ -100,25 +100,25 @@ fn advice(e: &RunError) -> String {
 pub struct Pass<'a, K, A> {
     /// The store, the cluster and its Kubernetes.
     pub context: Context<'a, K, A>,
-    /// How to go about it.
+    /// Its options.
     pub options: PassOptions,
-    /// What came of it so far.
+    /// What it has done so far.
     pub report: &'a RefCell<PassReport>,
 }
 
 /// An orphan that is to be freed.
 type Due = (Holder, Orphan);
 
-/// What came of looking at everybody.
+/// The result of judging all owners.
 struct Orphans {
     due: Vec<Due>,
     nodes: Nodes,
-    /// Whether the nodes and orphans that are new could be remembered.
+    /// Whether new nodes and new orphans could be remembered.
     remembered: Result<(), Failure>,
 }
 
 impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
-    /// Does all of it.
+    /// Makes the pass.
     ///
     /// # Errors
     /// [`PassError`]
@@ -135,13 +135,13 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Whether a migration is under way, and why.
+    /// Why a migration is under way; none if there is no migration.
     async fn paused(&self) -> Result<Option<String>, RunError> {
         let (meta, _) = read_meta(self.context.session).await?;
         Ok(meta.and_then(|meta| meta.paused))
     }
 
-    /// Finds out who is an orphan, and for how long; returns those that are due.
+    /// Finds out which owners are orphans, and for how long. Returns those that are due.
     async fn look(&self) -> Result<Orphans, PassError> {
         let Context { session, cluster, .. } = self.context;
         let mut census = Census::take(session, cluster).await?;
@@ -163,7 +163,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     async fn pods(&self, census: &Census) -> Result<Pods, PassError> {
         let mut pods = Pods::for_holders(&census.holders);
         self.context.api.pods(api::PodFilter::All, &mut |pod| pods.see(&pod, api::Phase::Active)).await?;
-        // Listed second: a pod that has finished never runs again, whenever the first listing was.
+        // Finished pods are listed second: a pod that has finished never runs again, whenever the first listing was
+        // made.
         self.context
             .api
             .pods(api::PodFilter::Finished, &mut |pod| pods.see(&pod, api::Phase::Finished))
@@ -172,7 +173,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         Ok(pods)
     }
 
-    /// The nodes that there are, with the names of those that there were; and whether new ones could be remembered.
+    /// The present nodes, with the names of the earlier ones; and whether the new ones could be remembered.
     async fn nodes(&self, census: &Census) -> Result<(Nodes, Result<(), Failure>), PassError> {
         let mut nodes = Nodes::default();
         self.context.api.nodes(&mut |node| nodes.see(node)).await?;
@@ -186,8 +187,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         Ok((nodes, unless_full(remembered)?))
     }
 
-    /// Says so where pods run on nodes that Kubernetes calls otherwise: that they are not Ready, or were
-    /// started anew, cannot be seen then.
+    /// Warns if pods run on nodes that have another name in Kubernetes. Nobody can then see that such a node is not
+    /// Ready or was started again.
     fn warn_of_misnamed_nodes(&self, census: &Census, pods: &Pods, nodes: &Nodes) {
         let runs_there = |holder: &&Holder| {
             let record = holder.record.as_ref().filter(|record| record.stamp == Stamp::Ours);
@@ -200,11 +201,12 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         tracing::warn!(
             owners,
             node = %first.node,
-            "pods hold addresses on nodes that Kubernetes does not know: node_name in a node's host file must be the Node's name"
+            "pods hold addresses on nodes that Kubernetes does not know: node_name in a node's host file must be \
+             the Node's name"
         );
     }
 
-    /// Says so where it is not even certain whose an orphan is.
+    /// Warns if it is not certain which cluster an orphan belongs to.
     fn warn_of_strange_nodes(&self, orphans: &[(&Holder, Orphan)]) {
         let mut strange = orphans.iter().filter(|(_, orphan)| orphan.meanwhile == Keep::NodeUnknown);
         let Some((Holder { owner: first, .. }, _)) = strange.next() else { return };
@@ -212,11 +214,12 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         tracing::warn!(
             owners,
             node = %first.node,
-            "owners without a pod are of nodes that Kubernetes has never had: another cluster may go by this cluster's name"
+            "owners without a pod are of nodes that Kubernetes has never had: another cluster may go by this \
+             cluster's name"
         );
     }
 
-    /// Judges everybody, applies the brake, and remembers who is an orphan.
+    /// Judges every owner, applies the brake, and remembers the orphans.
     async fn judge(
         &self,
         census: &Census,
@@ -235,8 +238,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                 orphaned.map_or(Duration::ZERO, |orphan| sightings.seen_for(holder, orphan.reason));
             if let Ok(orphan) = orphaned {
                 orphans.push((holder, orphan));
-                // What belongs to no pod is there from its first day on, and what is of a strange node is not judged yet:
-                // neither says anything of the API.
+                // These two kinds say nothing about the API. An owner without a pod has been an orphan since its first
+                // day. An owner of an unknown node is not judged yet.
                 let is_foreign = orphan.reason == Free::Unlabelled || orphan.meanwhile == Keep::NodeUnknown;
                 suspicious += usize::from(!is_foreign || seen_for >= orphan.grace);
             }
@@ -271,9 +274,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         Memory { session: self.context.session, cluster: self.context.cluster }
     }
 
-    /// Frees all that are due, a few at a time, and reports each at once: nobody knows when the pass is
-    /// ended. The first failure ends it: those under way are brought to their end, and no other is begun. What
-    /// etcd refuses says something of that one owner alone, and is returned.
+    /// Frees the orphans that are due, a few at a time. Each is reported at once, because the pass may be ended at any
+    /// moment. After the first failure no other free begins, and those that have begun are carried to their end. If
+    /// etcd refuses to free one owner, this says nothing about the others: it is only returned at the end.
     async fn free(&self, due: Vec<Due>, nodes: &Nodes) -> Result<Option<PassError>, PassError> {
         let failed = Cell::new(false);
         let mut stop = None;
@@ -317,7 +320,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         Ok(refused.into_iter().next().map(|why| PassError::Refused { orphans, why }))
     }
 
-    /// Looks at one orphan a second time and frees it; else says why it keeps what it has.
+    /// Looks at one orphan a second time and frees it; otherwise says why it keeps what it has.
     async fn free_one(
         &self,
         holder: &Holder,
@@ -332,7 +335,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             let (record, _) = read::<K, OwnerRecord>(self.context.session, &own).await?;
             return Ok(record.map(|record| record.addresses).ok_or(Keep::Changed));
         }
-        // Its pod is gone, and with it every ADD that could still be on its way.
+        // Its pod is gone, so no ADD for it can still be under way.
         match release_as_read(self.context.for_one_owner(), &holder.owner, holder.revision).await {
             Ok(Freed::Addresses(held)) => Ok(Ok(held)),
             Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Ok(Err(Keep::Changed)),
@@ -355,7 +358,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         Ok(orphaned(holder, &pods, nodes, &self.options.graces) == Ok(orphan))
     }
 
-    /// Repairs what costs addresses or time, and says what a person should look at.
+    /// Repairs what costs addresses or time, and reports what a person should look at.
     async fn repair(&self) -> Result<(), PassError> {
         let session = self.context.session;
         let audit = audit::audit_bits(session).await?;
@@ -372,7 +375,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     }
 }
 
-/// What could not be remembered because etcd is out of space ends no pass: only what is new is lost. Those that are due
+/// If etcd has no space left to remember something, the pass goes on: only what is new is lost. Orphans that are due
 /// were seen before, and to free them takes no space.
 fn unless_full(remembered: Result<(), Failure>) -> Result<Result<(), Failure>, PassError> {
     match remembered {

@@ -1,4 +1,4 @@
-//! What came of a pass, for people and for programs.
+//! The result of a pass, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -12,32 +12,32 @@ use serde_json::{Value, json};
 use crate::holder::Holder;
 use crate::verdict::{Free, Keep};
 
-/// What came of a pass so far.
+/// The result of a pass so far.
 #[derive(Debug, Default)]
 pub struct PassReport {
     /// The cluster's name.
     pub cluster: String,
-    /// Whether nothing was to be written.
+    /// Whether it was a dry run, which writes nothing.
     pub dry_run: bool,
     /// The revision at which owners were listed.
     pub revision: i64,
     /// How much was looked at.
     pub scanned: PassScan,
-    /// How many owners are orphans, those too that keep what they have for now.
+    /// How many owners are orphans, including those that keep what they have for now.
     pub orphans: usize,
     /// How many owners keep what they have, by reason.
     pub kept: BTreeMap<Keep, usize>,
-    /// The owners that were freed; in a dry run those that would have been.
+    /// The owners that were freed; in a dry run, would have been freed.
     pub freed: Vec<FreedOwner>,
     /// What was repaired.
     pub repaired: Repaired,
-    /// How many set bits stood for no reservation.
+    /// How many stray bits there were.
     pub stray_bits: usize,
-    /// What must not be and was not repaired, by kind.
+    /// Violations that were not repaired, by kind.
     pub violations: BTreeMap<&'static str, usize>,
     /// Why nothing was done: a migration is under way.
     pub paused: Option<String>,
-    /// Whether the pass ended early, so that it tells what was done and counts nothing.
+    /// Whether the pass ended early. The report then tells what was done and gives no counts.
     pub aborted: bool,
 }
 
@@ -57,9 +57,9 @@ pub struct PassScan {
 /// An owner that was freed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FreedOwner {
-    /// The owner with its record.
+    /// The owner and its record.
     pub holder: Holder,
-    /// Why.
+    /// The reason.
     pub reason: Free,
     /// What it held.
     pub held: Vec<Held>,
@@ -72,12 +72,12 @@ impl PassReport {
         Self { cluster: cluster.to_owned(), dry_run, ..Self::default() }
     }
 
-    /// An owner keeps what it has.
+    /// Counts an owner that keeps what it has.
     pub fn keep(&mut self, why: Keep) {
         *self.kept.entry(why).or_default() += 1;
     }
 
-    /// An owner was freed.
+    /// Adds an owner that was freed.
     pub fn free(&mut self, holder: &Holder, reason: Free, held: &[Held]) {
         let pod = holder.record.as_ref().map(|record| &record.pod);
         let action = if self.dry_run { "would free" } else { "freed" };
@@ -88,7 +88,7 @@ impl PassReport {
         self.freed.push(FreedOwner { holder: holder.clone(), reason, held: held.to_vec() });
     }
 
-    /// What an audit of the store found.
+    /// Takes the result of an audit of the store.
     pub fn found(&mut self, audit: &audit::Report) {
         self.stray_bits = audit.stray_bits.len();
         for finding in &audit.violations {
@@ -113,7 +113,7 @@ impl PassReport {
         self.freed.iter().map(|freed| freed.held.len()).sum()
     }
 
-    /// As one JSON object; `error` is why the pass did not do all that it should.
+    /// As one JSON object; `error` says why the pass did not do all that it should.
     #[must_use]
     pub fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         let Repaired { cleared, set, summaries, deleted, emptied, lost } = self.repaired;
@@ -147,7 +147,7 @@ impl PassReport {
     }
 }
 
-/// A report as it is handed out: of a run that was aborted without what it did not come to count.
+/// A report as it is printed. If the run was aborted, empty values and zeros are left out, because nothing was counted.
 pub(crate) fn told(mut report: Value) -> Value {
     if report["aborted"] == true
         && let Some(fields) = report.as_object_mut()
@@ -169,7 +169,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// How a report of a run begins that was aborted.
+/// The first line of the report of an aborted run.
 pub(crate) fn aborted_words(cluster: &str, did_something: bool) -> String {
     let done = if did_something { "what was done until then:" } else { "nothing was done" };
     format!("cluster {cluster}: aborted; {done}\n")
@@ -189,7 +189,7 @@ impl FreedOwner {
     }
 }
 
-/// As `metes list` calls it; what is not known is null.
+/// The names are those of `metes list`; what is not known is null.
 fn pod_json(pod: &Pod) -> Value {
     let known = |label: &str| (!label.is_empty()).then(|| label.to_owned());
     json!({"namespace": known(&pod.namespace), "name": known(&pod.name), "uid": pod.uid})
@@ -199,7 +199,7 @@ fn address_json(held: &Held) -> Value {
     json!({"address": held.address, "network": held.network})
 }
 
-/// For people: what was looked at, what stays and goes and why, and what was repaired.
+/// For people: what was looked at, who keeps what, who was freed and why, and what was repaired.
 impl fmt::Display for PassReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(why) = &self.paused {

@@ -1,4 +1,4 @@
-//! Pods with what multus wrote about their interfaces.
+//! Pods, with what multus wrote down about their interfaces.
 
 use std::net::IpAddr;
 
@@ -10,43 +10,43 @@ use crate::api::{ApiError, Phase, Pod};
 use crate::kubernetes::{Detail, Kubernetes};
 use crate::object::{Annotations, PodObject, PodStatus};
 
-/// A pod that has not finished, with what it said of its networks.
+/// A pod that has not finished, and what is known about its networks.
 #[derive(Debug, Clone)]
 pub struct Running {
-    /// Which.
+    /// The pod.
     pub pod: Pod,
-    /// Where it runs; empty if it was never bound.
+    /// The node that it runs on; empty if it was never bound to one.
     pub node: String,
-    /// Whether its sandbox is there: its containers were started, or it has an address.
+    /// Whether its sandbox exists: its containers were started, or it has an address.
     pub is_up: bool,
-    /// The interfaces that it has; none if nobody wrote them down.
+    /// Its interfaces; none if nobody wrote them down.
     pub interfaces: Option<Result<Vec<Interface>, String>>,
-    /// Its addresses in the cluster's own network; none if it uses those of its node.
+    /// Its addresses in the cluster's own network; none if it uses the network of its node.
     pub own: Option<Vec<String>>,
     /// The UID that the kubelet gives to CNI.
     pub uid: String,
-    /// The networks that it asked for besides the cluster's own, in their order.
+    /// The networks that it asked for in addition to the cluster's own, in their order.
     pub asked: Vec<Selection>,
-    /// The network that it asked for in the place of the cluster's own, as in `namespace/name`.
+    /// The network that it asked for instead of the cluster's own, as `namespace/name`.
     pub default_network: Option<String>,
-    /// Whether its kubelet says that its sandbox is not there, or is made anew.
+    /// Whether its kubelet reports that its sandbox is missing or is being made again.
     pub lacks_sandbox: bool,
 }
 
 /// A network that a pod asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// As in `namespace/name`.
+    /// As `namespace/name`.
     pub network: String,
-    /// What the interface is to be called, if it said so.
+    /// The name of the interface, if the pod asked for one.
     pub interface: Option<String>,
 }
 
 /// One interface of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Interface {
-    /// The network: `namespace/name`, or a name in the pod's own namespace, or, of the default
-    /// network, the name of its configuration.
+    /// The network: `namespace/name`, or a name in the pod's own namespace. For the default network it is the name of
+    /// its configuration.
     #[serde(default)]
     pub name: String,
     /// Its name in the pod.
@@ -55,7 +55,7 @@ pub struct Interface {
     /// Its addresses, as written.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub ips: Vec<String>,
-    /// Whether it is the pod's interface to the cluster's own network.
+    /// Whether it connects the pod to the cluster's own network.
     #[serde(default)]
     pub default: bool,
 }
@@ -64,13 +64,13 @@ fn null_is_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::E
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// The namespace in which multus looks for a network that is to stand in for the cluster's own.
+/// The namespace in which multus looks for a network that replaces the cluster's own.
 const MULTUS: &str = "kube-system";
-/// The interface to the cluster's own network, as the kubelet has it made.
+/// The name that the kubelet gives to the interface to the cluster's own network.
 const DEFAULT_INTERFACE: &str = "eth0";
 
 impl Interface {
-    /// The one to the cluster's own network.
+    /// The interface to the cluster's own network.
     #[must_use]
     pub fn of_default_network(ips: Vec<String>) -> Self {
         Self { name: String::new(), interface: DEFAULT_INTERFACE.to_owned(), ips, default: true }
@@ -79,7 +79,7 @@ impl Interface {
     /// Its addresses.
     ///
     /// # Errors
-    /// What is none.
+    /// The text that is not an address.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, String> {
         let parse = |text: &String| {
             let address = text.split('/').next().unwrap_or_default();
@@ -90,7 +90,8 @@ impl Interface {
 }
 
 impl Running {
-    /// Shows every pod of the cluster to `see`, with what else is known of those that have not finished.
+    /// Passes every pod of the cluster to `see`. For those that have not finished it also passes what is known about
+    /// their networks.
     ///
     /// # Errors
     /// [`ApiError`]
@@ -105,7 +106,7 @@ impl Running {
         Self::list_all(api, &mut see).await
     }
 
-    /// Shows every pod of the cluster to `see`, those too that have finished.
+    /// Passes every pod of the cluster to `see`, finished pods too.
     ///
     /// # Errors
     /// [`ApiError`]
@@ -117,14 +118,14 @@ impl Running {
         api.list("list pods", "/api/v1/pods", Detail::Whole, None, &mut see).await
     }
 
-    /// Whether an interface of it may be in the making: nobody has written down yet which ones it has.
+    /// Whether an interface may be in the making, because nobody has written down yet which ones the pod has.
     #[must_use]
     pub fn may_be_waiting(&self) -> bool {
         let is_attached = self.own.is_some() && !self.node.is_empty();
         is_attached && (self.interfaces.is_none() || self.lacks_sandbox)
     }
 
-    /// The pod of this name as it is now; none if there is none, or if it has finished.
+    /// The pod of this name as it is now; none if there is no such pod, or if it has finished.
     ///
     /// # Errors
     /// [`ApiError`]
@@ -134,12 +135,12 @@ impl Running {
         Ok(is_active.then(|| object.into_running()))
     }
 
-    /// Interfaces that multus wrote down for this pod, with their names. Of a plugin that speaks a version before 0.3.0
-    /// it knows no name: that follows from what the pod asked for, where only one name can be meant.
+    /// The interfaces that multus wrote down for this pod, with their names. Multus knows no name if the plugin speaks
+    /// a version before 0.3.0. The name then follows from what the pod asked for, if only one name is possible.
     #[must_use]
     pub fn named(&self, interfaces: &[Interface]) -> Vec<Interface> {
         let told: Vec<Option<String>> = (0..interfaces.len()).map(|at| self.due(interfaces, at)).collect();
-        // Networks that every pod gets by multus' own configuration come before those that this one asked for.
+        // Networks that multus' own configuration adds to every pod come before those that this pod asked for.
         let is_as_due = |(one, due): (&Interface, &Option<String>)| {
             one.default || due.as_ref().is_some_and(|due| one.interface.is_empty() || one.interface == *due)
         };
@@ -155,7 +156,7 @@ impl Running {
         interfaces.iter().zip(told).map(name).collect()
     }
 
-    /// What the interface at an index must be called, as far as it can be told.
+    /// The name that the interface at this index must have, if it can be told.
     fn due(&self, interfaces: &[Interface], at: usize) -> Option<String> {
         if interfaces[at].default {
             return Some(DEFAULT_INTERFACE.to_owned());
@@ -171,10 +172,10 @@ impl Running {
         Some(selection.interface.clone().unwrap_or_else(|| format!("net{}", position + 1)))
     }
 
-    /// How records call the pod: by the UID that the kubelet gives to CNI.
+    /// The pod as records name it: with the UID that the kubelet gives to CNI.
     ///
     /// # Errors
-    /// [`InvalidName`] if that can be no UID.
+    /// [`InvalidName`] if it cannot be a UID.
     pub fn label(&self) -> Result<record::Pod, InvalidName> {
         let Pod { namespace, name, .. } = self.pod.clone();
         Ok(record::Pod { namespace, name, uid: Some(self.uid.parse()?) })
@@ -187,7 +188,7 @@ impl Running {
     }
 }
 
-/// The full name of a network that is named in a namespace.
+/// The full name of a network, for a name that is used in a namespace.
 pub(crate) fn full_name(namespace: &str, network: &str) -> String {
     if network.contains('/') { network.to_owned() } else { format!("{namespace}/{network}") }
 }
@@ -198,7 +199,7 @@ impl PodObject {
         let interfaces = network_status.as_deref().filter(|text| !text.trim().is_empty());
         let interfaces =
             interfaces.map(|text| serde_json::from_str(text).map_err(|e: serde_json::Error| e.to_string()));
-        // Nobody attaches a pod that uses the network of its node.
+        // Multus adds no interface to a pod that uses the network of its node.
         let is_attached = !self.spec.uses_host;
         let networks = networks.as_deref().filter(|_| is_attached).unwrap_or_default();
         let asked = selections(&self.metadata.namespace, networks);
@@ -220,7 +221,7 @@ impl PodObject {
     }
 }
 
-/// The networks of the annotation in which a pod asks for them: JSON, or names with commas between them.
+/// The networks in the annotation by which a pod asks for them: JSON, or names separated by commas.
 fn selections(namespace: &str, text: &str) -> Vec<Selection> {
     #[derive(Deserialize)]
     struct Element {
@@ -302,14 +303,14 @@ mod tests {
             ("a", &[("cbr0", ""), ("a", "")], &["eth0", "net1"]),
             ("b,a@data", &[("ns/b", ""), ("ns/a", "")], &["net1", "data"]),
             ("b,a,a", &[("ns/b", "net1"), ("ns/a", ""), ("ns/a", "")], &["net1", "net2", "net3"]),
-            // One of them is missing, and nobody knows which.
+            // One of the two is missing, and nobody knows which.
             ("a,a", &[("ns/a", "")], &[""]),
-            // Something comes before what was asked for.
+            // Another network comes before those that the pod asked for.
             ("a", &[("kube-system/all", "net1"), ("ns/a", "")], &["net1", ""]),
             ("b,a", &[("ns/b", "net3"), ("ns/a", "")], &["net3", ""]),
             ("a", &[("ns/b", "")], &[""]),
             ("b,a@net1", &[("ns/b", ""), ("ns/a", "net1")], &["", "net1"]),
-            // What has a name keeps it.
+            // An interface that has a name keeps it.
             ("a@data", &[("ns/a", "net1")], &["net1"]),
         ] {
             let pod = running(json!({"k8s.v1.cni.cncf.io/networks": asked}));

@@ -1,11 +1,11 @@
-//! What Kubernetes says of one owner's pod or claim right before something irrevocable is done to the owner.
+//! Asks Kubernetes once more for one owner's pod or claim, right before the owner is freed or replaced.
 
 use crate::api::{Api, ApiError, ClaimList};
 use crate::holder::Holder;
 use crate::verdict::is_named;
 use crate::world::Pods;
 
-/// Takes the claims that there are, if any record is one's and the API shows them.
+/// Takes the existing claims, if a record belongs to a claim and the API shows claims.
 ///
 /// # Errors
 /// [`ApiError`]
@@ -17,7 +17,8 @@ pub async fn see_claims<A: Api>(api: &A, pods: &mut Pods, namespace: Option<&str
     Ok(())
 }
 
-/// The owner's pod or claim as it is now, as far as the API can be asked for it: a world of one pod, or of none.
+/// The owner's pod or claim as it is now, if the API can be asked for it: at most one pod, or the claims of its
+/// namespace.
 ///
 /// # Errors
 /// [`ApiError`]

@@ -1,7 +1,7 @@
-//! Which nodes the cluster's Kubernetes has had: one key for each, without a lease.
+//! The nodes that the cluster's Kubernetes has had: one key for each, without a lease.
 //!
-//! A node that was deleted took its pods along. A node that was never there is misnamed, or another cluster's by the
-//! same name, and then the absence of its pods says nothing. The keys tell the two apart.
+//! If a node was deleted, its pods are gone too. If a node never existed, its name is wrong, or it belongs to another
+//! cluster with the same name. Then it means nothing that its pods are missing. The keys separate the two cases.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -20,7 +20,7 @@ use crate::world::Nodes;
 #[derive(Debug, Default)]
 pub struct SeenNodes {
     names: BTreeSet<NodeName>,
-    /// Keys whose values do not decode: they say nothing, and stay as they are.
+    /// Keys whose values do not decode. They say nothing and are left alone.
     undecodable: BTreeSet<NodeName>,
 }
 
@@ -49,10 +49,10 @@ impl<K: Kv> Memory<'_, K> {
         walk(self.session, &prefix, SeenNodes::default, see).await.map(|(seen, _)| seen)
     }
 
-    /// Writes down the nodes that are new, and forgets those that are gone and have no record left.
+    /// Writes down the new nodes, and forgets the nodes that are gone and have no record left.
     ///
     /// # Errors
-    /// [`Failure`]; a later pass writes what this one did not.
+    /// [`Failure`]; a later pass writes what this one could not write.
     pub async fn update_nodes(
         &self,
         seen: &SeenNodes,
@@ -62,7 +62,7 @@ impl<K: Kv> Memory<'_, K> {
         let key = |node: &NodeName| self.session.keys.seen_node(self.cluster, node);
         let is_new = |node: &NodeName| !seen.names.contains(node) && !seen.undecodable.contains(node);
         let put = |node: NodeName| Op::Put(key(&node), SeenNode::new().encode(), None);
-        // No record can name a node by anything else.
+        // If a name is not valid here, no record can name that node.
         let names = nodes.names().filter_map(|node| node.parse().ok());
         let new = names.filter(is_new).map(put);
         let is_ours = |holder: &&Holder| holder.record.as_ref().is_none_or(|one| one.stamp == Stamp::Ours);

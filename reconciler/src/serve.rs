@@ -1,4 +1,4 @@
-//! Passes one after the other, for a Deployment: one of its processes leads and makes them, the others stand by.
+//! Makes passes again and again, for a Deployment: one of its processes leads and makes them, the others stand by.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -25,24 +25,25 @@ use crate::once::{self, Place};
 use crate::pass::PassError;
 use crate::report::PassScan;
 
-/// A claim holds for so many times --every: it is made anew at least once in each.
+/// A claim of the lead lasts for this many times --every. It is renewed at least once in each of them.
 const CLAIM_EVERIES: u32 = 2;
 /// etcd grants no shorter lease.
 const CLAIM_MIN: Duration = Duration::from_secs(2);
-/// How long finding out whose turn it is may take.
+/// How long it may take to find out who leads.
 const CLAIM_DEADLINE: Duration = limits::UNREACHABLE;
-/// The shortest pause of one who stands by, however often the key changes.
+/// The shortest pause of a process that stands by, however often the key changes.
 const STAND_BY_MIN: Duration = Duration::from_millis(200);
-/// Without a good pass for so many times --every, and one pass's time, something is wrong.
+/// Something is wrong if there was no good pass for this many times --every plus the time of one pass.
 const PATIENCE_EVERIES: u32 = 3;
-/// So much longer a turn may take than its pause and its pass: it looks who leads, and tells of freed pods.
+/// How much longer a turn may take than its pause and its pass. In this time it looks who leads, and reports freed
+/// pods.
 const TURN_MORE: Duration = Duration::from_secs(30);
-/// How long a pass may go on after a signal to end.
+/// How long a pass may continue after a signal to end.
 const LAST_PASS: Duration = Duration::from_secs(3);
-/// How long giving up the lead may take.
+/// How long it may take to give up the lead.
 const RESIGN_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Makes passes until a signal says that it is enough.
+/// Makes passes until a signal asks it to end.
 ///
 /// # Errors
 /// Why it cannot begin, in words.
@@ -62,7 +63,7 @@ pub async fn run(cli: &Cli, listen: &Listen) -> Result<(), String> {
     Ok(())
 }
 
-/// The pod's name or the machine's, for people; random, so that a restart is another.
+/// The name of the pod or of the machine, for people, and a random part, so that a restarted process has another name.
 fn own_name() -> String {
     let given = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
     let machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
@@ -70,7 +71,7 @@ fn own_name() -> String {
     format!("{}-{:016x}", name.trim(), random())
 }
 
-/// What asks this process to end.
+/// The signals that ask this process to end.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -90,32 +91,32 @@ impl Signals {
     }
 }
 
-/// The passes and what they need.
+/// The passes, and what they need.
 struct Loop<'a> {
     cli: &'a Cli,
-    /// What it is called as a candidate.
+    /// Its name as a candidate.
     name: String,
     told: Told,
 }
 
-/// What a look at the lead came to.
+/// The result of a look at the lead.
 enum Turn {
-    /// This process makes the pass; with it a connection to keep the lead by, which a dry run has not.
+    /// This process makes the pass. The connection is for keeping the lead; a dry run has none.
     Lead(Option<Box<Store>>),
-    /// Another one does.
+    /// Another process makes it.
     StandBy(Box<Watching>),
 }
 
-/// An open watch and the connection that it lives by.
+/// An open watch, and the connection that it needs.
 struct Watching {
     watch: EtcdWatch,
     _kv: Store,
 }
 
-/// Until when to rest.
+/// The pause between two turns.
 struct Rest {
     until: Instant,
-    /// Ends it earlier.
+    /// A change of this key ends the pause earlier.
     watching: Option<Box<Watching>>,
 }
 
@@ -138,7 +139,7 @@ impl Loop<'_> {
             let rest = tokio::select! {
                 rest = &mut turn => rest,
                 () = signals.asked() => {
-                    // What does not come to its end in time is like a pass that was killed.
+                    // A pass that does not end in time is like one that was killed.
                     if timeout(LAST_PASS, turn).await.is_err() {
                         tracing::warn!("a pass was given up");
                     }
@@ -154,7 +155,7 @@ impl Loop<'_> {
         tracing::info!("ended as asked");
     }
 
-    /// Looks whose turn it is, and makes a pass if it is this one's.
+    /// Looks who leads, and makes a pass if this process does.
     async fn turn(&self) -> Rest {
         let until = Instant::now() + self.cli.serve.every;
         let watching = self.try_turn().await.unwrap_or_else(|trouble| {
@@ -164,7 +165,7 @@ impl Loop<'_> {
         Rest { until, watching }
     }
 
-    /// Endpoints, certificates and all else that the host file says may have changed since the last one.
+    /// Endpoints, certificates and everything else in the host file may have changed since the last pass.
     async fn try_turn(&self) -> Result<Option<Box<Watching>>, Trouble> {
         let place = Place::find_again(self.cli).map_err(Trouble::Setup)?;
         let candidate = self.candidate(&place)?;
@@ -187,7 +188,7 @@ impl Loop<'_> {
         Ok(Candidate { key, name: self.name.clone(), ttl })
     }
 
-    /// Finds out whose turn it is.
+    /// Finds out who leads.
     async fn stand(&self, place: &Place, candidate: &Candidate) -> Result<Turn, Trouble> {
         if self.cli.common.dry_run {
             self.told.state().leads(&self.name);
@@ -195,7 +196,7 @@ impl Loop<'_> {
         }
         let kv = place.etcd().map_err(Trouble::Setup)?;
         let until = Instant::now() + CLAIM_DEADLINE;
-        // Opened first: what happens after the look is not missed.
+        // The watch is opened before the look, so that no later change is missed.
         let watch = kv.watch(&candidate.key, until).await.map_err(PassError::from)?;
         match candidate.claim(&kv, until).await.map_err(PassError::from)? {
             Leadership::Leader => {
@@ -209,8 +210,8 @@ impl Loop<'_> {
         }
     }
 
-    /// Claims the lead again and again while a pass is under way. Should another have taken it, the pass
-    /// goes on: two at once are safe.
+    /// Claims the lead again and again during a pass. If another process has taken it, the pass goes on: two passes at
+    /// once are safe.
     async fn keep_lead(&self, candidate: &Candidate, kv: Option<Box<Store>>) -> Infallible {
         let Some(kv) = kv else { return pending().await };
         loop {
@@ -220,7 +221,7 @@ impl Loop<'_> {
         }
     }
 
-    /// The next one need not wait for the lease to end.
+    /// Gives up the lead, so that the next process need not wait for the lease to end.
     async fn resign(&self) {
         if !self.told.state().is_leader() || self.cli.common.dry_run {
             return;
@@ -238,7 +239,7 @@ impl Loop<'_> {
         timeout(RESIGN_DEADLINE, candidate.resign(&kv, until)).await.ok()?.ok()
     }
 
-    /// Tells what came of a pass.
+    /// Reports the result of a pass.
     fn ended(&self, ended: &Ended) {
         let mut state = self.told.state();
         state.ended(ended);
@@ -264,32 +265,33 @@ impl Loop<'_> {
                 "pass done"
             ),
             Some(why) => {
-                tracing::error!(outcome = ended.outcome().name(), %why, freed = report.freed.len(), took_ms, "pass failed");
+                let (outcome, freed) = (ended.outcome().name(), report.freed.len());
+                tracing::error!(outcome, %why, freed, took_ms, "pass failed");
             }
         }
     }
 }
 
-/// What the server tells: of the passes so far, and whether all is well.
+/// What the server reports: the passes so far, and whether all is well.
 struct ServeState {
     metrics: Metrics,
-    /// Who leads, as far as it is known.
+    /// The name of the leader, if it is known.
     leader: Option<String>,
     is_leader: bool,
-    /// When something went as it should: a pass, or finding another one in the lead.
+    /// The last time that something went well: a pass, or a look that found another process in the lead.
     good: Instant,
-    /// When a turn came to its end, whatever it came to.
+    /// When the last turn ended, whatever its result.
     turned: Instant,
     /// Since when no pass can even begin.
     unable: Option<Instant>,
-    /// For how long nothing may go as it should.
+    /// How long it may last that nothing goes well.
     patience: Duration,
-    /// What went wrong last.
+    /// The last thing that went wrong.
     trouble: String,
 }
 
 impl ServeState {
-    /// The start counts as good: the first pass has its time.
+    /// The start counts as good, so that there is time for the first pass.
     fn new(patience: Duration) -> Self {
         Self {
             metrics: Metrics::of_many_passes(),
@@ -334,7 +336,7 @@ impl ServeState {
             Some(Trouble::Setup(_)) => self.unable.or(Some(self.turned)),
             _ => None,
         };
-        // One that was braked looked at everything.
+        // A pass that the brake stopped has looked at everything.
         if ended.outcome() != PassOutcome::Failure {
             self.good = self.turned;
         }
@@ -343,7 +345,7 @@ impl ServeState {
         }
     }
 
-    /// Whether passes go as they should.
+    /// Whether passes go well.
     fn readiness(&self) -> Page {
         match self.good.elapsed() {
             ago if ago <= self.patience => good(),
@@ -355,8 +357,9 @@ impl ServeState {
         }
     }
 
-    /// Whether it is of no use to start this process anew. Where etcd or the API fails, or what they say stops a pass, it
-    /// is: the next pass asks both anew. Files can be others after a restart, and a turn that does not end is over then.
+    /// Bad if it may help to start this process again. It may help if files cannot be used, because they may be others
+    /// after a restart, or if a turn does not end. It does not help if etcd or the API fails, or if their answers stop
+    /// a pass: the next pass asks both again.
     fn health(&self) -> Page {
         let unable = self.unable.map(|since| since.elapsed()).unwrap_or_default();
         match self.turned.elapsed() {
@@ -383,12 +386,12 @@ fn bad(why: &str) -> Page {
     Page::text(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
-/// Without parts of a second, for people.
+/// Cuts off parts of a second, for people.
 fn whole(time: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_secs(time.as_secs()))
 }
 
-/// The state, which the server and the passes share.
+/// The state that the server and the passes share.
 #[derive(Clone)]
 struct Told(Arc<Mutex<ServeState>>);
 
@@ -437,7 +440,7 @@ mod tests {
         [state.health(), state.readiness()].map(|page| page.status.as_u16())
     }
 
-    /// What both say after passes that each end like this, one in each step.
+    /// The statuses after passes that end in this way, one pass in each step.
     async fn after(troubles: impl IntoIterator<Item = Option<Trouble>>) -> [u16; 2] {
         let mut state = ServeState::new(PATIENCE);
         for trouble in troubles {
@@ -469,7 +472,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(pages(&state), [503, 503]);
         assert!(why(&state).contains("nothing has come to its end for 2m 11s"), "{}", why(&state));
-        // One that stands by looks who leads.
+        // A process that stands by looks who leads.
         state.stands_by("another");
         assert_eq!(pages(&state), [200, 200]);
         tokio::time::advance(PATIENCE + TURN_MORE + Duration::from_secs(1)).await;

@@ -1,9 +1,9 @@
-//! What earlier passes of this cluster saw: one key for each orphan, on a lease whose age tells for
-//! how long.
+//! What earlier passes of this cluster saw: one key for each orphan. The age of the key's lease tells for how long it
+//! has been an orphan.
 //!
-//! No clock of this machine counts: etcd tells how old a lease is. All orphans that one pass sees for
-//! the first time share a lease. A record that was written anew, or that is an orphan for
-//! another reason than before, counts as seen for the first time.
+//! No clock of this machine counts: etcd tells how old a lease is. All orphans that one pass sees for the first time
+//! share a lease. If a record was written again, or is an orphan for another reason than before, it counts as seen for
+//! the first time.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -21,14 +21,14 @@ use metes::store::walk::walk;
 use crate::holder::Holder;
 use crate::verdict::{Free, Graces, Orphan};
 
-/// The lease of a sighting lives at least so long, however short the grace: passes may be rare.
+/// The shortest life of a sighting's lease, however short the grace is, because passes may be rare.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
-/// It lives so many times longer than the longest grace.
+/// The lease lives this many times longer than the longest grace.
 const GRACES: u32 = 4;
-/// The longest lease that etcd grants is 9,000,000,000 s; this is a round number of years below.
+/// The longest lease that etcd grants is 9,000,000,000 s. This is a round number of years below that.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Where the memory of one cluster's passes lies.
+/// What the passes of one cluster remember.
 #[derive(Clone, Copy)]
 pub struct Memory<'a, K> {
     /// The store.
@@ -37,7 +37,7 @@ pub struct Memory<'a, K> {
     pub cluster: &'a ClusterName,
 }
 
-/// What is remembered, by owner.
+/// What is remembered of each owner.
 #[derive(Debug, Default)]
 pub struct Sightings(BTreeMap<Owner, SeenOrphan>);
 
@@ -46,7 +46,7 @@ struct SeenOrphan {
     key: Bytes,
     /// None if it does not decode.
     sighting: Option<Sighting>,
-    /// None if the lease that it hung on is gone: nobody can say for how long.
+    /// None if its lease is gone: then nobody can say for how long it has been an orphan.
     age: Option<Duration>,
 }
 
@@ -85,7 +85,7 @@ impl<K: Kv> Memory<'_, K> {
         Ok(Sightings(entries.into_iter().filter_map(seen).collect()))
     }
 
-    /// The age of each lease that one of the keys hangs on, if it exists.
+    /// The age of each lease that one of the keys is on, if the lease still exists.
     async fn ages(&self, entries: &[Entry]) -> Result<BTreeMap<i64, Duration>, Failure> {
         let leases: BTreeSet<i64> = entries.iter().map(|entry| entry.lease).collect();
         let Session { kv, until, .. } = self.session;
@@ -98,11 +98,10 @@ impl<K: Kv> Memory<'_, K> {
         Ok(ages)
     }
 
-    /// Forgets the owners that are orphans no longer, and remembers the orphans that are new, save those
-    /// that need not wait.
+    /// Forgets owners that are no longer orphans, and remembers new orphans, except those that need not wait.
     ///
     /// # Errors
-    /// [`Failure`]; what was not remembered is seen for the first time by the next pass.
+    /// [`Failure`]; for what was not remembered, the next pass counts as the first.
     pub async fn update(
         &self,
         known: &Sightings,
@@ -133,13 +132,13 @@ impl<K: Kv> Memory<'_, K> {
     /// Forgets owners that were freed.
     ///
     /// # Errors
-    /// [`Failure`]; what was not forgotten goes with its lease.
+    /// [`Failure`]; what was not forgotten vanishes with its lease.
     pub async fn forget<'o>(&self, owners: impl Iterator<Item = &'o Owner>) -> Result<(), Failure> {
         let forget = |owner| Op::Delete(self.session.keys.orphan(owner));
         self.write("sightings", owners.map(forget).collect()).await
     }
 
-    /// Each of these writes may be lost or done twice without harm.
+    /// Each of these writes may be lost or repeated without harm.
     pub(crate) async fn write(&self, step: &'static str, ops: Vec<Op>) -> Result<(), Failure> {
         for ops in ops.chunks(limits::TXN_OPS) {
             let txn = Txn { step, then: ops.to_vec(), ..Txn::default() };

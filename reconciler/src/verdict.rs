@@ -1,8 +1,7 @@
-//! Whether an owner's pod is gone: pure, from what was read alone.
+//! Decides whether an owner's pod is gone. Pure: it uses only what was read.
 //!
-//! Two questions are asked of an owner, the second only if the first says "orphan": is there anybody
-//! who may use its addresses, and has it been seen without anybody for long enough? In
-//! doubt it keeps what it has.
+//! Two questions are asked about an owner. Is there anybody who may use its addresses? If not, has there been nobody
+//! for long enough? In doubt the owner keeps what it has.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::api::Phase;
 use crate::holder::{Holder, OwnerFacts, Stamp};
 use crate::world::{Nodes, Pods};
 
-/// The longest name that Kubernetes gives a pod or a namespace.
+/// The longest name that Kubernetes gives to a pod or a namespace.
 const NAME_MAX: usize = 253;
 
 /// What happens to an owner.
@@ -31,32 +30,32 @@ metes::named_enum! {
         PodExists = "pod-exists",
         /// Its ResourceClaim exists.
         ClaimExists = "claim-exists",
-        /// It is a ResourceClaim's, and nobody can say whether that exists.
+        /// It belongs to a ResourceClaim, and nobody can say whether the claim exists.
         ClaimUnknown = "claim-unknown",
-        /// Its node exists and is not Ready: containers may run there that nobody knows of.
+        /// Its node exists and is not Ready: containers may run there without anybody knowing.
         NodeNotReady = "node-not-ready",
-        /// It would be freed, but Kubernetes has never had its node: it may be of another cluster by the same name. It
-        /// has not been seen as an orphan for long enough to tell.
+        /// It is an orphan, but Kubernetes has never had its node: it may belong to another cluster with the same name.
+        /// It has not been seen as an orphan for long enough to decide.
         NodeUnknown = "node-unknown",
-        /// It would be freed, but has not been seen as an orphan for long enough.
+        /// It is an orphan, but has not been seen as one for long enough.
         WithinGrace = "within-grace",
         /// It belongs to no pod that is known (cnitool, podman).
         Unlabelled = "unlabelled",
         /// It has a pod's UID but no name to ask the API by, or a name without its namespace.
         PodUnnamed = "pod-unnamed",
-        /// It is stamped with another cluster's name.
+        /// Its record has another cluster's name.
         OtherCluster = "other-cluster",
-        /// It is stamped with no cluster's name: no pods can speak for it.
+        /// Its record has no cluster's name: no cluster's pods can decide about it.
         NoCluster = "no-cluster",
         /// Its record does not decode.
         Undecodable = "undecodable",
-        /// Something about it changed while the pass was at work: the next one looks again.
+        /// Something about it changed during the pass. The next pass looks again.
         Changed = "changed",
     }
 }
 
 metes::named_enum! {
-    /// Why an owner is an orphan. The memory in etcd has these names too.
+    /// Why an owner is an orphan. The sightings in etcd use these names too.
     pub enum Free {
         /// Its pod does not exist.
         PodGone = "pod-gone",
@@ -64,31 +63,30 @@ metes::named_enum! {
         PodFinished = "pod-finished",
         /// Its ResourceClaim does not exist.
         ClaimGone = "claim-gone",
-        /// Its node was started anew since, and a newer sandbox of its pod holds addresses of its own.
+        /// Its node was started again since, and a newer sandbox of its pod has addresses of its own.
         SandboxReplaced = "sandbox-replaced",
-        /// It belongs to no pod that is known, and such owners are freed after a time.
+        /// It belongs to no known pod, and the options say to free such owners after a time.
         Unlabelled = "unlabelled",
     }
 }
 
-/// For how long each kind of orphan must have been seen as one.
+/// For how long an orphan of each kind must have been seen as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Graces {
-    /// One whose pod or claim is gone, or whose pod has a newer sandbox.
+    /// Its pod or claim is gone, or its pod has a newer sandbox.
     pub gone: Duration,
-    /// The same where the node is at work and its runtime still has to call DEL; never less than `gone`.
+    /// As `gone`, if its node works and the node's runtime must still call DEL; never less than `gone`.
     pub ready: Duration,
-    /// One that is an orphan because its pod or claim is not there, and of a node that Kubernetes has never had; never
-    /// less than it would be otherwise.
+    /// Its pod or claim is missing, and Kubernetes has never had its node; never less than for a known node.
     pub unknown_node: Duration,
-    /// One whose pod has finished.
+    /// Its pod has finished.
     pub finished: Duration,
-    /// One of no known pod; none: such are never freed.
+    /// It belongs to no known pod; none if such owners are never freed.
     pub unlabelled: Option<Duration>,
 }
 
 impl Graces {
-    /// None at all, and what belongs to no pod is never freed.
+    /// No graces; an owner that belongs to no pod is never freed.
     pub const NONE: Graces = Graces {
         gone: Duration::ZERO,
         ready: Duration::ZERO,
@@ -97,7 +95,7 @@ impl Graces {
         unlabelled: None,
     };
 
-    /// The longest of them.
+    /// The longest grace.
     #[must_use]
     pub fn longest(&self) -> Duration {
         let Graces { gone, ready, unknown_node, finished, unlabelled } = *self;
@@ -108,15 +106,15 @@ impl Graces {
 /// An owner that nobody can be using.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orphan {
-    /// Why it is one.
+    /// Why it is an orphan.
     pub reason: Free,
-    /// For how long it must have been seen as one.
+    /// For how long it must have been seen as an orphan.
     pub grace: Duration,
     /// Why it keeps what it has until then.
     pub meanwhile: Keep,
 }
 
-/// Judges an owner by what [`orphaned`] said of it; `seen_for` is how long it has been seen as an orphan for that reason.
+/// Judges an owner by the result of [`orphaned`]. `seen_for` is how long it has been seen as an orphan for that reason.
 #[must_use]
 pub fn judge(orphaned: Result<Orphan, Keep>, seen_for: Duration) -> Verdict {
     match orphaned {
@@ -129,7 +127,7 @@ pub fn judge(orphaned: Result<Orphan, Keep>, seen_for: Duration) -> Verdict {
 /// Why nobody can be using what an owner holds.
 ///
 /// # Errors
-/// Why somebody may.
+/// Why somebody may be using it.
 pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) -> Result<Orphan, Keep> {
     let record = holder.record.as_ref().ok_or(Keep::Undecodable)?;
     match record.stamp {
@@ -155,7 +153,7 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
     };
     let is_this_clusters = match reason {
         Free::Unlabelled => true,
-        // A pod of this very UID is, wherever it ran.
+        // The cluster has a pod with exactly this UID, wherever it ran.
         Free::PodFinished => record.pod.uid.is_some() || nodes.has_known(node),
         Free::PodGone | Free::ClaimGone | Free::SandboxReplaced => nodes.has_known(node),
     };
@@ -167,7 +165,8 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
     if nodes.is_cut_off(node) { Err(Keep::NodeNotReady) } else { Ok(Orphan { reason, grace, meanwhile }) }
 }
 
-/// The name of a pod says nothing here: a claim outlives the pod that was named first, and others may use it.
+/// The pod's name decides nothing here: a claim may exist longer than the pod that the record names, and other pods may
+/// use it.
 fn claim_reason(holder: &Holder, record: &OwnerFacts, pods: &Pods) -> Result<Free, Keep> {
     match pods.has_claim(holder.owner.container_id.as_str()) {
         None => Err(Keep::ClaimUnknown),
@@ -187,8 +186,8 @@ fn pod_reason(record: &OwnerFacts, pods: &Pods, has_lost_its_boot: bool) -> Resu
     }
 }
 
-/// Whether the API can be asked for a record's pod: both names are there, and such as Kubernetes gives.
-/// They come from whoever ran the plugin, and must not lead anywhere else.
+/// Whether the API can be asked for a record's pod: both names are there, and Kubernetes could have given them. They
+/// come from whoever ran the plugin, and must not lead to another path of the API.
 #[must_use]
 pub fn is_named(pod: &record::Pod) -> bool {
     let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'.');

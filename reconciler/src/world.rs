@@ -1,4 +1,4 @@
-//! What Kubernetes said of pods, ResourceClaims and nodes, as the verdict looks it up.
+//! What Kubernetes answered about pods, ResourceClaims and nodes, in the form that the verdict needs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,26 +7,27 @@ use metes::pool::record;
 use crate::api::{Node, Phase, Pod};
 use crate::holder::Holder;
 
-/// The pods of a cluster, and the ResourceClaims that some records are of, by what records may call them.
+/// The pods of a cluster and the ResourceClaims of some records, by the names and UIDs that records may use for them.
 #[derive(Debug, Default)]
 pub struct Pods {
     by_uid: HashMap<Box<str>, Phase>,
-    /// The UIDs of the pods whose annotations say that they mirror this one. Whoever makes a pod writes its
-    /// annotations: no pod's own UID is judged by those of another, and no mirror by what else claims to be one.
+    /// For each static pod's UID, the UIDs of the pods whose annotations say that they mirror it. Anybody who makes a
+    /// pod writes its annotations. So they never change the phase of a pod under its own UID, and each mirror is kept
+    /// by itself.
     by_static_uid: HashMap<Box<str>, Vec<Box<str>>>,
     by_name: HashMap<Box<str>, Phase>,
-    /// The only names that are kept.
+    /// Only these names are kept.
     wanted: HashSet<Box<str>>,
     claims: HashSet<Box<str>>,
-    /// Whether there are no other claims than those that were seen.
+    /// Whether all existing claims were seen.
     knows_all_claims: bool,
-    /// The only claims that are kept.
+    /// Only these claims are kept.
     wanted_claims: HashSet<Box<str>>,
     seen: usize,
 }
 
 impl Pods {
-    /// No pods yet; of names only those are kept that a record without a UID needs, of claims those that have a record.
+    /// No pods yet. Only the names that a record without a UID needs are kept, and only the claims that have a record.
     #[must_use]
     pub fn for_holders(holders: &[Holder]) -> Self {
         let needs_name = |holder: &Holder| {
@@ -42,7 +43,7 @@ impl Pods {
         }
     }
 
-    /// Whether any record is a claim's.
+    /// Whether any record belongs to a claim.
     #[must_use]
     pub fn wants_claims(&self) -> bool {
         !self.wanted_claims.is_empty()
@@ -55,18 +56,18 @@ impl Pods {
         }
     }
 
-    /// All claims that there are were taken.
+    /// All existing claims were taken.
     pub fn no_more_claims(&mut self) {
         self.knows_all_claims = true;
     }
 
-    /// Whether the claim of this UID exists; none if nobody can say.
+    /// Whether the claim with this UID exists; none if nobody can say.
     #[must_use]
     pub fn has_claim(&self, uid: &str) -> Option<bool> {
         self.knows_all_claims.then(|| self.claims.contains(uid))
     }
 
-    /// Takes a pod; one that is seen twice has the phase that was seen last.
+    /// Takes a pod. If a pod is taken twice, the last phase counts.
     pub fn see(&mut self, pod: &Pod, phase: Phase) {
         self.seen += usize::from(phase == Phase::Active);
         self.by_uid.insert(pod.uid.as_str().into(), phase);
@@ -82,7 +83,7 @@ impl Pods {
         }
     }
 
-    /// How many pods were taken, those that were taken again as finished counted once.
+    /// How many pods were taken. A pod that was taken again as finished counts once.
     #[must_use]
     pub fn len(&self) -> usize {
         self.seen
@@ -94,8 +95,8 @@ impl Pods {
         self.seen == 0
     }
 
-    /// The phase of a record's pod; none if it does not exist. The name counts only where no UID is
-    /// known: another pod of that name is another pod.
+    /// The phase of a record's pod; none if the pod does not exist. The name counts only if the record has no UID:
+    /// another pod may have the same name.
     #[must_use]
     pub fn phase(&self, pod: &record::Pod) -> Option<Phase> {
         match &pod.uid {
@@ -106,7 +107,7 @@ impl Pods {
         }
     }
 
-    /// As long as one of those that claim to mirror a static pod may run, it may.
+    /// A static pod may run as long as one of the pods that say they mirror it may run.
     fn phase_of_mirrors(&self, static_uid: &str) -> Option<Phase> {
         let mirrors = self.by_static_uid.get(static_uid)?;
         let may_run = mirrors.iter().any(|uid| self.by_uid.get(uid) == Some(&Phase::Active));
@@ -121,9 +122,9 @@ fn name_key(namespace: &str, name: &str) -> Box<str> {
 /// The nodes of a cluster.
 #[derive(Debug, Default)]
 pub struct Nodes {
-    /// In an order of their own: a pass writes down the new ones.
+    /// Sorted, because a pass writes down the new ones.
     present: BTreeMap<String, Node>,
-    /// The names of those that an earlier pass saw, and of these.
+    /// The names of the nodes that an earlier pass saw, and of the present ones.
     remembered: HashSet<String>,
 }
 
@@ -150,7 +151,7 @@ impl Nodes {
         self.present.is_empty()
     }
 
-    /// The names of those that there are.
+    /// The names of the present nodes.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.present.keys().map(String::as_str)
     }
@@ -161,21 +162,21 @@ impl Nodes {
         self.present.contains_key(node)
     }
 
-    /// Whether a node of this name exists or is known to have existed. Another one may be a node of another
-    /// cluster.
+    /// Whether a node of this name exists, or is known to have existed. Any other node may belong to another cluster.
     #[must_use]
     pub fn has_known(&self, node: &str) -> bool {
         self.knows(node) || self.remembered.contains(node)
     }
 
-    /// Whether a node exists, is not Ready, and may run all the same. One that does not exist says nothing about
-    /// its containers: there the pods alone count.
+    /// Whether a node exists, is not Ready, and may still run containers. A node that does not exist says nothing about
+    /// its containers: only the pods count then.
     #[must_use]
     pub fn is_cut_off(&self, node: &str) -> bool {
         self.present.get(node).is_some_and(|node| !node.ready && !is_off(node))
     }
 
-    /// Whether nothing of this boot can run on a node any more: the node is known to run another one, or is off.
+    /// Whether nothing of this boot can still run on a node, because the node is known to be in another boot, or is
+    /// off.
     #[must_use]
     pub fn has_lost(&self, node: &str, boot: Option<&str>) -> bool {
         let Some(node) = self.present.get(node) else { return false };
@@ -183,14 +184,14 @@ impl Nodes {
         is_off(node) || runs_another
     }
 
-    /// Whether a node is at work and may have a container of this boot: then its runtime still has to call DEL.
+    /// Whether a node works and may have a container of this boot. Then its runtime must still call DEL.
     #[must_use]
     pub fn owes_del(&self, node: &str, boot: Option<&str>) -> bool {
         self.present.get(node).is_some_and(|node| node.ready) && !self.has_lost(node, boot)
     }
 }
 
-/// A node whose kubelet says that it works is not off, whoever forgot to take the taint away.
+/// If a node's kubelet reports that it works, the node is not off: somebody forgot to remove the taint.
 fn is_off(node: &Node) -> bool {
     node.out_of_service && !node.ready
 }

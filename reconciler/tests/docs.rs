@@ -1,4 +1,4 @@
-//! docs/reconciler.md and the program say the same.
+//! docs/reconciler.md and the program agree.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use metes_reconciler::metrics::Metrics;
 use metes_reconciler::report::PassReport;
 use metes_reconciler::verdict::{Free, Keep};
 
-/// Defaults that the program finds out for itself.
+/// Defaults that the program finds out at run time.
 const FOUND_OUT: [&str; 2] = ["--config", "--unlabelled-after"];
 
 fn document() -> String {
@@ -20,7 +20,7 @@ fn document() -> String {
     fs::read_to_string(path).expect("docs/reconciler.md")
 }
 
-/// The rows of the tables below a heading, cell by cell, without those that head a table.
+/// The rows of the tables below a heading, split into cells, without header rows.
 fn rows(heading: &str) -> Vec<Vec<String>> {
     let document = document();
     let (_, section) = document.split_once(&format!("\n## {heading}\n")).expect(heading);
@@ -30,7 +30,7 @@ fn rows(heading: &str) -> Vec<Vec<String>> {
     rows.map(|row| row[1..row.len() - 1].to_vec()).collect()
 }
 
-/// What stands in backticks.
+/// The words in backticks.
 fn code(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

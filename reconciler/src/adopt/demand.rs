@@ -1,5 +1,5 @@
-//! What running pods use, as far as it can be told from what multus wrote: what is reserved for them, what is
-//! missing, and what nobody can decide. Pure.
+//! What running pods use, judged by what multus wrote: what is reserved for them, what is missing, and what nobody can
+//! decide. Pure.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::claim::Made;
 use crate::nad::{Definition, Definitions, Network};
 use crate::running::{Interface, Running, Selection};
 
-/// What one interface uses and is not reserved for it.
+/// What one interface uses although it is not reserved for it.
 pub(crate) struct Demand {
     pub(crate) owner: Owner,
     pub(crate) pod: Pod,
@@ -24,7 +24,7 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// As it is reported when it was reserved.
+    /// The entry of the report once it is reserved.
     pub(crate) fn adopted(&self, made: Made) -> Adopted {
         Adopted {
             pod: format!("{}/{}", self.pod.namespace, self.pod.name),
@@ -50,7 +50,7 @@ impl Demand {
 /// Takes pods one by one.
 pub(crate) struct Demands<'a> {
     pub(crate) missing: Vec<Demand>,
-    /// How many interfaces have all that they use.
+    /// How many interfaces have all the addresses that they use.
     pub(crate) present: usize,
     pub(crate) conflicts: Vec<AdoptionConflict>,
     cluster: &'a ClusterName,
@@ -58,13 +58,13 @@ pub(crate) struct Demands<'a> {
     reserved: &'a Reserved,
     default_network: Option<Rc<Network>>,
     not_metes: &'a [String],
-    /// Which interface was the first to use each address.
+    /// The interface that was the first to use each address.
     users: HashMap<(NetworkName, Addr), String>,
-    /// How many addresses each interface of the pod uses that is being seen.
+    /// How many addresses each interface of the present pod uses.
     used: HashMap<String, usize>,
 }
 
-/// What a network's name leads to.
+/// What is known about the name of a network.
 enum NamedNetwork {
     Network(Rc<Network>),
     NotMetes,
@@ -118,7 +118,7 @@ impl<'a> Demands<'a> {
                 self.conflicts.push(conflict(pod, "", None, ConflictKind::NoStatus, why));
             }
             None if pod.is_up => self.see_without_status(pod),
-            // Its sandbox is still being made, and with it its addresses.
+            // Its sandbox is still being made; so are its addresses.
             None => {}
         }
     }
@@ -135,7 +135,7 @@ impl<'a> Demands<'a> {
         }
     }
 
-    /// Containers run, and nobody wrote down with which addresses.
+    /// Containers run, but nobody wrote down which addresses they use.
     fn see_without_status(&mut self, pod: &Running) {
         for name in pod.asked.iter().map(|one| &one.network).chain(&pod.default_network) {
             let why = format!("it runs in network {name} without an annotation network-status");
@@ -143,7 +143,8 @@ impl<'a> Demands<'a> {
         }
     }
 
-    /// Multus lists no interface of a plugin that speaks a version before 0.3.0, and each has an address all the same.
+    /// Multus does not list interfaces of plugins that speak a version before 0.3.0. Each of them has an address all
+    /// the same.
     fn see_unlisted(&mut self, pod: &Running, interfaces: &[Interface]) {
         let full = |one: &Interface| pod.full_name(&one.name);
         for (at, Selection { network, interface }) in pod.asked.iter().enumerate() {
@@ -167,7 +168,7 @@ impl<'a> Demands<'a> {
         }
     }
 
-    /// A network that the pod is in, and nobody knows with which address.
+    /// The pod is in this network, but nobody knows with which address.
     fn see_untold(&mut self, pod: &Running, interface: &str, network: &str, why: String) {
         let untold = match self.find(network) {
             NamedNetwork::Network(_) => conflict(pod, interface, None, ConflictKind::NoStatus, why),
@@ -182,7 +183,7 @@ impl<'a> Demands<'a> {
         let network = match self.find(&name) {
             NamedNetwork::Network(network) => network,
             NamedNetwork::NotMetes => return Ok(()),
-            // The cluster's own network: its configuration lies on the nodes.
+            // The cluster's own network: its configuration is on the nodes.
             NamedNetwork::Unclear(_) if interface.default && self.definitions.get(&name).is_none() => {
                 return Ok(());
             }
@@ -244,12 +245,12 @@ impl<'a> Demands<'a> {
     ) -> Result<(), AdoptionConflict> {
         let reserved: Vec<(NetworkName, Addr)> = held.iter().filter_map(place).collect();
         let user = format!("{}/{} {}", pod.pod.namespace, pod.pod.name, interface.interface);
-        // Said twice: of the cluster's own network, by the API and by multus.
+        // The API and multus both report the address of the cluster's own network.
         if !reserved.is_empty() && reserved.iter().all(|at| self.users.get(at) == Some(&user)) {
             return Ok(());
         }
-        // An annotation is written by whoever may patch the pod, and an owner of many addresses could never be
-        // freed: that takes one transaction.
+        // Anybody who may patch the pod can write the annotation. An owner of too many addresses could never be freed,
+        // because one transaction frees them all.
         let used = self.used.entry(interface.interface.clone()).or_default();
         *used += held.len();
         if *used > network.most_addresses() {
@@ -288,12 +289,12 @@ impl<'a> Demands<'a> {
     }
 }
 
-/// Where an address is reserved; nowhere if it is only recorded.
+/// The network in which an address is reserved; none if the address is only recorded.
 fn place(held: &Held) -> Option<(NetworkName, Addr)> {
     Some((held.network.clone()?, Addr::from(held.address)))
 }
 
-/// What reservations may call a pod.
+/// The names by which reservations may refer to a pod.
 fn names(pod: &Running) -> Vec<String> {
     let crate::api::Pod { namespace, name, uid, static_uids } = &pod.pod;
     let mut names = vec![pod.uid.clone(), uid.clone(), format!("{namespace}/{name}")];

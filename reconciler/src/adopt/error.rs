@@ -5,24 +5,24 @@ use crate::error::RunError;
 /// Why an adoption did not do all that it should. What it had reserved until then stays reserved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdoptionError {
-    /// It ended early.
+    /// The run ended early.
     #[error("{}{}", .0, advice(.0))]
     Run(RunError),
     /// Somebody else took the store into service, or began a migration: the name of the key.
     #[error("somebody else changed {0} meanwhile: look at `metes check`, and run it again")]
     Changed(String),
-    /// Not everything that is in use can be written down.
+    /// Not everything that is in use could be reserved.
     #[error(
         "{0} conflicts: the store stays suspect, and ADD fails until they are settled; run it again then"
     )]
     Conflicts(usize),
-    /// Others share the store.
+    /// Other clusters share the store.
     #[error(
-        "what this cluster uses is written down, but the clusters {} share the store, which stays suspect until the last \
-         has adopted: run it in each of them, and in the last with --last", .0.join(", ")
+        "what this cluster uses is written down, but the clusters {} share the store, which stays suspect until the \
+         last has adopted: run it in each of them, and in the last with --last", .0.join(", ")
     )]
     OtherClusters(Vec<String>),
-    /// As was asked for.
+    /// The store was left suspect, as the command line asked.
     #[error(
         "what this cluster uses is written down; the store stays suspect until the last cluster has adopted"
     )]
@@ -30,7 +30,7 @@ pub enum AdoptionError {
 }
 
 impl AdoptionError {
-    /// Whether it ended before everything was looked at.
+    /// Whether it ended before it had looked at everything.
     #[must_use]
     pub fn is_abort(&self) -> bool {
         matches!(self, AdoptionError::Run(_) | AdoptionError::Changed(_))
@@ -43,7 +43,7 @@ impl<E: Into<RunError>> From<E> for AdoptionError {
     }
 }
 
-/// What follows for an adoption, and what to do.
+/// What this means for an adoption, and what to do.
 fn advice(e: &RunError) -> &'static str {
     match e {
         RunError::Api(_) => "; the store is not taken into service",
@@ -52,7 +52,7 @@ fn advice(e: &RunError) -> &'static str {
         RunError::Newer(_) => ": nothing is adopted; use a newer metes-reconciler",
         RunError::OtherCluster { .. } => ": nothing is adopted; point --kubeconfig to the right cluster",
         RunError::Timeout(..) => "; the store is not taken into service; raise --timeout",
-        // Both are what an adoption is for.
+        // An adoption exists to end these two states.
         RunError::Suspect(_) | RunError::MetaMissing(_) => "",
     }
 }

@@ -1,15 +1,17 @@
-//! After etcd was restored from a backup, or lost: what running pods use is written down again.
+//! After etcd was restored from a backup, or lost: reserve again what running pods use.
 //!
-//! Nothing is handed out meanwhile: the store stays suspect until every address that a running pod was seen to use is
-//! reserved for that pod. Reservations are listed before pods, and the pod of a holder that is in the way is asked for
-//! once more right before the holder is replaced, as in a pass. An adoption may be killed anywhere and run again.
+//! Nothing is handed out meanwhile. The store stays suspect until every address that a running pod was seen to use is
+//! reserved for that pod. Reservations are listed before pods. When another owner holds an address, its pod is asked
+//! for once more right before that owner is replaced, as in a pass. An adoption may be killed at any point and run
+//! again.
 //!
-//! When a node was started anew since the backup, its pods may have traded addresses: each holds what another one uses.
+//! If a node was started again since the backup, its pods may have exchanged addresses: each holds what another one
+//! uses.
 //!
 //! - [`reserved`]: what is reserved already.
 //! - [`demand`]: what running pods use, and what of it is missing; pure.
-//! - [`settle`]: what one interface uses is claimed; a holder that is gone is replaced.
-//! - [`trade`]: interfaces that hold what others use are put right together.
+//! - [`settle`]: claims what one interface uses, and replaces an owner that is gone.
+//! - [`trade`]: claims together for interfaces that hold each other's addresses.
 
 mod demand;
 mod error;
@@ -48,13 +50,13 @@ pub struct Adoption<'a, K> {
     pub context: Context<'a, K, Kubernetes>,
     /// Which prefixes each network may use.
     pub settings: &'a Settings,
-    /// The cluster's own network, if it is of metes: what the nodes have in /etc/cni/net.d.
+    /// The cluster's own network, if its addresses come from metes: what the nodes have in /etc/cni/net.d.
     pub default_network: Option<Rc<Network>>,
-    /// Networks without metes, as in `namespace/name`, whatever their definitions say.
+    /// Networks that do not use metes, as `namespace/name`, whatever their definitions say.
     pub not_metes: &'a [String],
-    /// Whether every other cluster that shares the store has adopted what it uses; none: if there is none.
+    /// Whether every other cluster that shares the store has adopted what it uses; none if no other cluster shares it.
     pub is_last: Option<bool>,
-    /// What came of it so far.
+    /// What it has done so far.
     pub report: &'a RefCell<AdoptionReport>,
 }
 
@@ -66,7 +68,7 @@ pub async fn run<K: Kv>(adoption: Adoption<'_, K>, timeout: Duration) -> Result<
     within(timeout, "it", Box::pin(adoption.run())).await
 }
 
-/// What Kubernetes knows of who might be using addresses.
+/// What Kubernetes knows about who may be using addresses.
 struct InUse {
     pods: Pods,
     nodes: Nodes,
@@ -95,7 +97,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
         Ok(())
     }
 
-    /// From here on no ADD hands out anything. A dry run only looks whether it could be so.
+    /// From here on no ADD hands out anything. A dry run only checks that this would be possible.
     async fn begin(&self) -> Result<Option<(Meta, i64)>, AdoptionError> {
         if self.context.dry_run {
             meta::read(self.context.session).await?;
@@ -146,7 +148,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
         Demands::new(self.context.cluster, definitions, default_network, reserved, self.not_metes)
     }
 
-    /// What the pods of another cluster use is not known here: there must be none that has registered.
+    /// Nobody here knows what the pods of another cluster use, so no other cluster may be registered.
     async fn expect_no_others(&self) -> Result<(), AdoptionError> {
         let Context { session, cluster, .. } = self.context;
         let see = |names: &mut Vec<String>, entry: Entry| match session.keys.parse(&entry.key) {

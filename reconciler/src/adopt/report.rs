@@ -1,4 +1,4 @@
-//! What came of an adoption, for people and for programs.
+//! The result of an adoption, for people and for programs.
 
 use std::fmt::{self, Write};
 
@@ -8,26 +8,26 @@ use serde_json::{Value, json};
 
 use crate::report::{aborted_words, told};
 
-/// What came of an adoption so far.
+/// The result of an adoption so far.
 #[derive(Debug, Default)]
 pub struct AdoptionReport {
     /// The cluster's name.
     pub cluster: String,
-    /// Whether nothing was to be written.
+    /// Whether it was a dry run, which writes nothing.
     pub dry_run: bool,
     /// The revision at which reservations were listed.
     pub revision: i64,
     /// How much was looked at.
     pub scanned: AdoptionScan,
-    /// How many interfaces had all that they use.
+    /// How many interfaces had all the addresses that they use.
     pub present: usize,
-    /// The interfaces that it was reserved for; in a dry run those that it would have been.
+    /// The interfaces that addresses were reserved for; in a dry run, would have been reserved for.
     pub adopted: Vec<Adopted>,
-    /// What stands in the way.
+    /// What prevents the end of the adoption.
     pub conflicts: Vec<AdoptionConflict>,
     /// The epoch that began.
     pub epoch: Option<u64>,
-    /// Whether it ended early, so that it tells what was done and counts nothing.
+    /// Whether it ended early. The report then tells what was done and gives no counts.
     pub aborted: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct AdoptionScan {
 /// An interface whose addresses were reserved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Adopted {
-    /// As in `namespace/name`.
+    /// As `namespace/name`.
     pub pod: String,
     /// The interface.
     pub interface: String,
@@ -53,22 +53,22 @@ pub struct Adopted {
     pub node: String,
     /// What was not reserved for it before.
     pub addresses: Vec<Held>,
-    /// Who held some of it, and is gone.
+    /// The owners that are gone and held some of it.
     pub replaced: Vec<Owner>,
 }
 
 /// Something that a person must settle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct AdoptionConflict {
-    /// As in `namespace/name`.
+    /// As `namespace/name`.
     pub pod: String,
-    /// The interface, as far as it is known.
+    /// The interface, if it is known.
     pub interface: String,
-    /// The address, if it is about one.
+    /// The address, if the conflict is about one.
     pub address: Option<String>,
-    /// What kind it is of.
+    /// Its kind.
     pub kind: ConflictKind,
-    /// Why, in words.
+    /// The reason, in words.
     pub why: String,
 }
 
@@ -76,7 +76,7 @@ pub struct AdoptionConflict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConflictKind {
-    /// Somebody who may exist holds the address.
+    /// An owner that may still exist holds the address.
     Held,
     /// Two running pods use it.
     TwoUsers,
@@ -84,15 +84,15 @@ pub enum ConflictKind {
     Undecodable,
     /// A reservation without its owner's record.
     Contradiction,
-    /// The address is not of the network's ranges.
+    /// The address is not in the network's ranges.
     Outside,
     /// The network's configuration is not known.
     UnknownNetwork,
     /// The pod does not tell what it uses.
     NoStatus,
-    /// More addresses than one transaction takes.
+    /// More addresses than fit into one transaction.
     TooMany,
-    /// It changed meanwhile.
+    /// It changed while the adoption was at work.
     Changed,
 }
 
@@ -110,13 +110,13 @@ impl AdoptionReport {
         self.adopted.push(adopted);
     }
 
-    /// Puts everything in an order that does not depend on who was first.
+    /// Sorts everything, so that the order does not depend on who was first.
     pub fn sort(&mut self) {
         self.adopted.sort_by(|a, b| (&a.pod, &a.interface).cmp(&(&b.pod, &b.interface)));
         self.conflicts.sort();
     }
 
-    /// As one JSON object; `error` is why the store is not in service.
+    /// As one JSON object; `error` says why the store is not in service.
     #[must_use]
     pub fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         let replaced: Vec<&Owner> = self.adopted.iter().flat_map(|adopted| &adopted.replaced).collect();
@@ -136,7 +136,7 @@ impl AdoptionReport {
     }
 }
 
-/// For people: what was there, what was reserved, and what is left to do.
+/// For people: what was found, what was reserved, and what is left to do.
 impl fmt::Display for AdoptionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let AdoptionScan { addresses, pods, networks } = self.scanned;
@@ -164,7 +164,7 @@ impl fmt::Display for AdoptionReport {
         match self.epoch {
             Some(epoch) => writeln!(f, "the store is in service: epoch {epoch} begins"),
             None if self.dry_run => writeln!(f, "nothing was written"),
-            // How the store stands is not known.
+            // The state of the store is not known.
             None if self.aborted => Ok(()),
             None => writeln!(f, "the store is suspect: ADD fails"),
         }

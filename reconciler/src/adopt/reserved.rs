@@ -9,22 +9,22 @@ use metes::pool::{Addr, NetworkName};
 use metes::store::keys::{Key, Keys};
 use metes::store::txn::Entry;
 
-/// Who holds each address, as far as a pod can recognise its own.
+/// The holder of each address, in the form in which a pod can recognise its own reservations.
 #[derive(Default)]
 pub(crate) struct Reserved {
     holders: HashMap<(NetworkName, Addr), Mark>,
     names: HashMap<Box<str>, Rc<str>>,
 }
 
-/// Whose a reservation is: the pod's UID, or its full name where it has none, and the interface.
+/// Whose a reservation is: the interface, and the pod's UID, or its full name if it has no UID.
 struct Mark {
     pod: Box<str>,
     ifname: Rc<str>,
 }
 
 impl Reserved {
-    /// Takes a key of a network. One that is no reservation, or does not decode, is passed over: the claim of that address
-    /// looks for itself.
+    /// Takes a key of a network. A key that is not a reservation, or does not decode, is skipped: the claim of that
+    /// address reads it itself.
     pub(crate) fn see(&mut self, keys: &Keys, cluster: &ClusterName, entry: &Entry) {
         let Ok(Key::Ip(network, address)) = keys.parse(&entry.key) else { return };
         let Ok(reservation) = Reservation::decode(&entry.value) else { return };
@@ -53,12 +53,12 @@ impl Reserved {
         self.holders.len()
     }
 
-    /// Whether an address is reserved for an interface of a pod that has one of these names.
+    /// Whether an address is reserved for this interface of a pod that has one of these names.
     pub(crate) fn is_for(&self, at: &(NetworkName, Addr), names: &[&str], ifname: &str) -> bool {
         self.interface_of(at, names) == Some(ifname)
     }
 
-    /// The interface that an address is reserved for, of a pod that has one of these names.
+    /// The interface that an address is reserved for, if its pod has one of these names.
     pub(crate) fn interface_of(&self, at: &(NetworkName, Addr), names: &[&str]) -> Option<&str> {
         let mark = self.holders.get(at)?;
         names.iter().any(|name| **name == *mark.pod).then_some(&*mark.ifname)

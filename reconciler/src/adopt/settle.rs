@@ -1,4 +1,4 @@
-//! What interfaces use is claimed for them; a holder whose pod is gone is replaced.
+//! Claims what interfaces use, and replaces an owner whose pod is gone.
 
 use std::cell::Cell;
 
@@ -18,18 +18,18 @@ use crate::running::Running;
 use crate::second_look::pods_now;
 use crate::verdict::{Graces, is_named, orphaned};
 
-/// What became of one demand.
+/// The result of one demand.
 enum Settled {
     Present,
     Made(Made),
     Conflict(AdoptionConflict),
-    /// Its holder's own pod uses something else.
+    /// The pod of the owner that holds the address uses something else.
     Trade,
 }
 
 impl<K: Kv> Adoption<'_, K> {
-    /// Claims what is missing, a few at a time. After the first failure no other one is begun, and those under way are
-    /// brought to their end.
+    /// Claims what is missing, a few demands at a time. After the first failure no other claim begins, and those that
+    /// have begun are carried to their end.
     pub(super) async fn settle_all(&self, missing: Vec<Demand>, in_use: &InUse) -> Result<(), AdoptionError> {
         let failed = &Cell::new(false);
         let settle = |demand: Demand| async move {
@@ -62,7 +62,7 @@ impl<K: Kv> Adoption<'_, K> {
 
     async fn settle(&self, demand: &Demand, in_use: &InUse) -> Result<Settled, AdoptionError> {
         let mut wanted = self.claim_of(demand);
-        // Each round finds another holder, and no address has two.
+        // Each round finds another owner, and no address has two of them.
         for _ in 0..=demand.held.len() {
             let conflict = match self.context.claim(&wanted).await {
                 Ok(Claimed::Present) => return Ok(Settled::Present),
@@ -109,7 +109,7 @@ impl<K: Kv> Adoption<'_, K> {
         RunError::of_claim(e).map_or_else(|| self.changed(), AdoptionError::from)
     }
 
-    /// Why a holder keeps what it has. None if its pod is gone, by the listing and by a second look.
+    /// Why an owner keeps what it has. None if its pod is gone, both in the listing and at a second look.
     pub(super) async fn stays(
         &self,
         owner: &Owner,
@@ -131,7 +131,7 @@ impl<K: Kv> Adoption<'_, K> {
         Ok(orphaned(&holder, &pods, &in_use.nodes, &Graces::NONE).err().map(|keep| keep.to_string()))
     }
 
-    /// What a holder's own pod now says that it uses by that interface, if it says that it does not use `held`.
+    /// What the owner's own pod now reports for that interface, if it reports that it does not use `held`.
     pub(super) async fn uses_instead(
         &self,
         owner: &Owner,
@@ -146,7 +146,7 @@ impl<K: Kv> Adoption<'_, K> {
             return Ok(None);
         };
         let is_it = *uid == *running.uid || *uid == *running.pod.uid;
-        // Where a node is not heard of, what it wrote may be older than the record.
+        // If nothing is heard from a node, what it wrote may be older than the record.
         if !is_it || in_use.nodes.is_cut_off(&running.node) {
             return Ok(None);
         }
@@ -154,7 +154,7 @@ impl<K: Kv> Adoption<'_, K> {
         let mut demands = self.demands(&in_use.definitions, &nothing);
         demands.see(&running);
         let Demands { missing, conflicts, .. } = demands;
-        // A part of what it says cannot be understood: that part may be about `held`.
+        // A part of the report cannot be understood, and that part may be about `held`.
         if !conflicts.is_empty() || missing.iter().any(|demand| demand.held.contains(held)) {
             return Ok(None);
         }
@@ -162,7 +162,7 @@ impl<K: Kv> Adoption<'_, K> {
     }
 }
 
-/// What stands in the way, in words, where no pod can be asked about it.
+/// The obstacle in words, if no pod can be asked about it.
 pub(super) fn reason(why: Why) -> (ConflictKind, String) {
     match why {
         Why::Holder { owner, record, .. } => {
@@ -180,7 +180,7 @@ pub(super) fn reason(why: Why) -> (ConflictKind, String) {
     }
 }
 
-/// A holder in words.
+/// An owner in words.
 pub(super) fn whom(owner: &Owner, pod: &Pod) -> String {
     let Owner { node, container_id, ifname, .. } = owner;
     match pod.name.as_str() {

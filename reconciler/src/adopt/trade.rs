@@ -1,5 +1,5 @@
-//! Interfaces that hold what others use. Whoever says itself that it uses something else gives up what it holds, together
-//! with all who are in its way, in one transaction.
+//! Interfaces that hold each other's addresses. An owner whose pod reports that it uses something else gives up what it
+//! holds. One transaction does this for the owner and for all owners that are in its way.
 
 use std::collections::HashSet;
 
@@ -12,11 +12,11 @@ use super::settle::{reason, whom};
 use super::{Adoption, AdoptionError, InUse};
 use crate::claim::{Claim, ClaimError, Claimed, Gone, Made, Together, Why};
 
-/// How often one trade is planned: each time it knows the record of one more who takes part.
+/// How often one trade is planned. Each plan knows the record of one more owner that takes part.
 const ROUNDS: usize = 1000;
 
 impl<K: Kv> Adoption<'_, K> {
-    /// One after the other, because each takes along all who are in its way.
+    /// One after the other, because each trade includes all owners that are in its way.
     pub(super) async fn trade_all(
         &self,
         mut trades: Vec<Demand>,
@@ -32,7 +32,8 @@ impl<K: Kv> Adoption<'_, K> {
         Ok(())
     }
 
-    /// Claims what one interface uses, together with what those use who give it up; returns for whom.
+    /// Claims what one interface uses, together with what the owners use that give it up. Returns the owners claimed
+    /// for.
     async fn trade(&self, demand: Demand, in_use: &InUse) -> Result<Vec<Owner>, AdoptionError> {
         let mut claims = vec![self.claim_of(&demand)];
         let mut demands = vec![demand];
@@ -89,9 +90,9 @@ impl<K: Kv> Adoption<'_, K> {
         Ok(Vec::new())
     }
 
-    /// For a trade that is too large for one transaction. Each step is sound in itself: the owner whose record a step
-    /// frees is the next one to be written. The store stays suspect until the last is, and another run finishes what a
-    /// crash leaves.
+    /// For a trade that is too large for one transaction. The store is consistent after each step: a step frees the
+    /// record of an owner, and the next step writes that owner again. The store stays suspect until the last step.
+    /// After a crash another run does the rest.
     async fn trade_one_by_one(
         &self,
         demands: Vec<Demand>,
@@ -117,7 +118,7 @@ impl<K: Kv> Adoption<'_, K> {
         let report = &mut *self.report.borrow_mut();
         for (demand, made) in demands.iter().zip(made).filter(|(_, made)| !made.held.is_empty()) {
             let adopted = demand.adopted(made);
-            // In a dry run the same may have been foreseen for it alone.
+            // In a dry run the same result may already have been foreseen for this interface alone.
             let is_same =
                 |known: &Adopted| (&known.pod, &known.interface) == (&adopted.pod, &adopted.interface);
             if !self.context.dry_run || !report.adopted.iter().any(is_same) {
@@ -132,7 +133,7 @@ impl<K: Kv> Adoption<'_, K> {
     }
 }
 
-/// Why a trade for `wanted` cannot be made, where `held` is in the way of one who takes part.
+/// Why a trade for `wanted` cannot be made: `held` is in the way of an owner that takes part.
 fn in_trade(of: &Demand, wanted: &Held, held: &Held, why: String) -> String {
     if held == wanted {
         return why;

@@ -1,4 +1,4 @@
-//! Each case of a claim, on a store of a few keys; after each the audit must find nothing wrong.
+//! Each case of a claim, on a store of a few keys. After each case the audit must find nothing wrong.
 
 use metes::audit::Audit;
 use metes::pool::Bits;
@@ -10,7 +10,7 @@ use metes::store::txn::Txn;
 
 use super::*;
 
-/// A store under suspicion, and the ticket that the claim under test is made from.
+/// A suspect store, and the ticket with which the claim under test is made.
 struct World {
     keys: Keys,
     store: Memory,
@@ -37,7 +37,7 @@ impl World {
         self.ticket = Ticket { key, create_revision, ..self.ticket.clone() };
     }
 
-    /// Plans, supplying what is asked for, until there is more to do than to read.
+    /// Plans, and supplies each key that is asked for, until no more key must be read.
     fn plan(&mut self, claim: &Claim) -> Result<Step<Together>, ClaimError> {
         self.plan_all(std::slice::from_ref(claim))
     }
@@ -73,7 +73,7 @@ impl World {
         ended
     }
 
-    /// As [`carry_out_all`], where each holder that is in the way belongs to one of the claims.
+    /// Like [`carry_out_all`]; each owner that is in the way belongs to one of the claims.
     fn trade(&mut self, mut claims: Vec<Claim>) -> (Together, Vec<Claim>) {
         for _ in 0..200 {
             match self.carry_out_all(&claims) {
@@ -377,7 +377,8 @@ fn the_last_bit_of_a_page_fills_its_summary() {
     assert_eq!(Bits::from_bytes(&summary.value).expect("decodes").count(), 1);
 }
 
-/// Claims of pods u0, u1, ... for what the next one holds, in a store where each holds one address and one more.
+/// Claims of pods u0, u1, ... in a store where each holds one address and one more. Each claims what the next one
+/// holds.
 fn round(world: &mut World, pods: usize) -> Vec<Claim> {
     let (uid, moves) = (|i: usize| format!("u{i}"), |i: usize| format!("10.0.0.{}", i % pods + 1));
     let stays = |i: usize| format!("fd00::{:x}", i + 1);
@@ -442,7 +443,7 @@ fn one_after_the_other_they_come_to_the_same_end() {
         std::mem::swap(&mut world.store, &mut expected);
         let gone: Vec<Gone> = claims.iter().flat_map(|claim| claim.gone.clone()).collect();
         for claim in &claims {
-            // Each is sound in itself: a crash between two of them leaves nothing that another run would not finish.
+            // The store is consistent after each claim: another run can finish what a crash between two claims leaves.
             let claim = Claim { gone: gone.clone(), ..claim.clone() };
             assert!(matches!(world.carry_out(&claim), Claimed::Made(_)));
         }
@@ -472,8 +473,8 @@ fn a_holder_that_was_written_since_is_not_replaced() {
     let gone = vec![Gone { owner: old.owner.clone(), revision }];
     let claim = Claim { gone, ..claim_of("c1", "u1", &["10.0.0.5"]) };
     let Step::Commit(Commit { txn, .. }) = world.plan(&claim).expect("a plan") else { panic!("no commit") };
-    // It gets an address of another network: nothing that it held changes, and deleting its record would leave that
-    // one alone.
+    // It gets an address in another network. None of its earlier addresses changes. If its record were deleted, the new
+    // address would have no record.
     let mut more = claim_of("old", "u0", &["10.0.0.6"]);
     more.held[0].network = Some(NetworkName::configured("other").expect("a name"));
     let Step::Commit(Commit { txn: other, .. }) = world.plan(&more).expect("a plan") else {

@@ -7,33 +7,37 @@ use crate::error::RunError;
 /// Why an import did not do all that it should. What it had reserved until then stays reserved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// It ended early.
+    /// The run ended early.
     #[error("{}{}", .0, advice(.0))]
     Run(RunError),
-    /// Somebody else's pause.
+    /// Somebody else has paused the store.
     #[error("another migration is under way: {0}")]
     OtherPause(String),
-    /// Nothing to finish.
+    /// There is nothing to finish.
     #[error("no import is under way in this cluster: run import-whereabouts --begin first")]
     NotBegun,
-    /// Too early by far.
-    #[error("ADD stays paused: whereabouts still hands out addresses for {}; change `type` in their `ipam` to metes", .0.join(", "))]
-    StillUsed(Vec<String>),
-    /// Too early.
+    /// Too early: whereabouts is still configured.
     #[error(
-        "ADD stays paused: whereabouts may still be at work for {pods} pods, which have no annotation network-status yet; until they have, \
-         the NetworkAttachmentDefinitions must not have changed for {}: run it again in {} or with --wait",
+        "ADD stays paused: whereabouts still hands out addresses for {}; change `type` in their `ipam` to metes",
+        .0.join(", ")
+    )]
+    StillUsed(Vec<String>),
+    /// Too early: whereabouts may still be at work.
+    #[error(
+        "ADD stays paused: whereabouts may still be at work for {pods} pods, which have no annotation \
+         network-status yet; until they have, the NetworkAttachmentDefinitions must not have changed for {}: \
+         run it again in {} or with --wait",
         humantime::format_duration(*.settle), whole_seconds(*.left)
     )]
     TooEarly {
-        /// For how long nothing must have changed.
+        /// For how long the definitions must not have changed.
         settle: Duration,
-        /// How much of that is left.
+        /// How much of that time is left.
         left: Duration,
         /// How many pods it waits for.
         pods: usize,
     },
-    /// Changed in the middle.
+    /// The definitions changed during the import.
     #[error("ADD stays paused: a NetworkAttachmentDefinition was changed meanwhile; run it again")]
     DefinitionsChanged,
     /// Somebody else changed meta, or ended the pause.
@@ -41,13 +45,13 @@ pub enum ImportError {
         "somebody else ended the pause, or changed what all writers rely on: look at `metes check`, and run it again"
     )]
     Changed,
-    /// Not everything was taken over.
+    /// Not everything could be taken over.
     #[error(
         "{failures} addresses of running pods could not be taken over{}",
         if *.is_paused { ": ADD stays paused; settle them and run it again, or end the pause with --force" } else { "" }
     )]
     Incomplete {
-        /// How many.
+        /// How many addresses.
         failures: usize,
         /// Whether ADD waits.
         is_paused: bool,
@@ -55,7 +59,7 @@ pub enum ImportError {
 }
 
 impl ImportError {
-    /// Whether it ended before everything was looked at.
+    /// Whether it ended before it had looked at everything.
     #[must_use]
     pub fn is_abort(&self) -> bool {
         !matches!(self, ImportError::Incomplete { .. })
@@ -68,7 +72,7 @@ impl<E: Into<RunError>> From<E> for ImportError {
     }
 }
 
-/// What follows for an import, and what to do.
+/// What this means for an import, and what to do.
 fn advice(e: &RunError) -> &'static str {
     match e {
         RunError::Api(_) | RunError::Store(_) => "; run it again",
@@ -76,13 +80,14 @@ fn advice(e: &RunError) -> &'static str {
         RunError::Suspect(_) => ": nothing is taken over; run `metes-reconciler adopt` first",
         RunError::Newer(_) => ": nothing is taken over; use a newer metes-reconciler",
         RunError::OtherCluster { .. } => {
-            ": nothing is taken over; point --kubeconfig to the right cluster, or give each cluster a `cluster` of its own in the host file"
+            ": nothing is taken over; point --kubeconfig to the right cluster, or give each cluster a `cluster` of its \
+             own in the host file"
         }
         RunError::Timeout(..) => "; run it again, with a longer --timeout",
     }
 }
 
-/// Rounded up: it is not over before it is said to be.
+/// Rounded up, so that the time is over when the message says so.
 pub(super) fn whole_seconds(left: Duration) -> String {
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
     humantime::format_duration(Duration::from_secs(seconds)).to_string()

@@ -1,4 +1,4 @@
-//! What was read of pools, pods and definitions, as far as it counts. Pure.
+//! What the import needs of the pools, pods and definitions that were read. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use super::pools::{Entry, Pool};
 use crate::api::Phase;
 use crate::running::{Interface, Running, Selection};
 
-/// What an entry calls its pod.
+/// The name that an entry gives to its pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodRef {
     /// Its namespace.
@@ -40,22 +40,22 @@ impl fmt::Display for PodRef {
 /// What the import needs to know of a pod.
 #[derive(Debug, Clone)]
 pub struct PodFacts {
-    /// The UID that the plugin is told.
+    /// The UID that the plugin gets.
     pub uid: String,
-    /// Where it runs; none before it is scheduled.
+    /// The node that it runs on; none before it is scheduled.
     pub node: Option<String>,
     /// Whether it may run.
     pub phase: Phase,
-    /// What it is said to have, or why that cannot be read; none if nobody said it.
+    /// The interfaces that multus wrote down, or why they cannot be read; none if nobody wrote them down.
     pub interfaces: Option<Result<Vec<Interface>, String>>,
     /// The networks that it asked for.
     pub asked: Vec<Selection>,
-    /// Whether its sandbox is there.
+    /// Whether its sandbox exists.
     pub is_up: bool,
 }
 
 impl PodFacts {
-    /// What is needed of a pod.
+    /// Keeps what is needed of a pod.
     #[must_use]
     pub fn of(pod: Running, phase: Phase) -> Self {
         let named = |interfaces: &Vec<Interface>| pod.named(interfaces);
@@ -70,15 +70,15 @@ impl PodFacts {
         }
     }
 
-    /// One that is gone, and of which nothing is known but that it may run on this node.
+    /// A pod that is gone. All that is known is that it may still run on this node.
     pub(super) fn cut_off(node: &str) -> Self {
         let (uid, asked) = (String::new(), Vec::new());
-        // Whoever is known to run comes first.
+        // A pod that is known to run comes before it.
         let phase = Phase::Finished;
         Self { uid, node: Some(node.to_owned()), phase, interfaces: None, asked, is_up: false }
     }
 
-    /// Whether a record of this pod UID is of the pod.
+    /// Whether a record with this pod UID belongs to the pod.
     pub(super) fn goes_by(&self, uid: Option<&PodUid>) -> bool {
         self.uid == uid.map_or("", PodUid::as_str)
     }
@@ -91,7 +91,7 @@ impl PodFacts {
     }
 }
 
-/// What metes holds for pods of this cluster, by their UIDs.
+/// What metes holds for pods of this cluster, by pod UID.
 #[derive(Debug, Default)]
 pub struct HeldByPods(HashMap<PodUid, Vec<(InterfaceName, NetworkName, Addr)>>);
 
@@ -104,20 +104,20 @@ impl HeldByPods {
         self.0.entry(uid.clone()).or_default().extend(record.addresses.iter().filter_map(place));
     }
 
-    /// The interfaces of a pod, with what each holds.
+    /// The interfaces of a pod, and what each holds.
     pub(super) fn of(&self, uid: &str) -> &[(InterfaceName, NetworkName, Addr)] {
         self.0.get(uid).map_or(&[], Vec::as_slice)
     }
 }
 
-/// A reservation of overlapping ranges as it was read.
+/// A reservation of overlapping ranges, as it was read.
 #[derive(Debug, Clone)]
 pub struct Reservation {
     /// `namespace/name`.
     pub title: String,
     /// Its name.
     pub name: String,
-    /// What it says.
+    /// Its content.
     pub entry: Entry,
 }
 
@@ -128,15 +128,15 @@ pub struct World<'a> {
     pub pools: &'a [Pool],
     /// The reservations of overlapping ranges.
     pub reservations: &'a [Reservation],
-    /// Who asks for addresses.
+    /// The `ipam` sections that ask for addresses.
     pub uses: &'a [&'a Use],
-    /// The definitions that lead to neither plugin, as in `namespace/name`.
+    /// The definitions that use neither plugin, as `namespace/name`.
     pub others: &'a HashSet<String>,
     /// The pods that entries name, and those that use something besides the cluster's own network.
     pub pods: &'a HashMap<PodRef, PodFacts>,
-    /// What metes holds for pods already.
+    /// What metes already holds for pods.
     pub held: &'a HeldByPods,
-    /// The nodes that are not Ready: pods that are gone may run there.
+    /// The nodes that are not Ready: pods that are gone may still run there.
     pub cut_off: &'a [String],
     /// This cluster's name.
     pub cluster: &'a ClusterName,

@@ -1,4 +1,4 @@
-//! Who is to hold what: whereabouts' entries put together by the interface that they belong to. Pure.
+//! Groups whereabouts' entries by the interface that they belong to, and so finds out who is to hold what. Pure.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -17,9 +17,9 @@ use super::pools::{self, BadOffset, Domain, Entry, Pool, Unclear};
 use crate::api::Phase;
 use crate::running::{Interface, Selection, full_name};
 
-/// The container of an entry that names none: no runtime calls one so.
+/// Begins the container id of an entry that names no container. No runtime gives such an id.
 const CONTAINER: &str = "imported-";
-/// The interface of an entry that names none, and whose pod does not tell.
+/// The interface of an entry that names none and whose pod does not report it.
 const IFNAME: &str = "imported";
 
 /// The pods that entries name.
@@ -29,7 +29,7 @@ pub fn wanted_pods(pools: &[Pool], reservations: &[Reservation]) -> HashSet<PodR
     entries.filter_map(|entry| PodRef::parse(&entry.pod)).collect()
 }
 
-/// Where an address was found, and for whom.
+/// An address, and where it was found.
 #[derive(Debug, Clone)]
 struct FoundAddress {
     at: String,
@@ -41,7 +41,7 @@ struct FoundAddress {
 struct Member<'a> {
     pod: PodRef,
     facts: Cow<'a, PodFacts>,
-    /// Whether its pod is noted on its records, so that they go with it.
+    /// Whether the pod is written on its records, so that the records can be freed when the pod is gone.
     is_labelled: bool,
     found: Vec<FoundAddress>,
 }
@@ -49,18 +49,18 @@ struct Member<'a> {
 struct Gathering<'a> {
     world: &'a World<'a>,
     members: BTreeMap<Owner, Member<'a>>,
-    /// The pods that pools give an address to.
+    /// The pod of each address in a pool.
     in_pools: HashMap<(NetworkName, Addr), String>,
-    /// Who is to hold something for an interface of a pod.
+    /// The owner for each interface of a pod.
     owners: HashMap<(PodRef, InterfaceName), Owner>,
-    /// What entries give to pods, by interface.
+    /// The addresses that entries give to each pod, by interface.
     given: HashMap<PodRef, Vec<(InterfaceName, NetworkName, Addr)>>,
-    /// Who asks for addresses by way of a definition.
+    /// The `ipam` sections of each definition.
     uses: HashMap<String, Vec<&'a Use>>,
     out: Gathered,
 }
 
-/// Puts it all together.
+/// Groups all entries.
 #[must_use]
 pub fn gather(world: &World<'_>) -> Gathered {
     let mut gathering = Gathering {
@@ -112,7 +112,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// One that only repeats what a pool says is passed over.
+    /// A reservation that only repeats an entry of a pool is skipped.
     fn reservation(&mut self, reservation: &Reservation, prefixes: &[String]) {
         let entry = &reservation.entry;
         let found = pools::reservation(&reservation.name, prefixes);
@@ -124,7 +124,7 @@ impl<'a> Gathering<'a> {
         self.entry(at, entry, found.ok_or(Doubt::Name), None);
     }
 
-    /// `of_node`: the node that has a pool of its own.
+    /// `of_node`: the node, if the entry's pool belongs to one node.
     fn entry(
         &mut self,
         at: String,
@@ -140,7 +140,7 @@ impl<'a> Gathering<'a> {
             return;
         };
         let facts = self.world.pods.get(&named);
-        // A pod that is not scheduled holds nothing: the entry is of one of that name before it.
+        // A pod that is not scheduled holds nothing: the entry belongs to an earlier pod of the same name.
         let known = facts.and_then(|facts| Some((Cow::Borrowed(facts), facts.node.clone()?)));
         let mut is_labelled = true;
         let (facts, node) = match known {
@@ -176,7 +176,7 @@ impl<'a> Gathering<'a> {
         self.members.entry(owner).or_insert(member).found.push(found);
     }
 
-    /// What a running pod says that it uses and no entry gives to it.
+    /// What a running pod reports that it uses although no entry gives it to the pod.
     fn told(&mut self, pod: &PodRef, facts: &'a PodFacts) {
         let at = "annotation network-status".to_owned();
         if let Some(Err(why)) = &facts.interfaces {
@@ -240,7 +240,7 @@ impl<'a> Gathering<'a> {
         Ok(())
     }
 
-    /// The network that an address belongs to which is used by way of a definition; none if it is neither plugin's.
+    /// The network of an address that is used through a definition; none if the address comes from neither plugin.
     fn network_of(&self, definition: &str, ip: IpAddr) -> Result<Option<NetworkName>, String> {
         let address = Addr::from(ip);
         let uses = self.uses_of(definition);
@@ -249,7 +249,8 @@ impl<'a> Gathering<'a> {
                 return Ok(None);
             }
             return Err(format!(
-                "it is in the range of a definition, and what {definition} is nobody knows: its definition is gone or lies on the nodes"
+                "it is in the range of a definition, and what {definition} is nobody knows: its definition is gone or \
+                 lies on the nodes"
             ));
         }
         let readable: Vec<&Ranges> = uses.iter().filter_map(|one| one.ranges.as_ref().ok()).collect();
@@ -280,7 +281,7 @@ impl<'a> Gathering<'a> {
         readable.flat_map(|ranges| &ranges.sets).any(|set| set.covers(address).is_some())
     }
 
-    /// A pod that runs in a network, and neither it nor an entry tells with which address.
+    /// A pod that runs in a network although neither the pod nor an entry tells its address there.
     fn asked(&mut self, pod: &PodRef, facts: &PodFacts) {
         let mut seen = BTreeSet::new();
         for Selection { network, .. } in facts.asked.iter().filter(|_| facts.is_up) {
@@ -299,7 +300,8 @@ impl<'a> Gathering<'a> {
             let interfaces: BTreeSet<&InterfaceName> = known.map(|(ifname, ..)| ifname).collect();
             if listed.max(interfaces.len()) < asked {
                 let why = format!(
-                    "it runs in network {network}, and neither its annotation network-status nor a pool tells its address"
+                    "it runs in network {network}, and neither its annotation network-status nor a pool tells its \
+                     address"
                 );
                 self.refuse("annotation networks".to_owned(), pod, None, why);
             }
@@ -310,7 +312,7 @@ impl<'a> Gathering<'a> {
         self.out.refused.push(Refused { at, pod: pod.to_string(), address, why, is_running: true });
     }
 
-    /// No address goes to two owners: those whose pod runs come first.
+    /// No address goes to two owners. Owners whose pods run come first.
     fn finish(mut self) -> Gathered {
         let mut members: Vec<(Owner, Member<'_>)> = std::mem::take(&mut self.members).into_iter().collect();
         members.sort_by_key(|(_, member)| member.facts.phase != Phase::Active);
@@ -323,7 +325,7 @@ impl<'a> Gathering<'a> {
                 if holder.1 == owner {
                     return true;
                 }
-                // Two entries for one interface of one pod: of an earlier sandbox and of the present one.
+                // Two entries may belong to one interface of one pod: from an earlier sandbox and from the present one.
                 if holder.0 != member.pod || holder.1.ifname != owner.ifname {
                     self.out.refused.push(Refused {
                         at: found.at.clone(),
@@ -359,7 +361,7 @@ impl<'a> Gathering<'a> {
             statics.into_iter().filter(|fixed| !found.iter().any(|one| one.address.ip() == fixed.address)),
         );
         let names: BTreeSet<&str> = uses.iter().map(|one| one.cni_network.as_str()).collect();
-        // With the wrong name, a GC for another network would be asked about this owner.
+        // With a wrong name here, a GC for another network would decide about this owner.
         let cni_network = if names.len() == 1 { uses[0].cni_network.clone() } else { String::new() };
         let PodRef { namespace, name } = member.pod.clone();
         let pod = match member.is_labelled {
@@ -375,8 +377,8 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// The configurations that can have asked for all of it: the one that Multus tells, else every one
-    /// whose ranges hold all of it, those of the pod's namespace first.
+    /// The `ipam` sections that may have asked for all of these addresses: the one that multus reports, otherwise every
+    /// one whose ranges cover all of them, with those of the pod's namespace first.
     fn uses(&self, owner: &Owner, member: &Member<'_>, found: &[FoundAddress]) -> Vec<&Use> {
         let holds_all = |one: &&&Use| {
             one.ranges.as_ref().is_ok_and(|ranges| found.iter().all(|one| position(ranges, one).is_some()))
@@ -408,7 +410,7 @@ fn given_twice(network: &NetworkName, pod: &PodRef) -> String {
     format!("the same address of network {network} is given to pod {pod} too")
 }
 
-/// The container of a pod whose entry names none.
+/// The container id for a pod whose entry names none.
 fn made_up_container(pod: &PodRef, facts: &PodFacts) -> String {
     match facts.uid.as_str() {
         "" => format!("{CONTAINER}{}.{}", pod.namespace, pod.name),
@@ -416,7 +418,7 @@ fn made_up_container(pod: &PodRef, facts: &PodFacts) -> String {
     }
 }
 
-/// Who an entry belongs to. What it does not say comes from the pod, or is made up.
+/// The owner of an entry. What the entry does not say comes from the pod, or is made up.
 fn owner(
     cluster: &ClusterName,
     node: &str,
@@ -440,7 +442,7 @@ fn has(interface: &Interface, address: Addr) -> bool {
     interface.addresses().is_ok_and(|addresses| addresses.contains(&address.ip()))
 }
 
-/// Why nobody knows what an entry stands for.
+/// Why nobody knows what an entry means.
 #[derive(Debug, Clone, thiserror::Error)]
 enum Doubt {
     #[error("{0}")]

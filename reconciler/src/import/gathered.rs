@@ -1,4 +1,4 @@
-//! What is to be done with each entry. Pure.
+//! What must be done with each entry. Pure.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -10,22 +10,22 @@ use metes::store::keys::Scope;
 /// One interface of one container, and what it is to hold.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// Who.
+    /// The owner.
     pub owner: Owner,
-    /// The addresses, in the order that an ADD would answer in.
+    /// The addresses, in the order of an ADD's result.
     pub held: Vec<Held>,
-    /// What is noted on its records.
+    /// The labels of its records.
     pub labels: Labels,
-    /// The queue to stand in.
+    /// The scope whose queue its claim waits in.
     pub scope: Scope,
     /// Whether its pod may run.
     pub is_running: bool,
 }
 
-/// An entry that stands for nothing any more: its pod is gone.
+/// An entry without a meaning: its pod is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stale {
-    /// Where it stands.
+    /// Where it was found.
     pub at: String,
     /// The pod.
     pub pod: String,
@@ -33,23 +33,23 @@ pub struct Stale {
     pub address: Option<IpAddr>,
 }
 
-/// An entry whose pod is gone and may run on a node that is not heard of.
+/// An entry of a pod that is gone and may still run on a node that nothing is heard from.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Kept {
-    /// Where it stands.
+    /// Where it was found.
     pub at: String,
     /// The pod.
     pub pod: String,
     /// The address, if it is known.
     pub address: Option<IpAddr>,
-    /// The nodes that it may run on. With more than one nobody but a person can tell when it is gone.
+    /// The nodes that the pod may run on. If there are several, only a person can tell when it is gone.
     pub nodes: Vec<String>,
 }
 
 /// An entry that cannot be taken over.
 #[derive(Debug, Clone)]
 pub struct Refused {
-    /// Where it stands.
+    /// Where it was found.
     pub at: String,
     /// The pod that it names.
     pub pod: String,
@@ -61,19 +61,19 @@ pub struct Refused {
     pub is_running: bool,
 }
 
-/// What is to be done.
+/// What must be done.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    /// Those that are to hold something, those whose pod may run first.
+    /// The interfaces that will hold something, first those whose pods may run.
     pub groups: Vec<Group>,
-    /// Those whose pod is gone.
+    /// The entries whose pod is gone.
     pub stale: Vec<Stale>,
-    /// Those whose pod is gone and may run all the same.
+    /// The entries whose pod is gone and may still run.
     pub kept: Vec<Kept>,
-    /// Those that cannot be taken over.
+    /// The entries that cannot be taken over.
     pub refused: Vec<Refused>,
     /// How many entries there are in all.
     pub entries: usize,
-    /// All containers that entries name.
+    /// All containers that the entries name.
     pub containers: HashSet<ContainerId>,
 }

@@ -1,15 +1,16 @@
-//! A cluster switches from whereabouts to metes without restarting a pod: what whereabouts has handed out is
-//! reserved in metes, under the containers that its pools name.
+//! A cluster switches from whereabouts to metes without restarting a pod: metes reserves what whereabouts has handed
+//! out, for the containers that whereabouts' pools name.
 //!
-//! Two steps, and between them somebody changes the NetworkAttachmentDefinitions. The first one pauses the
-//! store, so that metes hands out nothing while whereabouts still may. The second one comes when no
-//! whereabouts can be at work any more, takes over what came meanwhile, and ends the pause. Pools are read before
-//! pods, so that an entry without its pod has lost it. Either may be killed anywhere and run again.
+//! The switch has two steps, and an administrator changes the NetworkAttachmentDefinitions between them. The first step
+//! pauses the store, so that metes hands out nothing while whereabouts still may. The second step begins when no
+//! whereabouts can be at work any more. It takes over what was handed out since the first step, and ends the pause.
+//! Pools are read before pods, so that if an entry has no pod, that pod is gone. Either step may be killed at any point
+//! and run again.
 //!
-//! - [`objects`]: what is read from Kubernetes; [`facts`]: as far as it counts.
-//! - [`nads`], [`pools`], [`gather`]: what follows from it ([`gathered`]); pure.
-//! - [`take`]: each interface is claimed for.
-//! - [`pause`]: what keeps ADD waiting, and for how long the definitions have been as they are.
+//! - [`objects`] reads from Kubernetes; [`facts`] keeps what is needed of it.
+//! - [`nads`], [`pools`] and [`gather`] find out what follows from it ([`gathered`]); pure.
+//! - [`take`] claims what each interface uses.
+//! - [`pause`] keeps ADD waiting, and remembers for how long the definitions have not changed.
 
 mod error;
 pub mod facts;
@@ -48,19 +49,19 @@ use pause::{Pause, PauseState, digest};
 use report::{GivenUp, ImportReport, Taken, Unusable, pod_name};
 use take::TakeOver;
 
-/// How often the definitions are looked at while they have to stay as they are.
+/// How often the definitions are read while they must not change.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// What an adopted owner's container begins with.
+/// The beginning of the container id of an adopted owner.
 const ADOPTED: &str = "adopted-";
 
-/// Which part of a switch it is.
+/// A step of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportStep {
     /// Before the definitions are changed.
     Begin,
-    /// After that.
+    /// After the definitions were changed.
     Finish,
-    /// Instead of that.
+    /// Ends the switch without its second step.
     Cancel,
 }
 
@@ -76,16 +77,16 @@ impl ImportStep {
     }
 }
 
-/// How to go about it.
+/// The options of an import.
 #[derive(Debug, Clone, Copy)]
 pub struct ImportOptions {
-    /// Which part.
+    /// Which step it is.
     pub step: ImportStep,
-    /// Wait until the definitions have not changed for long enough.
+    /// Wait until the definitions have been unchanged for long enough.
     pub wait: bool,
-    /// End the pause whatever could not be taken over.
+    /// End the pause even if something could not be taken over.
     pub force: bool,
-    /// For how long the definitions must not have changed before the end.
+    /// For how long the definitions must be unchanged before the end.
     pub settle: Duration,
 }
 
@@ -93,9 +94,9 @@ pub struct ImportOptions {
 pub struct Import<'a, K> {
     /// The store, the cluster and its Kubernetes.
     pub context: Context<'a, K, Kubernetes>,
-    /// How to go about it.
+    /// Its options.
     pub options: ImportOptions,
-    /// What came of it so far.
+    /// What it has done so far.
     pub report: &'a mut ImportReport,
 }
 
@@ -152,7 +153,7 @@ impl<K: Kv> Import<'_, K> {
         if failures > 0 && !self.options.force {
             return Err(ImportError::Incomplete { failures, is_paused: true });
         }
-        // Changed back in the last moment.
+        // A definition may have been changed back at the last moment.
         if digest(&objects::nads(self.context.api).await?) != digest(&nads) {
             return Err(ImportError::DefinitionsChanged);
         }
@@ -185,7 +186,7 @@ impl<K: Kv> Import<'_, K> {
         Ok(nads)
     }
 
-    /// The definitions, once no whereabouts that was started for one of them can be at work.
+    /// Waits until no whereabouts that a definition started can be at work, and returns the definitions.
     async fn settled(&mut self) -> Result<Vec<Nad>, ImportError> {
         let settle = self.options.settle;
         loop {
@@ -195,7 +196,7 @@ impl<K: Kv> Import<'_, K> {
             }
             let seen = self.pause().seen(&nads).await?;
             let left = settle.saturating_sub(seen.unchanged_for);
-            // After the definitions: whoever is made later finds them changed.
+            // Pods are listed after the definitions were read: a pod that is made later finds them changed.
             let waiting = objects::waiting(self.context.api).await?;
             if !self.context.dry_run {
                 self.pause().remember(&nads, Some(&waiting)).await?;
@@ -213,14 +214,14 @@ impl<K: Kv> Import<'_, K> {
         }
     }
 
-    /// Takes over all that is to be taken over now.
+    /// Takes over all that can be taken over now.
     async fn import(&mut self, nads: &[Nad]) -> Result<(), ImportError> {
         let pools = objects::pools(self.context.api).await?;
         let reservations = objects::reservations(self.context.api).await?;
         let (imported, held) = self.imported().await?;
         let mut wanted = gather::wanted_pods(&pools, &reservations);
         wanted.extend(imported.iter().map(|one| pod_ref(&one.record)));
-        // After the pools: a pod that is made later has no entry there.
+        // Pods are listed after the pools: a pod that is made later has no entry there.
         let pods = objects::pods(self.context.api, &wanted).await?;
         let cut_off = objects::cut_off_nodes(self.context.api).await?;
         let uses: Vec<&Use> = nads.iter().flat_map(|nad| &nad.uses).collect();
@@ -246,7 +247,7 @@ impl<K: Kv> Import<'_, K> {
         self.take_all(groups).await
     }
 
-    /// What earlier imports have written, and all that this cluster's pods hold.
+    /// Reads what earlier imports have written, and all that this cluster's pods hold.
     async fn imported(&self) -> Result<(Vec<Imported>, HeldByPods), ImportError> {
         let Context { session, cluster, .. } = self.context;
         let see = |(found, held): &mut (Vec<Imported>, HeldByPods), entry: Entry| {
@@ -263,8 +264,8 @@ impl<K: Kv> Import<'_, K> {
         Ok(walk(session, &session.keys.owners(), Default::default, see).await?.0)
     }
 
-    /// A pod's new sandbox holds what an earlier one held when it was taken over. Nobody else can come in
-    /// between: ADD waits.
+    /// Frees the owners of earlier sandboxes, so that the pod's present sandbox can hold the same addresses. Nobody can
+    /// take the addresses in between, because ADD waits.
     async fn make_room(&mut self, imported: &[Imported], gathered: &Gathered) -> Result<(), ImportError> {
         for group in &gathered.groups {
             let is_earlier = |one: &&Imported| {
@@ -284,7 +285,8 @@ impl<K: Kv> Import<'_, K> {
         Ok(())
     }
 
-    /// A few at a time. What is done is noted at once: the first failure ends it, or its time is over.
+    /// Takes over a few owners at a time. Each result is noted at once, because the first failure or the timeout ends
+    /// the work.
     async fn take_all(&mut self, groups: Vec<Group>) -> Result<(), ImportError> {
         let context = self.context;
         let take = |group: Group| async move {
@@ -324,7 +326,7 @@ fn pod_ref(record: &OwnerRecord) -> PodRef {
     PodRef { namespace: pod.namespace.clone(), name: pod.name.clone() }
 }
 
-/// What earlier imports reserved for a pod that runs, and whereabouts has nowhere any more.
+/// What earlier imports reserved for a running pod although whereabouts no longer lists it.
 fn given_up(imported: &[Imported], gathered: &Gathered, pods: &HashMap<PodRef, PodFacts>) -> Vec<GivenUp> {
     let held =
         gathered.groups.iter().flat_map(|group| group.held.iter().map(|one| (&group.labels.pod.uid, one)));

@@ -1,7 +1,7 @@
-//! NetworkAttachmentDefinitions, as far as they tell how addresses are handed out. Pure.
+//! What NetworkAttachmentDefinitions tell about how addresses are handed out. Pure.
 //!
-//! The configurations are read by the plugin's own parser, so that an address goes into the very network
-//! that a later ADD looks into.
+//! The plugin's own parser reads the configurations, so that an address goes into the same network in which a later ADD
+//! looks for it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,10 +13,10 @@ use metes::pool::range::RangeSet;
 use metes::pool::record::Held;
 use metes::store::keys::Scope;
 
-/// How deep plugins are looked for inside a configuration: a list, a plugin, and what it delegates to.
+/// How deep plugins are searched for inside a configuration: a list, a plugin, and the plugin that it delegates to.
 const DEPTH_MAX: usize = 6;
 
-/// Which NetworkAttachmentDefinition it is.
+/// The name of a NetworkAttachmentDefinition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NadId {
     /// Its namespace.
@@ -34,57 +34,57 @@ impl fmt::Display for NadId {
 /// A NetworkAttachmentDefinition.
 #[derive(Debug, Clone)]
 pub struct Nad {
-    /// Which one.
+    /// Its name.
     pub id: NadId,
     /// Its UID.
     pub uid: String,
-    /// What changes with every change of it.
+    /// A value that changes with every change of the definition.
     pub resource_version: String,
-    /// Where it asks for addresses.
+    /// Its `ipam` sections.
     pub uses: Vec<Use>,
-    /// Why nothing is known of it.
+    /// Why its content is not known.
     pub unread: Option<String>,
 }
 
-/// Who hands out the addresses.
+/// The plugin that hands out the addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugin {
-    /// The one that is left.
+    /// The plugin that the cluster switches from.
     Whereabouts,
-    /// This one.
+    /// The plugin that the cluster switches to.
     Metes,
 }
 
 /// One `ipam` section.
 #[derive(Debug, Clone)]
 pub struct Use {
-    /// Where it stands.
+    /// The definition that it is in.
     pub nad: NadId,
-    /// Who is asked.
+    /// The plugin that it asks.
     pub plugin: Plugin,
     /// The network's `name` for CNI.
     pub cni_network: String,
-    /// What is asked for, or why metes refuses it.
+    /// What it asks for, or why metes refuses it.
     pub ranges: Result<Ranges, String>,
 }
 
 /// What an `ipam` section in whereabouts' form asks for.
 #[derive(Debug, Clone)]
 pub struct Ranges {
-    /// What the names of its pools begin with: `network_name` and a hyphen, or nothing.
+    /// The beginning of its pools' names: `network_name` and a hyphen, or nothing.
     pub prefix: String,
     /// Whether each node has pools of its own (`node_slice_size`).
     pub is_sliced: bool,
     /// In result order.
     pub sets: Vec<RangeSet>,
-    /// Static addresses, which whereabouts writes down nowhere.
+    /// Static addresses; whereabouts does not record them.
     pub statics: Vec<Held>,
-    /// The queue that a run with this configuration stands in.
+    /// The scope whose queue a run with this configuration waits in.
     pub scope: Scope,
 }
 
 impl Nad {
-    /// Reads what a definition says.
+    /// Reads a definition.
     #[must_use]
     pub fn read(id: NadId, uid: String, resource_version: String, config: Option<&str>) -> Self {
         let mut nad = Self { id, uid, resource_version, uses: Vec::new(), unread: None };
@@ -105,7 +105,7 @@ impl Nad {
     }
 }
 
-/// The names that can stand before an address or a range in the name of an object, longest first.
+/// The prefixes that an object's name may have before an address or a range, longest first.
 #[must_use]
 pub fn prefixes(uses: &[&Use]) -> Vec<String> {
     let readable = uses.iter().filter_map(|one| one.ranges.as_ref().ok());
@@ -115,7 +115,7 @@ pub fn prefixes(uses: &[&Use]) -> Vec<String> {
     prefixes
 }
 
-/// Every plugin with an `ipam` of one of the two kinds, in lists and delegates too.
+/// Every plugin whose `ipam` is of one of the two types, also inside lists and delegates.
 fn collect(json: &Json, nad: &NadId, name: &str, depth: usize, uses: &mut Vec<Use>) {
     let Some(depth) = depth.checked_sub(1) else { return };
     let name = json.get("name").and_then(Json::text).filter(|name| !name.is_empty()).unwrap_or(name);
@@ -137,7 +137,7 @@ fn collect(json: &Json, nad: &NadId, name: &str, depth: usize, uses: &mut Vec<Us
 
 fn ranges(plugin: &Json, name: &str) -> Result<Ranges, String> {
     let request = Request {
-        // What a CHECK is judged by is the configuration alone, without what a pod asks for.
+        // CHECK is judged by the configuration alone, without what a pod asks for.
         verb: Verb::Check,
         name: name.to_owned(),
         version: version::NEWEST,
@@ -152,7 +152,7 @@ fn ranges(plugin: &Json, name: &str) -> Result<Ranges, String> {
     let scope = Scope::of(&config.sets, None);
     let statics = config.statics.iter();
     let statics = statics.map(|one| Held { address: one.address.ip(), network: one.network.clone() });
-    // In another form it has no pools.
+    // An `ipam` in another form has no pools.
     let sets = if given("range") || given("ipRanges") { config.sets.clone() } else { Vec::new() };
     Ok(Ranges { prefix, is_sliced: given("node_slice_size"), sets, statics: statics.collect(), scope })
 }
@@ -163,7 +163,7 @@ fn empty_request() -> Result<Request, String> {
     Request::parse(&Environment { command, ..Environment::default() }, b"").map_err(|e| e.msg)
 }
 
-/// The plugin's configuration with metes in the place of the other one.
+/// The plugin's configuration with metes instead of whereabouts.
 fn as_metes(plugin: &Json) -> Json {
     let change = |(key, value): &(String, Json)| match value {
         Json::Object(pairs) if key.eq_ignore_ascii_case("ipam") => {

@@ -11,10 +11,10 @@ use crate::api::{Api, ApiError, Phase};
 use crate::kubernetes::{Detail, Kubernetes};
 use crate::running::Running;
 
-/// Where the API has whereabouts' objects.
+/// The API path of whereabouts' objects.
 const WHEREABOUTS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1";
 
-/// Every NetworkAttachmentDefinition, in the order of their names.
+/// Every NetworkAttachmentDefinition, sorted by name.
 ///
 /// # Errors
 /// [`ApiError`]
@@ -31,7 +31,7 @@ pub async fn nads(api: &Kubernetes) -> Result<Vec<Nad>, ApiError> {
     Ok(nads)
 }
 
-/// Every pool, in the order of their names.
+/// Every pool, sorted by name.
 ///
 /// # Errors
 /// [`ApiError`]
@@ -49,7 +49,7 @@ pub async fn pools(api: &Kubernetes) -> Result<Vec<Pool>, ApiError> {
     Ok(pools)
 }
 
-/// Every reservation of overlapping ranges, in the order of their names.
+/// Every reservation of overlapping ranges, sorted by name.
 ///
 /// # Errors
 /// [`ApiError`]
@@ -67,7 +67,7 @@ pub async fn reservations(api: &Kubernetes) -> Result<Vec<Reservation>, ApiError
     Ok(found)
 }
 
-/// The pods that are `wanted`, and those that may run and use something besides the cluster's own network.
+/// The pods that are `wanted`, and the pods that may run and use something besides the cluster's own network.
 ///
 /// # Errors
 /// [`ApiError`]

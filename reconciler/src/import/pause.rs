@@ -1,5 +1,5 @@
-//! What keeps ADD from handing out anything while a cluster switches plugins, and for how long its
-//! NetworkAttachmentDefinitions have been as they are.
+//! Keeps ADD from handing out anything while a cluster switches plugins, and remembers for how long its
+//! NetworkAttachmentDefinitions have not changed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use super::nads::Nad;
 use crate::context::read_meta;
 use crate::error::RunError;
 
-/// For how long it is remembered when the definitions changed. After that it counts as a moment ago.
+/// For how long the time of the last change of the definitions is remembered. After that they count as just changed.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
-/// How often a change of meta is tried: others change it rarely.
+/// How often a change of meta is tried. Others change it rarely.
 const TRIES: usize = 5;
-/// Of more pods than so many it is not remembered that they may be waiting: a value of etcd takes no more.
+/// The largest number of waiting pods that is remembered: a value in etcd holds no more.
 const WAITING_MAX: usize = 20_000;
 
 /// A cluster's own pause of the store.
@@ -35,7 +35,7 @@ pub struct Pause<'a, K> {
     pub cluster: &'a ClusterName,
 }
 
-/// How the store stands.
+/// The state of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PauseState {
     /// ADD works.
@@ -45,20 +45,20 @@ pub enum PauseState {
 }
 
 impl<K: Kv> Pause<'_, K> {
-    /// What is said to whoever asks for an address meanwhile.
+    /// The message for everybody who asks for an address meanwhile.
     fn text(&self) -> String {
         format!("the addresses that whereabouts has handed out in cluster {} are taken over", self.cluster)
     }
 
-    /// Looks how the store stands.
+    /// Reads the state of the store.
     ///
     /// # Errors
-    /// [`ImportError`], also if the store is not to be used at all, or another migration is under way.
+    /// [`ImportError`], also if the store cannot be used at all, or another migration is under way.
     pub async fn state(&self) -> Result<PauseState, ImportError> {
         Ok(self.read().await?.0)
     }
 
-    /// From here on no ADD hands out anything.
+    /// Pauses the store: from here on no ADD hands out anything.
     ///
     /// # Errors
     /// [`ImportError`]
@@ -71,7 +71,7 @@ impl<K: Kv> Pause<'_, K> {
             }
             let (mut meta, mut compares) = match meta {
                 Some(meta) => (meta, Vec::new()),
-                // Without meta there must be no allocations either.
+                // If there is no meta, there must be no allocations either.
                 None => (
                     Meta::first(random_id()),
                     self.session.keys.allocations().into_iter().map(Compare::Empty).collect(),
@@ -92,7 +92,7 @@ impl<K: Kv> Pause<'_, K> {
         Err(ImportError::Changed)
     }
 
-    /// ADD works again, and nothing is remembered of the definitions.
+    /// Ends the pause: ADD works again, and what was remembered of the definitions is deleted.
     ///
     /// # Errors
     /// [`ImportError`]
@@ -124,7 +124,7 @@ impl<K: Kv> Pause<'_, K> {
         Ok((state, meta, revision))
     }
 
-    /// What is known of the definitions as they are: nothing, if they are seen so for the first time.
+    /// What is known of the definitions in their present state; nothing if this state is seen for the first time.
     ///
     /// # Errors
     /// [`ImportError`]
@@ -136,7 +136,7 @@ impl<K: Kv> Pause<'_, K> {
         Ok(SeenDefinitions { unchanged_for, waiting: known.waiting.map(|uids| uids.into_iter().collect()) })
     }
 
-    /// Remembers how the definitions are, and which pods may be waiting that were made before, as far as that is not known.
+    /// Remembers the state of the definitions, and which older pods may be waiting, unless both are already known.
     ///
     /// # Errors
     /// [`ImportError`]
@@ -163,7 +163,7 @@ impl<K: Kv> Pause<'_, K> {
         Ok(())
     }
 
-    /// What is remembered of the definitions, if they are as they were then.
+    /// What is remembered of the definitions, if they have not changed since.
     async fn known(&self, nads: &[Nad]) -> Result<Option<(Entry, Definitions)>, ImportError> {
         let key = self.import_key();
         let mut snapshot = Snapshot::default();
@@ -177,16 +177,16 @@ impl<K: Kv> Pause<'_, K> {
     }
 }
 
-/// What is known of the definitions as they are.
+/// What is known of the definitions in their present state.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SeenDefinitions {
-    /// For how long they have been so at least.
+    /// For how long, at least, they have not changed.
     pub unchanged_for: Duration,
-    /// The pods that may have been waiting when somebody first looked; none if nobody has.
+    /// The pods that may have been waiting at the first look; none if there was no look yet.
     pub waiting: Option<BTreeSet<String>>,
 }
 
-/// Another one for every change of any definition.
+/// A digest that changes with every change of any definition.
 pub fn digest(nads: &[Nad]) -> String {
     let line = |nad: &Nad| format!("{} {} {}\n", nad.id, nad.uid, nad.resource_version);
     digest_hex(nads.iter().map(line).collect::<String>().as_bytes())

@@ -1,8 +1,8 @@
-//! What whereabouts' objects are called, and which addresses their entries stand for. Pure.
+//! The names of whereabouts' objects, and the addresses that their entries mean. Pure.
 //!
-//! A pool is called `[network_name-][node-]range`, with a hyphen for each colon and slash of the range; a
-//! reservation of overlapping ranges is called `[network_name-]address` in the same manner. The keys of a
-//! pool's entries are numbers that are added to the address that its range begins with.
+//! A pool has the name `[network_name-][node-]range`, in which a hyphen replaces each colon and slash of the range. A
+//! reservation of overlapping ranges has the name `[network_name-]address`, formed in the same way. The keys of a
+//! pool's entries are numbers. Such a number is added to the address that the range begins with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ pub struct Pool {
     pub entries: BTreeMap<String, Entry>,
 }
 
-/// An entry of a pool, or a reservation of overlapping ranges. What an old whereabouts did not write is empty.
+/// An entry of a pool, or a reservation of overlapping ranges. A field that an old whereabouts did not write is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The container.
@@ -37,12 +37,12 @@ pub struct Entry {
     pub ifname: String,
 }
 
-/// Where a pool's addresses are held.
+/// The network of a pool's addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain {
-    /// The uniqueness domain.
+    /// The network in which they are reserved.
     pub network: NetworkName,
-    /// The node that the pool is of, if nodes have pools of their own.
+    /// The node that the pool belongs to, if nodes have their own pools.
     pub node: Option<String>,
     cidr: Cidr,
 }
@@ -50,27 +50,27 @@ pub struct Domain {
 /// Why nobody knows what a pool's addresses mean.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unclear {
-    /// Its range is none.
+    /// Its range cannot be read.
     #[error("its range {0:?} cannot be read")]
     Range(String),
-    /// It is called in another way than whereabouts does it.
+    /// Its name is not one that whereabouts gives.
     #[error("its name does not end with its range")]
     Name,
-    /// Nobody asks for its addresses.
+    /// No definition uses its addresses.
     #[error("no NetworkAttachmentDefinition that metes can read has this range and network_name")]
     Unused,
-    /// They are held in several networks.
+    /// Definitions disagree about the network.
     #[error("NetworkAttachmentDefinitions disagree on enable_overlapping_ranges: {}", list(.0))]
     Disagree(Vec<NadId>),
 }
 
-/// Why an entry's key is no address.
+/// Why an entry's key does not give an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadOffset {
-    /// Not a number.
+    /// It is not a number.
     #[error("its key is no number")]
     NoNumber,
-    /// Too large a number.
+    /// The number is too large.
     #[error("its address lies outside the range")]
     Outside,
 }
@@ -81,7 +81,7 @@ fn list(nads: &[NadId]) -> String {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cidr {
-    /// As written: what keys are counted from.
+    /// The address as written: keys are added to it.
     base: Addr,
     first: Addr,
     last: Addr,
@@ -105,7 +105,7 @@ impl Cidr {
 }
 
 impl Domain {
-    /// Finds out which network a pool's addresses are held in.
+    /// Finds out which network a pool's addresses belong to.
     ///
     /// # Errors
     /// [`Unclear`]
@@ -119,7 +119,7 @@ impl Domain {
             let node = prefix.strip_prefix(&ranges.prefix).and_then(|node| node.strip_suffix('-'));
             ranges.is_sliced && node.is_some_and(|node| !node.is_empty()) && cidr.is_within(range)
         };
-        // A network may be called like a node: it comes first.
+        // A network and a node may have the same name. The network is tried first.
         if let Some(network) = one_network(uses, &is_whole)? {
             return Ok(Self { network: network.clone(), node: None, cidr });
         }
@@ -131,7 +131,7 @@ impl Domain {
         Ok(Self { network, node, cidr })
     }
 
-    /// The address that an entry's key stands for.
+    /// The address that an entry's key means.
     ///
     /// # Errors
     /// [`BadOffset`]
@@ -139,14 +139,14 @@ impl Domain {
         if key.is_empty() || !key.bytes().all(|b| b.is_ascii_digit()) {
             return Err(BadOffset::NoNumber);
         }
-        // A number that is too large for any address lies outside, too.
+        // A number that is too large for any address is outside as well.
         let offset: u128 = key.parse().map_err(|_| BadOffset::Outside)?;
         let address = self.cidr.base.0.checked_add(offset).map(Addr).ok_or(BadOffset::Outside)?;
         if address > self.cidr.last { Err(BadOffset::Outside) } else { Ok(address) }
     }
 }
 
-/// The network of all ranges that fit.
+/// The network of all ranges that match.
 fn one_network<'a>(
     uses: &[&'a Use],
     fits: &dyn Fn(&Ranges, &Range) -> bool,
@@ -169,8 +169,8 @@ fn one_network<'a>(
     Err(Unclear::Disagree(nads))
 }
 
-/// The network and the address that a reservation of overlapping ranges is called after; `prefixes` are
-/// those of all configurations, longest first.
+/// The network and the address in the name of a reservation of overlapping ranges. `prefixes` are those of all
+/// configurations, longest first.
 #[must_use]
 pub fn reservation(name: &str, prefixes: &[String]) -> Option<(NetworkName, Addr)> {
     if let Some(address) = unhyphened(name) {
@@ -186,7 +186,7 @@ fn hyphened(text: &str) -> String {
     text.replace([':', '/'], "-")
 }
 
-/// IPv4 has no colons, so an address with hyphens is an IPv6 one.
+/// IPv4 addresses have no colons, so an address with hyphens is an IPv6 address.
 fn unhyphened(text: &str) -> Option<Addr> {
     let ip: IpAddr = parse_ip(&text.replace('-', ":"), Zeros::Decimal)?;
     Some(Addr::from(ip))

@@ -1,4 +1,4 @@
-//! What came of an import, for people and for programs.
+//! The result of an import, for people and for programs.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -11,38 +11,38 @@ use super::ImportStep;
 use super::gathered::{Kept, Refused, Stale};
 use crate::report::{aborted_words, told};
 
-/// What came of an import so far.
+/// The result of an import so far.
 #[derive(Debug)]
 pub struct ImportReport {
     /// The cluster's name.
     pub cluster: String,
-    /// Which part of it.
+    /// Which step it was.
     pub step: ImportStep,
-    /// Whether nothing was to be written.
+    /// Whether it was a dry run, which writes nothing.
     pub dry_run: bool,
     /// How much was looked at.
     pub scanned: ImportScan,
-    /// Who holds something now that it did not hold before; in a dry run who would.
+    /// The owners that hold something that they did not hold before; in a dry run, would hold.
     pub taken: Vec<Taken>,
-    /// How many interfaces had all that they use.
+    /// How many interfaces had all the addresses that they use.
     pub present: usize,
-    /// Earlier sandboxes of pods whose addresses went to the present one.
+    /// Owners of earlier sandboxes whose addresses went to the pod's present sandbox.
     pub moved: Vec<Owner>,
     /// Entries whose pod is gone.
     pub stale: Vec<Stale>,
-    /// Those whose pod may run on a node that is not heard of; they are taken over.
+    /// Entries whose pod may run on a node that nothing is heard from; they are taken over.
     pub kept: Vec<Kept>,
     /// What could not be taken over.
     pub refused: Vec<Refused>,
-    /// What was taken over earlier and whereabouts has freed since, though the pod runs.
+    /// What was taken over earlier and has been freed by whereabouts since, although the pod runs.
     pub given_up: Vec<GivenUp>,
     /// Definitions that still lead to whereabouts.
     pub whereabouts: Vec<String>,
-    /// Definitions of which metes cannot or will not make use, and why.
+    /// Definitions that metes cannot or will not use, with the reason.
     pub unusable: Vec<Unusable>,
-    /// Whether ADD waits when this ends; none as long as nobody knows.
+    /// Whether ADD waits after this import; none while nobody knows.
     pub paused: Option<bool>,
-    /// Whether it ended early, so that it tells what was done and counts nothing.
+    /// Whether it ended early. The report then tells what was done and gives no counts.
     pub aborted: bool,
 }
 
@@ -55,26 +55,26 @@ pub struct ImportScan {
     pub pools: usize,
     /// OverlappingRangeIPReservations.
     pub reservations: usize,
-    /// Entries of pools, and reservations that no pool repeats.
+    /// Entries of pools, and reservations that do not repeat an entry of a pool.
     pub entries: usize,
-    /// Pods that are named by them, or that use something besides the cluster's own network.
+    /// Pods that an entry names, or that use something besides the cluster's own network.
     pub pods: usize,
 }
 
 /// An interface and what was reserved for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// Who.
+    /// The owner.
     pub owner: Owner,
     /// The pod.
     pub pod: Pod,
     /// What was not reserved for it before.
     pub held: Vec<Held>,
-    /// Who held some of it, and is gone.
+    /// The owners that are gone and held some of it.
     pub replaced: Vec<Owner>,
 }
 
-/// An address that metes holds for a pod that runs, and that whereabouts does not.
+/// An address that metes holds for a running pod and whereabouts does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GivenUp {
     /// `namespace/name`.
@@ -125,13 +125,13 @@ impl ImportReport {
         self.refused.iter().filter(|one| one.is_running).count()
     }
 
-    /// In an order that does not depend on who was served first.
+    /// Sorts everything, so that the order does not depend on who was served first.
     pub fn sort(&mut self) {
         self.taken.sort_by(|one, other| one.owner.cmp(&other.owner));
         self.refused.sort_by(|one, other| (!one.is_running, &one.at).cmp(&(!other.is_running, &other.at)));
     }
 
-    /// As one JSON object; `error` is why the import did not do all that it should.
+    /// As one JSON object; `error` says why the import did not do all that it should.
     #[must_use]
     pub fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         told(json!({
@@ -188,7 +188,7 @@ pub(super) fn pod_name(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace, pod.name)
 }
 
-/// For people: what was looked at, what was taken over and what was not, and what comes next.
+/// For people: what was looked at, what was taken over and what was not, and the next step.
 impl fmt::Display for ImportReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ImportScan { definitions, pools, reservations, entries, .. } = self.scanned;

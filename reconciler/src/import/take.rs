@@ -1,4 +1,4 @@
-//! What one interface uses is reserved for it, as far as nobody else who may exist holds it.
+//! Reserves what one interface uses, unless somebody else who may exist holds it.
 
 use metes::pool::names::PodUid;
 use metes::pool::record::{Held, Owner, OwnerRecord};
@@ -15,7 +15,7 @@ use crate::holder::Stamp;
 use crate::kubernetes::Kubernetes;
 use crate::verdict::is_named;
 
-/// What became of one group.
+/// The result of one group.
 #[derive(Default)]
 pub(super) struct TakeOver {
     pub(super) made: Made,
@@ -35,7 +35,7 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
             gone: Vec::new(),
         };
         let mut refused = Vec::new();
-        // Each round ends it, finds a holder that is gone, or gives one address up.
+        // Each round ends the work, finds an owner that is gone, or gives one address up.
         while wanted.held.iter().any(|held| held.network.is_some()) {
             let conflict = match self.claim(&wanted).await {
                 Ok(Claimed::Present) => break,
@@ -54,7 +54,7 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
         Ok(TakeOver { made: Made::default(), refused })
     }
 
-    /// Whoever is in the way, if that owner is gone; else why it keeps what it has, in words.
+    /// The owner that is in the way, if it is gone; otherwise the reason, in words, why it keeps what it has.
     async fn judge_holder(&self, wanted: &Claim, why: Why) -> Result<Result<Gone, String>, ImportError> {
         Ok(Err(match why {
             Why::Holder { owner, record, revision } => {
@@ -74,7 +74,7 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
         }))
     }
 
-    /// Asks Kubernetes whether the pod of a record of this cluster is gone or will never run again.
+    /// Asks Kubernetes whether the pod of one of this cluster's records is gone or will never run again.
     async fn is_gone(&self, owner: &Owner, record: &OwnerRecord) -> Result<bool, RunError> {
         let pod = &record.labels.pod;
         if Stamp::of(owner.cluster.as_ref(), self.cluster) != Stamp::Ours || !is_named(pod) {

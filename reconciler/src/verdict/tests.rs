@@ -32,7 +32,7 @@ fn with(change: impl FnOnce(&mut OwnerFacts)) -> Holder {
     holder
 }
 
-/// Of ns/web as well, as a DRA driver makes it.
+/// An owner of ns/web too, as a DRA driver makes it.
 fn of_claim() -> Holder {
     let mut holder = without_uid();
     holder.owner.container_id = CLAIM.parse().expect("a UUID");
@@ -55,7 +55,7 @@ fn out_of_service(ready: bool) -> Node {
     Node { out_of_service: true, ..node(ready, "b1") }
 }
 
-/// What becomes of a holder that has been an orphan for long.
+/// The verdict on a holder that has been an orphan for long.
 fn verdict(holder: &Holder, pods: &[(Pod, Phase)], nodes: &[Node]) -> Verdict {
     verdict_after(LONG, GRACES, holder, pods, nodes)
 }
@@ -74,14 +74,15 @@ fn verdict_after(
     judge(orphaned(holder, &world, &known, &graces), seen_for)
 }
 
-/// Both sides of a grace: one second before its end it keeps what it has for this reason, and then it is freed.
+/// Tests both sides of a grace: one second before its end the owner keeps what it has, for this reason; then it is
+/// freed.
 #[track_caller]
 fn assert_grace(seconds: u64, meanwhile: Keep, judged: impl Fn(Duration) -> Verdict, reason: Free) {
     assert_eq!(judged(Duration::from_secs(seconds - 1)), Verdict::Keep(meanwhile), "{seconds} s");
     assert_eq!(judged(Duration::from_secs(seconds)), Verdict::Free(reason), "{seconds} s");
 }
 
-/// A UID as Kubernetes gives them.
+/// A UID in the form that Kubernetes gives.
 const CLAIM: &str = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0";
 const GONE: Verdict = Verdict::Free(Free::PodGone);
 const EXISTS: Verdict = Verdict::Keep(Keep::PodExists);
@@ -92,7 +93,7 @@ fn a_pod_is_known_by_its_uid() {
     for (pods, expected) in [
         (vec![], GONE),
         (vec![(pod("web", "u1"), Phase::Active)], EXISTS),
-        // The record's name counts for nothing beside its UID.
+        // If the record has a UID, its pod name does not count.
         (vec![(pod("other", "u1"), Phase::Active)], EXISTS),
         (vec![(pod("web", "u2"), Phase::Active)], GONE),
         (vec![(pod("web", "u1"), Phase::Finished)], Verdict::Free(Free::PodFinished)),
@@ -108,7 +109,7 @@ fn a_static_pod_is_known_by_the_uid_that_the_kubelet_gave_it() {
     assert_eq!(verdict(&holder(), &[(mirror, Phase::Active)], &[]), EXISTS);
 }
 
-/// Whoever may make a pod may write such an annotation, and let that pod finish.
+/// Anybody who may make a pod can write such an annotation, and let that pod finish.
 #[test]
 fn a_static_pod_lives_whatever_else_claims_to_mirror_it() {
     let mirror = || Pod { static_uids: vec!["u1".into()], ..pod("web-n1", "u-of-the-mirror") };
@@ -116,7 +117,7 @@ fn a_static_pod_lives_whatever_else_claims_to_mirror_it() {
     for (pods, expected) in [
         (vec![(mirror(), Phase::Active), (other(), Phase::Finished)], EXISTS),
         (vec![(other(), Phase::Finished), (mirror(), Phase::Active)], EXISTS),
-        // As a pass lists them: all, and then again those that have finished.
+        // A pass lists in this way: first all pods, then those that have finished.
         (vec![(mirror(), Phase::Active), (other(), Phase::Active), (other(), Phase::Finished)], EXISTS),
         (vec![(mirror(), Phase::Finished), (other(), Phase::Finished)], Verdict::Free(Free::PodFinished)),
     ] {
@@ -163,7 +164,7 @@ fn what_cannot_be_read_or_asked_for_is_kept() {
     for name in ["web", "web-0", "web.0", "0", "7-a.b", &"a".repeat(253)] {
         assert_eq!(verdict(&with(|record| record.pod.name = name.into()), &[], &[]), GONE, "{name:?}");
     }
-    // A UID that is seen speaks for itself.
+    // If the UID was seen, it decides.
     let nameless = with(|record| record.pod.name.clear());
     assert_eq!(verdict(&nameless, &[(pod("web", "u1"), Phase::Active)], &[]), EXISTS);
 }
@@ -184,7 +185,7 @@ fn a_node_that_is_cut_off_keeps_all_it_has() {
     for pods in [vec![], vec![(pod("web", "u1"), Phase::Finished)]] {
         assert_eq!(verdict(&holder(), &pods, &cut_off), Verdict::Keep(Keep::NodeNotReady));
     }
-    // A node that is gone says nothing: its pods do.
+    // A node that is gone decides nothing; its pods do.
     assert_eq!(verdict(&holder(), &[(pod("web", "u1"), Phase::Active)], &[]), EXISTS);
     assert_eq!(verdict(&holder(), &[], &[node(true, "b1")]), GONE);
 }
@@ -217,7 +218,7 @@ fn graces_must_have_passed() {
     }
     let at_once = Graces { gone: Duration::ZERO, ..GRACES };
     assert_eq!(verdict_after(Duration::ZERO, at_once, &holder(), &[], &rebooted), GONE);
-    // A memory of orphans lasts for the longest of them.
+    // Orphans are remembered for longer than the longest grace.
     for longest in 0..5 {
         let grace = |index| Duration::from_secs(if index == longest { 9 } else { index });
         let graces = Graces {
@@ -248,11 +249,11 @@ fn where_a_del_is_still_due_an_orphan_has_more_time() {
         let judged = |seen_for| verdict_after(seen_for, GRACES, &holder, &[], std::slice::from_ref(&node));
         assert_grace(grace, Keep::WithinGrace, judged, Free::PodGone);
     }
-    // A longer --grace holds there too.
+    // A longer --grace applies there too.
     let patient = Graces { gone: Duration::from_secs(7200), ..GRACES };
     let judged = |seen_for| verdict_after(seen_for, patient, &holder(), &[], &[node(true, "b1")]);
     assert_grace(7200, Keep::WithinGrace, judged, Free::PodGone);
-    // The kubelet says that a pod has finished when nothing of it runs any more.
+    // The kubelet reports a pod as finished only when nothing of it runs any more.
     let finished = [(pod("web", "u1"), Phase::Finished)];
     let judged = |seen_for| verdict_after(seen_for, GRACES, &holder(), &finished, &[node(true, "b1")]);
     assert_grace(3600, Keep::WithinGrace, judged, Free::PodFinished);
@@ -266,7 +267,7 @@ fn a_node_that_is_out_of_service_has_lost_its_boot() {
         (holder(), &[][..], out_of_service(false), GONE),
         (holder(), &runs[..], out_of_service(false), EXISTS),
         (replaced.clone(), &runs[..], out_of_service(false), Verdict::Free(Free::SandboxReplaced)),
-        // Its kubelet says that it works, whatever the taint says.
+        // Its kubelet reports that it works. The taint then does not count.
         (replaced, &runs[..], out_of_service(true), EXISTS),
         (holder(), &[][..], node(false, "b1"), Verdict::Keep(Keep::NodeNotReady)),
     ] {
@@ -290,9 +291,9 @@ fn a_node_that_kubernetes_never_had_may_be_another_clusters() {
         assert_grace(86_400, Keep::NodeUnknown, judged(holder.clone(), pods.clone(), &[]), reason);
         assert_grace(86_400, Keep::NodeUnknown, judged(holder, pods, &["n2"]), reason);
     }
-    // One that is gone took its pods along.
+    // If a node is gone, its pods are gone too.
     assert_grace(300, Keep::WithinGrace, judged(holder(), vec![], &["n1"]), Free::PodGone);
-    // The pod says whose it is.
+    // The pod decides which cluster it is.
     assert_grace(3600, Keep::WithinGrace, judged(holder(), finished(), &[]), Free::PodFinished);
     let runs = vec![(pod("web", "u1"), Phase::Active)];
     assert_eq!(judged(holder(), runs, &[])(LONG), EXISTS);
@@ -323,7 +324,7 @@ fn a_claims_record_goes_by_its_claim_alone() {
     let mut unnamed = of_claim();
     unnamed.record.as_mut().expect("it has one").pod.namespace = "../x".into();
     assert_eq!(judged(&unnamed, Some(&[]), &[]), Verdict::Keep(Keep::PodUnnamed));
-    // What a runtime makes is no claim's: it has a pod's UID, or an id of another form.
+    // Owners that a runtime makes are not a claim's: they have a pod's UID, or a container id in another form.
     let mut with_uid = of_claim();
     with_uid.record.as_mut().expect("it has one").pod.uid = "u1".parse().ok();
     assert_eq!(judged(&with_uid, None, &[]), GONE);
@@ -396,7 +397,7 @@ prop_compose! {
 }
 
 proptest! {
-    /// Said in the words of whoever runs a pod there: what a live pod may use is never freed.
+    /// The promise, as an operator would put it: what a live pod may use is never freed.
     #[test]
     fn nothing_of_a_live_pod_is_ever_freed(
         holder in some_holder(),
@@ -411,10 +412,12 @@ proptest! {
             .map(|(ready, out_of_service, boot)| Node { out_of_service, ..node(ready, boot) })
             .collect();
         let graces = Graces { unlabelled: unlabelled.map(Duration::from_secs), ..GRACES };
-        // A pod that is listed twice, with two phases, cannot be: the last one counts.
+        // The API never lists one pod in two phases. If it did, the last phase would count.
         let mut listed: Vec<(Pod, Phase)> = Vec::new();
         for (pod, phase) in pods {
-            if listed.iter().all(|(other, _)| other.uid != pod.uid && other.name != pod.name && other.static_uids.is_empty()) {
+            let is_another =
+                |other: &Pod| other.uid != pod.uid && other.name != pod.name && other.static_uids.is_empty();
+            if listed.iter().all(|(other, _)| is_another(other)) {
                 listed.push((pod, phase));
             }
         }

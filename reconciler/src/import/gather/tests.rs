@@ -1,4 +1,4 @@
-//! Entries, pods and definitions of a small cluster, and who is to hold what by them.
+//! Entries, pods and definitions of a small cluster, and the owners that follow from them.
 
 use super::super::facts::HeldByPods;
 use super::super::nads::{Nad, NadId};
@@ -182,7 +182,7 @@ fn what_an_old_entry_lacks_comes_from_the_pods_annotation() {
     let group = |id: &str| found.groups.iter().find(|one| one.owner.container_id == *id).expect(id);
     assert_eq!(group("c1").owner.ifname.as_str(), "net3");
     assert_eq!(group("c1").labels.cni_network, "net-b");
-    // Both configurations can have asked for it.
+    // Either configuration may have asked for it.
     assert_eq!(group("c2").labels.cni_network, "");
 }
 
