@@ -65,7 +65,10 @@ const IGNORED: [&str; 10] = [
 /// nothing, but where there is a host file they are refused there too.
 const STORE: [&str; 6] = ["etcd", "ca_file", "cert_file", "key_file", "server_name", "password_file"];
 
-/// The prefix of whereabouts' names for these keys.
+/// All of these: the keys of `ipam` that have a meaning, here or for another program.
+const KNOWN: [&[&str]; 5] = [&WHEREABOUTS, &HOST_LOCAL, &COMMON, &IGNORED, &STORE];
+
+/// The prefix of whereabouts' names for the keys of the store.
 const STORE_PREFIX: &str = "etcd_";
 
 /// Keys of the section `etcd`, of the host file too.
@@ -157,7 +160,7 @@ impl Findings {
                 ipam.at("etcd")
             ));
         }
-        let mut known = [&WHEREABOUTS[..], &HOST_LOCAL, &COMMON, &IGNORED, &STORE].concat();
+        let mut known = KNOWN.concat();
         known.extend(ipam.pairs().iter().map(|(key, _)| key.as_str()).filter(|key| has_store_prefix(key)));
         let deciding = [&WHEREABOUTS[..], &HOST_LOCAL[..4], &DECIDING_COMMON].concat();
         self.own(ipam, &Level { known: &known, deciding: &deciding });
@@ -248,7 +251,7 @@ fn slip_of<'a>(key: &str, level: &Level<'a>) -> Option<&'a str> {
 
 /// Whether a key has a meaning at some level of `ipam`, or for another program.
 fn is_known(key: &str) -> bool {
-    [&WHEREABOUTS[..], &HOST_LOCAL, &COMMON, &IGNORED, &STORE].iter().any(|keys| is_one_of(keys, key))
+    KNOWN.iter().any(|keys| is_one_of(keys, key))
 }
 
 fn is_one_of(keys: &[&str], key: &str) -> bool {

@@ -231,7 +231,7 @@ fn legs(set: &RangeSet, start: Start) -> impl Iterator<Item = (usize, Span)> + '
     let (upper, lower) = match start {
         Start::After(cursor) if cut.is_some() => (bounds.above(cursor), bounds.up_to(cursor)),
         Start::At(cursor) if cut.is_some() => (bounds.from(cursor), bounds.below(cursor)),
-        _ => (Some(bounds), None),
+        Start::Lowest | Start::After(_) | Start::At(_) => (Some(bounds), None),
     };
     let others = (home + 1..set.ranges().len()).chain(0..home);
     let others = others.map(|at| (at, set.ranges()[at].bounds()));

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use metes::pool::Order;
 
 const LIMITS: &str = "\
@@ -44,28 +45,13 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) dels: bool,
     /// The order of allocation.
-    #[arg(long, value_enum, default_value = "lowest")]
-    order: OrderName,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum OrderName {
-    Lowest,
-    Next,
-    Spread,
+    #[arg(long, value_parser = order_names(), default_value = "lowest")]
+    pub(crate) order: Order,
 }
 
 impl Args {
     pub(crate) fn window(&self) -> Duration {
         Duration::from_secs(self.seconds)
-    }
-
-    pub(crate) fn order(&self) -> Order {
-        match self.order {
-            OrderName::Lowest => Order::Lowest,
-            OrderName::Next => Order::Next,
-            OrderName::Spread => Order::Spread,
-        }
     }
 
     pub(crate) fn curve(&self) -> impl Iterator<Item = usize> + '_ {
@@ -78,4 +64,9 @@ fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(number @ 1..) => Ok(number),
         _ => Err("a number from 1 on".to_owned()),
     }
+}
+
+fn order_names() -> impl TypedValueParser<Value = Order> {
+    PossibleValuesParser::new(Order::ALL.map(Order::name))
+        .try_map(|name| Order::named(&name).ok_or("no order"))
 }

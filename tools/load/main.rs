@@ -142,7 +142,7 @@ impl Load {
             step: step.to_owned(),
             networks,
             pick,
-            order: self.args.order(),
+            order: self.args.order,
             dels: self.args.dels,
         };
         let make = async |index| Node::connect(&place, index).await;

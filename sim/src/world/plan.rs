@@ -310,7 +310,7 @@ fn events(rough: u32, chance: &Chance) -> Events {
 /// Pools are tiny, so that they are full at times, and addresses are used again soon.
 fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
     let size = chance.between(2, 12) as u8;
-    let order = |chance: &Chance| *chance.pick(&[Order::Lowest, Order::Lowest, Order::Next, Order::Spread]);
+    let order = |chance: &Chance| *chance.pick(&[&[Order::Lowest], &Order::ALL[..]].concat());
     let default = NetworkName::default();
     let blue = NetworkName::configured("blue").expect("a plain name");
     let small = range_set(&[(&default, "10.0.0.0/24", "10.0.0.1".into(), format!("10.0.0.{size}"))]);
