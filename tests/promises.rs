@@ -5,6 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use metes::cni::Verb;
+use metes::pool::choose::Order;
+use metes::store::keys::Keys;
+
 /// F1 to this one.
 const FAILURES: u32 = 38;
 
@@ -154,4 +158,73 @@ fn every_key_stands_in_the_table_of_keys() {
         forms.by_ref().filter(|form| !architecture.contains(&format!("| `v1/{form}` |"))).collect();
     assert!(missing.is_empty(), "ARCHITECTURE.md lacks {missing:?}");
     assert!(architecture.matches("| `v1/").count() == keys.matches("/// `v1/").count(), "a key is gone");
+}
+
+fn source(file: &str) -> String {
+    fs::read_to_string(root().join(file)).expect(file)
+}
+
+/// A key of a form: a plain name in place of each part that stands in angle brackets.
+fn sample(form: &str) -> String {
+    let parts = form.split('/').map(|part| match part {
+        "<hex>" => "0".repeat(32),
+        "<id>" if form.starts_with("ticket") => "0".repeat(16),
+        "<id>" => "0".repeat(32),
+        part => part.trim_matches(['<', '>']).to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+#[test]
+fn every_key_is_parsed_and_tested() {
+    let keys = source("src/store/keys.rs");
+    let (layout, golden) = keys.split_once("#[cfg(test)]").expect("tests of the layout");
+    let foreign = source("tests/foreign.rs");
+    let mut lines = layout.lines().map(str::trim_start);
+    let mut forms = 0;
+    while let Some(form) = lines.find_map(|line| line.strip_prefix("/// `v1/")?.strip_suffix('`')) {
+        let variant = lines.next().and_then(|line| line.split(['(', ',']).next()).expect("a variant");
+        let parsed = Keys::new("/metes/").parse(format!("/metes/v1/{}", sample(form)).as_bytes());
+        let parsed = format!("{:?}", parsed.unwrap_or_else(|e| panic!("`parse_path` lacks an arm: {e}")));
+        assert_eq!(parsed.split('(').next(), Some(variant), "{form}");
+        // Whatever stands before the first part that may vary, and the kind of what a network has.
+        let fixed = form.replace("<network>", "default");
+        let fixed = fixed.split('<').next().unwrap_or_default();
+        // A cursor's id is a digest. fuzz/src/config.rs parses what is built.
+        let is_golden = variant == "Cursor" || golden.contains(&format!("\"/metes/v1/{fixed}"));
+        assert!(is_golden, "`golden_keys_and_back` lacks {form}");
+        let is_tried = foreign.contains(&format!("\"v1/{fixed}"));
+        assert!(is_tried, "tests/foreign.rs has no value under {form} that does not decode");
+        forms += 1;
+    }
+    assert!(forms > 10, "only {forms} keys are told by their forms");
+}
+
+#[test]
+fn every_record_is_tested() {
+    let records = source("src/pool/record.rs");
+    let (production, golden) = records.split_once("#[cfg(test)]").expect("tests of the records");
+    let fuzzed = source("fuzz/src/stored.rs");
+    let kinds: Vec<&str> = production
+        .lines()
+        .filter_map(|line| line.strip_prefix("impl Record for ")?.split(' ').next())
+        .collect();
+    assert!(kinds.len() > 5, "{kinds:?}");
+    for kind in kinds {
+        assert!(golden.contains(&format!("{kind}::")), "`golden_records` lacks {kind}");
+        assert!(fuzzed.contains(&format!("check_record::<{kind}>")), "fuzz/src/stored.rs lacks {kind}");
+    }
+}
+
+#[test]
+fn every_verb_and_every_order_is_tried_with_the_real_binary() {
+    for verb in Verb::ALL.into_iter().filter(|verb| *verb != Verb::Version) {
+        for file in ["tests/bad_input.rs", "tests/cni_contract.rs", "tests/secrets.rs"] {
+            assert!(source(file).contains(&format!("\"{verb}\"")), "{file} does not try {verb}");
+        }
+    }
+    for order in Order::ALL {
+        let file = "tests/large_ranges.rs";
+        assert!(source(file).contains(&format!("\"{order}\"")), "{file} does not try {order}");
+    }
 }

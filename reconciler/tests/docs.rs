@@ -76,6 +76,27 @@ fn every_reason_stands_there_with_what_to_do() {
 }
 
 #[test]
+fn every_reason_is_tested() {
+    let source =
+        |file: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).expect(file);
+    // That something changed is found by the pass, not by the verdict.
+    let keeps =
+        Keep::ALL.into_iter().filter(|keep| *keep != Keep::Changed).map(|keep| format!("Keep::{keep:?}"));
+    let frees = Free::ALL.map(|free| format!("Free::{free:?}"));
+    for reason in keeps.chain(frees) {
+        for file in ["src/verdict/tests.rs", "../fuzz/src/verdict.rs"] {
+            let is_there =
+                source(file).split(|c: char| c != ':' && !c.is_alphanumeric()).any(|word| word == reason);
+            assert!(is_there, "{file} lacks {reason}");
+        }
+    }
+    let passes = source("../tests/reconcile.rs");
+    for reason in Keep::ALL.map(Keep::name).into_iter().chain(Free::ALL.map(Free::name)) {
+        assert!(passes.contains(&format!("\"{reason}\"")), "tests/reconcile.rs lacks {reason}");
+    }
+}
+
+#[test]
 fn every_metric_stands_there() {
     let mut report = PassReport::new("east", false);
     report.violations.insert("foreign-key", 1);
