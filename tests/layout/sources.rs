@@ -183,7 +183,7 @@ pub(crate) fn production(text: &str) -> (String, Vec<String>) {
 }
 
 fn without_comment(line: &str) -> &str {
-    let is_comment = |(at, _): &(usize, &str)| line[..*at].matches('"').count() % 2 == 0;
+    let is_comment = |(at, _): &(usize, &str)| line[..*at].matches('"').count().is_multiple_of(2);
     line.match_indices("//").find(is_comment).map_or(line, |(at, _)| &line[..at])
 }
 
