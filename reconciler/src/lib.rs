@@ -17,7 +17,7 @@
 //! they use, and [`nad`] in which network. [`import`] reserves what whereabouts has handed out. Both reserve given
 //! addresses for an owner ([`claim`]).
 //!
-//! All of them use a [`context`], in which the cluster makes sure that its name is its own ([`identity`]), and
+//! All of them use a [`context`], in which the cluster makes sure that its name is its own (`identity`), and
 //! [`error`].
 
 pub mod adopt;

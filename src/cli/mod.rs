@@ -1,9 +1,9 @@
 //! The verbs for people: what is held, how much is used, whether all is well, and releasing.
 //!
-//! - [`args`]: what may be typed, and the help.
+//! - `args`: what may be typed, and the help.
 //! - [`start`]: from the command line and the host file to a command that runs.
-//! - [`list`] (with show), [`usage`], [`check`], [`release`]: one verb each.
-//! - [`inventory`], [`ranges`], [`table`]: pure; rows, ranges and text.
+//! - `list` (with show), `usage`, `check`, `release`: one verb each.
+//! - `inventory`, `ranges`, `table`: pure; rows, ranges and text.
 //!
 //! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
 //! or something is wrong, 2 (from clap) it was called wrongly.

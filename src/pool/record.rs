@@ -366,7 +366,7 @@ pub struct Meta {
     /// Set while a migration is under way: why ADD must wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
-    /// When the hold was set, RFC 3339 in UTC; for people only.
+    /// When the store was paused, RFC 3339 in UTC; for people only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_since: Option<String>,
     /// What newer programs have written beside it, which older ones write back as it was.
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn older_is_no_birth_another_boot_or_an_earlier_moment() {
+    fn older_is_no_start_another_boot_or_an_earlier_moment() {
         let run = RunStart { boot: "b1".into(), ns: 10 };
         assert!(run.is_after(None));
         assert!(run.is_after(Some(&RunStart { boot: "b0".into(), ns: 99 })));

@@ -79,7 +79,7 @@ impl fmt::Display for OtherMachine {
     }
 }
 
-/// Why [`decide`] cannot go on: it must read something, or it refuses.
+/// Why a decision cannot go on: it must read something, or it refuses.
 enum Halt {
     Read(Vec<Op>),
     Refuse(Refused),

@@ -14,8 +14,8 @@
 //!     +-------------------------------------+
 //! ```
 //!
-//! A change without a contender costs one read and one durable write. [`Driver::commit`] is the only place that sends a
-//! commit, and [`Driver::look`] the only one that sends a first request.
+//! A change without a contender costs one read and one durable write. `Driver::commit` is the only place that sends a
+//! commit, and `Driver::look` the only one that sends a first request.
 
 use std::time::Duration;
 

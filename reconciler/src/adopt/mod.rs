@@ -8,10 +8,10 @@
 //! If a node was started again since the backup, its pods may have exchanged addresses: each holds what another one
 //! uses.
 //!
-//! - [`reserved`]: what is reserved already.
-//! - [`demand`]: what running pods use, and what of it is missing; pure.
-//! - [`settle`]: claims what one interface uses, and replaces an owner that is gone.
-//! - [`trade`]: claims together for interfaces that hold each other's addresses.
+//! - `reserved`: what is reserved already.
+//! - `demand`: what running pods use, and what of it is missing; pure.
+//! - `settle`: claims what one interface uses, and replaces an owner that is gone.
+//! - `trade`: claims together for interfaces that hold each other's addresses.
 
 mod demand;
 mod error;

@@ -7,10 +7,10 @@
 //! Pools are read before pods, so that if an entry has no pod, that pod is gone. Either step may be killed at any point
 //! and run again.
 //!
-//! - [`objects`] reads from Kubernetes; [`facts`] keeps what is needed of it.
-//! - [`nads`], [`pools`] and [`gather`] find out what follows from it ([`gathered`]); pure.
-//! - [`take`] claims what each interface uses.
-//! - [`pause`] keeps ADD waiting, and remembers for how long the definitions have not changed.
+//! - `objects` reads from Kubernetes; `facts` keeps what is needed of it.
+//! - `nads`, `pools` and [`gather`] find out what follows from it (`gathered`); pure.
+//! - `take` claims what each interface uses.
+//! - `pause` keeps ADD waiting, and remembers for how long the definitions have not changed.
 
 mod error;
 pub mod facts;

@@ -13,7 +13,7 @@ use metes::store::txn::{Compare, Op, Txn};
 
 use super::plan::{Theme, Twins};
 use super::requests::Step;
-use super::tree::Ticket;
+use super::tree::Place;
 use super::works::Boot;
 use super::{World, checked};
 use crate::mutant::Guard;
@@ -322,14 +322,14 @@ impl<'w> World<'w> {
         }
     }
 
-    fn some_ticket(&self) -> Option<Ticket> {
+    fn some_place(&self) -> Option<Place> {
         let tickets = &self.tree.reservations;
         let at = if tickets.is_empty() { return None } else { self.chance.index(tickets.len()) };
         tickets.keys().nth(at).cloned()
     }
 
     fn clear_bit(&mut self) -> Result<(), String> {
-        let Some((network, address)) = self.some_ticket() else { return Ok(()) };
+        let Some((network, address)) = self.some_place() else { return Ok(()) };
         let mut bits = self.tree.bits(&network, address.page());
         if bits.is_full() {
             return Ok(());
@@ -357,9 +357,9 @@ impl<'w> World<'w> {
 
     /// A reservation is deleted; its owner has a record of what it does not hold any more.
     fn drop_reservation(&mut self) -> Result<(), String> {
-        let Some(ticket) = self.some_ticket() else { return Ok(()) };
-        let (network, address) = ticket.clone();
-        let Some(owner) = self.tree.reservations.get(&ticket).cloned() else { return Ok(()) };
+        let Some(place) = self.some_place() else { return Ok(()) };
+        let (network, address) = place.clone();
+        let Some(owner) = self.tree.reservations.get(&place).cloned() else { return Ok(()) };
         let mut bits = self.tree.bits(&network, address.page());
         if bits.is_full() {
             return Ok(());
@@ -368,7 +368,7 @@ impl<'w> World<'w> {
         if let Some(id) = self.truth.sandbox_of(&owner) {
             self.truth.end(id);
         }
-        self.tree.cleared_by_hand.insert(ticket);
+        self.tree.cleared_by_hand.insert(place);
         self.tree.spoil(&owner);
         let keys = &self.shared.keys;
         let ops = vec![

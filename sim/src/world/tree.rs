@@ -14,7 +14,7 @@ use metes::store::keys::{Key, Keys, PodInterface, Scope, TicketId};
 use crate::store::Model;
 
 /// An address of a network.
-pub(crate) type Ticket = (NetworkName, Addr);
+pub(crate) type Place = (NetworkName, Addr);
 
 /// One owner's record, as far as it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,12 +24,12 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    pub(crate) fn reserved(&self) -> impl Iterator<Item = Ticket> {
+    pub(crate) fn reserved(&self) -> impl Iterator<Item = Place> {
         self.record.addresses.iter().filter_map(reserved)
     }
 }
 
-pub(crate) fn reserved(held: &Held) -> Option<Ticket> {
+pub(crate) fn reserved(held: &Held) -> Option<Place> {
     Some((held.network.clone()?, Addr::from(held.address)))
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Changes {
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     pub(crate) owners: HashMap<Owner, Owned>,
-    pub(crate) reservations: BTreeMap<Ticket, Owner>,
+    pub(crate) reservations: BTreeMap<Place, Owner>,
     pages: BTreeMap<(NetworkName, Page), Bits>,
     summaries: BTreeMap<(NetworkName, Summary), Bits>,
     pub(crate) index: HashMap<PodInterface, Owner>,
@@ -62,11 +62,11 @@ pub(crate) struct Tree {
     /// Who leads, by cluster.
     pub(crate) leads: BTreeMap<ClusterName, String>,
     /// Who lists an address.
-    listed: BTreeMap<Ticket, Owner>,
+    listed: BTreeMap<Place, Owner>,
     /// What was changed with other tools: nothing is expected of it any more.
-    pub(crate) spoilt_bits: BTreeSet<Ticket>,
+    pub(crate) spoilt_bits: BTreeSet<Place>,
     /// The addresses whose bits were ever cleared with other tools.
-    pub(crate) cleared_by_hand: BTreeSet<Ticket>,
+    pub(crate) cleared_by_hand: BTreeSet<Place>,
     pub(crate) spoilt_owners: BTreeSet<Owner>,
     /// Whether what changes now is changed with other tools.
     pub(crate) is_by_hand: bool,
@@ -85,7 +85,7 @@ pub(crate) struct Places {
 /// What is to be judged when all changes of a revision are known.
 #[derive(Default)]
 struct Touched {
-    tickets: BTreeSet<Ticket>,
+    places: BTreeSet<Place>,
     pages: BTreeSet<(NetworkName, Page)>,
     owners: BTreeSet<Owner>,
     indexes: BTreeSet<PodInterface>,
@@ -160,14 +160,14 @@ impl Tree {
                     Some(after) => self.owners.insert(owner.clone(), after),
                     None => self.owners.remove(&owner),
                 };
-                for ticket in before.iter().flat_map(Owned::reserved) {
-                    if self.listed.get(&ticket) == Some(&owner) {
-                        self.listed.remove(&ticket);
+                for place in before.iter().flat_map(Owned::reserved) {
+                    if self.listed.get(&place) == Some(&owner) {
+                        self.listed.remove(&place);
                     }
-                    touched.tickets.insert(ticket);
+                    touched.places.insert(place);
                 }
-                for ticket in after.iter().flat_map(Owned::reserved) {
-                    touched.tickets.insert(ticket);
+                for place in after.iter().flat_map(Owned::reserved) {
+                    touched.places.insert(place);
                 }
                 for owned in before.iter().chain(&after) {
                     let Some(uid) = &owned.record.labels.pod.uid else { continue };
@@ -184,15 +184,15 @@ impl Tree {
                 changes.owners.push(OwnerChange { owner, before, after });
             }
             Key::Ip(network, address) => {
-                let ticket = (network, address);
+                let place = (network, address);
                 match value {
-                    None => self.reservations.remove(&ticket),
+                    None => self.reservations.remove(&place),
                     Some(value) => {
                         let reservation = Reservation::decode(value).map_err(|e| bad(&e))?;
-                        self.reservations.insert(ticket.clone(), reservation.owner)
+                        self.reservations.insert(place.clone(), reservation.owner)
                     }
                 };
-                touched.tickets.insert(ticket);
+                touched.places.insert(place);
             }
             Key::Page(network, page) => {
                 let id = (network, page);
@@ -300,23 +300,22 @@ impl Tree {
             if self.spoilt_owners.contains(owner) {
                 continue;
             }
-            for ticket in owned.reserved() {
-                if let Some(other) = self.listed.insert(ticket.clone(), owner.clone())
+            for place in owned.reserved() {
+                if let Some(other) = self.listed.insert(place.clone(), owner.clone())
                     && other != *owner
                 {
                     let (one, other) = (words(owner), words(&other));
-                    return Err(format!("{} of {} is listed by {one} and by {other}", ticket.1, ticket.0));
+                    return Err(format!("{} of {} is listed by {one} and by {other}", place.1, place.0));
                 }
             }
         }
         if !self.spoilt_bits.is_empty() {
             let spoilt = std::mem::take(&mut self.spoilt_bits);
-            let is_so = |ticket: &Ticket| {
-                self.reservations.contains_key(ticket) && !self.has_bit(&ticket.0, ticket.1)
-            };
+            let is_so =
+                |place: &Place| self.reservations.contains_key(place) && !self.has_bit(&place.0, place.1);
             self.spoilt_bits = spoilt.into_iter().filter(is_so).collect();
         }
-        touched.tickets.iter().try_for_each(|ticket| self.judge_ticket(ticket))?;
+        touched.places.iter().try_for_each(|place| self.judge_place(place))?;
         touched.pages.iter().try_for_each(|(network, page)| self.judge_page(network, *page))?;
         touched.indexes.iter().try_for_each(|id| self.judge_index(id))
     }
@@ -333,10 +332,10 @@ impl Tree {
     }
 
     /// Every reservation has its bit and an owner that lists it. What an owner lists is reserved for it.
-    fn judge_ticket(&self, ticket: &Ticket) -> Result<(), String> {
-        let (network, address) = ticket;
-        let holder = self.reservations.get(ticket);
-        let lister = self.listed.get(ticket);
+    fn judge_place(&self, place: &Place) -> Result<(), String> {
+        let (network, address) = place;
+        let holder = self.reservations.get(place);
+        let lister = self.listed.get(place);
         if holder.is_some_and(|holder| self.spoilt_owners.contains(holder)) {
             return Ok(());
         }
@@ -362,7 +361,7 @@ impl Tree {
                 ));
             }
         }
-        if self.has_bit(network, *address) || self.spoilt_bits.contains(ticket) {
+        if self.has_bit(network, *address) || self.spoilt_bits.contains(place) {
             return Ok(());
         }
         Err(format!("{address} of {network} is reserved and its bit is not set"))
@@ -375,9 +374,9 @@ impl Tree {
     /// What is reserved in a page has its bit. A summary calls the page full only if it is.
     fn judge_page(&self, network: &NetworkName, page: Page) -> Result<(), String> {
         let of_page = (network.clone(), page.first())..=(network.clone(), page.last());
-        for (ticket, _) in self.reservations.range(of_page) {
-            if !self.has_bit(network, ticket.1) && !self.spoilt_bits.contains(ticket) {
-                return Err(format!("{} of {network} is reserved and its bit was cleared", ticket.1));
+        for (place, _) in self.reservations.range(of_page) {
+            if !self.has_bit(network, place.1) && !self.spoilt_bits.contains(place) {
+                return Err(format!("{} of {network} is reserved and its bit was cleared", place.1));
             }
         }
         let says_full = self
