@@ -20,7 +20,8 @@ use crate::store::repair::repair_some;
 /// First it carries out what an earlier run of this owner has spooled. If a set seems full, it clears stray bits before
 /// it answers so.
 ///
-/// # Errors A CNI error. Then the owner holds nothing new, or a spooled DEL will free it.
+/// # Errors
+/// A CNI error. Then the owner holds nothing new, or a spooled DEL will free it.
 pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
     for kept in run.spool.of(&ask.owner) {
         run.carry_out_spooled(&kept, run.session.until).await?;

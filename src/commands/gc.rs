@@ -22,7 +22,8 @@ use crate::store::txn::{Entry, List, Op, Txn};
 /// It does not free what a pod held when the store was last taken into service. A store that went back may name an
 /// earlier sandbox of a running pod, which is no valid attachment. Its DEL frees it, or the reconciler.
 ///
-/// # Errors A CNI error. What was freed before stays freed, and GC may be repeated.
+/// # Errors
+/// A CNI error. What was freed before stays freed, and GC may be repeated.
 pub async fn gc<K: Kv>(
     run: &Run<'_, K>,
     cni_network: &str,

@@ -122,7 +122,8 @@ impl<'a, K: Kv> Run<'a, K> {
 
     /// Frees what was spooled for one owner. It stays in the spool as long as etcd has no space for its tombstone.
     ///
-    /// # Errors [`FreeError`]; then the entry stays in the spool.
+    /// # Errors
+    /// [`FreeError`]; then the entry stays in the spool.
     pub async fn carry_out_spooled(&self, kept: &Kept, until: Instant) -> Result<Freed, FreeError> {
         let (freed, lacks_tombstone) = self.free_spooled(&kept.spooled, until).await?;
         let Owner { container_id, ifname, .. } = &kept.spooled.owner;

@@ -251,7 +251,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Err(Stopped::Failed(failure)) if self.passes(&failure) => self.lose_lease(),
                 Err(stopped) => return Err(stopped),
             }
-            if Instant::now() >= self.policy.wait_until {
+            if Instant::now() >= self.session.until {
                 return Err(Stopped::OutOfTime);
             }
             tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
@@ -495,6 +495,10 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Fence::Ticket(ticket) if !ticket.stands(seen) => {
                     self.approach = Approach::JumpQueue;
                     return Ok(Attempt::Again);
+                }
+                // What is left of the time is for another way (a free without a ticket).
+                Fence::Ticket(_) if Instant::now() >= self.policy.wait_until => {
+                    return Err(Stopped::OutOfTime);
                 }
                 Fence::Ticket(_) => {}
                 Fence::Lease { .. } | Fence::Unfenced { .. } if lost < self.policy.fencing.tries() => {}

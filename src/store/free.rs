@@ -287,7 +287,8 @@ pub fn networks(record: &OwnerRecord) -> BTreeSet<&NetworkName> {
 
 /// Puts a tombstone on `lease`, unless there is a younger one.
 ///
-/// # Errors [`BadRecord`] if the present one does not decode.
+/// # Errors
+/// [`BadRecord`] if the present one does not decode.
 pub fn bury(
     keys: &Keys,
     owner: &Owner,

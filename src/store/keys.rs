@@ -310,7 +310,8 @@ impl Keys {
 
     /// Takes a key below the root apart.
     ///
-    /// # Errors [`ForeignKey`] if metes writes no such key.
+    /// # Errors
+    /// [`ForeignKey`] if metes writes no such key.
     pub fn parse(&self, key: &[u8]) -> Result<Key, ForeignKey> {
         std::str::from_utf8(key)
             .ok()

@@ -12,7 +12,8 @@ use crate::random::random_pause;
 /// Removes the fence of a commit, so that no late copy of the commit can be applied, and then reads `key`. Without a
 /// fence it only reads.
 ///
-/// # Errors [`Failure`] if the session's deadline came first. Then nothing is settled.
+/// # Errors
+/// [`Failure`] if the session's deadline came first. Then nothing is settled.
 pub async fn settle<K: Kv>(
     session: Session<'_, K>,
     fence: &Fence,

@@ -105,7 +105,8 @@ impl<'a, K: Kv> Queue<'a, K> {
 
     /// Takes a ticket on a lease that was granted before. The same transaction carries out `reads`.
     ///
-    /// # Errors [`Failure`]; if the ticket was made all the same, it ends with its lease.
+    /// # Errors
+    /// [`Failure`]; if the ticket was made all the same, it ends with its lease.
     pub async fn take(
         &self,
         lease: LeaseId,
@@ -152,7 +153,8 @@ impl<'a, K: Kv> Queue<'a, K> {
 
     /// Waits until this ticket is the head, or until the session's deadline. At the head, `reads` have been read again.
     ///
-    /// # Errors [`Failure`]; the ticket may still exist.
+    /// # Errors
+    /// [`Failure`]; the ticket may still exist.
     pub async fn wait(&self, taken: &Taken, reads: &[Op], snapshot: &mut Snapshot) -> Result<Turn, Failure> {
         let ticket = &taken.ticket;
         let mut patience = Patience::default();
