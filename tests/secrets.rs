@@ -216,7 +216,7 @@ fn every_verb(leaks: &Leaks<'_>, row: &str, node: &Node, log: &Path) -> Vec<Opti
 fn waiting_run(cluster: &Cluster, folder: &Path, program: &Path, arguments: &[&str]) -> std::process::Child {
     let node = cluster.node("a");
     let words: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
-    // Where this test runs in the background of a shell, SIGQUIT is ignored, and whatever it starts would ignore it too.
+    // A shell lets what it starts in the background ignore SIGQUIT, and so would whatever this test starts.
     let program = format!("env --default-signal '{}'", program.display());
     let command = format!("ulimit -c unlimited && exec {program} {}", words.join(" "));
     let mut shell = Command::new("sh");
