@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use metes::limits;
 use metes::pool::names::ClusterName;
-use metes::pool::record::{Meta, Record};
+use metes::pool::record::Record;
 use metes::store::keys::Bytes;
 use metes::store::kv::Kv;
-use metes::store::meta;
+use metes::store::meta::{self, StoredMeta};
 use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use tokio::time::Instant;
@@ -78,15 +78,15 @@ pub(crate) async fn read<K: Kv, R: Record>(
     Ok((snapshot.record(key)?, snapshot.mod_revision(key)))
 }
 
-/// Meta, which all writers agree on, and its mod revision.
+/// Meta, which all writers agree on.
 ///
 /// # Errors
 /// [`RunError`], also if the store is for newer programs, or may have gone back in time.
-pub(crate) async fn read_meta<K: Kv>(session: Session<'_, K>) -> Result<(Option<Meta>, i64), RunError> {
-    let meta::StoredMeta { meta, revision } = meta::read(session).await?;
-    match meta.as_ref().and_then(|meta| meta.suspect) {
+pub(crate) async fn read_meta<K: Kv>(session: Session<'_, K>) -> Result<StoredMeta, RunError> {
+    let stored = meta::read(session).await?;
+    match stored.meta.as_ref().and_then(|meta| meta.suspect) {
         Some(epoch) => Err(RunError::Suspect(epoch)),
-        None => Ok((meta, revision)),
+        None => Ok(stored),
     }
 }
 

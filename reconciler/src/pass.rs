@@ -13,6 +13,7 @@ use metes::audit::{self, repair};
 use metes::pool::record::{Held, Meta, Owner, OwnerRecord, VERSION};
 use metes::store::free::Freed;
 use metes::store::kv::{Failure, Kv};
+use metes::store::meta::StoredMeta;
 use metes::store::release::{FreeError, release_as_read};
 
 use crate::api::{self, Api};
@@ -137,7 +138,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
 
     /// Why a migration is under way; none if there is no migration.
     async fn paused(&self) -> Result<Option<String>, RunError> {
-        let (meta, _) = read_meta(self.context.session).await?;
+        let StoredMeta { meta, .. } = read_meta(self.context.session).await?;
         Ok(meta.and_then(|meta| meta.paused))
     }
 

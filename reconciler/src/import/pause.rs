@@ -10,10 +10,11 @@ use metes::pool::record::{Definitions, Meta, Record};
 use metes::random::random_id;
 use metes::store::keys::{Bytes, LeaseId, digest_hex};
 use metes::store::kv::{Kv, LeaseAge};
+use metes::store::meta::{self, StoredMeta};
 use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::ticket::new_lease;
-use metes::store::txn::{Compare, Entry, Op, Txn};
+use metes::store::txn::{Entry, Op, Txn};
 
 use super::error::ImportError;
 use super::nads::Nad;
@@ -22,6 +23,8 @@ use crate::error::RunError;
 
 /// For how long the time of the last change of the definitions is remembered. After that they count as just changed.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+/// The step of the protocol, for logs and tests.
+const STEP: &str = "pause";
 /// How often a change of meta is tried. Others change it rarely.
 const TRIES: usize = 5;
 /// The largest number of waiting pods that is remembered: a value in etcd holds no more.
@@ -63,30 +66,25 @@ impl<K: Kv> Pause<'_, K> {
     /// # Errors
     /// [`ImportError`]
     pub async fn set(&self) -> Result<(), ImportError> {
-        let key = self.session.keys.meta();
+        let keys = self.session.keys;
         for _ in 0..TRIES {
-            let (state, meta, revision) = self.read().await?;
+            let (state, StoredMeta { meta, revision }) = self.read().await?;
             if state == PauseState::Held {
                 return Ok(());
             }
-            let (mut meta, mut compares) = match meta {
-                Some(meta) => (meta, Vec::new()),
-                // If there is no meta, there must be no allocations either.
-                None => (
-                    Meta::first(random_id()),
-                    self.session.keys.allocations().into_iter().map(Compare::Empty).collect(),
-                ),
-            };
-            compares.push(Compare::Mod(key.clone(), revision));
+            let is_first = meta.is_none();
+            let mut meta = meta.unwrap_or_else(|| Meta::first(random_id()));
             meta.paused = Some(self.text());
             meta.paused_since = Some(timestamp());
-            let then = vec![Op::Put(key.clone(), meta.encode(), None)];
-            let txn = Txn { step: "pause", compares, then, ..Txn::default() };
+            let txn = match is_first {
+                true => meta::founding(keys, STEP, &meta),
+                false => meta::replacement(keys, STEP, revision, &meta),
+            };
             if self.session.txn(&txn).await?.succeeded {
                 return Ok(());
             }
-            if revision == 0 && self.read().await?.1.is_none() {
-                return Err(RunError::meta_missing(self.session.keys).into());
+            if is_first && self.read().await?.1.meta.is_none() {
+                return Err(RunError::meta_missing(keys).into());
             }
         }
         Err(ImportError::Changed)
@@ -97,16 +95,13 @@ impl<K: Kv> Pause<'_, K> {
     /// # Errors
     /// [`ImportError`]
     pub async fn clear(&self) -> Result<(), ImportError> {
-        let key = self.session.keys.meta();
         for _ in 0..TRIES {
-            let (PauseState::Held, Some(mut meta), revision) = self.read().await? else { return Ok(()) };
-            meta.end_pause();
-            let txn = Txn {
-                step: "pause",
-                compares: vec![Compare::Mod(key.clone(), revision)],
-                then: vec![Op::Put(key.clone(), meta.encode(), None), Op::Delete(self.import_key())],
-                otherwise: Vec::new(),
+            let (PauseState::Held, StoredMeta { meta: Some(mut meta), revision }) = self.read().await? else {
+                return Ok(());
             };
+            meta.end_pause();
+            let mut txn = meta::replacement(self.session.keys, STEP, revision, &meta);
+            txn.then.push(Op::Delete(self.import_key()));
             if self.session.txn(&txn).await?.succeeded {
                 return Ok(());
             }
@@ -114,14 +109,14 @@ impl<K: Kv> Pause<'_, K> {
         Err(ImportError::Changed)
     }
 
-    async fn read(&self) -> Result<(PauseState, Option<Meta>, i64), ImportError> {
-        let (meta, revision) = read_meta(self.session).await?;
-        let state = match meta.as_ref().and_then(|meta| meta.paused.as_ref()) {
+    async fn read(&self) -> Result<(PauseState, StoredMeta), ImportError> {
+        let stored = read_meta(self.session).await?;
+        let state = match stored.meta.as_ref().and_then(|meta| meta.paused.as_ref()) {
             None => PauseState::Open,
             Some(why) if *why == self.text() => PauseState::Held,
             Some(why) => return Err(ImportError::OtherPause(why.clone())),
         };
-        Ok((state, meta, revision))
+        Ok((state, stored))
     }
 
     /// What is known of the definitions in their present state; nothing if this state is seen for the first time.
@@ -159,7 +154,7 @@ impl<K: Kv> Pause<'_, K> {
         let value =
             Definitions::new(digest(nads), waiting.map(|uids| uids.iter().cloned().collect())).encode();
         let then = vec![Op::Put(self.import_key(), value, Some(lease))];
-        self.session.txn(&Txn { step: "pause", then, ..Txn::default() }).await?;
+        self.session.txn(&Txn { step: STEP, then, ..Txn::default() }).await?;
         Ok(())
     }
 
