@@ -357,6 +357,16 @@ impl<'a, K: Kv> Driver<'a, K> {
         tail.into_iter().chain(reads(change, seen)).collect()
     }
 
+    /// The lease for a commit where nobody queues.
+    async fn fence_lease(&mut self) -> Result<LeaseId, Failure> {
+        self.granted().await
+    }
+
+    /// The lease for a ticket.
+    async fn ticket_lease(&mut self) -> Result<LeaseId, Failure> {
+        self.granted().await
+    }
+
     /// The lease, granted now if there is none.
     async fn granted(&mut self) -> Result<LeaseId, Failure> {
         let until = self.session.until;
@@ -385,7 +395,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         seen: &mut Snapshot,
     ) -> Attempted<C> {
         let lease = match self.policy.lease.used {
-            LeaseUse::Always => Some(self.granted().await?),
+            LeaseUse::Always => Some(self.fence_lease().await?),
             LeaseUse::ForTicket => None,
         };
         let fence = match (&self.policy.fencing, lease) {
@@ -403,7 +413,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         seen: &mut Snapshot,
     ) -> Attempted<C> {
         let queue = Queue::new(self.session, scope);
-        let lease = self.granted().await?;
+        let lease = self.ticket_lease().await?;
         let reads = reads(change, seen);
         let taken = queue.take(lease, change.owner(), &reads, seen).await?;
         self.met_others |= taken.behind != Behind::Nobody;
