@@ -234,7 +234,7 @@ impl Store {
             Op::Get(key) => self.entries.get(key).cloned().into_iter().collect(),
             other => panic!("nothing else is read where a meta is: {other:?}"),
         };
-        let found = ops.iter().map(|op| Found { entries: found(op), count: 0 }).collect();
+        let found = ops.iter().map(|op| Found::read(found(op), 0)).collect();
         let reply = Reply { succeeded: true, revision: REVISION, found };
         snapshot.absorb(&ops, &reply);
     }

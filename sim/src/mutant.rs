@@ -5,6 +5,8 @@ use std::fmt;
 use metes::store::keys::{Key, Keys};
 use metes::store::txn::{Compare, Op, Txn};
 
+use crate::store::with_nested;
+
 /// What a guard is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -52,7 +54,7 @@ impl fmt::Display for Guard {
 }
 
 impl Guard {
-    fn of_compare(step: &'static str, compare: &Compare, keys: &Keys) -> Self {
+    pub(crate) fn of_compare(step: &'static str, compare: &Compare, keys: &Keys) -> Self {
         let (kind, key) = match compare {
             Compare::Create(key, 0) => (Kind::Absent, key),
             Compare::Create(key, _) => (Kind::Create, key),
@@ -95,23 +97,38 @@ impl Guard {
     /// The store's id in a node's mark.
     pub(crate) const MARK_STORE: Self = Self { step: "mark", kind: Kind::Identity, class: "store" };
 
-    /// Every guard of a transaction.
+    /// Every guard of a transaction and of those inside it.
     pub(crate) fn all_of<'t>(txn: &'t Txn, keys: &'t Keys) -> impl Iterator<Item = Self> + 't {
-        let compares = txn.compares.iter().map(|compare| Self::of_compare(txn.step, compare, keys));
-        compares.chain(txn.then.iter().filter_map(|op| Self::of_op(txn.step, op, keys)))
+        with_nested(txn).into_iter().flat_map(move |txn| {
+            let compares = txn.compares.iter().map(|compare| Self::of_compare(txn.step, compare, keys));
+            compares.chain(txn.then.iter().filter_map(|op| Self::of_op(txn.step, op, keys)))
+        })
     }
 }
 
 impl Mutant {
-    /// Takes the guard away.
+    /// Takes the guard away, from what is nested too.
     pub(crate) fn apply(&self, txn: &mut Txn, keys: &Keys) {
-        let Self(guard) = self;
-        if txn.step != guard.step || txn.only_reads() {
+        if txn.only_reads() {
             return;
         }
-        txn.compares.retain(|compare| Guard::of_compare(txn.step, compare, keys) != *guard);
-        let is_it = |op: &Op| Guard::of_op(txn.step, op, keys) == Some(*guard);
-        if matches!(guard.kind, Kind::Put | Kind::Delete) {
+        for op in txn.then.iter_mut().chain(&mut txn.otherwise) {
+            if let Op::Nested(inner) = op {
+                self.apply(inner, keys);
+            }
+        }
+        let Self(guard) = self;
+        if txn.step == guard.step {
+            guard.leave_out(txn, keys);
+        }
+    }
+}
+
+impl Guard {
+    fn leave_out(&self, txn: &mut Txn, keys: &Keys) {
+        txn.compares.retain(|compare| Guard::of_compare(txn.step, compare, keys) != *self);
+        let is_it = |op: &Op| Guard::of_op(txn.step, op, keys) == Some(*self);
+        if matches!(self.kind, Kind::Put | Kind::Delete) {
             // Answers are told by their position.
             txn.then.iter_mut().filter(|op| is_it(op)).for_each(|op| *op = Op::Get(keys.meta()));
             return;

@@ -250,7 +250,7 @@ impl Model {
                     .map(|(_, entry)| entry.clone())
                     .collect();
                 let count = all.len() as i64;
-                return Found { entries: all.into_iter().take(list.limit as usize).collect(), count };
+                return Found::read(all.into_iter().take(list.limit as usize).collect(), count);
             }
             Op::Put(key, value, _) => {
                 let created = tree.get(key).map_or(revision, |entry| entry.create_revision);
@@ -258,10 +258,11 @@ impl Model {
                 tree.insert(key.clone(), Entry { create_revision: created, mod_revision: revision, ..new });
             }
             Op::Delete(key) => drop(tree.remove(key)),
-            Op::DeleteIf(..) => unreachable!("an audit takes no ticket"),
+            Op::DeleteIf(..) | Op::Nested(_) => unreachable!("an audit takes no ticket"),
             Op::Get(key) => {
                 let entries: Vec<Entry> = tree.get(key).cloned().into_iter().collect();
-                return Found { count: entries.len() as i64, entries };
+                let count = entries.len() as i64;
+                return Found::read(entries, count);
             }
             other => panic!("{other:?}"),
         }

@@ -16,7 +16,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::keys::LeaseId;
 use super::kv::{About, Failure, Kv, LeaseAge, Watch};
-use super::txn::{Compare, Entry, Found, List, Op, QueueEnd, Reply, Txn};
+use super::txn::{Compare, Entry, Found, List, NestedReply, Op, QueueEnd, Reply, Txn};
 use crate::limits;
 use crate::random::{random_below, random_pause};
 
@@ -460,6 +460,7 @@ fn op_to_etcd(op: &Op) -> ec::TxnOp {
             let delete = ec::TxnOp::delete(key.clone(), None);
             ec::TxnOp::txn(ec::Txn::new().when([same]).and_then([delete]))
         }
+        Op::Nested(txn) => ec::TxnOp::txn(to_etcd(txn)),
     }
 }
 
@@ -488,21 +489,18 @@ fn tickets_options(before: Option<i64>, end: QueueEnd, limit: i64) -> ec::GetOpt
 }
 
 fn from_etcd(answer: ec::TxnResponse) -> Reply {
-    let found = answer
-        .op_responses()
-        .into_iter()
-        .map(|response| match response {
-            ec::TxnOpResponse::Get(got) => {
-                Found { entries: got.kvs().iter().map(entry).collect(), count: got.count() }
-            }
-            _ => Found::default(),
-        })
-        .collect();
-    Reply {
-        succeeded: answer.succeeded(),
-        revision: answer.header().map_or(0, ec::ResponseHeader::revision),
-        found,
-    }
+    let revision = answer.header().map_or(0, ec::ResponseHeader::revision);
+    let NestedReply { succeeded, found } = nested_from_etcd(&answer);
+    Reply { succeeded, revision, found }
+}
+
+fn nested_from_etcd(answer: &ec::TxnResponse) -> NestedReply {
+    let found = answer.op_responses().into_iter().map(|response| match response {
+        ec::TxnOpResponse::Get(got) => Found::read(got.kvs().iter().map(entry).collect(), got.count()),
+        ec::TxnOpResponse::Txn(inner) => Found { nested: Some(nested_from_etcd(&inner)), ..Found::default() },
+        _ => Found::default(),
+    });
+    NestedReply { succeeded: answer.succeeded(), found: found.collect() }
 }
 
 fn entry(kv: &ec::KeyValue) -> Entry {

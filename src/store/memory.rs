@@ -1,11 +1,11 @@
 //! A store of a few keys in memory, for unit tests of plans and decisions, here and in the reconciler. No program uses
 //! it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::keys::Bytes;
 use super::snapshot::Snapshot;
-use super::txn::{Compare, Entry, Found, Op, Reply, Txn};
+use super::txn::{Compare, Entry, Found, NestedReply, Op, Reply, Txn};
 
 /// Keys with their revisions; evaluates transactions as etcd does.
 #[derive(Debug, Default, Clone)]
@@ -58,20 +58,22 @@ impl Memory {
     /// If etcd would refuse the transaction, for too many operations or for a key that is written twice.
     pub fn apply(&mut self, txn: &Txn) -> Reply {
         assert!(txn.fits(), "more than 128 operations: {txn:?}");
-        let written: Vec<&Bytes> = txn
-            .then
-            .iter()
-            .filter_map(|op| match op {
-                Op::Put(key, ..) | Op::Delete(key) | Op::DeleteIf(key, _) => Some(key),
-                _ => None,
-            })
-            .collect();
-        let distinct: std::collections::BTreeSet<_> = written.iter().collect();
-        assert_eq!(distinct.len(), written.len(), "a key is written twice: {txn:?}");
-        let succeeded = txn.compares.iter().all(|compare| self.holds(compare));
-        let ops = if succeeded { &txn.then } else { &txn.otherwise };
-        let found = ops.iter().map(|op| self.carry_out(op)).collect();
+        for ops in [&txn.then, &txn.otherwise] {
+            let mut written = Vec::new();
+            collect_written(ops, &mut written);
+            let distinct: BTreeSet<_> = written.iter().collect();
+            assert_eq!(distinct.len(), written.len(), "a key is written twice: {txn:?}");
+        }
+        let before = self.clone();
+        let NestedReply { succeeded, found } = self.carry_out(txn, &before);
         Reply { succeeded, revision: self.revision, found }
+    }
+
+    /// Carries out a transaction, whose compares are judged by what was there `before` the outermost one.
+    fn carry_out(&mut self, txn: &Txn, before: &Self) -> NestedReply {
+        let succeeded = txn.compares.iter().all(|compare| before.holds(compare));
+        let found = txn.branch(succeeded).iter().map(|op| self.carry_out_op(op, before)).collect();
+        NestedReply { succeeded, found }
     }
 
     fn holds(&self, compare: &Compare) -> bool {
@@ -83,11 +85,12 @@ impl Memory {
         }
     }
 
-    fn carry_out(&mut self, op: &Op) -> Found {
+    fn carry_out_op(&mut self, op: &Op, before: &Self) -> Found {
         match op {
             Op::Get(key) => {
                 let entries: Vec<Entry> = self.entries.get(key).cloned().into_iter().collect();
-                Found { count: entries.len() as i64, entries }
+                let count = entries.len() as i64;
+                Found::read(entries, count)
             }
             Op::Put(key, value, _) => {
                 self.put(key.clone(), value.clone());
@@ -99,18 +102,78 @@ impl Memory {
                 Found::default()
             }
             Op::DeleteIf(key, value) => {
-                if self.entries.get(key).is_some_and(|entry| entry.value == *value) {
-                    self.revision += 1;
-                    self.entries.remove(key);
-                }
-                Found::default()
+                let succeeded = before.entries.get(key).is_some_and(|entry| entry.value == *value);
+                let found = if succeeded {
+                    vec![self.carry_out_op(&Op::Delete(key.clone()), before)]
+                } else {
+                    vec![]
+                };
+                Found { nested: Some(NestedReply { succeeded, found }), ..Found::default() }
             }
             Op::List(list) => {
                 let listed = self.entries.range(list.start.clone()..list.end.clone());
                 let entries: Vec<Entry> = listed.map(|(_, entry)| entry.clone()).collect();
-                Found { count: entries.len() as i64, entries }
+                let count = entries.len() as i64;
+                Found::read(entries, count)
             }
             Op::Tickets { .. } => Found::default(),
+            Op::Nested(txn) => Found { nested: Some(self.carry_out(txn, before)), ..Found::default() },
         }
+    }
+}
+
+/// The keys that `ops` write, with those of both branches of what is nested; a key of both branches counts once.
+fn collect_written<'t>(ops: &'t [Op], written: &mut Vec<&'t Bytes>) {
+    for op in ops {
+        match op {
+            Op::Put(key, ..) | Op::Delete(key) | Op::DeleteIf(key, _) => written.push(key),
+            Op::Nested(txn) => {
+                let mut inner = Vec::new();
+                collect_written(&txn.then, &mut inner);
+                let mut other = Vec::new();
+                collect_written(&txn.otherwise, &mut other);
+                other.retain(|key| !inner.contains(key));
+                written.extend(inner.into_iter().chain(other));
+            }
+            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_nested_is_judged_by_what_was_there_before_and_read_from_the_branch_it_takes() {
+        let key = |name: &str| name.as_bytes().to_vec();
+        let mut memory = Memory::default();
+        memory.put(key("a"), "1");
+        let if_absent = |name: &str| {
+            let compares = vec![Compare::Create(key(name), 0)];
+            let then = vec![Op::Put(key("c"), b"3".to_vec(), None), Op::Get(key("b"))];
+            Op::Nested(Box::new(Txn {
+                compares,
+                then,
+                otherwise: vec![Op::Get(key(name))],
+                ..Txn::default()
+            }))
+        };
+        let put = Op::Put(key("b"), b"2".to_vec(), None);
+        let txn = Txn { then: vec![put, if_absent("b")], ..Txn::default() };
+        let reply = memory.apply(&txn);
+        let mut snapshot = Snapshot::default();
+        snapshot.absorb(&txn.then, &reply);
+        assert!(
+            snapshot.entry(b"b").is_some(),
+            "b was put before it was read, and absent when it was judged"
+        );
+        assert!(memory.get(b"c").is_some());
+
+        let txn = Txn { then: vec![if_absent("a")], ..Txn::default() };
+        let reply = memory.apply(&txn);
+        snapshot.absorb(&txn.then, &reply);
+        assert_eq!(reply.found[0].nested.as_ref().map(|nested| nested.succeeded), Some(false));
+        assert!(reply.succeeded && snapshot.entry(b"a").is_some());
     }
 }

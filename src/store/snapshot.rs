@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::keys::Bytes;
-use super::txn::{Entry, Found, Op, Reply};
+use super::txn::{Entry, Found, Op, Reply, answered};
 use crate::pool::record::{Record, Undecodable};
 
 /// A stored value that does not decode, which stops a run.
@@ -34,14 +34,14 @@ struct Known {
 }
 
 impl Snapshot {
-    /// Adds the answers to `ops`, the branch of a transaction that was carried out.
+    /// Adds the answers to `ops`, the branch of a transaction that was carried out, with those of what is nested in it.
     pub fn absorb(&mut self, ops: &[Op], reply: &Reply) {
         self.revision = reply.revision;
-        for (op, found) in ops.iter().zip(&reply.found) {
+        for (op, found) in answered(ops, &reply.found) {
             match op {
                 Op::Get(key) => self.store(key, found),
                 Op::List(list) => _ = self.counts.insert(list.start.clone(), (found.count, reply.revision)),
-                Op::Tickets { .. } | Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..) => {}
+                _ => {}
             }
         }
     }

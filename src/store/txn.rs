@@ -39,6 +39,9 @@ pub enum Op {
     Delete(Bytes),
     /// Deletes a key if it has this value.
     DeleteIf(Bytes, Vec<u8>),
+    /// A transaction inside the transaction: it takes a branch of its own, and does not stop the outer one. etcd judges
+    /// all compares, these too, before it writes anything. A key must not be put in it and written elsewhere too.
+    Nested(Box<Txn>),
 }
 
 /// Which end of a queue to read first.
@@ -77,7 +80,11 @@ impl Op {
     /// Whether the operation changes the store.
     #[must_use]
     pub fn writes(&self) -> bool {
-        matches!(self, Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..))
+        match self {
+            Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..) => true,
+            Op::Nested(txn) => !txn.only_reads(),
+            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => false,
+        }
     }
 }
 
@@ -95,7 +102,7 @@ pub struct Txn {
 }
 
 impl Txn {
-    /// A transaction that only reads: served by etcd without a proposal.
+    /// A transaction that only reads: served by etcd without a proposal, unless one is nested in it.
     #[must_use]
     pub fn read(ops: Vec<Op>) -> Self {
         Self { step: "read", then: ops, ..Self::default() }
@@ -107,17 +114,38 @@ impl Txn {
         !self.then.iter().chain(&self.otherwise).any(Op::writes)
     }
 
+    /// The operations of the branch that is taken if the compares are `true`, or are not.
+    #[must_use]
+    pub fn branch(&self, succeeded: bool) -> &[Op] {
+        if succeeded { &self.then } else { &self.otherwise }
+    }
+
     /// Whether it stays within etcd's default limits: 128 operations in each list, 1.5 MiB in all.
     #[must_use]
     pub fn fits(&self) -> bool {
-        // For etcd an operation with a condition is a transaction inside the transaction. It subtracts the longest list
-        // of the outer one from what it allows for the inner one.
-        let mut ops = self.then.iter().chain(&self.otherwise);
-        let inner = usize::from(ops.any(|op| matches!(op, Op::DeleteIf(..))));
-        let longest = self.compares.len().max(self.then.len()).max(self.otherwise.len()) + inner;
-        let written = |op: &Op| if let Op::Put(key, value, _) = op { key.len() + value.len() } else { 0 };
-        let bytes: usize = self.then.iter().chain(&self.otherwise).map(written).sum();
-        longest <= limits::TXN_OPS && bytes <= limits::REQUEST_BYTES
+        self.bytes() <= limits::REQUEST_BYTES && self.fits_into(limits::TXN_OPS)
+    }
+
+    /// etcd subtracts the longest list of a transaction from what it allows for those inside it.
+    fn fits_into(&self, most: usize) -> bool {
+        let longest = self.compares.len().max(self.then.len()).max(self.otherwise.len());
+        let Some(left) = most.checked_sub(longest) else { return false };
+        self.then.iter().chain(&self.otherwise).all(|op| match op {
+            Op::Nested(txn) => txn.fits_into(left),
+            // For etcd it is a transaction of one compare and one operation.
+            Op::DeleteIf(..) => left > 0,
+            _ => true,
+        })
+    }
+
+    /// How many bytes its puts have.
+    fn bytes(&self) -> usize {
+        let written = |op: &Op| match op {
+            Op::Put(key, value, _) => key.len() + value.len(),
+            Op::Nested(txn) => txn.bytes(),
+            _ => 0,
+        };
+        self.then.iter().chain(&self.otherwise).map(written).sum()
     }
 }
 
@@ -143,9 +171,26 @@ pub struct Found {
     pub entries: Vec<Entry>,
     /// How many keys the range has, also those that were not returned.
     pub count: i64,
+    /// The answer to an operation that has conditions: [`Op::Nested`] or [`Op::DeleteIf`].
+    pub nested: Option<NestedReply>,
+}
+
+/// The answer to a transaction inside a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NestedReply {
+    /// Whether its compares were true.
+    pub succeeded: bool,
+    /// One answer for each operation of the branch that was taken.
+    pub found: Vec<Found>,
 }
 
 impl Found {
+    /// The answer to a read.
+    #[must_use]
+    pub fn read(entries: Vec<Entry>, count: i64) -> Self {
+        Self { entries, count, nested: None }
+    }
+
     /// The only key of a read of one key.
     #[must_use]
     pub fn one(&self) -> Option<&Entry> {
@@ -162,6 +207,16 @@ pub struct Reply {
     pub revision: i64,
     /// One answer for each operation of the branch that was taken.
     pub found: Vec<Found>,
+}
+
+/// Each of `ops` with its answer, in order; of a nested transaction, those of the branch that was taken.
+#[must_use]
+pub fn answered<'t>(ops: &'t [Op], found: &'t [Found]) -> Vec<(&'t Op, &'t Found)> {
+    let each = ops.iter().zip(found).map(|(op, found)| match (op, &found.nested) {
+        (Op::Nested(txn), Some(reply)) => answered(txn.branch(reply.succeeded), &reply.found),
+        _ => vec![(op, found)],
+    });
+    each.flatten().collect()
 }
 
 #[cfg(test)]
@@ -181,5 +236,20 @@ mod tests {
             let txn = Txn { compares: compares(count), then, ..Txn::default() };
             assert_eq!(txn.fits(), fits, "{count} compares");
         }
+    }
+
+    #[test]
+    fn what_is_nested_has_what_the_longest_list_around_it_leaves() {
+        let gets = |n: usize| vec![Op::Get(b"k".to_vec()); n];
+        let nested = |then: Vec<Op>| Op::Nested(Box::new(Txn { then, ..Txn::default() }));
+        let of = |otherwise: Vec<Op>| Txn { then: gets(100), otherwise, ..Txn::default() };
+        assert!(of(vec![nested(gets(28)); 100]).fits());
+        assert!(!of(vec![nested(gets(29))]).fits());
+        let two_deep = |n: usize| of(vec![nested([vec![nested(gets(n))], gets(19)].concat())]);
+        assert!(two_deep(8).fits());
+        assert!(!two_deep(9).fits());
+        let half = Op::Put(b"k".to_vec(), vec![0; limits::REQUEST_BYTES / 2], None);
+        assert!(of(vec![half.clone()]).fits());
+        assert!(!of(vec![nested(vec![half.clone()]), nested(vec![half])]).fits());
     }
 }

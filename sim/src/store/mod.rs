@@ -14,6 +14,10 @@
 //!   no harm. The first operation that is wrong gives the reason.
 //! - A key written twice, or written and deleted, in one branch refuses the transaction, and this in *both* branches
 //!   (`etcdserver/api/v3rpc/key.go`, `checkTxnRequest`, `checkIntervals`). Deleted twice is fine.
+//! - A transaction inside a transaction (`compareToPath`, `checkTxn` in `txn.go`): all compares, of all depths, are
+//!   judged before anything is written, then all branches that are taken are checked. What it writes counts for
+//!   `checkIntervals` in both of its branches, which may put the same key. One gap of etcd's is kept: a key that one
+//!   nested transaction puts and a *later* one deletes is not noticed.
 //! - Revisions (`storage/mvcc/kvstore_txn.go`): an empty store has 1; a transaction that changes something takes the
 //!   next one, one that deletes nothing takes none. Later operations see what earlier ones of their transaction wrote,
 //!   a list at a revision of its own does not.
@@ -30,9 +34,10 @@
 //! - Compaction (`storage/mvcc/kvstore.go`): below its revision nothing can be read, at its revision all can; one that
 //!   goes back or beyond the newest revision changes nothing.
 //! - Out of space (`storage/quota.go`, `etcdserver/api/v3rpc/quota.go`, `applierV3Capped` and `quotaApplierV3` in
-//!   `etcdserver/apply/apply.go`): a transaction with a put in either branch is refused before anything else of it is
-//!   judged, and so is a grant; deletes, reads and revokes go on. With [`Model::set_space_noticed_late`] a put is
-//!   applied and answered with the same error, as the requests are that were on their way when the space ran out.
+//!   `etcdserver/apply/apply.go`): a transaction with a put in any branch, nested ones too, is refused before anything
+//!   else of it is judged, and so is a grant; deletes, reads and revokes go on. With
+//!   [`Model::set_space_noticed_late`] a put is applied and answered with the same error, as the requests are that
+//!   were on their way when the space ran out.
 //! - What the client refuses by itself ([`Txn::fits`]).
 //!
 //! # What is not
@@ -50,6 +55,7 @@ mod digest;
 mod leases;
 mod log;
 mod past;
+mod path;
 mod refusal;
 
 use std::collections::BTreeMap;
@@ -58,12 +64,14 @@ use std::time::Duration;
 
 use metes::store::keys::LeaseId;
 use metes::store::kv::{About, Failure, LeaseAge};
-use metes::store::txn::{Found, Op, Reply, Txn};
+use metes::store::txn::{Found, NestedReply, Op, Reply, Txn};
 
 use digest::Digest;
 use leases::Leases;
 use log::{Change, Log};
 use past::{NEWEST, Past};
+pub use path::Path;
+pub(crate) use path::with_nested;
 use refusal::{fits, has_put, no_space, well_formed};
 
 /// How many changes are kept for reads in the past, unless told otherwise.
@@ -143,11 +151,10 @@ impl Model {
         }
         well_formed(txn)?;
         let now = self.at(NEWEST);
-        let succeeded = txn.compares.iter().all(|compare| now.holds(compare));
-        let ops = if succeeded { &txn.then } else { &txn.otherwise };
-        now.check(ops)?;
+        let path = now.path(txn);
+        now.check(&path)?;
         let next = self.revision + 1;
-        let found = ops.iter().map(|op| self.carry_out(op, next)).collect();
+        let NestedReply { succeeded, found } = self.take(&path, next);
         self.close_revision(next);
         if puts && self.space == Space::NoticedLate {
             return Err(no_space());
@@ -168,10 +175,16 @@ impl Model {
         fits(txn)?;
         well_formed(txn)?;
         let then = self.at(revision);
-        let succeeded = txn.compares.iter().all(|compare| then.holds(compare));
-        let ops = if succeeded { &txn.then } else { &txn.otherwise };
-        then.check(ops)?;
-        Ok(Reply { succeeded, revision, found: ops.iter().map(|op| then.read(op)).collect() })
+        let path = then.path(txn);
+        then.check(&path)?;
+        let NestedReply { succeeded, found } = path.answer(&mut |op| then.read(op));
+        Ok(Reply { succeeded, revision, found })
+    }
+
+    /// The branches that a transaction takes as the store is now.
+    #[must_use]
+    pub fn path<'t>(&self, txn: &'t Txn) -> Path<'t> {
+        self.at(NEWEST).path(txn)
     }
 
     /// Grants a lease of `ttl`, of which the whole seconds count.
@@ -297,21 +310,19 @@ impl Model {
         Past { model: self, revision }
     }
 
-    /// Does one operation of a transaction, whose revision is `revision` if it changes anything.
-    fn carry_out(&mut self, op: &Op, revision: i64) -> Found {
-        match op {
-            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => return self.at(NEWEST).read(op),
-            Op::Put(key, value, lease) => self.put(key, value, lease.map_or(0, |lease| lease.0), revision),
-            Op::Delete(key) => self.delete(key, revision),
-            // etcd judges the condition before it writes anything. No put of the same transaction can change its
-            // outcome: a key must not be written beside it.
-            Op::DeleteIf(key, value) => {
-                if self.records.get(&**key).is_some_and(|record| *record.value == **value) {
-                    self.delete(key, revision);
+    /// Does what a transaction asks for, whose revision is `revision` if it changes anything.
+    fn take(&mut self, path: &Path<'_>, revision: i64) -> NestedReply {
+        path.answer(&mut |op| {
+            match op {
+                Op::Put(key, value, lease) => {
+                    self.put(key, value, lease.map_or(0, |lease| lease.0), revision);
                 }
+                Op::Delete(key) | Op::DeleteIf(key, _) => self.delete(key, revision),
+                Op::Get(_) | Op::List(_) | Op::Tickets { .. } => return self.at(NEWEST).read(op),
+                Op::Nested(_) => {}
             }
-        }
-        Found::default()
+            Found::default()
+        })
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], lease: i64, revision: i64) {

@@ -30,10 +30,14 @@ impl<'a> Past<'a> {
         }
     }
 
-    /// Whether every operation of the branch that is taken can be done.
-    pub(super) fn check(&self, ops: &[Op]) -> Result<(), Failure> {
+    pub(super) fn has_value(&self, key: &[u8], value: &[u8]) -> bool {
+        self.get(key).is_some_and(|record| *record.value == *value)
+    }
+
+    /// Whether an operation can be done.
+    pub(super) fn check_op(&self, op: &Op) -> Result<(), Failure> {
         let newest = self.revision.min(self.model.revision);
-        ops.iter().try_for_each(|op| match op {
+        match op {
             Op::List(list) if list.revision == 0 => Ok(()),
             Op::List(list) if list.revision > newest => {
                 Err(refused("etcdserver: mvcc: required revision is a future revision"))
@@ -41,7 +45,7 @@ impl<'a> Past<'a> {
             Op::List(list) if list.revision < self.model.log.compacted_at(newest) => Err(Failure::Compacted),
             Op::Put(_, _, Some(lease)) if !self.model.leases.exists(*lease) => Err(Failure::LeaseNotFound),
             _ => Ok(()),
-        })
+        }
     }
 
     pub(super) fn read(&self, op: &Op) -> Found {
@@ -49,11 +53,12 @@ impl<'a> Past<'a> {
             Op::Get(key) => {
                 let entries: Vec<Entry> =
                     self.get(key).map(|record| entry(key, record)).into_iter().collect();
-                Found { count: entries.len() as i64, entries }
+                let count = entries.len() as i64;
+                Found::read(entries, count)
             }
             Op::List(list) => self.list(list),
             Op::Tickets { queue, before, end, limit } => self.tickets(queue, *before, *end, *limit),
-            Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..) => Found::default(),
+            Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..) | Op::Nested(_) => Found::default(),
         }
     }
 
@@ -62,7 +67,7 @@ impl<'a> Past<'a> {
         let all = Past { revision, ..*self }.select(Span::of(list));
         let chosen = all.iter().take(limit(list.limit));
         let read = if list.keys_only { name } else { entry };
-        Found { entries: chosen.map(|(key, record)| read(key, record)).collect(), count: all.len() as i64 }
+        Found::read(chosen.map(|(key, record)| read(key, record)).collect(), all.len() as i64)
     }
 
     fn tickets(&self, queue: &[u8], before: Option<i64>, end: QueueEnd, most: i64) -> Found {
@@ -79,7 +84,7 @@ impl<'a> Past<'a> {
             }
         }
         let chosen = tickets.iter().take(limit(most));
-        Found { entries: chosen.map(|(key, record)| name(key, record)).collect(), count }
+        Found::read(chosen.map(|(key, record)| name(key, record)).collect(), count)
     }
 
     fn get(&self, key: &[u8]) -> Option<&'a Record> {

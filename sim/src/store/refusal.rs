@@ -1,6 +1,9 @@
 //! What is refused without a look at the store, in the words of etcd.
 
+use std::collections::BTreeSet;
+
 use metes::limits;
+use metes::store::keys::Bytes;
 use metes::store::kv::Failure;
 use metes::store::txn::{Compare, Op, Txn};
 
@@ -17,16 +20,20 @@ pub(super) fn fits(txn: &Txn) -> Result<(), Failure> {
 
 /// What etcd refuses before it looks at the store.
 pub(super) fn well_formed(txn: &Txn) -> Result<(), Failure> {
-    let nameless = |compare: &Compare| match compare {
-        Compare::Create(key, _) | Compare::Mod(key, _) | Compare::Empty(key) => key.is_empty(),
-    };
-    if txn.compares.iter().any(nameless) || txn.then.iter().chain(&txn.otherwise).any(has_no_key) {
+    if is_nameless(txn) {
         return Err(refused("etcdserver: key is not provided"));
     }
-    if writes_twice(&txn.then) || writes_twice(&txn.otherwise) {
+    if Written::by(&txn.then).is_none() || Written::by(&txn.otherwise).is_none() {
         return Err(refused("etcdserver: duplicate key given in txn request"));
     }
     Ok(())
+}
+
+fn is_nameless(txn: &Txn) -> bool {
+    let nameless = |compare: &Compare| match compare {
+        Compare::Create(key, _) | Compare::Mod(key, _) | Compare::Empty(key) => key.is_empty(),
+    };
+    txn.compares.iter().any(nameless) || txn.then.iter().chain(&txn.otherwise).any(has_no_key)
 }
 
 fn has_no_key(op: &Op) -> bool {
@@ -35,22 +42,62 @@ fn has_no_key(op: &Op) -> bool {
         Op::List(list) => list.start.is_empty(),
         // The client reads all keys instead.
         Op::Tickets { .. } => false,
+        Op::Nested(txn) => is_nameless(txn),
     }
 }
 
-fn writes_twice(ops: &[Op]) -> bool {
-    ops.iter().enumerate().any(|(index, op)| {
-        let Op::Put(key, ..) = op else { return false };
-        let written = |other: &Op| match other {
-            Op::Put(other, ..) | Op::Delete(other) | Op::DeleteIf(other, _) => other == key,
-            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => false,
-        };
-        ops.iter().enumerate().any(|(other, op)| other != index && written(op))
-    })
+/// The keys that a list of operations may write, with those nested in it.
+#[derive(Debug, Default)]
+struct Written<'t> {
+    puts: BTreeSet<&'t Bytes>,
+    deletes: BTreeSet<&'t Bytes>,
+}
+
+impl<'t> Written<'t> {
+    /// None if a key is put and written elsewhere too, as far as etcd notices it: in its order, what is nested comes
+    /// after the deletes around it and before the puts.
+    fn by(ops: &'t [Op]) -> Option<Self> {
+        let mut written = Self::default();
+        written.deletes.extend(ops.iter().filter_map(|op| match op {
+            Op::Delete(key) => Some(key),
+            _ => None,
+        }));
+        for op in ops {
+            match op {
+                Op::Nested(txn) => written.nest(Self::by(&txn.then)?, Self::by(&txn.otherwise)?)?,
+                Op::DeleteIf(key, _) => _ = written.deletes.insert(key),
+                _ => {}
+            }
+        }
+        for op in ops {
+            if let Op::Put(key, ..) = op {
+                written.put(key)?;
+            }
+        }
+        Some(written)
+    }
+
+    /// Adds what both branches of a transaction write.
+    fn nest(&mut self, then: Self, otherwise: Self) -> Option<()> {
+        then.puts.iter().try_for_each(|key| self.put(key))?;
+        // Only one of the branches is taken.
+        let others = otherwise.puts.difference(&then.puts);
+        others.into_iter().try_for_each(|key| self.put(key))?;
+        self.deletes.extend(then.deletes.into_iter().chain(otherwise.deletes));
+        Some(())
+    }
+
+    fn put(&mut self, key: &'t Bytes) -> Option<()> {
+        (!self.deletes.contains(key) && self.puts.insert(key)).then_some(())
+    }
 }
 
 pub(super) fn has_put(txn: &Txn) -> bool {
-    txn.then.iter().chain(&txn.otherwise).any(|op| matches!(op, Op::Put(..)))
+    txn.then.iter().chain(&txn.otherwise).any(|op| match op {
+        Op::Put(..) => true,
+        Op::Nested(txn) => has_put(txn),
+        _ => false,
+    })
 }
 
 pub(super) fn no_space() -> Failure {

@@ -17,6 +17,7 @@ use super::tree::Place;
 use super::works::Boot;
 use super::{World, checked};
 use crate::mutant::Guard;
+use crate::store::with_nested;
 
 /// Something that happens beside the processes.
 type Event<'w> = fn(&mut World<'w>) -> Result<(), String>;
@@ -428,7 +429,8 @@ impl<'w> World<'w> {
 
     /// What a transaction that is on its way relies on.
     fn aim(&self) -> Vec<Compare> {
-        let on_its_way: Vec<&Txn> = self.steps.iter().filter_map(Step::transaction).collect();
+        let on_its_way: Vec<&Txn> =
+            self.steps.iter().filter_map(Step::transaction).flat_map(with_nested).collect();
         if on_its_way.is_empty() {
             return Vec::new();
         }

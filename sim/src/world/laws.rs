@@ -8,7 +8,7 @@ use metes::pool::choose::Order;
 use metes::pool::record::{Meta, VERSION};
 use metes::pool::{Addr, Bits, NetworkName, Page, RangeSet};
 use metes::store::keys::{Key, Scope};
-use metes::store::txn::{Op, Reply, Txn};
+use metes::store::txn::{Op, Reply, Txn, answered};
 
 use super::ids::ProcessId;
 use super::plan::Theme;
@@ -55,18 +55,19 @@ impl World<'_> {
             ..Facts::default()
         };
         let keys = &self.shared.keys;
+        // What really takes effect, in the transactions inside it too.
+        let effects = self.model.path(txn).effects();
         if let Some(seen) = &self.seen {
-            let writes = |op: &&Op| op.writes() && !matches!(op, Op::DeleteIf(..));
-            facts.unseen = txn.then.iter().filter(writes).find_map(|op| self.unseen(op, process, seen));
+            facts.unseen = effects.iter().find_map(|(_, op)| self.unseen(op, process, seen));
         }
-        let goes = |key: &[u8]| txn.then.iter().any(|op| matches!(op, Op::Delete(other) if other == key));
-        for op in &txn.then {
+        let goes = |key: &[u8]| effects.iter().any(|(_, op)| matches!(op, Op::Delete(other) if other == key));
+        for (step, op) in &effects {
             match op {
                 Op::Delete(key) | Op::DeleteIf(key, _) => match keys.parse(key) {
                     Ok(Key::Pod(interface)) => {
                         let named = self.tree.index.get(&interface);
                         let record_goes = |owner| goes(&keys.owner(owner));
-                        if txn.step != "delete-stale"
+                        if *step != "delete-stale"
                             && let Some(owner) = named
                             && !record_goes(owner)
                         {
@@ -74,16 +75,10 @@ impl World<'_> {
                         }
                     }
                     Ok(Key::Tail(_)) => {
-                        let is_deleted = |value: &[u8]| match op {
-                            Op::DeleteIf(_, expected) => expected == value,
-                            _ => true,
-                        };
-                        if let Some(tail) = self.model.entry(key)
-                            && is_deleted(&tail.value)
-                        {
+                        if let Some(tail) = self.model.entry(key) {
                             let names =
                                 |op: &Op| matches!(op, Op::Delete(ticket) if ticket.ends_with(&tail.value));
-                            facts.foreign_tail |= !txn.then.iter().any(names);
+                            facts.foreign_tail |= !effects.iter().any(|(_, op)| names(op));
                         }
                     }
                     Ok(Key::Owner(owner)) => {
@@ -92,28 +87,28 @@ impl World<'_> {
                         facts.freed = facts.freed.or(writer.map(|node| (super::tree::words(&owner), node)));
                     }
                     Ok(Key::Lead(cluster)) => facts.led_by = self.tree.leads.get(&cluster).cloned(),
-                    Ok(Key::Ticket(..)) if matches!(txn.step, "commit" | "free" | "free-first" | "claim") => {
+                    Ok(Key::Ticket(..)) if matches!(*step, "commit" | "free" | "free-first" | "claim") => {
                         facts.lost_ticket |= self.model.entry(key).is_none();
                     }
-                    Ok(Key::Ticket(scope, _)) if txn.step == "evict" => {
+                    Ok(Key::Ticket(scope, _)) if *step == "evict" => {
                         facts.moving_queue |= self.is_moving(&scope);
                     }
                     Ok(Key::Ticket(..) | Key::Tombstone(_))
-                        if txn.step == "delete-stale"
+                        if *step == "delete-stale"
                             && self.model.entry(key).is_some_and(|record| record.lease != 0) =>
                     {
                         facts.deletes_leased = Some(String::from_utf8_lossy(key).into_owned());
                     }
                     _ => {}
                 },
-                Op::Put(key, ..) if txn.step == "claim" => {
+                Op::Put(key, ..) if *step == "claim" => {
                     if let Ok(Key::Owner(owner)) = keys.parse(key)
                         && self.tree.is_buried(&owner)
                     {
                         facts.buried = Some(super::tree::words(&owner));
                     }
                 }
-                Op::Put(key, ..) if matches!(txn.step, "repair" | "clear") => {
+                Op::Put(key, ..) if matches!(*step, "repair" | "clear") => {
                     if let Ok(Key::Page(network, page)) = keys.parse(key) {
                         let bits = self.tree.bits(&network, page);
                         facts.pages.push((network, page, bits));
@@ -146,8 +141,7 @@ impl World<'_> {
     /// Notes what a process learns from an answer.
     pub(crate) fn note_seen(&mut self, txn: &Txn, reply: &Reply, process: ProcessId) {
         let Some(seen) = &mut self.seen else { return };
-        let ops = if reply.succeeded { &txn.then } else { &txn.otherwise };
-        for (op, found) in ops.iter().zip(&reply.found) {
+        for (op, found) in answered(txn.branch(reply.succeeded), &reply.found) {
             match op {
                 Op::Get(key) => {
                     let revision = found.one().map_or(0, |entry| entry.mod_revision);
@@ -160,7 +154,7 @@ impl World<'_> {
                 }
                 Op::Put(key, ..) => _ = seen.insert((process, key.clone()), reply.revision),
                 Op::Delete(key) => _ = seen.insert((process, key.clone()), 0),
-                Op::DeleteIf(..) | Op::Tickets { .. } => {}
+                Op::DeleteIf(..) | Op::Tickets { .. } | Op::Nested(_) => {}
             }
         }
     }
@@ -190,11 +184,12 @@ impl World<'_> {
         if facts.lost_ticket {
             return Err("it took effect from a ticket that was gone".to_owned());
         }
+        let done: Vec<&Op> = answered(&txn.then, &reply.found).into_iter().map(|(op, _)| op).collect();
         let meta = self.shared.keys.meta();
         if facts.meta.is_none()
             && facts.had_allocations
             && matches!(txn.step, "commit" | "pause")
-            && txn.then.iter().any(|op| matches!(op, Op::Put(key, ..) if *key == meta))
+            && done.iter().any(|op| matches!(op, Op::Put(key, ..) if *key == meta))
         {
             return Err("meta was made anew beside allocations".to_owned());
         }
@@ -237,7 +232,7 @@ impl World<'_> {
                 return Err(format!("the lead of {:?} was given up by another", facts.led_by));
             }
             "evict" if facts.moving_queue => return Err("a queue that moves was cut".to_owned()),
-            "ticket" => self.names_last(txn)?,
+            "ticket" => self.names_last(&done)?,
             _ => {}
         }
         if let Some(owner) = &facts.foreign_index {
@@ -257,7 +252,7 @@ impl World<'_> {
             return Err(format!("{owner} was freed by another machine than that which holds it"));
         }
         for (network, page, before) in &facts.pages {
-            self.repairs_well(txn, network, *page, before)?;
+            self.repairs_well(&done, network, *page, before)?;
         }
         Ok(())
     }
@@ -268,8 +263,8 @@ impl World<'_> {
     }
 
     /// A tail that is written names the youngest ticket.
-    fn names_last(&self, txn: &Txn) -> Result<(), String> {
-        for op in &txn.then {
+    fn names_last(&self, done: &[&Op]) -> Result<(), String> {
+        for op in done {
             let Op::Put(key, value, _) = op else { continue };
             let Ok(Key::Tail(scope)) = self.shared.keys.parse(key) else { continue };
             let prefix = self.shared.keys.queue(&scope);
@@ -290,13 +285,13 @@ impl World<'_> {
     /// A repair sets no bit whose address is not reserved.
     fn repairs_well(
         &self,
-        txn: &Txn,
+        done: &[&Op],
         network: &NetworkName,
         page: Page,
         before: &Bits,
     ) -> Result<(), String> {
         let key = self.shared.keys.page(network, page);
-        let put = txn.then.iter().find_map(|op| match op {
+        let put = done.iter().find_map(|op| match op {
             Op::Put(other, value, _) if *other == key => Bits::from_bytes(value),
             _ => None,
         });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metes::limits;
 use metes::store::kv::Failure;
-use metes::store::txn::Txn;
+use metes::store::txn::{Compare, Op, Txn};
 use tokio::time::Instant;
 
 use super::World;
@@ -384,34 +384,38 @@ fn delay(chance: &crate::chance::Chance) -> Duration {
 /// A request, for people.
 fn shown(ask: &Ask) -> String {
     match ask {
-        Ask::Txn(txn) => {
-            let mut text = format!("{}:", txn.step);
-            for compare in &txn.compares {
-                use metes::store::txn::Compare;
-                let (what, key, revision) = match compare {
-                    Compare::Create(key, revision) => ("create", key, *revision),
-                    Compare::Mod(key, revision) => ("mod", key, *revision),
-                    Compare::Empty(key) => ("empty", key, 0),
-                };
-                text.push_str(&format!(" {what}({})={revision}", brief(key)));
-            }
-            for op in &txn.then {
-                use metes::store::txn::Op;
-                let (what, key) = match op {
-                    Op::Get(key) => ("get", key.as_slice()),
-                    Op::List(list) => ("list", list.start.as_slice()),
-                    Op::Tickets { queue, .. } => ("tickets", queue.as_slice()),
-                    Op::Put(key, ..) => ("put", key.as_slice()),
-                    Op::Delete(key) => ("delete", key.as_slice()),
-                    Op::DeleteIf(key, _) => ("delete-if", key.as_slice()),
-                };
-                text.push_str(&format!(" {what}({})", brief(key)));
-            }
-            text
-        }
+        Ask::Txn(txn) => shown_txn(txn),
         Ask::Watch(key) => format!("watch({})", brief(key)),
         other => format!("{other:?}"),
     }
+}
+
+fn shown_txn(txn: &Txn) -> String {
+    let mut text = format!("{}:", txn.step);
+    for compare in &txn.compares {
+        let (what, key, revision) = match compare {
+            Compare::Create(key, revision) => ("create", key, *revision),
+            Compare::Mod(key, revision) => ("mod", key, *revision),
+            Compare::Empty(key) => ("empty", key, 0),
+        };
+        text.push_str(&format!(" {what}({})={revision}", brief(key)));
+    }
+    for op in &txn.then {
+        let (what, key) = match op {
+            Op::Get(key) => ("get", key.as_slice()),
+            Op::List(list) => ("list", list.start.as_slice()),
+            Op::Tickets { queue, .. } => ("tickets", queue.as_slice()),
+            Op::Put(key, ..) => ("put", key.as_slice()),
+            Op::Delete(key) => ("delete", key.as_slice()),
+            Op::DeleteIf(key, _) => ("delete-if", key.as_slice()),
+            Op::Nested(inner) => {
+                text.push_str(&format!(" [{}]", shown_txn(inner)));
+                continue;
+            }
+        };
+        text.push_str(&format!(" {what}({})", brief(key)));
+    }
+    text
 }
 
 /// A key without the prefix that all keys have.

@@ -9,6 +9,7 @@ use super::requests::Step;
 use super::wire::{Ask, Sent};
 use super::{CLUSTER, World, checked};
 use crate::mutant::{Guard, Kind};
+use crate::store::with_nested;
 
 impl World<'_> {
     /// Whether a request that is sent should come late: after the lease that it relies on.
@@ -58,9 +59,11 @@ impl World<'_> {
         let held = self.held.iter().map(|(_, step)| step);
         let on_its_way = self.steps.iter().chain(held).filter_map(Step::transaction);
         let guarded = |txn: &Txn| {
-            let guards: Vec<Guard> = Guard::all_of(txn, keys).take(txn.compares.len()).collect();
-            let compares = txn.compares.iter().zip(guards).filter(|(_, found)| *found == guard);
-            compares.map(|(compare, _)| compare.clone()).collect::<Vec<_>>()
+            let compares = with_nested(txn).into_iter().flat_map(|txn| {
+                let is_it = |compare: &&Compare| Guard::of_compare(txn.step, compare, keys) == guard;
+                txn.compares.iter().filter(is_it)
+            });
+            compares.cloned().collect::<Vec<_>>()
         };
         on_its_way.flat_map(guarded).collect()
     }

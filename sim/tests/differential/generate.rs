@@ -70,29 +70,42 @@ impl Space {
         if random.chance(1) {
             return self.large(random);
         }
-        let mut txn = Txn::default();
         // Read alone it is answered on another path than with writes.
         let reads = random.chance(25);
+        let mut txn = self.txn_of_depth(random, model, reads, 0);
+        if !random.chance(8) {
+            write_once(&mut txn.then, &[]);
+            write_once(&mut txn.otherwise, &[]);
+        }
+        txn
+    }
+
+    /// With others inside, up to two deep.
+    fn txn_of_depth(&self, random: &mut Random, model: &Model, reads: bool, depth: usize) -> Txn {
+        let mut txn = Txn::default();
         for _ in 0..random.below(4) {
             txn.compares.push(self.compare(random, model));
         }
-        for _ in 0..random.below(6) {
-            txn.then.push(self.op(random, model, reads));
-        }
-        for _ in 0..random.below(4) {
-            txn.otherwise.push(self.op(random, model, reads));
-        }
-        if !random.chance(8) {
-            write_once(&mut txn.then);
-            write_once(&mut txn.otherwise);
+        for (ops, most) in [(&mut txn.then, 6), (&mut txn.otherwise, 4)] {
+            for _ in 0..random.below(most) {
+                ops.push(if depth < 2 && random.chance(15) {
+                    Op::Nested(Box::new(self.txn_of_depth(random, model, reads, depth + 1)))
+                } else {
+                    self.op(random, model, reads)
+                });
+            }
         }
         txn
     }
 
     /// About as many operations as etcd takes.
     fn large(&self, random: &mut Random) -> Txn {
-        let conditional = random.chance(50).then(|| Op::DeleteIf(self.key(random), VALUES[1].to_vec()));
         let count = limits::TXN_OPS - 1 + random.below(3);
+        let conditional = match random.below(3) {
+            0 => None,
+            1 => Some(Op::DeleteIf(self.key(random), VALUES[1].to_vec())),
+            _ => return self.large_inside(random),
+        };
         let reads = std::iter::repeat_with(|| Op::Get(self.prefix.clone())).take(count);
         let then: Vec<Op> = conditional.into_iter().chain(reads).take(count).collect();
         if random.chance(50) {
@@ -101,6 +114,18 @@ impl Space {
             // Not taken, and counted all the same.
             Txn { otherwise: then, ..Txn::default() }
         }
+    }
+
+    /// About as many operations as etcd takes, in lists inside one another.
+    fn large_inside(&self, random: &mut Random) -> Txn {
+        let get = || Op::Get(self.prefix.clone());
+        let outer = 1 + random.below(60);
+        let middle = 1 + random.below(60);
+        let inner = limits::TXN_OPS - outer - middle - 1 + random.below(3);
+        let nest = |then: Vec<Op>| Op::Nested(Box::new(Txn { then, ..Txn::default() }));
+        let middle = [vec![nest(vec![get(); inner])], vec![get(); middle - 1]].concat();
+        let outer = [vec![get(); outer - 1], vec![nest(middle)]].concat();
+        Txn { then: outer, ..Txn::default() }
     }
 
     fn compare(&self, random: &mut Random, model: &Model) -> Compare {
@@ -210,17 +235,38 @@ fn some_revision(random: &mut Random, model: &Model) -> i64 {
     }
 }
 
-/// Leaves out what etcd refuses: a second write of a key where one is a put.
-fn write_once(ops: &mut Vec<Op>) {
-    let mut written: Vec<(Bytes, bool)> = Vec::new();
+/// Leaves out what etcd refuses, and a little more: a second write of a key where one is a put. `around` is written
+/// around these operations.
+fn write_once(ops: &mut Vec<Op>, around: &[Bytes]) {
+    let mut written = around.to_vec();
+    // etcd looks at what is nested before it looks at the puts around it.
+    for op in ops.iter() {
+        if let Op::Delete(key) | Op::DeleteIf(key, _) = op {
+            written.push(key.clone());
+        }
+    }
+    for op in ops.iter_mut() {
+        if let Op::Nested(txn) = op {
+            write_once(&mut txn.then, &written);
+            write_once(&mut txn.otherwise, &written);
+            collect_written(txn, &mut written);
+        }
+    }
+    let mut put: Vec<Bytes> = Vec::new();
     ops.retain(|op| {
-        let (key, is_put) = match op {
-            Op::Put(key, ..) => (key, true),
-            Op::Delete(key) | Op::DeleteIf(key, _) => (key, false),
-            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => return true,
-        };
-        let clashes = written.iter().any(|(other, put)| other == key && (is_put || *put));
-        written.push((key.clone(), is_put));
+        let Op::Put(key, ..) = op else { return true };
+        let clashes = put.contains(key) || written.contains(key);
+        put.push(key.clone());
         !clashes
     });
+}
+
+fn collect_written(txn: &Txn, written: &mut Vec<Bytes>) {
+    for op in txn.then.iter().chain(&txn.otherwise) {
+        match op {
+            Op::Put(key, ..) | Op::Delete(key) | Op::DeleteIf(key, _) => written.push(key.clone()),
+            Op::Nested(txn) => collect_written(txn, written),
+            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => {}
+        }
+    }
 }

@@ -1,0 +1,100 @@
+//! Which branches a transaction takes, with those inside it.
+
+use metes::store::kv::Failure;
+use metes::store::txn::{Found, NestedReply, Op, Txn};
+
+use super::past::Past;
+
+/// The branch of a transaction that is taken, and of each transaction inside it.
+#[derive(Debug)]
+pub struct Path<'t> {
+    /// The step of the transaction.
+    step: &'static str,
+    succeeded: bool,
+    ops: Vec<Branch<'t>>,
+}
+
+/// One operation of the branch that is taken.
+#[derive(Debug)]
+struct Branch<'t> {
+    op: &'t Op,
+    /// If it has conditions of its own.
+    inner: Option<Path<'t>>,
+}
+
+impl<'t> Path<'t> {
+    /// Whether the compares of the outermost transaction are true.
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
+        self.succeeded
+    }
+
+    /// Every operation that will be done, each with the step of the transaction it is in; in order.
+    #[must_use]
+    pub fn effects(&self) -> Vec<(&'static str, &'t Op)> {
+        let mut effects = Vec::new();
+        self.collect(&mut effects);
+        effects
+    }
+
+    fn collect(&self, effects: &mut Vec<(&'static str, &'t Op)>) {
+        for Branch { op, inner } in &self.ops {
+            match (op, inner) {
+                (Op::Nested(_), Some(inner)) => inner.collect(effects),
+                (_, Some(inner)) if !inner.succeeded => {}
+                _ => effects.push((self.step, op)),
+            }
+        }
+    }
+
+    /// Carries out every operation with `carry_out`. [`Op::DeleteIf`] comes to it only if its condition holds, and
+    /// [`Op::Nested`] not at all.
+    pub(super) fn answer(&self, carry_out: &mut impl FnMut(&Op) -> Found) -> NestedReply {
+        let found = self.ops.iter().map(|Branch { op, inner }| match (op, inner) {
+            (Op::Nested(_), Some(inner)) => {
+                Found { nested: Some(inner.answer(carry_out)), ..Found::default() }
+            }
+            (_, Some(Path { succeeded, .. })) => {
+                let found = if *succeeded { vec![carry_out(op)] } else { Vec::new() };
+                Found { nested: Some(NestedReply { succeeded: *succeeded, found }), ..Found::default() }
+            }
+            _ => carry_out(op),
+        });
+        NestedReply { succeeded: self.succeeded, found: found.collect() }
+    }
+}
+
+/// A transaction, and those inside it, of all depths.
+pub(crate) fn with_nested(txn: &Txn) -> Vec<&Txn> {
+    let inner = txn.then.iter().chain(&txn.otherwise).filter_map(|op| match op {
+        Op::Nested(txn) => Some(with_nested(txn)),
+        _ => None,
+    });
+    std::iter::once(txn).chain(inner.flatten()).collect()
+}
+
+impl Past<'_> {
+    /// The branches that a transaction takes.
+    pub(super) fn path<'t>(&self, txn: &'t Txn) -> Path<'t> {
+        let succeeded = txn.compares.iter().all(|compare| self.holds(compare));
+        let ops = txn.branch(succeeded).iter().map(|op| {
+            let inner = match op {
+                Op::Nested(txn) => Some(self.path(txn)),
+                Op::DeleteIf(key, value) => {
+                    Some(Path { step: txn.step, succeeded: self.has_value(key, value), ops: Vec::new() })
+                }
+                _ => None,
+            };
+            Branch { op, inner }
+        });
+        Path { step: txn.step, succeeded, ops: ops.collect() }
+    }
+
+    /// Whether every operation of the branches that are taken can be done.
+    pub(super) fn check(&self, path: &Path<'_>) -> Result<(), Failure> {
+        path.ops.iter().try_for_each(|Branch { op, inner }| match inner {
+            Some(inner) => self.check(inner),
+            None => self.check_op(op),
+        })
+    }
+}
