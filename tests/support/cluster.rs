@@ -15,6 +15,7 @@ use super::etcd::{Etcd, host_keys};
 use super::outcome::Outcome;
 use super::process::{temporary, unique};
 use super::run::Run;
+use super::slow_links::SlowTrio;
 use super::store::Store;
 use super::tls::Tls;
 use super::tool::metes;
@@ -47,6 +48,11 @@ impl Cluster {
         // Its members are in namespaces, and so not on the loopback.
         let plaintext = if trio.tls().is_some() { json!({}) } else { json!({"allow_plaintext": true}) };
         Self::at(trio.endpoints(), trio.tls(), plaintext)
+    }
+
+    /// On three members of the loopback.
+    pub(crate) fn on_slow_trio(trio: &SlowTrio) -> Self {
+        Self::at(trio.endpoints(), None, json!({}))
     }
 
     fn at(endpoints: Vec<String>, tls: Option<&Tls>, mut host: Value) -> Self {

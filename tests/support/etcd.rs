@@ -64,6 +64,8 @@ pub(super) struct Seat {
     pub(super) name: String,
     pub(super) host: Ipv4Addr,
     pub(super) ports: Ports,
+    /// Where the others find it: its own peer port, or a relay before that.
+    pub(super) reached: SocketAddr,
     /// The namespace that has `host`, if that is not the test's own.
     pub(super) netns: Option<PathBuf>,
     /// Names and peer addresses of the others, in etcd's words.
@@ -263,7 +265,9 @@ impl Seat {
     fn alone() -> Self {
         let [client, peer, metrics] = free_ports();
         let ports = Ports { client, peer, metrics };
-        Self { name: "test".to_owned(), host: Ipv4Addr::LOCALHOST, ports, netns: None, others: Vec::new() }
+        let host = Ipv4Addr::LOCALHOST;
+        let reached = SocketAddr::from((host, peer));
+        Self { name: "test".to_owned(), host, ports, reached, netns: None, others: Vec::new() }
     }
 
     pub(super) fn client_url(&self, is_tls: bool) -> String {
@@ -271,13 +275,19 @@ impl Seat {
         format!("{scheme}://{}:{}", self.host, self.ports.client)
     }
 
-    pub(super) fn peer_url(&self) -> String {
-        format!("http://{}:{}", self.host, self.ports.peer)
+    /// Tells each of them who the others are.
+    pub(super) fn introduce(mut seats: Vec<Self>) -> Vec<Self> {
+        let entries: Vec<String> = seats.iter().map(Self::entry).collect();
+        for (index, seat) in seats.iter_mut().enumerate() {
+            let others = entries.iter().enumerate().filter(|(at, _)| *at != index);
+            seat.others = others.map(|(_, entry)| entry.clone()).collect();
+        }
+        seats
     }
 
     /// Its entry in `--initial-cluster`.
-    pub(super) fn entry(&self) -> String {
-        format!("{}={}", self.name, self.peer_url())
+    fn entry(&self) -> String {
+        format!("{}=http://{}", self.name, self.reached)
     }
 
     fn metrics(&self) -> SocketAddr {
@@ -332,7 +342,6 @@ fn spawn(options: &EtcdOptions, folder: &Path, seat: &Seat, tls: Option<&Tls>) -
 
 fn flags(options: &EtcdOptions, folder: &Path, seat: &Seat, tls: Option<&Tls>) -> Vec<String> {
     let client = seat.client_url(tls.is_some());
-    let peer = seat.peer_url();
     let mut fellows = vec![seat.entry()];
     fellows.extend(seat.others.iter().cloned());
     let mut flags = vec![
@@ -342,8 +351,8 @@ fn flags(options: &EtcdOptions, folder: &Path, seat: &Seat, tls: Option<&Tls>) -
         format!("--data-dir={}", folder.join("data").display()),
         format!("--listen-client-urls={client}"),
         format!("--advertise-client-urls={client}"),
-        format!("--listen-peer-urls={peer}"),
-        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--listen-peer-urls=http://{}:{}", seat.host, seat.ports.peer),
+        format!("--initial-advertise-peer-urls=http://{}", seat.reached),
         format!("--initial-cluster={}", fellows.join(",")),
         format!("--listen-metrics-urls=http://{}", seat.metrics()),
     ];

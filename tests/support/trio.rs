@@ -8,7 +8,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -221,16 +221,11 @@ impl Network {
             name: member_name(index),
             host: self.host(index),
             ports: PORTS,
+            reached: SocketAddr::from((self.host(index), PORTS.peer)),
             netns: Some(machine.path()),
             others: Vec::new(),
         };
-        let mut seats: Vec<Seat> = self.machines.iter().enumerate().map(seat).collect();
-        let entries: Vec<String> = seats.iter().map(Seat::entry).collect();
-        for (index, seat) in seats.iter_mut().enumerate() {
-            seat.others =
-                entries.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, e)| e.clone()).collect();
-        }
-        seats
+        Seat::introduce(self.machines.iter().enumerate().map(seat).collect())
     }
 
     /// The address of a member, or of the test's own end for the number after the last.

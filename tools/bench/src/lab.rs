@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use std::{env, fs};
 
 use serde_json::{Value, json};
 
 use crate::options::Options;
-use crate::support::{Cluster, Etcd, EtcdOptions, Node, Run, network, network_as, tool};
+use crate::support::{Cluster, Etcd, EtcdOptions, Node, Run, SlowTrio, network, network_as, tool};
 
 /// How many nodes a storm comes from.
 pub(crate) const NODES: usize = 16;
@@ -22,7 +24,15 @@ pub(crate) struct Lab {
     pub(crate) peer: Option<Peer>,
     floor: PathBuf,
     host_local: PathBuf,
-    pub(crate) etcd: Etcd,
+    /// How many floors were made: they go to the members in turn.
+    floors: AtomicUsize,
+    server: Server,
+}
+
+/// What a cluster runs on.
+enum Server {
+    Alone(Etcd),
+    Three(SlowTrio),
 }
 
 /// Another IPAM plugin, and what it gets on stdin.
@@ -52,14 +62,36 @@ impl Lab {
             args: vec![QUOTA.to_owned()],
             ..EtcdOptions::default()
         });
-        let cluster = Cluster::on(&etcd);
+        Self::of(options, Cluster::on(&etcd), Server::Alone(etcd))
+    }
+
+    /// On three members whose links to each other take `one_way`; `None` is for links without relays.
+    pub(crate) fn on_slow_links(options: &Options, one_way: Option<Duration>) -> Self {
+        let trio = SlowTrio::start(&EtcdOptions { fsync: true, ..EtcdOptions::default() }, one_way);
+        Self::of(options, Cluster::on_slow_trio(&trio), Server::Three(trio))
+    }
+
+    fn of(options: &Options, cluster: Cluster, server: Server) -> Self {
         Self {
             nodes: (0..NODES).map(|index| cluster.node(&format!("node-{index}"))).collect(),
             peer: options.peer.as_ref().map(|program| Peer::new(program, &options.peer_conf)),
             floor: env::var_os("FLOOR_BIN").expect("FLOOR_BIN names the floor").into(),
             host_local: tool("cni-plugins").join("host-local"),
+            floors: AtomicUsize::new(0),
             cluster,
-            etcd,
+            server,
+        }
+    }
+
+    /// The server; the first of three members.
+    pub(crate) fn etcd(&self) -> &Etcd {
+        &self.members()[0]
+    }
+
+    pub(crate) fn members(&self) -> &[Etcd] {
+        match &self.server {
+            Server::Alone(etcd) => std::slice::from_ref(etcd),
+            Server::Three(trio) => trio.members(),
         }
     }
 
@@ -80,12 +112,14 @@ impl Lab {
             Floor::Read => "read",
         };
         let prefix = format!("/floor{}", self.cluster.prefix());
+        let members = self.members();
+        let member = &members[self.floors.fetch_add(1, Ordering::Relaxed) % members.len()];
         let mut environment = vec![
             ("FLOOR_DOES", does.into()),
             ("FLOOR_PREFIX", prefix.into()),
-            ("FLOOR_ENDPOINT", self.etcd.endpoint().into()),
+            ("FLOOR_ENDPOINT", member.endpoint().into()),
         ];
-        if let Some(tls) = self.etcd.tls() {
+        if let Some(tls) = member.tls() {
             environment.extend([
                 ("FLOOR_CA", tls.ca().into()),
                 ("FLOOR_CERT", tls.client_cert().into()),

@@ -55,11 +55,20 @@ impl Rule {
 fn rules() -> Vec<Rule> {
     let mut rules = processes(Section::Single, "");
     rules.push(ratio(Section::Single, "ADD p50 / host-local ADD p50", ("add", "host-local-add"), 50, 0.5));
+    let alone = ("add-alone", "floor");
+    rules.push(ratio(Section::Single, "ADD p50 of a node that adds alone / floor p50", alone, 50, 1.2));
+    rules.push(ratio(
+        Section::Single,
+        "ADD p50 of a quiet node / floor p50",
+        ("first-add", "floor"),
+        50,
+        1.45,
+    ));
     rules.push(failures(Section::Single, "failures of single processes"));
     for (name, what, limit) in [
-        ("add-16", "ADDs over 16 networks", 2.0),
-        ("add-1", "ADDs over one network", 3.0),
-        ("del-16", "DELs over 16 networks", 2.0),
+        ("add-16", "ADDs over 16 networks", 1.6),
+        ("add-1", "ADDs over one network", 2.0),
+        ("del-16", "DELs over 16 networks", 1.8),
         ("del-1", "DELs over one network", 3.0),
         ("mixed-16", "ADDs and DELs over 16 networks", 2.0),
         ("mixed-1", "ADDs and DELs over one network", 3.0),
@@ -78,6 +87,7 @@ fn rules() -> Vec<Rule> {
     rules.extend(size());
     rules.extend(process());
     rules.extend(cluster());
+    rules.extend(slow());
     rules
 }
 
@@ -95,14 +105,18 @@ fn processes(section: Section, before: &str) -> Vec<Rule> {
 
 fn storm(section: Section, name: &'static str, what: &str, limit: f64) -> [Rule; 2] {
     [
-        Rule::new(format!("{what}: wall / floor's wall"), limit, move |results| {
-            Some(results.storm(section, name)?.to_floor())
-        }),
+        wall(section, name, what, limit),
         Rule::new(format!("{what}: p99 of one / whole storm"), 0.1, move |results| {
             let storm = results.storm(section, name)?;
             Some(storm.each.percentile(99) / 1000.0 / storm.wall_s)
         }),
     ]
+}
+
+fn wall(section: Section, name: &'static str, what: &str, limit: f64) -> Rule {
+    Rule::new(format!("{what}: wall / floor's wall"), limit, move |results| {
+        Some(results.storm(section, name)?.to_floor())
+    })
 }
 
 /// What a third round trip may cost; etcd's metrics tell whether there was one.
@@ -137,9 +151,9 @@ fn size() -> Vec<Rule> {
 
 fn process() -> Vec<Rule> {
     [
-        ("resident memory of an ADD, MiB", "resident", 8.0),
+        ("resident memory of an ADD, MiB", "resident", 4.0),
         ("threads of an ADD", "threads", 1.0),
-        ("size of the binary, MiB", "binary", 4.0),
+        ("size of the binary, MiB", "binary", 4.3),
         ("loaders that the binary needs (0: static)", "loaders", 0.0),
         ("symbol tables in the binary (0: stripped)", "symbols", 0.0),
     ]
@@ -162,6 +176,26 @@ fn cluster() -> Vec<Rule> {
     };
     let mut rules: Vec<Rule> = differences.into_iter().map(difference).collect();
     rules.push(failures(Section::Cluster, "failures with one of three members gone"));
+    rules
+}
+
+fn slow() -> Vec<Rule> {
+    let alone = ("add-5ms", "floor-5ms");
+    let mut rules = vec![ratio(
+        Section::Slow,
+        "links of 5 ms: ADD p50 of a node that adds alone / floor p50",
+        alone,
+        50,
+        1.2,
+    )];
+    for (name, what, limit) in [
+        ("add-1-5ms", "links of 5 ms: ADDs over one network", 3.0),
+        ("add-1-1ms", "links of 1 ms: ADDs over one network", 2.5),
+        ("add-16-5ms", "links of 5 ms: ADDs over 16 networks", 2.0),
+    ] {
+        rules.push(wall(Section::Slow, name, what, limit));
+    }
+    rules.push(failures(Section::Slow, "failures on slow links"));
     rules
 }
 
@@ -231,13 +265,31 @@ mod tests {
     fn a_storm_is_judged_by_its_floor_its_slowest_and_its_failures() {
         let mut results = Results::default();
         let each = sample_of_ms([100, 600]).with_failures(1);
-        let storm = Storm { wall_s: 5.0, floor_s: 2.0, each };
+        let storm = Storm { wall_s: 5.0, floor_s: 2.5, each };
         results.add(Section::Storms, "add-1", "", Data::Storm(vec![storm]));
         let marks = judge(&[results]);
         let met = |what| (mark(&marks, what).value, mark(&marks, what).is_met());
-        assert_eq!(met("ADDs over one network: wall / floor's wall"), (2.5, true));
+        assert_eq!(met("ADDs over one network: wall / floor's wall"), (2.0, true));
         assert_eq!(met("ADDs over one network: p99 of one / whole storm"), (0.12, false));
         assert_eq!(met("failures in storms"), (1.0, false));
+    }
+
+    #[test]
+    fn slow_links_are_judged_each_by_their_own_floor() {
+        let mut results = Results::default();
+        for (name, ms) in [("floor-1ms", 6), ("floor-5ms", 20), ("add-1ms", 20), ("add-5ms", 24)] {
+            results.add(Section::Slow, name, name, Data::Times(sample_of_ms([ms]), None));
+        }
+        for (name, wall_s) in [("add-1-1ms", 5.0), ("add-1-5ms", 7.0)] {
+            let storm = Storm { wall_s, floor_s: 2.0, each: sample_of_ms([100]) };
+            results.add(Section::Slow, name, name, Data::Storm(vec![storm]));
+        }
+        let marks = judge(&[results]);
+        let met = |what| (mark(&marks, what).value, mark(&marks, what).is_met());
+        assert_eq!(met("links of 5 ms: ADD p50 of a node that adds alone / floor p50"), (1.2, true));
+        assert_eq!(met("links of 1 ms: ADDs over one network: wall / floor's wall"), (2.5, true));
+        assert_eq!(met("links of 5 ms: ADDs over one network: wall / floor's wall"), (3.5, false));
+        assert_eq!(met("failures on slow links"), (0.0, true));
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub(crate) enum Section {
     Process,
     /// Three members of etcd, one of which fails
     Cluster,
+    /// Three members of etcd whose links to each other take 0, 1 and 5 ms
+    Slow,
 }
 
 impl Options {

@@ -13,7 +13,7 @@ pub(crate) struct Results {
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) section: Section,
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     /// The text for people.
     pub(crate) what: String,
     pub(crate) data: Data,
@@ -22,7 +22,7 @@ pub(crate) struct Row {
 #[derive(Debug)]
 pub(crate) enum Data {
     /// Single processes (or requests), and the row of this section whose median is their measure.
-    Times(Sample, Option<&'static str>),
+    Times(Sample, Option<String>),
     /// The same storm in each run.
     Storm(Vec<Storm>),
     /// The same number in each run; none where this machine lacks what the measurement needs.
@@ -30,9 +30,28 @@ pub(crate) enum Data {
 }
 
 impl Results {
-    pub(crate) fn add(&mut self, section: Section, name: &'static str, what: impl Into<String>, data: Data) {
-        assert!(self.row(section, name).is_none(), "{section:?} has a row {name} already");
+    pub(crate) fn add(
+        &mut self,
+        section: Section,
+        name: impl Into<String>,
+        what: impl Into<String>,
+        data: Data,
+    ) {
+        let name = name.into();
+        assert!(self.row(section, &name).is_none(), "{section:?} has a row {name} already");
         self.rows.push(Row { section, name, what: what.into(), data });
+    }
+
+    /// Single processes, and the name of the row that is their measure.
+    pub(crate) fn add_times(
+        &mut self,
+        section: Section,
+        name: impl Into<String>,
+        what: impl Into<String>,
+        sample: Sample,
+        base: &str,
+    ) {
+        self.add(section, name, what, Data::Times(sample, Some(base.to_owned())));
     }
 
     pub(crate) fn sample(&self, section: Section, name: &str) -> Option<&Sample> {
@@ -79,6 +98,13 @@ impl Results {
     fn row(&self, section: Section, name: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.section == section && row.name == name)
     }
+}
+
+/// What the names and texts of some rows end with, to tell them from those of another setting.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Suffix {
+    pub(crate) name: String,
+    pub(crate) what: String,
 }
 
 impl Data {

@@ -3,7 +3,7 @@
 use crate::lab::{of_pod, plain_network};
 use crate::measure::single::ROUNDS_WARM_UP;
 use crate::options::{Options, Section};
-use crate::results::{Data, Results};
+use crate::results::Results;
 use crate::samples::Sample;
 use crate::support::{Cluster, EtcdOptions, Node, Trio};
 
@@ -18,7 +18,7 @@ pub(crate) fn measure(options: &Options, results: &mut Results) {
     let mut row = |name, what: &str| {
         adds(&node, &format!("{name}-warm-up"), ROUNDS_WARM_UP);
         let sample = adds(&node, name, rounds);
-        results.add(Section::Cluster, name, what, Data::Times(sample, Some("add-healthy")));
+        results.add_times(Section::Cluster, name, what, sample, "add-healthy");
     };
     row("add-healthy", "ADD, three members that are well");
     // A follower fails, not the leader: an election would take etcd more than a second.

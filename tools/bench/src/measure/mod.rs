@@ -4,6 +4,7 @@ mod cluster;
 mod process;
 mod single;
 mod size;
+mod slow;
 mod storms;
 mod tls;
 
@@ -16,13 +17,14 @@ type Measure = fn(&Options, &mut Results);
 /// Measures every section that is asked for, once.
 pub(crate) fn run(options: &Options, run: usize) -> Results {
     let mut results = Results::default();
-    let sections: [(Section, Measure); 6] = [
+    let sections: [(Section, Measure); 7] = [
         (Section::Single, single::measure),
         (Section::Storms, storms::measure),
         (Section::Tls, tls::measure),
         (Section::Size, size::measure),
         (Section::Process, process::measure),
         (Section::Cluster, cluster::measure),
+        (Section::Slow, slow::measure),
     ];
     for (section, measure) in sections.into_iter().filter(|(section, _)| options.asks_for(*section)) {
         eprintln!("run {run} of {}: {section:?}", options.runs);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::lab::{Floor, Lab, Wire, of_pod, plain_network};
 use crate::options::{Options, Section};
-use crate::results::{Data, Results};
+use crate::results::Results;
 use crate::samples::Sample;
 use crate::support::Node;
 
@@ -41,6 +41,7 @@ fn hold_some(lab: &Lab, config: &Value) {
 struct Single {
     floors: Floors,
     verbs: Verbs,
+    add_alone: Sample,
     first_add: Sample,
     status: Sample,
     host_local_add: Sample,
@@ -67,19 +68,20 @@ pub(crate) struct Verbs {
 impl Single {
     /// Runs every kind once, in an order that moves with every round; a CHECK and a DEL always follow their ADD.
     fn round(&mut self, lab: &Lab, config: &Value, round: usize) {
-        const TURNS: usize = 6;
+        const TURNS: usize = 7;
         let id = format!("round-{round}");
         for turn in 0..TURNS {
             match (round + turn) % TURNS {
                 0 => self.floors.round(lab),
                 1 => self.verbs.round(lab.node(), &id, config),
                 2 => self.first(lab, &id, config),
-                3 => {
+                3 => self.alone(lab, &id),
+                4 => {
                     let mut with_status = config.clone();
                     with_status["cniVersion"] = json!("1.1.0");
                     self.status.take(&lab.node().status().config(&with_status).run());
                 }
-                4 => {
+                5 => {
                     self.host_local_add.take(&lab.host_local("ADD", &id).run());
                     self.host_local_del.take(&lab.host_local("DEL", &id).run());
                 }
@@ -100,15 +102,21 @@ impl Single {
         of_pod(node.del(&id), &id).config(config).run().silent();
     }
 
+    /// Nobody else writes in this network, so all that the node remembers of it holds.
+    fn alone(&mut self, lab: &Lab, id: &str) {
+        let id = format!("alone-{id}");
+        self.add_alone.take(&of_pod(lab.nodes[1].add(&id), &id).config(&plain_network("alone")).run());
+    }
+
     fn report(self, lab: &Lab, results: &mut Results) {
         self.floors.report(Section::Single, results);
         self.verbs.report(Section::Single, results);
-        let status = Data::Times(self.status, Some("read-floor"));
-        results.add(Section::Single, "status", "STATUS", status);
+        results.add_times(Section::Single, "status", "STATUS", self.status, "read-floor");
         let mut add = |name, what: &str, sample| {
-            results.add(Section::Single, name, what, Data::Times(sample, Some("floor")));
+            results.add_times(Section::Single, name, what, sample, "floor");
         };
-        add("first-add", "ADD, first of its node", self.first_add);
+        add("add-alone", "ADD of a node that adds alone", self.add_alone);
+        add("first-add", "ADD of a quiet node", self.first_add);
         add("host-local-add", "host-local ADD", self.host_local_add);
         add("host-local-del", "host-local DEL", self.host_local_del);
         if let Some(peer) = &lab.peer {
@@ -125,13 +133,8 @@ impl Floors {
     }
 
     pub(crate) fn report(self, section: Section, results: &mut Results) {
-        results.add(
-            section,
-            "floor",
-            "floor: connect, one durable put",
-            Data::Times(self.put, Some("floor")),
-        );
-        results.add(section, "read-floor", "floor: connect, one read", Data::Times(self.read, Some("floor")));
+        results.add_times(section, "floor", "floor: connect, one durable put", self.put, "floor");
+        results.add_times(section, "read-floor", "floor: connect, one read", self.read, "floor");
     }
 }
 
@@ -148,8 +151,8 @@ impl Verbs {
     }
 
     pub(crate) fn report(self, section: Section, results: &mut Results) {
-        results.add(section, "add", "ADD", Data::Times(self.add, Some("floor")));
-        results.add(section, "check", "CHECK", Data::Times(self.check, Some("read-floor")));
-        results.add(section, "del", "DEL", Data::Times(self.del, Some("floor")));
+        results.add_times(section, "add", "ADD", self.add, "floor");
+        results.add_times(section, "check", "CHECK", self.check, "read-floor");
+        results.add_times(section, "del", "DEL", self.del, "floor");
     }
 }

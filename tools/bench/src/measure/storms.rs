@@ -10,19 +10,19 @@ use serde_json::Value;
 
 use crate::lab::{Floor, Lab, NODES, Wire, of_pod, plain_network};
 use crate::options::{Options, Section};
-use crate::results::{Data, Results};
+use crate::results::{Data, Results, Suffix};
 use crate::samples::{Sample, Storm, float};
 use crate::support::{Node, Outcome, Run, Store, in_parallel};
 
 const AT_A_TIME: usize = 128;
 const NETWORKS: usize = 16;
-/// How many storms of each kind there are; all are counted.
+/// Of each storm; all are counted.
 const FAILURES_SHOWN: usize = 3;
 
 pub(crate) fn measure(options: &Options, results: &mut Results) {
     let lab = Lab::new(options, Wire::Plain);
     let count = options.storm;
-    let mut weather = Weather::new(&lab, Section::Storms, count);
+    let mut weather = Weather::new(&lab, Section::Storms, Suffix::default(), count);
     let mut many = Load::many_networks(&lab, "many");
     let mut one = Load::one_network(&lab, "one");
     weather.storm(results, "add-16", "ADDs over 16 networks", || many.add(count));
@@ -51,6 +51,7 @@ pub(crate) fn measure(options: &Options, results: &mut Results) {
 pub(crate) struct Weather<'a> {
     lab: &'a Lab,
     section: Section,
+    suffix: Suffix,
     count: usize,
     floors: Vec<(f64, Sample)>,
 }
@@ -62,7 +63,7 @@ pub(crate) struct Blown {
 }
 
 impl<'a> Weather<'a> {
-    pub(crate) fn new(lab: &'a Lab, section: Section, count: usize) -> Self {
+    pub(crate) fn new(lab: &'a Lab, section: Section, suffix: Suffix, count: usize) -> Self {
         // This maps the binaries' pages and makes the nodes' folders, so that no storm pays for it.
         for (index, node) in lab.nodes.iter().enumerate() {
             let id = format!("warm-up-{index}");
@@ -70,7 +71,7 @@ impl<'a> Weather<'a> {
             of_pod(node.add(&id), &id).config(&config).run().ok();
             of_pod(node.del(&id), &id).config(&config).run().silent();
         }
-        let mut weather = Self { lab, section, count, floors: Vec::new() };
+        let mut weather = Self { lab, section, suffix, count, floors: Vec::new() };
         weather.floor();
         weather
     }
@@ -78,7 +79,7 @@ impl<'a> Weather<'a> {
     pub(crate) fn storm(
         &mut self,
         results: &mut Results,
-        name: &'static str,
+        name: &str,
         what: &str,
         storm: impl FnOnce() -> Blown,
     ) {
@@ -87,7 +88,7 @@ impl<'a> Weather<'a> {
         let for_as_many = float(each.count()) / float(self.count);
         let floor_s = f64::midpoint(before_s, self.floor()) * for_as_many;
         let what = format!("{} {what}", each.count());
-        results.add(self.section, name, what, Data::Storm(vec![Storm { wall_s, floor_s, each }]));
+        self.row(results, name, &what, Storm { wall_s, floor_s, each });
     }
 
     pub(crate) fn report_floor(self, results: &mut Results) {
@@ -95,13 +96,19 @@ impl<'a> Weather<'a> {
         let storms = float(self.floors.len());
         let mean_s = self.floors.iter().map(|(wall_s, _)| wall_s).sum::<f64>() / storms;
         let mut each = Sample::default();
-        self.floors.into_iter().for_each(|(_, sample)| each.pool(sample));
-        let mean = Storm { wall_s: mean_s, floor_s: mean_s, each };
-        results.add(self.section, "floor-storm", what, Data::Storm(vec![mean]));
+        self.floors.iter().for_each(|(_, sample)| each.pool(sample.clone()));
+        self.row(results, "floor-storm", &what, Storm { wall_s: mean_s, floor_s: mean_s, each });
+    }
+
+    fn row(&self, results: &mut Results, name: &str, what: &str, storm: Storm) {
+        let Suffix { name: name_end, what: what_end } = &self.suffix;
+        let (name, what) = (format!("{name}{name_end}"), format!("{what}{what_end}"));
+        results.add(self.section, name, what, Data::Storm(vec![storm]));
     }
 
     fn floor(&mut self) -> f64 {
         let (wall_s, outcomes) = blow((0..self.count).map(|_| self.lab.floor(Floor::Put)));
+        show_failures(&outcomes);
         self.floors.push((wall_s, Sample::of(&outcomes)));
         wall_s
     }
@@ -113,6 +120,11 @@ fn blow(runs: impl IntoIterator<Item = Run>) -> (f64, Vec<Outcome>) {
     let start = Instant::now();
     let outcomes = in_parallel(AT_A_TIME, runs, |run| run.run());
     (start.elapsed().as_secs_f64(), outcomes)
+}
+
+fn show_failures(outcomes: &[Outcome]) {
+    let failed = outcomes.iter().filter(|outcome| !outcome.succeeded());
+    failed.take(FAILURES_SHOWN).for_each(|outcome| eprintln!("{outcome}"));
 }
 
 fn count_keys(store: &Store, prefix: &str) -> usize {
@@ -148,7 +160,7 @@ impl<'a> Load<'a> {
         Self::of_metes(lab, name, NETWORKS)
     }
 
-    fn one_network(lab: &'a Lab, name: &str) -> Self {
+    pub(crate) fn one_network(lab: &'a Lab, name: &str) -> Self {
         Self::of_metes(lab, name, 1)
     }
 
@@ -207,7 +219,7 @@ impl<'a> Load<'a> {
     }
 
     /// All that hold something.
-    fn del(&mut self) -> Blown {
+    pub(crate) fn del(&mut self) -> Blown {
         let jobs = self.held.keys().map(|number| (Verb::Del, *number)).collect();
         self.blow(jobs)
     }
@@ -233,8 +245,7 @@ impl<'a> Load<'a> {
         };
         let (wall_s, outcomes) = blow(jobs.iter().map(run));
         let mut each = Sample::of(&outcomes);
-        let failed = outcomes.iter().filter(|outcome| !outcome.succeeded());
-        failed.take(FAILURES_SHOWN).for_each(|outcome| eprintln!("{outcome}"));
+        show_failures(&outcomes);
         for ((verb, number), outcome) in jobs.iter().zip(&outcomes) {
             match verb {
                 _ if !outcome.succeeded() => {}

@@ -4,7 +4,7 @@ use crate::lab::{Lab, Wire, plain_network};
 use crate::measure::single::{Floors, ROUNDS_WARM_UP, Verbs};
 use crate::measure::storms::{Load, Weather};
 use crate::options::{Options, Section};
-use crate::results::Results;
+use crate::results::{Results, Suffix};
 
 pub(crate) fn measure(options: &Options, results: &mut Results) {
     let lab = Lab::new(options, Wire::Mtls);
@@ -20,7 +20,7 @@ pub(crate) fn measure(options: &Options, results: &mut Results) {
     floors.report(Section::Tls, results);
     verbs.report(Section::Tls, results);
 
-    let mut weather = Weather::new(&lab, Section::Tls, options.storm);
+    let mut weather = Weather::new(&lab, Section::Tls, Suffix::default(), options.storm);
     let mut many = Load::many_networks(&lab, "many");
     weather.storm(results, "add-16", "ADDs over 16 networks", || many.add(options.storm));
     weather.report_floor(results);

@@ -46,7 +46,7 @@ impl Kind {
     ];
 
     fn of(row: &Row) -> Self {
-        match row.name {
+        match row.name.as_str() {
             name if name.contains("floor") => Kind::Floor,
             name if name.starts_with("host-local") || name.starts_with("peer") => Kind::Other,
             _ => Kind::Metes,

@@ -26,7 +26,7 @@ pub(crate) fn of(machine: &Machine, options: &Options, results: &Results, marks:
 fn row(results: &Results, row: &Row) -> Value {
     let mut value = match &row.data {
         Data::Times(sample, base) => {
-            let to = base.and_then(|base| results.sample(row.section, base));
+            let to = base.as_ref().and_then(|base| results.sample(row.section, base));
             let ratio = to.map(|to| sample.percentile(50) / to.percentile(50));
             merge(times(sample), json!({"ratio": ratio, "ratio_to": base}))
         }
@@ -80,6 +80,7 @@ fn section(section: Section) -> &'static str {
         Section::Size => "size",
         Section::Process => "process",
         Section::Cluster => "cluster",
+        Section::Slow => "slow",
     }
 }
 

@@ -6,11 +6,12 @@ pub(crate) mod table;
 
 use crate::options::Section;
 
-const SECTIONS: [(Section, &str); 6] = [
+const SECTIONS: [(Section, &str); 7] = [
     (Section::Single, "Single processes"),
     (Section::Storms, "Storms, 128 processes at a time"),
     (Section::Tls, "mTLS"),
     (Section::Size, "Size"),
     (Section::Process, "One process"),
-    (Section::Cluster, "Three members"),
+    (Section::Cluster, "Three members, one fails"),
+    (Section::Slow, "Three members, slow links"),
 ];

@@ -10,7 +10,7 @@ use crate::samples::{Sample, Storm, median};
 const RATIO: &str = "
 ratio: a storm's wall time to the mean of the floor storms before and after it; else the p50 to that of the floor
 (CHECK and STATUS: of the floor that reads; under Size: of the same with nothing held, nobody waiting; under Three
-members: of the same with all well)";
+members: of the same with all well). A DEL of a storm that was left to the spool counts as a failure";
 
 pub(crate) fn of(results: &Results, marks: &[Mark]) -> String {
     let mut table = String::new();
@@ -22,10 +22,10 @@ pub(crate) fn of(results: &Results, marks: &[Mark]) -> String {
         }
     }
     line(&mut table, RATIO);
-    line(&mut table, &format!("\n{:<60} {:>8} {:>8}", "Marks", "value", "at most"));
+    line(&mut table, &format!("\n{:<66} {:>8} {:>8}", "Marks", "value", "at most"));
     for mark in marks {
         let verdict = if mark.is_met() { "met" } else { "NOT MET" };
-        line(&mut table, &format!("{:<60} {:>8.3} {:>8.1}  {verdict}", mark.what, mark.value, mark.limit));
+        line(&mut table, &format!("{:<66} {:>8.3} {:>8.2}  {verdict}", mark.what, mark.value, mark.limit));
     }
     let met = marks.iter().filter(|mark| mark.is_met()).count();
     line(&mut table, &format!("{met} of {} marks are met", marks.len()));
@@ -45,7 +45,7 @@ fn heading(title: &str) -> String {
 fn body(results: &Results, row: &Row) -> String {
     match &row.data {
         Data::Times(sample, base) => {
-            let base = base.and_then(|base| results.sample(row.section, base));
+            let base = base.as_ref().and_then(|base| results.sample(row.section, base));
             let to_base = base.map(|base| sample.percentile(50) / base.percentile(50));
             let what = format!("{} ({})", row.what, sample.count());
             columns(&what, to_base, None, sample)

@@ -42,13 +42,13 @@ pub(super) fn measure(options: &Options, results: &mut Results) {
         }
     }
     for case in &mut cases {
-        case.requests_per_add = requests_per_add(&lab.etcd, &case.node, &case.config);
+        case.requests_per_add = requests_per_add(lab.etcd(), &case.node, &case.config);
         case.assert_clean();
     }
     lab.cluster.assert_whole();
     for case in cases {
         let what = format!("ADD {}", case.what);
-        results.add(Section::Size, case.name, what, Data::Times(case.sample, Some("add-empty")));
+        results.add_times(Section::Size, case.name, what, case.sample, "add-empty");
         let what = format!("round trips of an ADD {}", case.what);
         results.add(Section::Size, case.requests, what, Data::Number(vec![case.requests_per_add], ""));
     }
@@ -69,7 +69,7 @@ struct Case {
 
 impl Case {
     fn new(lab: &Lab, [name, requests]: [&'static str; 2], what: String, range: &Range) -> Self {
-        let cluster = Cluster::on(&lab.etcd);
+        let cluster = Cluster::on(lab.etcd());
         let (node, config) = (cluster.node("node"), range.config());
         // The very first ADD writes meta.
         add_and_del(&node, "first", &config);

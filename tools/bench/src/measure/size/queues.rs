@@ -16,7 +16,7 @@ use super::add_and_del;
 use super::fill;
 use crate::lab::{Lab, Wire, plain_network};
 use crate::options::{Options, Section};
-use crate::results::{Data, Results};
+use crate::results::Results;
 use crate::samples::Sample;
 use crate::support::{Store, plain_store};
 
@@ -41,7 +41,7 @@ pub(super) fn measure(options: &Options, results: &mut Results) {
     }
     lab.cluster.assert_whole();
     let mut add = |name, what: String, sample, to| {
-        results.add(Section::Size, name, what, Data::Times(sample, Some(to)));
+        results.add_times(Section::Size, name, what, sample, to);
     };
     add("add-nobody-waits", "ADD while nobody waits".to_owned(), alone, "add-nobody-waits");
     add("add-others-wait", format!("ADD while {WAITERS} wait elsewhere"), beside, "add-nobody-waits");
@@ -71,7 +71,7 @@ impl<'a> Crowd<'a> {
             nobody: scope("nobody,00000000000000000000ffff0a000000-8"),
             leases: grant(store),
             runtime: runtime.expect("a runtime can be built"),
-            client: plain_store(&lab.etcd.endpoint(), limits::UNREACHABLE),
+            client: plain_store(&lab.etcd().endpoint(), limits::UNREACHABLE),
             store,
             keys,
         }

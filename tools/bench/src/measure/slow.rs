@@ -1,0 +1,119 @@
+//! Three members whose links to each other take a while, as between racks and zones. Clients reach every member at
+//! once: what is slow is the quorum.
+
+use std::time::Duration;
+
+use crate::lab::{Floor, Lab, of_pod, plain_network};
+use crate::measure::single::ROUNDS_WARM_UP;
+use crate::measure::storms::{Load, Weather};
+use crate::options::{Options, Section};
+use crate::results::{Results, Suffix};
+use crate::samples::Sample;
+use crate::support::{Outcome, Run};
+
+/// How long a link takes one way.
+const LINKS_MS: [u64; 3] = [0, 1, 5];
+const ROUNDS_MAX: usize = 150;
+
+pub(crate) fn measure(options: &Options, results: &mut Results) {
+    relays(options, results);
+    for ms in LINKS_MS {
+        let lab = Lab::on_slow_links(options, Some(Duration::from_millis(ms)));
+        let suffix = Suffix { name: format!("-{ms}ms"), what: format!(", {ms} ms") };
+        single(options, &lab, &suffix, results);
+        storms(options, &lab, suffix, results);
+        lab.cluster.assert_whole();
+    }
+}
+
+/// Floors through relays that hold nothing back, and without relays: what the relays themselves cost.
+fn relays(options: &Options, results: &mut Results) {
+    let labs = [None, Some(Duration::ZERO)].map(|one_way| Lab::on_slow_links(options, one_way));
+    let mut samples = [(); 2].map(|()| Sample::default());
+    for round in 0..ROUNDS_WARM_UP + rounds(options) {
+        for turn in 0..2 {
+            let which = (round + turn) % 2;
+            let floor = labs[which].floor(Floor::Put).run();
+            if round >= ROUNDS_WARM_UP {
+                samples[which].take(&floor);
+            }
+        }
+    }
+    let [without, with] = samples;
+    results.add_times(Section::Slow, "floor-direct", "floor without relays", without, "floor-direct");
+    results.add_times(Section::Slow, "floor-relays", "floor, relays that do not wait", with, "floor-direct");
+    for (lab, (name, what)) in
+        labs.iter().zip([("-direct", " without relays"), ("-relays", ", relays that do not wait")])
+    {
+        let suffix = Suffix { name: name.to_owned(), what: what.to_owned() };
+        Weather::new(lab, Section::Slow, suffix, options.storm).report_floor(results);
+        lab.cluster.assert_whole();
+    }
+}
+
+fn rounds(options: &Options) -> usize {
+    options.rounds.min(ROUNDS_MAX)
+}
+
+/// One process after the other; each round runs every kind once.
+fn single(options: &Options, lab: &Lab, Suffix { name, what }: &Suffix, results: &mut Results) {
+    let mut kinds = Kinds::default();
+    for round in 0..ROUNDS_WARM_UP + rounds(options) {
+        if round == ROUNDS_WARM_UP {
+            kinds = Kinds::default();
+        }
+        kinds.round(lab, round);
+    }
+    let floor = format!("floor{name}");
+    let mut add = |kind, text: &str, sample| {
+        results.add_times(Section::Slow, format!("{kind}{name}"), format!("{text}{what}"), sample, &floor);
+    };
+    add("floor", "floor: connect, one durable put", kinds.floor);
+    add("add", "ADD of a node that adds alone", kinds.add);
+    add("first-add", "ADD of a quiet node", kinds.first_add);
+    add("takeover", "takeover", kinds.takeover);
+    add("del", "DEL", kinds.del);
+}
+
+#[derive(Default)]
+struct Kinds {
+    floor: Sample,
+    add: Sample,
+    first_add: Sample,
+    takeover: Sample,
+    del: Sample,
+}
+
+impl Kinds {
+    fn round(&mut self, lab: &Lab, round: usize) {
+        self.floor.take(&lab.floor(Floor::Put).run());
+        let id = format!("round-{round}");
+        // Nobody else writes in this network, so what the node remembers of it holds.
+        self.add.take(&attach(lab.node().add(&id), &id, "alone"));
+        let quiet = lab.cluster.node(&format!("quiet-{round}"));
+        self.first_add.take(&attach(quiet.add(&id), &id, "quiet"));
+        // The pod's first sandbox, and the one that follows it.
+        let [first, second] = ["first", "second"].map(|sandbox| format!("{sandbox}-{id}"));
+        let node = &lab.nodes[1];
+        attach(node.add(&first), &id, "taken").ok();
+        self.takeover.take(&attach(node.add(&second), &id, "taken"));
+        self.del.take(&attach(node.del(&second), &id, "taken"));
+    }
+}
+
+fn attach(run: Run, pod: &str, network: &str) -> Outcome {
+    of_pod(run, pod).config(&plain_network(network)).run()
+}
+
+/// Many at once, as when a cluster starts again.
+fn storms(options: &Options, lab: &Lab, suffix: Suffix, results: &mut Results) {
+    let count = options.storm;
+    let mut weather = Weather::new(lab, Section::Slow, suffix, count);
+    let mut many = Load::many_networks(lab, "many");
+    let mut one = Load::one_network(lab, "one");
+    weather.storm(results, "add-16", "ADDs over 16 networks", || many.add(count));
+    weather.storm(results, "add-1", "ADDs over one network", || one.add(count));
+    weather.storm(results, "del-16", "DELs over 16 networks", || many.del());
+    weather.storm(results, "del-1", "DELs over one network", || one.del());
+    weather.report_floor(results);
+}
