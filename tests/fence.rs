@@ -15,7 +15,7 @@ use metes::pool::Wanted;
 use metes::pool::record::{Held, Labels, Owner, RunStart};
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::free::{Free, FreeGuard, Freed};
-use metes::store::keys::{Key, Keys, LeaseId};
+use metes::store::keys::{Bytes, Key, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
 use metes::store::release::{self, FreeHints};
 use metes::store::session::Session;
@@ -347,8 +347,8 @@ impl Kv for Meddling<'_> {
         self.etcd.lease_age(lease, until).await
     }
 
-    async fn watch(&self, key: &[u8], until: Instant) -> Result<EtcdWatch, Failure> {
-        self.etcd.watch(key, until).await
+    async fn watch(&self, keys: &[Bytes], until: Instant) -> Result<EtcdWatch, Failure> {
+        self.etcd.watch(keys, until).await
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {

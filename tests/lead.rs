@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
-use metes::store::keys::{Keys, LeaseId};
+use metes::store::keys::{Bytes, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
 use metes::store::txn::{Op, Reply, Txn};
 use metes_reconciler::lead::{Candidate, Leadership};
@@ -161,8 +161,8 @@ impl Kv for Between<'_> {
         self.etcd.lease_age(lease, until).await
     }
 
-    async fn watch(&self, key: &[u8], until: Instant) -> Result<EtcdWatch, Failure> {
-        self.etcd.watch(key, until).await
+    async fn watch(&self, keys: &[Bytes], until: Instant) -> Result<EtcdWatch, Failure> {
+        self.etcd.watch(keys, until).await
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {

@@ -418,8 +418,8 @@ impl Kv for Stepped<'_> {
         self.between(self.etcd.lease_age(lease, until)).await
     }
 
-    async fn watch(&self, key: &[u8], until: Instant) -> Result<EtcdWatch, Failure> {
-        self.between(self.etcd.watch(key, until)).await
+    async fn watch(&self, keys: &[Bytes], until: Instant) -> Result<EtcdWatch, Failure> {
+        self.between(self.etcd.watch(keys, until)).await
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {

@@ -124,7 +124,7 @@ impl Rest {
     async fn over(self) {
         let Some(mut watching) = self.watching else { return sleep_until(self.until).await };
         // A watch that ends at once, again and again, must not keep this process busy.
-        let changed = async { tokio::join!(watching.watch.changed(), sleep(STAND_BY_MIN)) };
+        let changed = async { tokio::join!(watching.watch.next(), sleep(STAND_BY_MIN)) };
         tokio::select! {
             () = sleep_until(self.until) => {}
             _ = changed => {}
@@ -197,7 +197,7 @@ impl Loop<'_> {
         let kv = place.etcd().map_err(Trouble::Setup)?;
         let until = Instant::now() + CLAIM_DEADLINE;
         // The watch is opened before the look, so that no later change is missed.
-        let watch = kv.watch(&candidate.key, until).await.map_err(PassError::from)?;
+        let watch = kv.watch(std::slice::from_ref(&candidate.key), until).await.map_err(PassError::from)?;
         match candidate.claim(&kv, until).await.map_err(PassError::from)? {
             Leadership::Leader => {
                 self.told.state().leads(&self.name);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions};
 use metes::limits;
 use metes::store::keys::{Bytes, LeaseId};
-use metes::store::kv::Failure;
+use metes::store::kv::{Event, Failure, Watch};
 use metes::store::txn::{List, Op, Txn};
 
 use generate::{Random, Space};
@@ -126,6 +126,41 @@ impl Sequence {
             pair.lease_age(lease, start.elapsed());
             let _ = pair.revoke(lease);
         }
+    }
+}
+
+/// Those of one key come in order; etcd gives no order to what different watches show of one revision.
+#[test]
+fn watches_show_what_happens_as_in_etcd() {
+    let mut pair = Pair::new(Etcd::start());
+    let mut watches = Vec::new();
+    for number in 0..20 {
+        let mut sequence = Sequence::new(number);
+        // Some changes before, of which it shows none.
+        sequence.steps(&mut pair);
+        let keys = sequence.space.some_keys(3);
+        let watch = pair.watch(&keys);
+        assert_eq!(watch.since(), pair.model.revision());
+        sequence.steps(&mut pair);
+        watches.push((watch, keys));
+        sequence.end(&mut pair);
+    }
+    let mut kinds = BTreeSet::new();
+    for (watch, keys) in &mut watches {
+        let model = pair.model.events_since(watch.since(), keys);
+        let real: Vec<_> = model.iter().map(|_| pair.next(watch).expect("the watch lives")).collect();
+        let of = |key: &Bytes, events: &[Event]| -> Vec<Event> {
+            events.iter().filter(|event| event.key == *key).cloned().collect()
+        };
+        for key in keys {
+            assert_eq!(of(key, &model), of(key, &real));
+        }
+        kinds.extend(real.iter().map(|event| event.entry.as_ref().map(|entry| entry.lease != 0)));
+    }
+    assert_eq!(kinds.len(), 3, "deletes, puts and puts on leases: {kinds:?}");
+    pair.restart();
+    for (watch, _) in &mut watches {
+        assert_eq!((pair.next(watch), pair.next(watch)), (None, None), "the connection is gone");
     }
 }
 

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
 const OPERATIONS: u64 = 1_000_000;
 /// All that may go wrong, and must.
-const FAULTS: [&str; 28] = [
+const FAULTS: [&str; 32] = [
     "Kubernetes fails",
     "answer lost",
     "compaction",
@@ -24,6 +24,7 @@ const FAULTS: [&str; 28] = [
     "forsaken",
     "killed",
     "late",
+    "late watch",
     "long time",
     "mark of an image",
     "mute watch",
@@ -40,6 +41,9 @@ const FAULTS: [&str; 28] = [
     "stale",
     "suspended",
     "unreachable",
+    "watch on a member that is behind",
+    "watch that ends instead of an event",
+    "watch that ends later",
 ];
 /// One world of each kind, and then some.
 const SEEDS: u64 = 16;

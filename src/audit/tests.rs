@@ -13,7 +13,7 @@ use crate::pool::Page;
 use crate::pool::bitmap::Bits;
 use crate::pool::record::{Owner, PodIndex, Record};
 use crate::store::keys::{Bytes, Keys, LeaseId};
-use crate::store::kv::{About, LeaseAge, Watch};
+use crate::store::kv::{About, Event, LeaseAge, Watch};
 use crate::store::meta::MetaError;
 use crate::store::txn::{Compare, Entry, Found, Op, Reply, Txn};
 
@@ -220,7 +220,13 @@ struct Model {
 struct NoWatch;
 
 impl Watch for NoWatch {
-    async fn changed(&mut self) {}
+    fn since(&self) -> i64 {
+        0
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        None
+    }
 }
 
 impl Model {
@@ -306,7 +312,7 @@ impl Kv for Model {
         Ok(None)
     }
 
-    async fn watch(&self, _: &[u8], _: Instant) -> Result<NoWatch, Failure> {
+    async fn watch(&self, _: &[Bytes], _: Instant) -> Result<NoWatch, Failure> {
         Ok(NoWatch)
     }
 

@@ -5,6 +5,7 @@
 //! endpoint, eagerly, so that "never sent" is certain; every call has a timeout around it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-use super::keys::LeaseId;
-use super::kv::{About, Failure, Kv, LeaseAge, Watch};
+use super::keys::{Bytes, LeaseId};
+use super::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
 use super::txn::{Compare, Entry, Found, List, NestedReply, Op, QueueEnd, Reply, Txn};
 use crate::limits;
 use crate::random::{random_below, random_pause};
@@ -333,14 +334,8 @@ impl Kv for Etcd {
             .map(|(left, granted)| LeaseAge { granted, left: rounded_up(left).min(granted) }))
     }
 
-    async fn watch(&self, key: &[u8], until: Instant) -> Result<EtcdWatch, Failure> {
-        let stream = self.attempt(until, true, |client| async move {
-            let mut stream = client.watch_client().watch(key, None).await?;
-            // The first answer says that the watch is in place.
-            stream.message().await?;
-            Ok(stream)
-        });
-        stream.await.map(EtcdWatch)
+    async fn watch(&self, keys: &[Bytes], until: Instant) -> Result<EtcdWatch, Failure> {
+        self.attempt(until, true, |client| async move { EtcdWatch::open(&client, keys).await }).await
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {
@@ -355,16 +350,64 @@ impl Kv for Etcd {
     }
 }
 
-/// A watch on one key of a real etcd.
-pub struct EtcdWatch(ec::WatchStream);
+/// Watches on keys of a real etcd, on one stream.
+pub struct EtcdWatch {
+    /// None if no key was to be watched, or not all can be.
+    stream: Option<ec::WatchStream>,
+    since: i64,
+    /// What etcd has shown and nobody has taken.
+    shown: VecDeque<Event>,
+}
+
+impl EtcdWatch {
+    /// Returns when etcd has confirmed a watch on each key.
+    async fn open(client: &ec::Client, keys: &[Bytes]) -> Result<Self, ec::Error> {
+        let mut watch = Self { stream: None, since: i64::MAX, shown: VecDeque::new() };
+        let Some((first, others)) = keys.split_first() else { return Ok(watch) };
+        let stream = watch.stream.insert(client.watch_client().watch(first.clone(), None).await?);
+        for key in others {
+            stream.watch(key.clone(), None).await?;
+        }
+        let mut confirmed = 0;
+        while confirmed < keys.len()
+            && let Some(stream) = &mut watch.stream
+        {
+            let answer = stream.message().await?;
+            if let Some(answer) = answer.as_ref().filter(|answer| answer.created()) {
+                confirmed += 1;
+                watch.since = watch.since.min(answer.header().map_or(0, ec::ResponseHeader::revision));
+            }
+            watch.take(answer);
+        }
+        Ok(watch)
+    }
+
+    /// Takes what etcd says; none if the stream has ended.
+    fn take(&mut self, answer: Option<ec::WatchResponse>) {
+        let Some(answer) = answer.filter(|answer| !answer.canceled()) else {
+            self.stream = None;
+            return;
+        };
+        self.shown.extend(answer.events().iter().filter_map(|event| {
+            let kv = event.kv()?;
+            let is_put = event.event_type() == ec::EventType::Put;
+            Some(Event { key: kv.key().to_vec(), entry: is_put.then(|| entry(kv)) })
+        }));
+    }
+}
 
 impl Watch for EtcdWatch {
-    async fn changed(&mut self) {
+    fn since(&self) -> i64 {
+        self.since
+    }
+
+    async fn next(&mut self) -> Option<Event> {
         loop {
-            match self.0.message().await {
-                Ok(Some(answer)) if answer.events().is_empty() && !answer.canceled() => {}
-                _ => return,
+            if let Some(event) = self.shown.pop_front() {
+                return Some(event);
             }
+            let answer = self.stream.as_mut()?.message().await;
+            self.take(answer.unwrap_or_default());
         }
     }
 }

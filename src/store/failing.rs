@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use super::keys::LeaseId;
+use super::keys::{Bytes, LeaseId};
 use super::kv::{About, Failure, Kv, LeaseAge};
 use super::txn::{Reply, Txn};
 use crate::failpoints::{Boundary, Injected, Visit, lease, visit};
@@ -104,8 +104,8 @@ impl<K: Kv> Kv for Failing<K> {
         self.passing("lease-age", until, self.0.lease_age(id, until)).await
     }
 
-    async fn watch(&self, key: &[u8], until: Instant) -> Result<Self::Watch, Failure> {
-        self.passing("watch", until, self.0.watch(key, until)).await
+    async fn watch(&self, keys: &[Bytes], until: Instant) -> Result<Self::Watch, Failure> {
+        self.passing("watch", until, self.0.watch(keys, until)).await
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {

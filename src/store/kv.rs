@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::keys::LeaseId;
-use super::txn::{Reply, Txn};
+use super::keys::{Bytes, LeaseId};
+use super::txn::{Entry, Reply, Txn};
 
 /// A store that behaves like etcd.
 pub trait Kv {
-    /// A watch on one key.
+    /// A watch on some keys.
     type Watch: Watch;
 
     /// Connects if there is no connection yet, so that requests that are sent together travel together. If it fails,
@@ -45,17 +45,32 @@ pub trait Kv {
         until: Instant,
     ) -> impl Future<Output = Result<Option<LeaseAge>, Failure>>;
 
-    /// Opens a watch on one key from now on, and returns when the store has confirmed it.
-    fn watch(&self, key: &[u8], until: Instant) -> impl Future<Output = Result<Self::Watch, Failure>>;
+    /// Opens a watch on each of `keys` from now on, on one stream, and returns when the store has confirmed all of
+    /// them.
+    fn watch(&self, keys: &[Bytes], until: Instant) -> impl Future<Output = Result<Self::Watch, Failure>>;
 
     /// What the member that answers says of itself.
     fn about(&self, until: Instant) -> impl Future<Output = Result<About, Failure>>;
 }
 
-/// An open watch.
+/// Open watches on some keys.
 pub trait Watch {
-    /// Returns when the key has changed, or when the watch has ended for any reason. The caller looks again.
-    fn changed(&mut self) -> impl Future<Output = ()>;
+    /// The smallest revision that a confirmation of these watches named: every change after it will be shown, unless
+    /// the watch ends before. The member that confirmed may be behind.
+    fn since(&self) -> i64;
+
+    /// What happens next; none if the watch has ended for any reason, or one of the keys is not watched. Then the
+    /// caller looks again. Changes of one key come in order.
+    fn next(&mut self) -> impl Future<Output = Option<Event>>;
+}
+
+/// A change of a watched key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The key.
+    pub key: Bytes,
+    /// What it holds since; none if it was deleted.
+    pub entry: Option<Entry>,
 }
 
 /// What etcd says about a lease. All who ask share this clock.

@@ -214,7 +214,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         look_at: Instant,
     ) -> Result<Look, Failure> {
         // A watch from now shows no earlier change. So open it, look once more, then wait.
-        let mut watch = self.session.kv.watch(before, self.session.until).await?;
+        let mut watch = self.session.kv.watch(&[before.to_vec()], self.session.until).await?;
         let mut is_over = false;
         loop {
             let ops = vec![Op::Get(before.to_vec()), Op::Get(ticket.key.clone())];
@@ -232,7 +232,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             // In this order, so that the result is not random.
             tokio::select! {
                 biased;
-                () = watch.changed() => {}
+                _ = watch.next() => {}
                 () = sleep_until(look_at) => {}
                 () = sleep_until(self.session.until) => return Ok(Look::Behind),
             }

@@ -62,8 +62,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metes::store::keys::LeaseId;
-use metes::store::kv::{About, Failure, LeaseAge};
+use metes::store::keys::{Bytes, LeaseId};
+use metes::store::kv::{About, Event, Failure, LeaseAge};
 use metes::store::txn::{Found, NestedReply, Op, Reply, Txn};
 
 use digest::Digest;
@@ -284,9 +284,22 @@ impl Model {
         self.log.oldest()
     }
 
-    /// Which keys were written or deleted after `revision`, and by which revision; in order. For watches.
+    /// Which keys were written or deleted after `revision`, and by which revision; in order.
     pub fn changes_since(&self, revision: i64) -> impl Iterator<Item = (&[u8], i64)> {
         self.log.after(revision).map(|change| (&*change.key, change.revision))
+    }
+
+    /// What a watch on `keys` from `revision` on shows, in order.
+    #[must_use]
+    pub fn events_since(&self, revision: i64, keys: &[Bytes]) -> Vec<Event> {
+        let changes: Vec<&Change> =
+            self.log.after(revision).filter(|change| keys.iter().any(|key| **key == *change.key)).collect();
+        let shown = changes.iter().enumerate().map(|(at, change)| {
+            let next = changes[at + 1..].iter().find(|next| next.key == change.key);
+            let record = next.map_or_else(|| self.records.get(&change.key), |next| next.before.as_ref());
+            Event { key: change.key.to_vec(), entry: record.map(|record| past::entry(&change.key, record)) }
+        });
+        shown.collect()
     }
 
     /// Everything that is stored, in the order of the keys.

@@ -173,7 +173,7 @@ fn limit(limit: i64) -> usize {
     usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX)
 }
 
-fn entry(key: &[u8], record: &Record) -> Entry {
+pub(super) fn entry(key: &[u8], record: &Record) -> Entry {
     Entry { value: record.value.to_vec(), ..name(key, record) }
 }
 

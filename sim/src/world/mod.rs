@@ -22,6 +22,7 @@ mod strike;
 mod tree;
 mod truth;
 mod turn;
+mod watches;
 mod wire;
 mod works;
 
@@ -49,6 +50,7 @@ use process::{Process, Ready};
 use requests::Step;
 use tree::{Changes, Tree};
 use truth::Truth;
+use watches::OpenWatch;
 use wire::{Sent, Wire};
 use works::Shared;
 
@@ -140,7 +142,7 @@ struct World<'a> {
     changes: Changes,
     /// The revision up to which watches were served.
     watched: i64,
-    watches: Vec<(wire::WatchId, Vec<u8>)>,
+    watches: Vec<OpenWatch>,
     nodes: Vec<Node>,
     pods: Vec<PodSlot>,
     pods_made: u64,

@@ -58,7 +58,7 @@ pub(crate) struct Faults {
     pub(crate) space_late: Parts,
     /// A read answered by a member in the past.
     pub(crate) stale: Parts,
-    /// A watch that shows nothing, or that ends at once.
+    /// A watch that shows nothing, or late, or that ends; or one on a member that is behind.
     pub(crate) watch: Parts,
     /// A request to Kubernetes that fails.
     pub(crate) api: Parts,

@@ -29,8 +29,10 @@ pub(crate) enum Step {
         /// The process that is told what became of its commit.
         settles: Option<ProcessId>,
     },
-    /// A watch shows that something has changed.
+    /// A watch shows its next event.
     Show(WatchId),
+    /// A watch ends, whatever it has not shown yet.
+    EndWatch(WatchId),
 }
 
 impl Step {
@@ -75,10 +77,6 @@ enum Fate {
     Late,
     /// Answered by a member that is behind.
     Stale,
-    /// A watch that shows nothing.
-    Mute,
-    /// A watch that ends at once.
-    EndsAtOnce,
 }
 
 impl World<'_> {
@@ -131,8 +129,6 @@ impl World<'_> {
             && chance.happens(faults.stale)
         {
             Fate::Stale
-        } else if matches!(sent.ask, Ask::Watch(_)) && chance.happens(faults.watch) {
-            if chance.one_in(2) { Fate::Mute } else { Fate::EndsAtOnce }
         } else {
             Fate::Applied
         };
@@ -162,7 +158,7 @@ impl World<'_> {
             (is_settling && fate != Fate::AnswerLost && fate != Fate::SpaceLate).then_some(sent.process);
         let answered = |answer| Step::Answer { id: sent.id, give_up, failed, answer, settles };
         match fate {
-            Fate::Applied | Fate::Stale | Fate::Mute | Fate::EndsAtOnce => self.steps.push(answered(answer)),
+            Fate::Applied | Fate::Stale => self.steps.push(answered(answer)),
             Fate::Late => self.count("late"),
             Fate::AnswerLost => {
                 self.count("answer lost");
@@ -264,17 +260,9 @@ impl World<'_> {
                 })
             }
             Ask::Age(lease) => Answer::Age(Ok(self.model.lease_age(*lease))),
-            Ask::Watch(key) => {
-                let watch = self.wire.open_watch();
-                match fate {
-                    Fate::Mute => self.count("mute watch"),
-                    Fate::EndsAtOnce => {
-                        self.count("ended watch");
-                        self.steps.push(Step::Show(watch));
-                    }
-                    _ => self.watches.push((watch, std::mem::take(key))),
-                }
-                Answer::Watch(Ok(watch))
+            Ask::Watch(keys) => {
+                let keys = std::mem::take(keys);
+                Answer::Watch(Ok(self.open_watch(keys)))
             }
             Ask::About => Answer::About(Ok(self.model.about())),
             ask => {
@@ -291,15 +279,7 @@ impl World<'_> {
         if self.model.revision() == self.watched {
             return Ok(());
         }
-        let Self { watches, steps, model, .. } = self;
-        if !watches.is_empty() {
-            for (key, _) in model.changes_since(self.watched) {
-                let shown = watches.iter().filter(|(_, watched)| watched.as_slice() == key);
-                steps.extend(shown.map(|(watch, _)| Step::Show(*watch)));
-                watches.retain(|(_, watched)| watched.as_slice() != key);
-            }
-        }
-        self.watched = self.model.revision();
+        self.serve_watches();
         let mut changes = std::mem::take(&mut self.changes);
         let (now, monotonic) = (self.now(), self.shared.start.elapsed());
         self.tree.follow(&self.model, &self.shared.keys, monotonic, &mut changes)?;
@@ -371,7 +351,7 @@ impl World<'_> {
 }
 
 /// How long a message is on its way: from almost no time to longer than any lease.
-fn delay(chance: &crate::chance::Chance) -> Duration {
+pub(crate) fn delay(chance: &crate::chance::Chance) -> Duration {
     let millis = match chance.below(10) {
         0..4 => chance.between(0, 50),
         4..7 => chance.between(50, 3_000),
@@ -385,7 +365,7 @@ fn delay(chance: &crate::chance::Chance) -> Duration {
 fn shown(ask: &Ask) -> String {
     match ask {
         Ask::Txn(txn) => shown_txn(txn),
-        Ask::Watch(key) => format!("watch({})", brief(key)),
+        Ask::Watch(keys) => keys.iter().map(|key| format!("watch({})", brief(key))).collect(),
         other => format!("{other:?}"),
     }
 }

@@ -219,7 +219,11 @@ impl World<'_> {
                 Ok(())
             }
             Step::Show(watch) => {
-                self.wire.fire(watch);
+                self.show(watch);
+                Ok(())
+            }
+            Step::EndWatch(watch) => {
+                self.end_watch(watch);
                 Ok(())
             }
         }

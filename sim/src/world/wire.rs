@@ -4,6 +4,7 @@
 //! request. Nothing else is shared between the processes and the world.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use metes::store::keys::{Bytes, LeaseId};
-use metes::store::kv::{About, Failure, Kv, LeaseAge, Watch};
+use metes::store::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
 use metes::store::txn::{Reply, Txn};
 use metes_reconciler::api::{Api, ApiError, ClaimList, Node, Phase, Pod, PodFilter};
 use tokio::time::Instant;
@@ -26,7 +27,7 @@ pub(crate) enum Ask {
     Grant(LeaseId, Duration),
     Revoke(LeaseId),
     Age(LeaseId),
-    Watch(Bytes),
+    Watch(Vec<Bytes>),
     About,
     ClusterUid,
     Pods(PodFilter),
@@ -41,7 +42,8 @@ pub(crate) enum Answer {
     Reply(Result<Reply, Failure>),
     Done(Result<(), Failure>),
     Age(Result<Option<LeaseAge>, Failure>),
-    Watch(Result<WatchId, Failure>),
+    /// With the revision from which on it shows changes.
+    Watch(Result<(WatchId, i64), Failure>),
     About(Result<About, Failure>),
     ClusterUid(Result<String, ApiError>),
     Pods(Result<Vec<Pod>, ApiError>),
@@ -158,7 +160,7 @@ impl<T> Slots<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     asks: RefCell<Slots<Answer>>,
-    watches: RefCell<Slots<()>>,
+    watches: RefCell<Slots<VecDeque<Option<Event>>>>,
     sent: RefCell<Vec<Sent>>,
     reported: RefCell<Vec<(ProcessId, Outcome)>>,
 }
@@ -198,13 +200,19 @@ impl Wire {
         WatchId(index, use_number)
     }
 
-    /// Lets a watch show something; false if it was dropped.
-    pub(crate) fn fire(&self, id: WatchId) -> bool {
-        let told = self.watches.borrow_mut().tell(id.0, id.1, ());
-        if let Some(Some(waker)) = &told {
-            waker.wake_by_ref();
+    /// Whether somebody still has the watch.
+    pub(crate) fn is_watched(&self, id: WatchId) -> bool {
+        self.watches.borrow_mut().of(id.0, id.1).is_some()
+    }
+
+    /// Lets a watch show something, or its end.
+    pub(crate) fn show(&self, id: WatchId, event: Option<Event>) {
+        let mut watches = self.watches.borrow_mut();
+        let Some(slot) = watches.of(id.0, id.1) else { return };
+        slot.state.get_or_insert_default().push_back(event);
+        if let Some(waker) = slot.waker.take() {
+            waker.wake();
         }
-        told.is_some()
     }
 }
 
@@ -259,19 +267,28 @@ impl Drop for Asked {
     }
 }
 
-/// Waits for a change.
+/// Waits for changes.
 pub(crate) struct Watching {
     wire: Rc<Wire>,
     id: WatchId,
+    since: i64,
+    has_ended: bool,
 }
 
 impl Watch for Watching {
-    async fn changed(&mut self) {
-        poll_fn(|context| {
+    fn since(&self) -> i64 {
+        self.since
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        if self.has_ended {
+            return None;
+        }
+        let event = poll_fn(|context| {
             let mut watches = self.wire.watches.borrow_mut();
             let slot = watches.of(self.id.0, self.id.1).expect("it is open until it is dropped");
-            match slot.state.take() {
-                Some(()) => Poll::Ready(()),
+            match slot.state.as_mut().and_then(VecDeque::pop_front) {
+                Some(event) => Poll::Ready(event),
                 None => {
                     slot.waker = Some(context.waker().clone());
                     Poll::Pending
@@ -279,6 +296,8 @@ impl Watch for Watching {
             }
         })
         .await;
+        self.has_ended = event.is_none();
+        event
     }
 }
 
@@ -319,9 +338,9 @@ impl Kv for Line {
         heard!(self.ask(Ask::Age(lease), until).await, Answer::Age)
     }
 
-    async fn watch(&self, key: &[u8], until: Instant) -> Result<Watching, Failure> {
-        let id = heard!(self.ask(Ask::Watch(key.to_vec()), until).await, Answer::Watch)?;
-        Ok(Watching { wire: self.wire.clone(), id })
+    async fn watch(&self, keys: &[Bytes], until: Instant) -> Result<Watching, Failure> {
+        let (id, since) = heard!(self.ask(Ask::Watch(keys.to_vec()), until).await, Answer::Watch)?;
+        Ok(Watching { wire: self.wire.clone(), id, since, has_ended: false })
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {

@@ -57,6 +57,11 @@ impl Space {
         Self { prefix, leases: Vec::new(), no_lease: LeaseId(1 + (number as i64) * 1000) }
     }
 
+    /// The first of the keys that most is done with.
+    pub(crate) fn some_keys(&self, count: usize) -> Vec<Bytes> {
+        NAMES[..count].iter().map(|name| [&self.prefix, *name].concat()).collect()
+    }
+
     /// An id that is new in all key spaces.
     pub(crate) fn next_lease(&self) -> LeaseId {
         LeaseId(self.no_lease.0 + 1 + self.leases.len() as i64)

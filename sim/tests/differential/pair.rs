@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use etcd_client as ec;
-use metes::store::etcd::Etcd as Client;
-use metes::store::keys::LeaseId;
-use metes::store::kv::{Failure, Kv, LeaseAge};
+use metes::store::etcd::{Etcd as Client, EtcdWatch};
+use metes::store::keys::{Bytes, LeaseId};
+use metes::store::kv::{Event, Failure, Kv, LeaseAge, Watch};
 use metes::store::txn::{List, Op, Reply, Txn};
 use metes_sim::store::Model;
 use tokio::runtime::{Builder, Runtime};
@@ -202,6 +202,16 @@ impl Pair {
         let real = self.events(model.len());
         assert_eq!(real, model, "what a watch saw; {}", self.steps.borrow());
         self.watched = self.model.revision();
+    }
+
+    /// Watches on some keys, as metes opens them.
+    pub(crate) fn watch(&mut self, keys: &[Bytes]) -> EtcdWatch {
+        self.runtime.block_on(self.client.watch(keys, until())).expect("etcd watches")
+    }
+
+    /// What a watch shows next; none if it has ended.
+    pub(crate) fn next(&self, watch: &mut EtcdWatch) -> Option<Event> {
+        self.runtime.block_on(bounded(watch.next()))
     }
 
     /// At least `count` events of the watch.
