@@ -362,7 +362,7 @@ pub struct EtcdWatch {
 impl EtcdWatch {
     /// Returns when etcd has confirmed a watch on each key.
     async fn open(client: &ec::Client, keys: &[Bytes]) -> Result<Self, ec::Error> {
-        let mut watch = Self { stream: None, since: i64::MAX, shown: VecDeque::new() };
+        let mut watch = Self { stream: None, since: 0, shown: VecDeque::new() };
         let Some((first, others)) = keys.split_first() else { return Ok(watch) };
         let stream = watch.stream.insert(client.watch_client().watch(first.clone(), None).await?);
         for key in others {
@@ -375,7 +375,7 @@ impl EtcdWatch {
             let answer = stream.message().await?;
             if let Some(answer) = answer.as_ref().filter(|answer| answer.created()) {
                 confirmed += 1;
-                watch.since = watch.since.min(answer.header().map_or(0, ec::ResponseHeader::revision));
+                watch.since = watch.since.max(answer.header().map_or(0, ec::ResponseHeader::revision));
             }
             watch.take(answer);
         }

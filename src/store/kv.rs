@@ -55,8 +55,9 @@ pub trait Kv {
 
 /// Open watches on some keys.
 pub trait Watch {
-    /// The smallest revision that a confirmation of these watches named: every change after it will be shown, unless
-    /// the watch ends before. The member that confirmed may be behind.
+    /// The largest revision that a confirmation of these watches named: every change after it will be shown, unless
+    /// the watch ends before. Watches are confirmed one after the other, so of some keys earlier changes may be shown,
+    /// too. The member that confirmed may be behind.
     fn since(&self) -> i64;
 
     /// What happens next; none if the watch has ended for any reason, or one of the keys is not watched. Then the

@@ -36,14 +36,23 @@ impl World<'_> {
     pub(crate) fn open_watch(&mut self, keys: Vec<Bytes>) -> (WatchId, i64) {
         let id = self.wire.open_watch();
         let faults = if self.is_healing { Default::default() } else { self.plan.faults };
-        let mut since = self.model.revision();
-        if self.chance.happens(faults.watch) {
+        let newest = self.model.revision();
+        let mut pending = Vec::new();
+        let mut since = 0;
+        let is_behind = self.chance.happens(faults.watch);
+        for key in &keys {
+            // They are confirmed one after the other.
+            let behind = if is_behind { self.chance.below(6) as i64 } else { 0 };
+            let start = (newest - behind).max(self.model.oldest());
+            pending.extend(self.model.events_since(start, std::slice::from_ref(key)));
+            since = since.max(start);
+        }
+        if is_behind {
             self.count("watch on a member that is behind");
-            since = (since - self.chance.below(6) as i64).max(self.model.oldest());
         }
         let fate = if self.chance.happens(faults.watch) { self.watch_fate(id) } else { WatchFate::Works };
         self.watches.push(OpenWatch { id, keys, pending: VecDeque::new(), fate });
-        self.serve_watch(self.watches.len() - 1, since);
+        self.serve_watch(self.watches.len() - 1, pending);
         (id, since)
     }
 
@@ -81,15 +90,16 @@ impl World<'_> {
         let Self { watches, wire, .. } = self;
         watches.retain(|watch| wire.is_watched(watch.id));
         for index in 0..self.watches.len() {
-            self.serve_watch(index, since);
+            let events = self.model.events_since(since, &self.watches[index].keys);
+            self.serve_watch(index, events);
         }
     }
 
-    fn serve_watch(&mut self, index: usize, since: i64) {
+    fn serve_watch(&mut self, index: usize, events: Vec<Event>) {
         let due = self.now();
-        let Self { watches, model, steps, held, .. } = self;
+        let Self { watches, steps, held, .. } = self;
         let watch = &mut watches[index];
-        for event in model.events_since(since, &watch.keys) {
+        for event in events {
             match &mut watch.fate {
                 WatchFate::Mute => continue,
                 WatchFate::EndsAfter(0) => {
