@@ -139,21 +139,22 @@ impl World<'_> {
     }
 
     /// Notes what a process learns from an answer.
-    pub(crate) fn note_seen(&mut self, txn: &Txn, reply: &Reply, process: ProcessId) {
+    pub(crate) fn note_seen(&mut self, txn: &Txn, reply: &Reply, process: ProcessId, work: Option<&Work>) {
         let Some(seen) = &mut self.seen else { return };
+        let mut note = |key: &Vec<u8>, revision: i64| {
+            let known = seen.entry((process, key.clone())).or_default();
+            // The frees of a pass run side by side. One that gets an older answer than another has seen takes nothing
+            // from that one.
+            if !(matches!(work, Some(Work::Pass)) && *known > reply.revision) {
+                *known = revision;
+            }
+        };
         for (op, found) in answered(txn.branch(reply.succeeded), &reply.found) {
             match op {
-                Op::Get(key) => {
-                    let revision = found.one().map_or(0, |entry| entry.mod_revision);
-                    seen.insert((process, key.clone()), revision);
-                }
-                Op::List(_) => {
-                    seen.extend(
-                        found.entries.iter().map(|entry| ((process, entry.key.clone()), entry.mod_revision)),
-                    );
-                }
-                Op::Put(key, ..) => _ = seen.insert((process, key.clone()), reply.revision),
-                Op::Delete(key) => _ = seen.insert((process, key.clone()), 0),
+                Op::Get(key) => note(key, found.one().map_or(0, |entry| entry.mod_revision)),
+                Op::List(_) => found.entries.iter().for_each(|entry| note(&entry.key, entry.mod_revision)),
+                Op::Put(key, ..) => note(key, reply.revision),
+                Op::Delete(key) => note(key, 0),
                 Op::DeleteIf(..) | Op::Tickets { .. } | Op::Nested(_) => {}
             }
         }

@@ -200,14 +200,14 @@ impl World<'_> {
                     self.count("stale");
                     let reply = self.model.stale(revision, txn);
                     if let Ok(reply) = &reply {
-                        self.note_seen(txn, reply, process);
+                        self.note_seen(txn, reply, process, work.as_ref());
                     }
                     return Ok(Answer::Reply(reply));
                 }
                 if txn.only_reads() {
                     let reply = self.model.txn(txn);
                     if let Ok(reply) = &reply {
-                        self.note_seen(txn, reply, process);
+                        self.note_seen(txn, reply, process, work.as_ref());
                     }
                     Answer::Reply(reply)
                 } else {
@@ -231,7 +231,7 @@ impl World<'_> {
                         }
                         // The process that has given it up knows nothing of what it did.
                         if *fate != Fate::Late {
-                            self.note_seen(txn, reply, process);
+                            self.note_seen(txn, reply, process, work.as_ref());
                         }
                     }
                     self.follow().map_err(|why| format!("#{process} {}: {why}", txn.step))?;
