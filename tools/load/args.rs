@@ -18,8 +18,11 @@ What limits a step (the last column of the table):
 #[command(name = "hack/load", bin_name = "hack/load", after_help = LIMITS)]
 pub(crate) struct Args {
     /// An etcd to use, http://HOST:PORT; without it one of its own is started.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "links_ms")]
     pub(crate) endpoint: Option<String>,
+    /// Starts three members whose links to each other take so many milliseconds one way; nodes use them in turn.
+    #[arg(long, value_name = "MS")]
+    links_ms: Option<u64>,
     /// A file that gets the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -52,6 +55,10 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn window(&self) -> Duration {
         Duration::from_secs(self.seconds)
+    }
+
+    pub(crate) fn links(&self) -> Option<Duration> {
+        self.links_ms.map(Duration::from_millis)
     }
 
     pub(crate) fn curve(&self) -> impl Iterator<Item = usize> + '_ {

@@ -8,7 +8,7 @@
 //! - ADDs on many networks; before and after them as many clients do plain puts of a reservation's size. The mark is
 //!   0.4: the ADDs a second, divided by (the puts a second / the proposals that etcd counts for each ADD).
 //! - The same with a network chosen at random for each ADD, so that nodes meet.
-//! - The curve for one network as nodes are added. It should be flat.
+//! - The curve for one network as nodes are added. A thousand nodes that wait should not be slower than ten.
 //!
 //! # What limits it
 //!
@@ -99,7 +99,7 @@ struct Load {
 
 impl Load {
     fn new(args: Args) -> Self {
-        let server = Server::at(args.endpoint.as_deref());
+        let server = Server::new(args.endpoint.as_deref(), args.links());
         let id = process::id();
         let (prefix, puts_prefix) = (format!("/metes-load-{id}/"), format!("/metes-load-puts-{id}/"));
         Self { args, server, prefix, puts_prefix, folder: folder(id) }
@@ -130,13 +130,17 @@ impl Load {
     }
 
     fn puts(&self) -> Row {
-        let make = async |index| Putter::connect(self.server.endpoint(), &self.puts_prefix, index).await;
+        let endpoints = self.server.endpoints();
+        let make = async |index: usize| {
+            let endpoint = &endpoints[index % endpoints.len()];
+            Putter::connect(endpoint, &self.puts_prefix, index).await
+        };
         self.step("puts", self.args.clients, 0, |crew, begin| crew.work(make, begin))
     }
 
     fn adds(&self, step: &str, nodes: usize, networks: usize, pick: Pick) -> Row {
         let place = Place {
-            endpoint: self.server.endpoint(),
+            endpoints: self.server.endpoints(),
             prefix: &self.prefix,
             folder: self.folder.path(),
             step: step.to_owned(),

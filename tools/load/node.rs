@@ -41,7 +41,8 @@ pub(crate) enum Pick {
 /// What all nodes of one step share.
 #[derive(Clone)]
 pub(crate) struct Place<'a> {
-    pub(crate) endpoint: &'a str,
+    /// Of the members; the nodes use them in turn.
+    pub(crate) endpoints: &'a [String],
     pub(crate) prefix: &'a str,
     /// For the folders of the nodes.
     pub(crate) folder: &'a Path,
@@ -74,9 +75,10 @@ impl Node {
         let state = NodeState {
             folder: place.folder.join(&name),
             identity: Identity::of(name.parse().expect("a plain name")),
-            endpoints: vec![place.endpoint.to_owned()],
+            endpoints: place.endpoints.to_vec(),
         };
-        let kv = plain_store(place.endpoint, limits::UNREACHABLE);
+        let endpoint = &place.endpoints[index % place.endpoints.len()];
+        let kv = plain_store(endpoint, limits::UNREACHABLE);
         kv.connect(Instant::now() + limits::ADD_DEADLINE).await;
         let networks = match place.pick {
             Pick::Own => index % place.networks..index % place.networks + 1,

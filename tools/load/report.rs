@@ -21,6 +21,10 @@ const HEADING: [[&str; COLUMNS]; 2] = [
     ],
 ];
 
+/// The nodes that a crowd is compared with, and how many ADDs a second it gets through at least, next to these.
+const FEW: usize = 10;
+const MARK_CROWD: f64 = 1.0;
+
 /// The share of all cores, or of the time, from which on there is not enough of it.
 const NEARLY_ALL: f64 = 0.9;
 /// The share of all cores from which on others disturb a step: the kernel takes less for disk and loopback.
@@ -195,12 +199,11 @@ impl Report {
         ratios
     }
 
-    /// The slowest point of the curve from the second one on, as a part of the fastest.
-    fn flatness(&self) -> Option<f64> {
-        let rates = || self.curve.iter().skip(1).map(Row::main_per_second);
-        let fastest = rates().fold(f64::NAN, f64::max);
-        let slowest = rates().fold(f64::NAN, f64::min);
-        (self.curve.len() > 2).then(|| slowest / fastest)
+    /// The curve's last point, and its ADDs a second next to those of a few nodes.
+    fn crowd(&self) -> Option<(usize, f64)> {
+        let few = self.curve.iter().find(|row| row.clients == FEW)?;
+        let crowd = self.curve.last().filter(|row| row.clients > FEW)?;
+        Some((crowd.clients, crowd.main_per_second() / few.main_per_second()))
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
@@ -230,8 +233,10 @@ impl Report {
              ({smallest:.2} to {largest:.2})"
         );
         println!("the same on random networks          {:>6.2}", self.random.ratio());
-        if let Some(flatness) = self.flatness() {
-            println!("one network, slowest / fastest rate  {flatness:>6.2}   from the second point on");
+        if let Some((nodes, ratio)) = self.crowd() {
+            let verdict = if ratio >= MARK_CROWD { "met" } else { "NOT MET" };
+            let what = format!("one network, {nodes} nodes / {FEW} nodes");
+            println!("{what:<36} {ratio:>6.2}   mark {MARK_CROWD:.2}  {verdict}");
         }
         println!("steps that other processes disturbed {:>6}   of {}", self.disturbed(), self.rows().count());
         println!("addresses held twice                 {:>6}   mark 0", self.doubles);
@@ -240,12 +245,13 @@ impl Report {
     }
 
     pub(crate) fn json(&self) -> Value {
+        let crowd = |(nodes, ratio)| json!({"nodes": nodes, "ratio": ratio, "mark": MARK_CROWD});
         json!({
             "many": self.many.iter().map(Beside::json).collect::<Vec<_>>(),
             "random": self.random.json(),
             "curve": self.curve.iter().map(Row::json).collect::<Vec<_>>(),
             "ratios": self.ratios(), "mark": MARK_MANY,
-            "flatness": self.flatness(), "disturbed": self.disturbed(),
+            "crowd": self.crowd().map(crowd), "disturbed": self.disturbed(),
             "doubles": self.doubles, "violations": self.findings,
         })
     }

@@ -9,7 +9,7 @@ use etcd_client::{Client, DeleteOptions};
 use tokio::task::JoinSet;
 
 use crate::puts::connect;
-use crate::support::{Etcd, EtcdOptions};
+use crate::support::{Etcd, EtcdOptions, SlowTrio};
 
 /// A lease lives for 30 s, and etcd ends at most 1,000 in a second.
 const LEASES_END_MAX: Duration = Duration::from_secs(90);
@@ -18,10 +18,18 @@ const REVOKED_AT_ONCE: usize = 64;
 
 /// An etcd of this run's own, or a given one.
 pub(crate) struct Server {
-    endpoint: String,
-    own: Option<Etcd>,
+    /// Of its members.
+    endpoints: Vec<String>,
+    own: Own,
     /// That others had when this began.
     foreign_leases: f64,
+}
+
+/// What runs as long as this does.
+enum Own {
+    Nothing,
+    Alone(Etcd),
+    Three(SlowTrio),
 }
 
 /// What etcd and the machine had counted at one moment, or what they did between two.
@@ -42,36 +50,51 @@ pub(crate) struct Reading {
 }
 
 impl Server {
-    /// At `endpoint`, or a new one that writes to the disk as a real one does.
-    pub(crate) fn at(endpoint: Option<&str>) -> Self {
-        let own = endpoint
-            .is_none()
-            .then(|| Etcd::start_with(EtcdOptions { fsync: true, ..EtcdOptions::default() }));
-        let endpoint = own.as_ref().map_or_else(|| endpoint.unwrap_or_default().to_owned(), Etcd::endpoint);
-        let mut server = Self { endpoint, own, foreign_leases: 0.0 };
+    /// A given one, or a new one that writes to the disk as a real one does: three members if there are links.
+    pub(crate) fn new(given: Option<&str>, links: Option<Duration>) -> Self {
+        let options = EtcdOptions { fsync: true, ..EtcdOptions::default() };
+        let own = match (given, links) {
+            (Some(_), _) => Own::Nothing,
+            (None, None) => Own::Alone(Etcd::start_with(options)),
+            (None, Some(one_way)) => Own::Three(SlowTrio::start(&options, Some(one_way))),
+        };
+        let endpoints = match &own {
+            Own::Nothing => given.into_iter().map(str::to_owned).collect(),
+            Own::Alone(etcd) => vec![etcd.endpoint()],
+            Own::Three(trio) => trio.endpoints(),
+        };
+        let mut server = Self { endpoints, own, foreign_leases: 0.0 };
         server.foreign_leases = server.read().leases();
         server
     }
 
+    /// Of the first member.
     pub(crate) fn endpoint(&self) -> &str {
-        &self.endpoint
+        &self.endpoints[0]
+    }
+
+    pub(crate) fn endpoints(&self) -> &[String] {
+        &self.endpoints
     }
 
     pub(crate) fn read(&self) -> Reading {
-        let metrics = self.metrics();
-        let sum = |name: &str| sum(&metrics, name, &[]);
+        let members: Vec<String> = self.endpoints.iter().map(|endpoint| metrics(endpoint)).collect();
+        // Each member does what is committed, writes it to its own disk, and ends each lease.
+        let sum = |name: &str| sum(&members[0], name, &[]);
+        let of_all = |name: &str, labels: &[&str]| -> f64 {
+            members.iter().map(|metrics| self::sum(metrics, name, labels)).sum()
+        };
         let (busy_ticks, all_ticks) = machine_ticks();
         Reading {
             proposals: sum("etcd_server_proposals_committed_total"),
-            requests: self::sum(&metrics, "grpc_server_handled_total", &["grpc_type=\"unary\""]),
-            leases_not_found: self::sum(
-                &metrics,
+            requests: of_all("grpc_server_handled_total", &["grpc_type=\"unary\""]),
+            leases_not_found: of_all(
                 "grpc_server_handled_total",
                 &["grpc_method=\"Txn\"", "grpc_code=\"NotFound\""],
             ),
             fsyncs: sum("etcd_disk_wal_fsync_duration_seconds_count"),
             fsync_s: sum("etcd_disk_wal_fsync_duration_seconds_sum"),
-            etcd_cpu_s: sum("process_cpu_seconds_total"),
+            etcd_cpu_s: of_all("process_cpu_seconds_total", &[]),
             leases_granted: sum("etcd_debugging_lease_granted_total"),
             leases_revoked: sum("etcd_debugging_lease_revoked_total"),
             busy_ticks,
@@ -82,8 +105,8 @@ impl Server {
     /// Ends the leases of the step before, so that they do not end during the next one. In an etcd that others use too,
     /// a lease does not tell whose it is: there this waits until as many leases are left as were at the start.
     pub(crate) fn end_leases(&self) {
-        if self.own.is_some() {
-            return block_on(revoke_all(&self.endpoint));
+        if self.is_own() {
+            return block_on(revoke_all(self.endpoint()));
         }
         let start = Instant::now();
         while self.read().leases() > self.foreign_leases && start.elapsed() < LEASES_END_MAX {
@@ -93,11 +116,11 @@ impl Server {
 
     /// Removes what this run has stored, for an etcd that goes on.
     pub(crate) fn remove(&self, prefixes: &[&str]) {
-        if self.own.is_some() {
+        if self.is_own() {
             return;
         }
         block_on(async {
-            let mut client = connect(&self.endpoint).await;
+            let mut client = connect(self.endpoint()).await;
             for prefix in prefixes {
                 let options = DeleteOptions::new().with_prefix();
                 client.delete(*prefix, Some(options)).await.expect("own keys can be deleted");
@@ -105,17 +128,8 @@ impl Server {
         });
     }
 
-    fn metrics(&self) -> String {
-        let host = self.endpoint.strip_prefix("http://").expect("an endpoint like http://HOST:PORT");
-        let host = host.trim_end_matches('/');
-        let mut answer = String::new();
-        TcpStream::connect(host)
-            .and_then(|mut stream| {
-                write!(stream, "GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
-                stream.read_to_string(&mut answer)
-            })
-            .expect("etcd tells its metrics where it serves its clients");
-        answer
+    fn is_own(&self) -> bool {
+        !matches!(self.own, Own::Nothing)
     }
 }
 
@@ -143,6 +157,19 @@ impl Reading {
     pub(crate) fn machine_busy(&self) -> f64 {
         self.busy_ticks / self.all_ticks
     }
+}
+
+fn metrics(endpoint: &str) -> String {
+    let host = endpoint.strip_prefix("http://").expect("an endpoint like http://HOST:PORT");
+    let host = host.trim_end_matches('/');
+    let mut answer = String::new();
+    TcpStream::connect(host)
+        .and_then(|mut stream| {
+            write!(stream, "GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
+            stream.read_to_string(&mut answer)
+        })
+        .expect("etcd tells its metrics where it serves its clients");
+    answer
 }
 
 /// The sum of a metric over all lines with all of `labels`.
