@@ -38,6 +38,7 @@ pub(crate) use kubectl::{Kubectl, Manifests};
 pub(crate) use library::{plain_store, range_set};
 pub(crate) use netns::{Bridge, Netns, bridge_plugin};
 pub(crate) use outcome::Outcome;
+pub(crate) use process::spawn_bound;
 pub(crate) use reconcile::Reconciler;
 pub(crate) use run::{Run, Running};
 pub(crate) use slow_links::{Relays, SlowTrio};

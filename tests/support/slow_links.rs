@@ -247,9 +247,10 @@ impl SlowTrio {
             })
             .collect();
         let launch = |seat| Etcd::launch(options.clone(), temporary(), seat, None);
-        let mut members: Vec<Etcd> = Seat::introduce(seats).into_iter().map(launch).collect();
-        members.iter_mut().for_each(Etcd::assert_ready);
-        Self { members, _relays: relays }
+        let members = Seat::introduce(seats).into_iter().map(launch);
+        let mut trio = Self { members: members.collect(), _relays: relays };
+        trio.wait_until_ready();
+        trio
     }
 
     /// In the order of the members' numbers.
@@ -261,13 +262,13 @@ impl SlowTrio {
         &self.members
     }
 
-    /// SIGKILL, and waits for the end: from here on connections are refused.
-    pub(crate) fn kill(&mut self, index: usize) {
-        self.members[index].kill();
-    }
-
-    /// Starts a killed member again with its data, and does not wait for it.
+    /// Kills a member and starts it again with its data; does not wait until it answers.
     pub(crate) fn relaunch(&mut self, index: usize) {
         self.members[index].relaunch();
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_until_ready(&mut self) {
+        self.members.iter_mut().for_each(Etcd::assert_ready);
     }
 }

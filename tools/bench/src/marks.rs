@@ -88,6 +88,7 @@ fn rules() -> Vec<Rule> {
     rules.extend(process());
     rules.extend(cluster());
     rules.extend(slow());
+    rules.extend(deaths());
     rules
 }
 
@@ -199,6 +200,37 @@ fn slow() -> Vec<Rule> {
     rules
 }
 
+fn deaths() -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for (links, after) in [("", ""), ("links of 5 ms: ", "-5ms")] {
+        for (killed, limit) in [(2, 1.5), (10, 3.0)] {
+            let name = format!("killed-{killed}{after}");
+            let what = format!("{links}wall with {killed} % killed / with none");
+            rules.push(Rule::new(what, limit, move |results| {
+                Some(results.storm(Section::Deaths, &name)?.to_floor())
+            }));
+        }
+        let name = format!("killed-10{after}");
+        let what = format!("{links}failures among the living with 10 % killed");
+        rules.push(Rule::new(what, 0.0, move |results| {
+            Some(float(results.storm(Section::Deaths, &name)?.each.failures))
+        }));
+    }
+    for (name, what) in [
+        ("restarts", "ADDs that fail while members restart"),
+        ("restarts-busy", "ADDs that fail while members restart, busy"),
+    ] {
+        rules.push(Rule::new(what, 0.0, move |results| {
+            Some(float(results.sample(Section::Deaths, name)?.failures))
+        }));
+    }
+    for (name, what) in [("far-takeover", "takeover"), ("far-repeat", "ADD again")] {
+        let what = format!("{what} at 600 ms a request, in requests");
+        rules.push(ratio(Section::Deaths, &what, (name, "far-floor"), 50, 4.0));
+    }
+    rules
+}
+
 fn ratio(
     section: Section,
     what: &str,
@@ -290,6 +322,24 @@ mod tests {
         assert_eq!(met("links of 1 ms: ADDs over one network: wall / floor's wall"), (2.5, true));
         assert_eq!(met("links of 5 ms: ADDs over one network: wall / floor's wall"), (3.5, false));
         assert_eq!(met("failures on slow links"), (0.0, true));
+    }
+
+    #[test]
+    fn storms_with_deaths_are_judged_by_those_without() {
+        let mut results = Results::default();
+        for (name, wall_s, failures) in [("killed-2", 3.0, 0), ("killed-10", 8.0, 2)] {
+            let each = sample_of_ms([100]).with_failures(failures);
+            results.add(Section::Deaths, name, name, Data::Storm(vec![Storm { wall_s, floor_s: 2.0, each }]));
+        }
+        for (name, ms) in [("far-floor", 600), ("far-takeover", 2400)] {
+            results.add(Section::Deaths, name, name, Data::Times(sample_of_ms([ms]), None));
+        }
+        let marks = judge(&[results]);
+        let met = |what| (mark(&marks, what).value, mark(&marks, what).is_met());
+        assert_eq!(met("wall with 2 % killed / with none"), (1.5, true));
+        assert_eq!(met("wall with 10 % killed / with none"), (4.0, false));
+        assert_eq!(met("failures among the living with 10 % killed"), (2.0, false));
+        assert_eq!(met("takeover at 600 ms a request, in requests"), (4.0, true));
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// How many addresses are held in each large network. The marks are meant for 1000000, which takes some minutes
     #[arg(long, default_value_t = 100_000, value_parser = at_least_one, value_name = "N")]
     pub(crate) held: usize,
+    /// How many milliseconds the links of the section slow take one way; the marks are meant for 1 and 5
+    #[arg(long, value_delimiter = ',', default_value = "0,1,5", value_name = "MS")]
+    pub(crate) links_ms: Vec<u64>,
     /// Another IPAM plugin, to be measured in the sections single and storms
     #[arg(long, value_name = "BINARY", requires = "peer_conf")]
     pub(crate) peer: Option<PathBuf>,
@@ -56,8 +59,10 @@ pub(crate) enum Section {
     Process,
     /// Three members of etcd, one of which fails
     Cluster,
-    /// Three members of etcd whose links to each other take 0, 1 and 5 ms
+    /// Three members of etcd whose links to each other take a while
     Slow,
+    /// ADDs beside others that are killed, members that are killed, an etcd that is far away
+    Deaths,
 }
 
 impl Options {

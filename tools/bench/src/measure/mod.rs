@@ -1,6 +1,7 @@
 //! The sections, each against a server of its own.
 
 mod cluster;
+mod deaths;
 mod process;
 mod single;
 mod size;
@@ -17,7 +18,7 @@ type Measure = fn(&Options, &mut Results);
 /// Measures every section that is asked for, once.
 pub(crate) fn run(options: &Options, run: usize) -> Results {
     let mut results = Results::default();
-    let sections: [(Section, Measure); 7] = [
+    let sections: [(Section, Measure); 8] = [
         (Section::Single, single::measure),
         (Section::Storms, storms::measure),
         (Section::Tls, tls::measure),
@@ -25,6 +26,7 @@ pub(crate) fn run(options: &Options, run: usize) -> Results {
         (Section::Process, process::measure),
         (Section::Cluster, cluster::measure),
         (Section::Slow, slow::measure),
+        (Section::Deaths, deaths::measure),
     ];
     for (section, measure) in sections.into_iter().filter(|(section, _)| options.asks_for(*section)) {
         eprintln!("run {run} of {}: {section:?}", options.runs);

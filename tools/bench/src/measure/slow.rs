@@ -11,13 +11,11 @@ use crate::results::{Results, Suffix};
 use crate::samples::Sample;
 use crate::support::{Outcome, Run};
 
-/// How long a link takes one way.
-const LINKS_MS: [u64; 3] = [0, 1, 5];
 const ROUNDS_MAX: usize = 150;
 
 pub(crate) fn measure(options: &Options, results: &mut Results) {
     relays(options, results);
-    for ms in LINKS_MS {
+    for &ms in &options.links_ms {
         let lab = Lab::on_slow_links(options, Some(Duration::from_millis(ms)));
         let suffix = Suffix { name: format!("-{ms}ms"), what: format!(", {ms} ms") };
         single(options, &lab, &suffix, results);

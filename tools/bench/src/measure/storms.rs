@@ -122,7 +122,7 @@ fn blow(runs: impl IntoIterator<Item = Run>) -> (f64, Vec<Outcome>) {
     (start.elapsed().as_secs_f64(), outcomes)
 }
 
-fn show_failures(outcomes: &[Outcome]) {
+pub(crate) fn show_failures(outcomes: &[Outcome]) {
     let failed = outcomes.iter().filter(|outcome| !outcome.succeeded());
     failed.take(FAILURES_SHOWN).for_each(|outcome| eprintln!("{outcome}"));
 }

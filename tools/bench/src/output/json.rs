@@ -81,6 +81,7 @@ fn section(section: Section) -> &'static str {
         Section::Process => "process",
         Section::Cluster => "cluster",
         Section::Slow => "slow",
+        Section::Deaths => "deaths",
     }
 }
 

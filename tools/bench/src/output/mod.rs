@@ -6,7 +6,7 @@ pub(crate) mod table;
 
 use crate::options::Section;
 
-const SECTIONS: [(Section, &str); 7] = [
+const SECTIONS: [(Section, &str); 8] = [
     (Section::Single, "Single processes"),
     (Section::Storms, "Storms, 128 processes at a time"),
     (Section::Tls, "mTLS"),
@@ -14,4 +14,5 @@ const SECTIONS: [(Section, &str); 7] = [
     (Section::Process, "One process"),
     (Section::Cluster, "Three members, one fails"),
     (Section::Slow, "Three members, slow links"),
+    (Section::Deaths, "Deaths"),
 ];
