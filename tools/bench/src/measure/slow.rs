@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::lab::{Floor, Lab, of_pod, plain_network};
 use crate::measure::single::ROUNDS_WARM_UP;
-use crate::measure::storms::{Load, Weather};
+use crate::measure::storms::{Blown, Load, Weather};
 use crate::options::{Options, Section};
-use crate::results::{Results, Suffix};
-use crate::samples::Sample;
-use crate::support::{Outcome, Run};
+use crate::results::{Data, Results, Suffix};
+use crate::samples::{Sample, float};
+use crate::support::{Etcd, Outcome, Run};
 
 const ROUNDS_MAX: usize = 150;
 
@@ -106,12 +106,53 @@ fn attach(run: Run, pod: &str, network: &str) -> Outcome {
 /// Many at once, as when a cluster starts again.
 fn storms(options: &Options, lab: &Lab, suffix: Suffix, results: &mut Results) {
     let count = options.storm;
-    let mut weather = Weather::new(lab, Section::Slow, suffix, count);
-    let mut many = Load::many_networks(lab, "many");
-    let mut one = Load::one_network(lab, "one");
-    weather.storm(results, "add-16", "ADDs over 16 networks", || many.add(count));
-    weather.storm(results, "add-1", "ADDs over one network", || one.add(count));
-    weather.storm(results, "del-16", "DELs over 16 networks", || many.del());
-    weather.storm(results, "del-1", "DELs over one network", || one.del());
+    let mut weather = Weather::new(lab, Section::Slow, suffix.clone(), count);
+    let (mut many, mut one) = (Load::many_networks(lab, "many"), Load::one_network(lab, "one"));
+    let mut storm = |results: &mut Results, name: &str, what: &str, storm: &mut dyn FnMut() -> Blown| {
+        let mut counts = Counts::default();
+        weather.storm(results, name, what, || {
+            let before = Counts::of(lab);
+            let blown = storm();
+            counts = Counts::of(lab).since(&before);
+            blown
+        });
+        counts.report(count, name, what, &suffix, results);
+    };
+    storm(results, "add-16", "ADDs over 16 networks", &mut || many.add(count));
+    storm(results, "add-1", "ADDs over one network", &mut || one.add(count));
+    storm(results, "del-16", "DELs over 16 networks", &mut || many.del());
+    storm(results, "del-1", "DELs over one network", &mut || one.del());
     weather.report_floor(results);
+}
+
+/// What etcd has counted.
+#[derive(Default)]
+struct Counts {
+    requests: f64,
+    proposals: f64,
+}
+
+impl Counts {
+    fn of(lab: &Lab) -> Self {
+        let answered = ["grpc_type=\"unary\""];
+        let requests = |etcd: &Etcd| etcd.metric("grpc_server_handled_total", &answered);
+        // Each member counts all that is committed.
+        let proposals = lab.etcd().metric("etcd_server_proposals_committed_total", &[]);
+        Self { requests: lab.members().iter().map(requests).sum(), proposals }
+    }
+
+    fn since(self, before: &Self) -> Self {
+        Self { requests: self.requests - before.requests, proposals: self.proposals - before.proposals }
+    }
+
+    fn report(&self, count: usize, storm: &str, of: &str, suffix: &Suffix, results: &mut Results) {
+        for (name, what, value) in [
+            ("requests", "requests of each", self.requests),
+            ("proposals", "proposals of each", self.proposals),
+        ] {
+            let (name, what) =
+                (format!("{storm}-{name}{}", suffix.name), format!("  {what} of the {of}{}", suffix.what));
+            results.add(Section::Slow, name, what, Data::Number(vec![value / float(count)], ""));
+        }
+    }
 }
