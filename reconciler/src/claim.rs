@@ -203,6 +203,7 @@ pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Resu
         is_crowded: false,
         wait_until: session.until,
         high_water: None,
+        remembered: None,
         is_wanted: &|| true,
     };
     Ok(Driver::new(session, policy).run(&mut claims).await?)
@@ -245,7 +246,7 @@ impl From<Stopped<Together, ClaimError>> for ClaimError {
             Stopped::Refused(why) => why,
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => ClaimError::Store(failure),
             Stopped::OutOfTime => over("the time for this claim is over"),
-            Stopped::Suspect(_) | Stopped::TooOld(_) => {
+            Stopped::Suspect(_) | Stopped::Forgotten(_) | Stopped::TooOld(_) => {
                 over("a claim compares no high-water mark and makes no meta")
             }
         }

@@ -129,6 +129,13 @@ impl Change for Allotment<'_> {
         self.ask.first_reads(self.keys)
     }
 
+    fn own_keys(&self) -> Vec<Bytes> {
+        let Self { ask, keys, .. } = *self;
+        let mut own = vec![keys.owner(&ask.owner), keys.tombstone(&ask.owner)];
+        own.extend(ask.index_keys(keys));
+        own
+    }
+
     fn learn(&mut self, seen: &Snapshot) {
         self.was_deleted |= seen.entry(&self.keys.tombstone(&self.ask.owner)).is_some();
     }

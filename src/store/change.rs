@@ -23,6 +23,11 @@ pub trait Change {
     /// What to read first, and again at the head of a queue.
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes>;
 
+    /// The keys that no other run writes, and that do not exist unless this change was tried before.
+    fn own_keys(&self) -> Vec<Bytes> {
+        Vec::new()
+    }
+
     /// Remembers what an answer shows, if the next one may not show it any more.
     fn learn(&mut self, _seen: &Snapshot) {}
 

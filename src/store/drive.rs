@@ -23,16 +23,16 @@ use tokio::time::Instant;
 
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
-use super::keys::{Bytes, Key, LeaseId, Scope};
+use super::first::{self, FirstRequest};
+use super::keys::{Bytes, LeaseId, Scope};
 use super::kv::{Failure, Kv};
 use super::meta::{self, HighWater};
 use super::session::Session;
 use super::settle::settle;
 use super::snapshot::Snapshot;
 use super::ticket::{Behind, Queue, TICKET_OPS, Taken, Turn, new_lease};
-use super::txn::{Compare, Op};
+use super::txn::{Compare, Op, Reply};
 use crate::limits;
-use crate::pool::record::Meta;
 use crate::random::random_pause;
 
 /// What prevents that a commit of a change is applied late.
@@ -99,6 +99,9 @@ pub struct Policy<'a> {
     pub wait_until: Instant,
     /// What this node has seen of the store; it is compared with what the store answers.
     pub high_water: Option<HighWater>,
+    /// What another run of the node has left behind of the scope. If there is something, and a shared lease, the first
+    /// request is a commit ([`super::first`]).
+    pub remembered: Option<Snapshot>,
     /// Whether the change is still wanted.
     pub is_wanted: &'a dyn Fn() -> bool,
 }
@@ -114,6 +117,8 @@ pub enum Stopped<D, R> {
     Unsettled(Option<D>, Failure),
     /// The store has gone back, was emptied or is another one, since this epoch. It is now marked as suspect.
     Suspect(u64),
+    /// The same, and a store that has gone back has applied a commit. What that reserved must be freed.
+    Forgotten(u64),
     /// This etcd is too old.
     TooOld(String),
     /// There is no time left, or the change is not wanted any more.
@@ -159,15 +164,6 @@ enum Approach {
     JumpQueue,
 }
 
-/// The last commit that was acknowledged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Acknowledged {
-    /// The store's revision after it.
-    pub revision: i64,
-    /// The meta that it relied on; none if the store had none.
-    pub meta: Option<Meta>,
-}
-
 /// Carries out the changes of one run, one after the other, and remembers between them what it has learned.
 pub struct Driver<'a, K> {
     session: Session<'a, K>,
@@ -177,10 +173,12 @@ pub struct Driver<'a, K> {
     /// How long the shared lease must still live; none once etcd has confirmed it.
     unconfirmed: Option<Duration>,
     met_others: bool,
-    acknowledged: Option<Acknowledged>,
-    /// The pages that earlier attempts have read. They may have changed since; a commit notices that. Without them,
-    /// each attempt would read many pages again.
-    pages: Snapshot,
+    /// The store's revision after the last commit that was acknowledged.
+    acknowledged: Option<i64>,
+    first: FirstRequest,
+    /// What earlier attempts have read and written of the keys that all runs of the scope share. They may have changed
+    /// since; a commit notices that. Without them, each attempt would read many pages again.
+    shared: Snapshot,
 }
 
 impl<'a, K: Kv> Driver<'a, K> {
@@ -197,7 +195,8 @@ impl<'a, K: Kv> Driver<'a, K> {
             unconfirmed: policy.lease.shared.and_then(|shared| shared.stands),
             met_others: false,
             acknowledged: None,
-            pages: Snapshot::default(),
+            first: FirstRequest::Look,
+            shared: Snapshot::default(),
             policy,
         }
     }
@@ -214,20 +213,26 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.met_others
     }
 
-    /// The last commit that was acknowledged. A second call returns none.
-    pub fn take_acknowledged(&mut self) -> Option<Acknowledged> {
+    /// What the first request came to.
+    #[must_use]
+    pub fn first(&self) -> FirstRequest {
+        self.first
+    }
+
+    /// The store's revision after the last commit that was acknowledged. A second call returns none.
+    pub fn take_acknowledged(&mut self) -> Option<i64> {
         self.acknowledged.take()
     }
 
-    /// The pages that were read.
+    /// What is known of the keys that all runs of the scope share: pages, summaries, cursors, and meta.
     #[must_use]
-    pub fn pages(&self) -> &Snapshot {
-        &self.pages
+    pub fn shared(&self) -> &Snapshot {
+        &self.shared
     }
 
-    /// Forgets the pages that were read: others have changed some.
-    pub fn forget_pages(&mut self) {
-        self.pages = Snapshot::default();
+    /// Forgets what was read: others have changed some of it.
+    pub fn forget_shared(&mut self) {
+        self.shared = Snapshot::default();
     }
 
     /// From now on it waits up to the session's deadline.
@@ -279,11 +284,11 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 
     async fn attempt<C: Change>(&mut self, change: &mut C) -> Attempted<C> {
-        let mut seen = std::mem::take(&mut self.pages);
+        let mut seen = std::mem::take(&mut self.shared);
         let attempted = self.attempt_on(change, &mut seen).await;
         let keys = self.session.keys;
-        seen.retain(|key| matches!(keys.parse(key), Ok(Key::Page(..) | Key::Summary(..))));
-        self.pages = seen;
+        seen.retain(|key| first::is_shared(keys, key));
+        self.shared = seen;
         attempted
     }
 
@@ -292,7 +297,14 @@ impl<'a, K: Kv> Driver<'a, K> {
         let looks = self.approach == Approach::Look;
         let known = change.scope(seen);
         let lacks_lease = self.lease.is_none() && self.policy.lease.used == LeaseUse::Always;
-        if looks || known.is_none() || lacks_lease {
+        let mut has_looked = false;
+        if let (Some(scope), Some(remembered), true) = (&known, self.policy.remembered.take(), looks) {
+            if let Some(attempt) = self.commit_first(change, scope, remembered, seen).await? {
+                return Ok(attempt);
+            }
+            has_looked = self.first == FirstRequest::Missed;
+        }
+        if !has_looked && (looks || known.is_none() || lacks_lease) {
             self.look(change, known.as_ref(), seen).await?;
         }
         // A free learns its queue from the record that it frees.
@@ -307,6 +319,46 @@ impl<'a, K: Kv> Driver<'a, K> {
             return self.commit_in_queue(change, &scope, seen).await;
         }
         self.commit_alone(change, Some(&scope), seen).await
+    }
+
+    /// The first request as a commit, planned on what another run has left behind. None: it was not sent, because the
+    /// change must look first, or it was missed, and the answer shows what a look shows.
+    async fn commit_first<C: Change>(
+        &mut self,
+        change: &mut C,
+        scope: &Scope,
+        remembered: Snapshot,
+        seen: &mut Snapshot,
+    ) -> Result<Option<Attempt<C::Done>>, Stopped<C::Done, C::Refused>> {
+        let (FencePolicy::LeaseOrTicket(key), Some(lease)) = (&self.policy.fencing, self.lease) else {
+            return Ok(None);
+        };
+        let fence = Fence::Lease { key: key.clone(), lease };
+        let keys = self.session.keys;
+        let look = (keys.tail(scope), self.first_reads(change, Some(scope), seen));
+        let Some(commit) = first::commit_first(change, keys, &fence, &remembered, look) else {
+            return Ok(None);
+        };
+        match self.session.txn(&commit.txn).await {
+            Ok(reply) if reply.succeeded => {
+                self.first = FirstRequest::Applied;
+                *seen = remembered;
+                self.acknowledge(commit, &reply, seen).await.map(Some)
+            }
+            Ok(reply) => {
+                self.first = FirstRequest::Missed;
+                seen.absorb(&commit.txn.otherwise, &reply);
+                change.learn(seen);
+                // Unlike that of a look, this answer is to a write.
+                self.check_high_water(seen).await?;
+                Ok(None)
+            }
+            Err(failure) if failure.is_open() => {
+                *seen = remembered;
+                self.settle_commit(change, &fence, commit, failure, seen).await.map(Some)
+            }
+            Err(failure) => Err(failure.into()),
+        }
     }
 
     /// The first request: reads what the plan will most likely need, and whether anybody queues. Meanwhile a lease is
@@ -484,18 +536,14 @@ impl<'a, K: Kv> Driver<'a, K> {
                 return Err(Stopped::OutOfTime);
             }
             match self.session.txn(&commit.txn).await {
-                Ok(reply) if reply.succeeded => {
-                    let meta = seen.record(&self.session.keys.meta()).ok().flatten();
-                    self.acknowledged = Some(Acknowledged { revision: reply.revision, meta });
-                    return Ok(Attempt::Committed(commit.done));
-                }
+                Ok(reply) if reply.succeeded => return self.acknowledge(commit, &reply, seen).await,
                 Ok(reply) => {
                     seen.absorb(&commit.txn.otherwise, &reply);
                     // The store may have been emptied or exchanged since it was looked at.
                     self.check_high_water(seen).await?;
                 }
                 Err(failure) if failure.is_open() && self.policy.fencing != FencePolicy::Nothing => {
-                    return self.settle_commit(change, fence, commit, failure).await;
+                    return self.settle_commit(change, fence, commit, failure, seen).await;
                 }
                 Err(failure) => return Err(failure.into()),
             }
@@ -523,6 +571,33 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(Attempt::Again)
     }
 
+    /// A commit was applied. Only now is it certain that the store which applied it has forgotten nothing.
+    async fn acknowledge<D, R>(
+        &mut self,
+        commit: Commit<D>,
+        reply: &Reply,
+        seen: &mut Snapshot,
+    ) -> Result<Attempt<D>, Stopped<D, R>> {
+        seen.absorb(&commit.txn.then, reply);
+        self.judge_applied(seen).await?;
+        self.acknowledged = Some(reply.revision);
+        Ok(Attempt::Committed(commit.done))
+    }
+
+    /// Judges a store that has applied a commit, at the revision of `seen`.
+    async fn judge_applied<D, R>(&self, seen: &mut Snapshot) -> Result<(), Stopped<D, R>> {
+        let contradicts = |known: &&HighWater| known.contradicts_written(self.session.keys, seen);
+        let Some(known) = self.policy.high_water.as_ref().filter(contradicts) else { return Ok(()) };
+        let accused = async {
+            self.session.read(&[self.session.keys.meta()], seen).await?;
+            known.accuse(self.session, seen).await
+        };
+        if let Err(why) = accused.await {
+            tracing::warn!(%why, "the store has gone back, and cannot be marked as suspect now");
+        }
+        Err(Stopped::Forgotten(known.epoch))
+    }
+
     /// Nobody knows whether a commit was applied. Finds out, and makes sure that no late copy of it is applied.
     async fn settle_commit<C: Change>(
         &mut self,
@@ -530,17 +605,21 @@ impl<'a, K: Kv> Driver<'a, K> {
         fence: &Fence,
         commit: Commit<C::Done>,
         why: Failure,
+        seen: &mut Snapshot,
     ) -> Attempted<C> {
         tracing::info!(%why, "settling a commit with an open outcome");
         if matches!(fence, Fence::Lease { .. }) {
             self.lease = None;
         }
-        let found = match settle(self.session, fence, &commit.proof).await {
-            Ok(found) => found,
-            Err(failure) => return Err(Stopped::Unsettled(commit.done, failure)),
-        };
+        if let Err(failure) = settle(self.session, fence, &commit.proof, seen).await {
+            return Err(Stopped::Unsettled(commit.done, failure));
+        }
+        let found = seen.entry(&commit.proof).cloned();
         match change.applied(commit, found.as_ref()) {
-            Some(done) => Ok(Attempt::Committed(Some(done))),
+            Some(done) => {
+                self.judge_applied(seen).await?;
+                Ok(Attempt::Committed(Some(done)))
+            }
             // It was not applied, and etcd would refuse it again.
             None if matches!(why, Failure::NoSpace(_)) => Err(why.into()),
             None => Ok(Attempt::Again),

@@ -18,6 +18,10 @@ impl Memory {
     /// Puts a key at a revision of its own.
     pub fn put(&mut self, key: Bytes, value: impl Into<Vec<u8>>) {
         self.revision += 1;
+        self.write(key, value);
+    }
+
+    fn write(&mut self, key: Bytes, value: impl Into<Vec<u8>>) {
         let create_revision = self.entries.get(&key).map_or(self.revision, |old| old.create_revision);
         let entry = Entry {
             key: key.clone(),
@@ -65,6 +69,7 @@ impl Memory {
             assert_eq!(distinct.len(), written.len(), "a key is written twice: {txn:?}");
         }
         let before = self.clone();
+        self.revision += i64::from(!txn.only_reads());
         let NestedReply { succeeded, found } = self.carry_out(txn, &before);
         Reply { succeeded, revision: self.revision, found }
     }
@@ -81,6 +86,7 @@ impl Memory {
         match compare {
             Compare::Create(key, revision) => entry(key).map_or(0, |e| e.create_revision) == *revision,
             Compare::Mod(key, revision) => entry(key).map_or(0, |e| e.mod_revision) == *revision,
+            Compare::Value(key, value) => entry(key).is_some_and(|e| e.value == *value),
             Compare::Empty(prefix) => !self.entries.keys().any(|key| key.starts_with(prefix)),
         }
     }
@@ -93,11 +99,10 @@ impl Memory {
                 Found::read(entries, count)
             }
             Op::Put(key, value, _) => {
-                self.put(key.clone(), value.clone());
+                self.write(key.clone(), value.clone());
                 Found::default()
             }
             Op::Delete(key) => {
-                self.revision += 1;
                 self.entries.remove(key);
                 Found::default()
             }

@@ -1,9 +1,9 @@
-//! What a run has read so far: keys with their revisions, or that they do not exist. Pure.
+//! What a run knows of the store: keys with their revisions, or that they do not exist. Pure.
 
 use std::collections::BTreeMap;
 
 use super::keys::Bytes;
-use super::txn::{Entry, Found, Op, Reply, answered};
+use super::txn::{Entry, Op, Reply, answered};
 use crate::pool::record::{Record, Undecodable};
 
 /// A stored value that does not decode, which stops a run.
@@ -34,20 +34,44 @@ struct Known {
 }
 
 impl Snapshot {
-    /// Adds the answers to `ops`, the branch of a transaction that was carried out, with those of what is nested in it.
+    /// Adds the answers to `ops`, the branch of a transaction that was carried out, with those of what is nested in it:
+    /// what it has read, and what it has written.
     pub fn absorb(&mut self, ops: &[Op], reply: &Reply) {
         self.revision = reply.revision;
         for (op, found) in answered(ops, &reply.found) {
             match op {
-                Op::Get(key) => self.store(key, found),
+                Op::Get(key) => self.set(key, found.one().cloned()),
                 Op::List(list) => _ = self.counts.insert(list.start.clone(), (found.count, reply.revision)),
-                _ => {}
+                Op::DeleteIf(key, _) if found.nested.as_ref().is_some_and(|nested| nested.succeeded) => {
+                    self.set(key, None);
+                }
+                op => self.apply(op),
             }
         }
     }
 
-    fn store(&mut self, key: &[u8], found: &Found) {
-        self.known.insert(key.to_vec(), Known { entry: found.one().cloned(), at: self.revision });
+    /// Lays what a put or a delete writes over what was read, at the snapshot's revision.
+    pub fn apply(&mut self, op: &Op) {
+        let at = self.revision;
+        match op {
+            Op::Put(key, value, lease) => {
+                let create_revision = self.entry(key).map_or(at, |entry| entry.create_revision);
+                let (key, value, lease) = (key.clone(), value.clone(), lease.map_or(0, |lease| lease.0));
+                self.set(&key.clone(), Some(Entry { key, value, create_revision, mod_revision: at, lease }));
+            }
+            Op::Delete(key) => self.set(key, None),
+            _ => {}
+        }
+    }
+
+    /// Takes over a key as it was at the snapshot's revision; none if it did not exist.
+    pub fn set(&mut self, key: &[u8], entry: Option<Entry>) {
+        self.known.insert(key.to_vec(), Known { entry, at: self.revision });
+    }
+
+    /// All keys that were read, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Bytes, Option<&Entry>)> {
+        self.known.iter().map(|(key, known)| (key, known.entry.as_ref()))
     }
 
     /// Keeps only the keys for which `stays` is true.
