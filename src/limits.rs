@@ -29,15 +29,6 @@ pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(55);
 /// For how long after a run has met others in a queue those of its node take a ticket without looking first.
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
-/// How many scopes a node has hints for.
-pub const SCOPE_HINTS: usize = 64;
-/// How much of one scope is kept, in bytes in hex: more than a walk reads that finds an address.
-pub const SCOPE_HINTS_BYTES: usize = 48 << 10;
-/// For how long a node's runs look first in a scope after its hints were wrong. It doubles with each time.
-pub const MISS_PAUSE: Duration = Duration::from_secs(1);
-/// The longest such time.
-pub const MISS_PAUSE_MAX: Duration = Duration::from_secs(60);
-
 /// One attempt to connect, TLS included, when there is another endpoint to turn to.
 pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(300);
 /// One attempt to connect when there is no other endpoint, or none that was any quicker: a lost SYN is sent again after
@@ -62,29 +53,20 @@ pub const CLEAR_TRIES: u32 = 2;
 /// The longest pause after a lost race.
 pub const RACE_PAUSE: Duration = Duration::from_millis(5);
 
-/// How long nothing that a queue's commits write has changed before a waiter looks at the queue as a whole, for which
-/// etcd sorts it.
-pub const SURVEY_AFTER: Duration = Duration::from_millis(400);
-/// When it does so though something changes: commits from other queues of the network may write the same pages.
-pub const SURVEY_AT_LATEST: Duration = Duration::from_secs(2);
-
-/// How long a waiter looks at one head before it evicts it, plus [`EVICT_PER_TICKET`] for each
-/// ticket before its own, at most [`EVICT_AT_MOST`].
-pub const EVICT_AFTER: Duration = Duration::from_secs(2);
-/// Staggers the waiters, so that the one right behind a dead head is the first to act.
-pub const EVICT_PER_TICKET: Duration = Duration::from_millis(20);
-/// The longest wait behind one head.
-pub const EVICT_AT_MOST: Duration = Duration::from_secs(4);
-/// [`EVICT_AFTER`] for one who has stood behind a dead head before.
-pub const EVICT_AFTER_ONE: Duration = Duration::from_millis(300);
-/// How many tickets one eviction removes.
-pub const EVICT_TICKETS: i64 = 100;
-/// Between the last two looks at a head that is evicted: what one that lives needs to move.
-pub const EVICT_CONFIRM: Duration = Duration::from_millis(300);
-/// If the last look came so much later, etcd did not answer in between, and it is repeated.
-pub const EVICT_SLOW_LOOK: Duration = Duration::from_millis(500);
-/// How long a run may work at the head of its queue, so that nobody evicts one that lives.
-pub const HEAD_WORK: Duration = Duration::from_secs(1);
+/// How long a waiter sees nothing move, at least, before it goes to the head from where it stands; at most twice that.
+pub const PATIENCE: Duration = Duration::from_millis(200);
+/// The same in durable writes, where those are slow.
+pub const PATIENCE_LATENCIES: u32 = 4;
+/// A waiter that sees the queue move looks more and more rarely.
+pub const PATIENCE_AT_MOST: Duration = Duration::from_secs(2);
+/// When a ticket is seen to vanish, the owner's record is seen so soon if the run was served.
+pub const SERVED_WITHIN: Duration = Duration::from_millis(20);
+/// For how long a run that has its own result serves others.
+pub const HEAD_SERVES: Duration = Duration::from_millis(100);
+/// How many tickets a head reads at once.
+pub const LINE_TICKETS: i64 = 200;
+/// The largest ticket, in bytes. A larger request is left out of it, and its run is not served by others.
+pub const TICKET_BYTES: usize = 4096;
 
 /// How long a run takes to remove its ticket on its way out.
 pub const LEAVE: Duration = Duration::from_millis(300);
@@ -122,5 +104,3 @@ const _: () = assert!(
 );
 const _: () = assert!(LEASE_TTL.as_secs() > GC_DEADLINE.as_secs());
 const _: () = assert!(REPAIR_BITS + 2 * REPAIR_PAGES as usize <= TXN_OPS);
-const _: () = assert!(EVICT_TICKETS < TXN_OPS as i64);
-const _: () = assert!(HEAD_WORK.as_millis() < EVICT_AFTER.as_millis());

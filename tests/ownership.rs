@@ -5,6 +5,8 @@ mod support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -353,12 +355,22 @@ fn a_del_that_is_short_of_time_frees_and_an_add_in_need_repairs_the_bit() {
     node.add("b").config(&small).run().address();
     node.add("c").config(&small).run().error(100);
 
-    // Somebody stands at the head of the queue and does not move.
+    // Somebody stands at the head of the queue, and the queue moves, but the DEL's turn does not come.
     let scope = queue_of(&cluster, "n1", "a");
     let (ticket, tail) = (format!("v1/ticket/{scope}/0000000000000001"), format!("v1/tail/{scope}"));
     cluster.store().put_leased(&ticket, "{}", 60);
     cluster.store().put_leased(&tail, "0000000000000001", 60);
-    let del = node.del("a").config(&small).run();
+    let is_over = AtomicBool::new(false);
+    let del = thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                cluster.store().put_leased(&format!("v1/turn/{scope}"), "", 60);
+            }
+        });
+        let del = node.del("a").config(&small).run();
+        is_over.store(true, Ordering::Relaxed);
+        del
+    });
     del.silent();
     assert!(del.elapsed < DEL_MAX, "{del}");
     cluster.store().delete(&ticket);

@@ -213,7 +213,11 @@ impl Store {
     }
 
     fn decide(&self, snapshot: &Snapshot) -> Result<Step<Allotted>, Refused> {
-        Allotment::new(&self.ask, &self.keys).plan(snapshot, &self.fence)
+        Allotment::new(&self.ask, &self.keys).plan(
+            snapshot,
+            &self.fence,
+            &metes::store::line::Line::default(),
+        )
     }
 
     /// Adds all that the decision asks for, as round trips would.

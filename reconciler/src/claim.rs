@@ -22,6 +22,7 @@ use metes::store::fence::Fence;
 use metes::store::free;
 use metes::store::keys::{Bytes, Keys, Scope};
 use metes::store::kv::{Failure, Kv};
+use metes::store::line::Line;
 use metes::store::meta;
 use metes::store::session::Session;
 use metes::store::snapshot::{BadRecord, Snapshot};
@@ -203,7 +204,6 @@ pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Resu
         is_crowded: false,
         wait_until: session.until,
         high_water: None,
-        remembered: None,
         is_wanted: &|| true,
     };
     Ok(Driver::new(session, policy).run(&mut claims).await?)
@@ -246,7 +246,7 @@ impl From<Stopped<Together, ClaimError>> for ClaimError {
             Stopped::Refused(why) => why,
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => ClaimError::Store(failure),
             Stopped::OutOfTime => over("the time for this claim is over"),
-            Stopped::Suspect(_) | Stopped::Forgotten(_) | Stopped::TooOld(_) => {
+            Stopped::Suspect(_) | Stopped::TooOld(_) => {
                 over("a claim compares no high-water mark and makes no meta")
             }
         }
@@ -533,7 +533,7 @@ impl Change for Claims<'_> {
         self.base_keys()
     }
 
-    fn plan(&self, seen: &Snapshot, fence: &Fence) -> Result<Step<Together>, ClaimError> {
+    fn plan(&self, seen: &Snapshot, fence: &Fence, _line: &Line) -> Result<Step<Together>, ClaimError> {
         match self.judge(seen)? {
             Judged::Read(keys) => Ok(Step::read(keys)),
             Judged::End(ended) => self.judge_meta(seen).map(|()| Step::Done(ended)),

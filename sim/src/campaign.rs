@@ -207,7 +207,7 @@ fn suits(guard: Guard) -> &'static [Theme] {
         (_, _, "summary") => &[Theme::Full, Theme::Hand],
         ("repair" | "clear", ..) => &[Theme::Hand, Theme::Full, Theme::Mixed],
         ("free-quick", ..) | (_, Kind::Put, _) => &[Theme::Hand, Theme::Crowd, Theme::Narrow],
-        ("evict", ..) => &[Theme::Crowd, Theme::Hand],
+        ("serve" | "batch", ..) => &[Theme::Crowd, Theme::Hand],
         _ => &[Theme::Hand, Theme::Mixed, Theme::Narrow, Theme::Crowd],
     }
 }

@@ -16,8 +16,6 @@ pub enum Kind {
     Create,
     /// A key must be as it was read.
     Mod,
-    /// A key must have this value.
-    Value,
     /// No key begins with this.
     Empty,
     /// A key is deleted only if it says this.
@@ -61,7 +59,6 @@ impl Guard {
             Compare::Create(key, 0) => (Kind::Absent, key),
             Compare::Create(key, _) => (Kind::Create, key),
             Compare::Mod(key, _) => (Kind::Mod, key),
-            Compare::Value(key, _) => (Kind::Value, key),
             Compare::Empty(prefix) => (Kind::Empty, prefix),
         };
         Self { step, kind, class: class(key, keys) }
@@ -159,6 +156,7 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
         Ok(Key::Tombstone(_)) => "tombstone",
         Ok(Key::Ticket(..)) => "ticket",
         Ok(Key::Tail(_)) => "tail",
+        Ok(Key::Turn(_)) => "turn",
         Ok(Key::Fence(_)) => "fence",
         Ok(Key::Cluster(_)) => "cluster",
         Ok(Key::Orphan(_)) => "orphan",

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::IpNetwork;
+use serde::{Deserialize, Serialize};
 
 use super::{Addr, NetworkName};
 
@@ -116,7 +117,8 @@ pub enum Standing {
 }
 
 /// One range of a configuration, with the addresses in it that may be handed out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "StoredRange", try_from = "StoredRange")]
 pub struct Range {
     network: NetworkName,
     subnet: IpNetwork,
@@ -130,9 +132,85 @@ pub struct Range {
 }
 
 /// Interchangeable ranges of one family, in the order in which they are used. Never empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<Range>", try_from = "Vec<Range>")]
 pub struct RangeSet {
     ranges: Vec<Range>,
+}
+
+/// A range as a ticket carries it to the run that decides.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredRange {
+    net: NetworkName,
+    subnet: String,
+    first: IpAddr,
+    last: IpAddr,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    never: Vec<IpAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gateway: Option<IpAddr>,
+    /// What may be handed out.
+    spans: Vec<(IpAddr, IpAddr)>,
+}
+
+impl From<Range> for StoredRange {
+    fn from(range: Range) -> Self {
+        Self {
+            subnet: range.subnet.to_string(),
+            first: range.bounds.first.ip(),
+            last: range.bounds.last.ip(),
+            never: range.gateways.iter().map(|address| address.ip()).collect(),
+            gateway: range.gateway,
+            spans: range.spans.iter().map(|span| (span.first.ip(), span.last.ip())).collect(),
+            net: range.network,
+        }
+    }
+}
+
+impl TryFrom<StoredRange> for Range {
+    type Error = String;
+
+    fn try_from(stored: StoredRange) -> Result<Self, String> {
+        let subnet = stored.subnet.parse().map_err(|_| format!("{} is not a CIDR", stored.subnet))?;
+        let mut range = Self::new(RangeSpec {
+            network: stored.net,
+            subnet,
+            first: stored.first,
+            last: stored.last,
+            excludes: Vec::new(),
+            never: stored.never,
+            gateway: stored.gateway,
+        })
+        .map_err(|e| e.to_string())?;
+        let spans: Vec<Span> = stored
+            .spans
+            .iter()
+            .map(|&(first, last)| Span { first: first.into(), last: last.into() })
+            .collect();
+        let is_within = |span: &Span| {
+            span.first <= span.last && range.spans.iter().any(|all| span.within(*all) == Some(*span))
+        };
+        if !spans.iter().all(is_within) || spans.windows(2).any(|pair| pair[0].last >= pair[1].first) {
+            return Err(format!("{} has addresses that cannot be handed out", stored.subnet));
+        }
+        range.spans = spans;
+        Ok(range)
+    }
+}
+
+impl From<RangeSet> for Vec<Range> {
+    fn from(set: RangeSet) -> Self {
+        set.ranges
+    }
+}
+
+impl TryFrom<Vec<Range>> for RangeSet {
+    type Error = RangeSetError;
+
+    fn try_from(ranges: Vec<Range>) -> Result<Self, RangeSetError> {
+        Self::new(ranges)
+    }
 }
 
 impl Family {

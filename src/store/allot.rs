@@ -1,23 +1,22 @@
 //! What an ADD does next, from what it has read. Pure, so that a test can play every case, and a simulation makes the
 //! same decisions.
 
-use std::collections::BTreeSet;
-use std::fmt;
-
-use super::ask::{Ask, RunStamp, cursor, need_key};
-use super::builder::{self, BitChanges, Builder};
+use super::ask::{Ask, RunStamp};
+use super::batch::{self, Batch, Cursors};
+use super::builder::Builder;
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
 use super::free::{self, Mode};
 use super::keys::{Bytes, Keys, Scope};
-use super::meta::{self, Emptiness, OutOfService};
-use super::snapshot::{BadRecord, Snapshot};
-use super::txn::{Entry, Op, Txn};
-use crate::pool::choose::{Choice, Refusal, choose};
-use crate::pool::record::{
-    Caller, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, Undecodable,
-};
-use crate::pool::{Addr, Bits, Need, NetworkName, Page, View};
+use super::line::Line;
+use super::meta::{self, Emptiness};
+use super::pick::{Picked, Picking, Picks};
+use super::refused::{Halt, require};
+pub use super::refused::{OtherMachine, Refused};
+use super::request::TicketRecord;
+use super::snapshot::Snapshot;
+use super::txn::{Entry, Txn};
+use crate::pool::record::{Caller, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone};
 
 /// What an ADD comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,63 +37,6 @@ pub struct Added {
     pub held: Vec<Held>,
     /// Whether the owner held them before this run.
     pub repeats: bool,
-}
-
-/// Why an ADD ends without an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
-    /// A DEL of this owner began after this ADD.
-    Deleted,
-    /// A younger owner of the same interface of the same pod exists.
-    Outlived(Owner),
-    /// Another machine holds addresses under the names of this owner.
-    OtherMachine(Box<OtherMachine>),
-    /// The owner holds addresses that the configuration does not describe.
-    Unfit(Vec<Held>),
-    /// A requested address cannot be had.
-    Address(Addr, NetworkName, Refusal),
-    /// The store hands out nothing.
-    OutOfService(OutOfService),
-    /// A record does not decode.
-    Bad(BadRecord),
-    /// Records contradict each other.
-    Contradiction(String),
-}
-
-/// A machine that holds addresses under an owner's names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OtherMachine {
-    /// The owner.
-    pub owner: Owner,
-    /// The machine that holds them.
-    pub theirs: String,
-    /// The machine of this run.
-    pub ours: String,
-}
-
-impl fmt::Display for OtherMachine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { owner, theirs, ours } = self;
-        write!(f, "machine {theirs} holds addresses as {owner}, and this is machine {ours}")
-    }
-}
-
-/// Why a decision cannot go on: it must read something, or it refuses.
-enum Halt {
-    Read(Vec<Op>),
-    Refuse(Refused),
-}
-
-impl Halt {
-    fn read(keys: Vec<Bytes>) -> Self {
-        Halt::Read(keys.into_iter().map(Op::Get).collect())
-    }
-}
-
-impl From<BadRecord> for Halt {
-    fn from(bad: BadRecord) -> Self {
-        Halt::Refuse(Refused::Bad(bad))
-    }
 }
 
 /// An ADD as a change of what is held.
@@ -129,32 +71,41 @@ impl Change for Allotment<'_> {
         self.ask.first_reads(self.keys)
     }
 
-    fn own_keys(&self) -> Vec<Bytes> {
-        let Self { ask, keys, .. } = *self;
-        let mut own = vec![keys.owner(&ask.owner), keys.tombstone(&ask.owner)];
-        own.extend(ask.index_keys(keys));
-        own
+    /// What a repetition and a takeover write belongs to the owner alone.
+    fn is_unhindered(&self, seen: &Snapshot) -> bool {
+        let mut own = self.ask.index_keys(self.keys);
+        own.push(self.keys.owner(&self.ask.owner));
+        own.iter().any(|key| seen.entry(key).is_some())
     }
 
     fn learn(&mut self, seen: &Snapshot) {
         self.was_deleted |= seen.entry(&self.keys.tombstone(&self.ask.owner)).is_some();
     }
 
-    fn plan(&self, seen: &Snapshot, fence: &Fence) -> Result<Step<Allotted>, Refused> {
+    fn plan(&self, seen: &Snapshot, fence: &Fence, line: &Line) -> Result<Step<Allotted>, Refused> {
         let Self { ask, keys, was_deleted } = *self;
-        match (Deciding { ask, keys, snapshot: seen, fence, was_deleted }).decide() {
+        match (Deciding { ask, keys, snapshot: seen, fence, line, was_deleted }).decide() {
             Ok(step) => Ok(step),
             Err(Halt::Read(ops)) => Ok(Step::Read(ops)),
             Err(Halt::Refuse(why)) => Err(why),
         }
     }
 
-    /// The owner's record says it, because a run writes its start there.
     fn applied(&self, commit: Commit<Allotted>, found: Option<&Entry>) -> Option<Allotted> {
-        let record = OwnerRecord::decode(&found?.value).ok()?;
+        let Allotted::Held(added) = self.served(found?)? else { return None };
         let repeats = matches!(commit.done, Some(Allotted::Held(Added { repeats: true, .. })));
+        Some(Allotted::Held(Added { repeats, ..added }))
+    }
+
+    fn ticket(&self, epoch: u64) -> TicketRecord {
+        TicketRecord::asking(self.ask, epoch)
+    }
+
+    /// The owner's record says it, because it has the start of the run that asked.
+    fn served(&self, found: &Entry) -> Option<Allotted> {
+        let record = OwnerRecord::decode(&found.value).ok()?;
         let is_own = record.start.as_ref() == Some(&self.ask.stamp.start);
-        is_own.then_some(Allotted::Held(Added { held: record.addresses, repeats }))
+        is_own.then_some(Allotted::Held(Added { held: record.addresses, repeats: false }))
     }
 }
 
@@ -163,14 +114,9 @@ struct Deciding<'a> {
     keys: &'a Keys,
     snapshot: &'a Snapshot,
     fence: &'a Fence,
+    /// Those behind, if this run is at the head of its queue.
+    line: &'a Line,
     was_deleted: bool,
-}
-
-/// Whether a commit moves the cursors of `next` and `spread`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Cursors {
-    Moved,
-    Kept,
 }
 
 /// An older owner of the same interface of the same pod.
@@ -181,7 +127,7 @@ struct Older {
 
 impl Deciding<'_> {
     fn decide(&self) -> Result<Step<Allotted>, Halt> {
-        self.require(self.ask.base_keys(self.keys))?;
+        require(self.snapshot, self.ask.base_keys(self.keys))?;
         self.judge_meta()?;
         let was_deleted = self.judge_tombstone()? || self.was_deleted;
         let own = self.keys.owner(&self.ask.owner);
@@ -193,8 +139,15 @@ impl Deciding<'_> {
                 self.take_over(&older)
             }
             (None, Some(older)) if !was_deleted => self.free_first(&older),
-            (None, _) => self.choose(),
+            (None, _) => match self.picking().pick()? {
+                Picked::Full { set } => Ok(Step::Done(Allotted::Full { set })),
+                Picked::Addresses(picks) => self.allot(&picks),
+            },
         }
+    }
+
+    fn picking(&self) -> Picking<'_> {
+        Picking { ask: self.ask, keys: self.keys, snapshot: self.snapshot }
     }
 
     fn judge_meta(&self) -> Result<(), Halt> {
@@ -234,7 +187,7 @@ impl Deciding<'_> {
                 continue;
             }
             let own = self.keys.owner(&owner);
-            self.require(vec![own.clone()])?;
+            require(self.snapshot, vec![own.clone()])?;
             let Some(record) = self.snapshot.record::<OwnerRecord>(&own)? else { continue };
             if record.labels.pod.uid != self.ask.labels.pod.uid {
                 continue;
@@ -279,12 +232,12 @@ impl Deciding<'_> {
         let mut builder = self.commit_builder();
         for key in self.reservations_of(&older.owner, &older.record)? {
             builder.unchanged(key.clone());
-            builder.put(key, self.reservation());
+            builder.put(key, self.ask.reservation());
         }
         let own = self.keys.owner(&older.owner);
         builder.unchanged(own.clone());
         builder.delete(own);
-        let record = self.new_record(older.record.addresses.clone());
+        let record = self.ask.record(older.record.addresses.clone());
         self.put_owner(&mut builder, &record);
         Ok(self.commit(finish(builder)?, record.addresses, false))
     }
@@ -321,200 +274,44 @@ impl Deciding<'_> {
         Ok(keys)
     }
 
-    /// Chooses free addresses from the pages that are known.
-    fn choose(&self) -> Result<Step<Allotted>, Halt> {
-        let wishes = self.ask.wishes(self.keys, self.snapshot);
-        let mut view = View::default();
-        let mut needs = BTreeSet::new();
-        let pinned: Vec<(NetworkName, Addr)> = self
-            .ask
-            .wanted
-            .statics
-            .iter()
-            .filter_map(|held| Some((held.network.clone()?, Addr::from(held.address))))
-            .collect();
-        self.pin(&pinned, &mut view, &mut needs)?;
-        loop {
-            match choose(&wishes, &view) {
-                Choice::Need(more) => self.supply(&more, &pinned, &mut view, &mut needs)?,
-                Choice::Full { set } => {
-                    self.refuse_bad_pages(&needs)?;
-                    return Ok(Step::Done(Allotted::Full { set }));
-                }
-                Choice::Refused { set, address, why } => {
-                    let network = self.ask.wanted.sets[set]
-                        .covers(address)
-                        .map_or_else(NetworkName::default, |range| range.network().clone());
-                    return Err(Halt::Refuse(Refused::Address(address, network, why)));
-                }
-                Choice::Chosen(picks) => {
-                    let taken: Vec<_> = picks.into_iter().map(|pick| (pick.network, pick.address)).collect();
-                    return self.allot(&taken, &pinned);
-                }
-            }
-        }
-    }
-
-    /// A page that does not decode counts as full. But then the answer is not that the range is full.
-    fn refuse_bad_pages(&self, needs: &BTreeSet<Need>) -> Result<(), Halt> {
-        for need in needs {
-            if let Need::Page(network, page) = need {
-                self.refuse_bad_page(network, *page)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn refuse_bad_page(&self, network: &NetworkName, page: Page) -> Result<(), Halt> {
-        let key = self.keys.page(network, page);
-        if builder::bits(self.snapshot, &key).is_some() {
-            return Ok(());
-        }
-        let why = Undecodable::Malformed { kind: "page", reason: "not a bitmap of 512 bytes".to_owned() };
-        Err(BadRecord { key: String::from_utf8_lossy(&key).into_owned(), why }.into())
-    }
-
-    /// Reserved static addresses come first, so that no set picks one of them.
-    fn pin(
-        &self,
-        pinned: &[(NetworkName, Addr)],
-        view: &mut View,
-        needs: &mut BTreeSet<Need>,
-    ) -> Result<(), Halt> {
-        let mut wanted = Vec::new();
-        for (network, address) in pinned {
-            wanted.push(Need::Reservation(network.clone(), *address));
-            wanted.push(Need::Page(network.clone(), address.page()));
-        }
-        self.supply(&wanted, pinned, view, needs)?;
-        let mut seen = BTreeSet::new();
-        for (network, address) in pinned {
-            let held = self.snapshot.entry(&self.keys.ip(network, *address)).is_some();
-            if held || !seen.insert((network, address)) {
-                return Err(Halt::Refuse(Refused::Address(*address, network.clone(), Refusal::Taken)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts what is known into the view, or asks for what is not.
-    fn supply(
-        &self,
-        wanted: &[Need],
-        pinned: &[(NetworkName, Addr)],
-        view: &mut View,
-        needs: &mut BTreeSet<Need>,
-    ) -> Result<(), Halt> {
-        self.require(wanted.iter().map(|need| need_key(self.keys, need)).collect())?;
-        for need in wanted {
-            needs.insert(need.clone());
-            let key = need_key(self.keys, need);
-            match need {
-                Need::Page(network, page) => view.set_page(network, *page, self.page(network, *page, pinned)),
-                Need::Summary(network, summary) => {
-                    // A summary that does not decode says nothing, so the pages themselves are read.
-                    let bits = builder::bits(self.snapshot, &key).unwrap_or_else(Bits::empty);
-                    view.set_summary(network, *summary, bits);
-                }
-                Need::Reservation(network, address) => {
-                    // A set must not pick an address that is requested besides the sets.
-                    let is_pinned = pinned.iter().any(|(n, a)| n == network && a == address);
-                    view.set_held(network, *address, is_pinned || self.snapshot.entry(&key).is_some());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A page on which the bits of all known reservations are set. If the page does not decode, all its bits are.
-    fn page(&self, network: &NetworkName, page: Page, pinned: &[(NetworkName, Addr)]) -> Bits {
-        let key = self.keys.page(network, page);
-        let Some(mut bits) = builder::bits(self.snapshot, &key) else { return Bits::full() };
-        for address in self.reserved_in(network, page) {
-            bits.set(address.bit());
-        }
-        for (_, address) in pinned.iter().filter(|(n, a)| n == network && a.page() == page) {
-            bits.set(address.bit());
-        }
-        bits
-    }
-
-    /// The reservations of a page that were read at the page's last write or later. One that was read earlier may have
-    /// been freed by that write.
-    fn reserved_in(&self, network: &NetworkName, page: Page) -> Vec<Addr> {
-        let (first, last) = (self.keys.ip(network, page.first()), self.keys.ip(network, page.last()));
-        let written = self.snapshot.mod_revision(&self.keys.page(network, page));
-        self.snapshot
-            .existing(&first, &last, written)
-            .filter_map(|entry| match self.keys.parse(&entry.key) {
-                Ok(super::keys::Key::Ip(_, address)) => Some(address),
-                _ => None,
-            })
-            .collect()
-    }
-
-    /// The commit of newly taken addresses.
-    fn allot(
-        &self,
-        taken: &[(NetworkName, Addr)],
-        pinned: &[(NetworkName, Addr)],
-    ) -> Result<Step<Allotted>, Halt> {
-        let (txn, held) = self.plan_allotment(taken, pinned, Cursors::Moved)?;
-        if txn.fits() {
-            return Ok(self.commit(txn, held, false));
-        }
+    /// The commit of newly taken addresses. At the head of a queue it serves those behind, as many as fit.
+    fn allot(&self, picks: &Picks) -> Result<Step<Allotted>, Halt> {
+        let held = self.ask.held(picks.taken.iter());
+        let record = self.ask.record(held);
+        let served = if self.line.is_empty() { &[][..] } else { &batch::SIZES[..] };
         // If many sets are in different networks and all their pages fill up at once, the transaction is too large.
         // Then the cursors are left out; they only guide the next choice.
-        let (txn, held) = self.plan_allotment(taken, pinned, Cursors::Kept)?;
-        Ok(self.commit(txn, held, false))
+        let tries = served.iter().map(|&runs| (runs, Cursors::Moved));
+        let alone = [(0, Cursors::Moved), (0, Cursors::Kept)];
+        for (runs, cursors) in tries.chain(alone) {
+            let txn = self.plan_allotment(picks, &record, (runs, cursors))?;
+            if txn.fits() || cursors == Cursors::Kept {
+                return Ok(self.commit(txn, record.addresses, false));
+            }
+        }
+        unreachable!("the last try is taken in any case")
     }
 
     fn plan_allotment(
         &self,
-        taken: &[(NetworkName, Addr)],
-        pinned: &[(NetworkName, Addr)],
-        cursors: Cursors,
-    ) -> Result<(Txn, Vec<Held>), Halt> {
+        picks: &Picks,
+        record: &OwnerRecord,
+        (runs, cursors): (usize, Cursors),
+    ) -> Result<Txn, Halt> {
         let mut builder = self.commit_builder();
-        let mut changes = BitChanges::default();
-        for (network, address) in taken.iter().chain(pinned) {
-            self.refuse_bad_page(network, address.page())?;
+        for (network, address) in picks.all() {
             let key = self.keys.ip(network, *address);
             builder.absent(key.clone());
-            builder.put(key, self.reservation());
-            for reserved in self.reserved_in(network, address.page()) {
-                changes.set(network, reserved);
-            }
-            changes.set(network, *address);
+            builder.put(key, self.ask.reservation());
         }
-        changes.plan(self.keys, &mut builder);
-        if cursors == Cursors::Moved {
-            self.put_cursors(taken, &mut builder);
+        self.put_owner(&mut builder, record);
+        let mut batch = Batch::new(self.keys, self.snapshot);
+        batch.take(self.ask, picks)?;
+        if let (Fence::Ticket(ticket), true) = (self.fence, runs > 0) {
+            batch.serve(self.line, ticket, &self.ask.scope(), runs, &mut builder)?;
         }
-        let mut held: Vec<Held> = taken
-            .iter()
-            .map(|(network, address)| Held { address: address.ip(), network: Some(network.clone()) })
-            .collect();
-        held.extend(self.ask.wanted.statics.iter().cloned());
-        let record = self.new_record(held);
-        self.put_owner(&mut builder, &record);
-        Ok((finish(builder)?, record.addresses))
-    }
-
-    fn put_cursors(&self, taken: &[(NetworkName, Addr)], builder: &mut Builder<'_>) {
-        if !self.ask.wanted.order.uses_cursor() {
-            return;
-        }
-        let mut seen = BTreeSet::new();
-        for (set, (_, address)) in self.ask.wanted.sets.iter().zip(taken) {
-            let key = self.keys.cursor(set, self.ask.start_page(set));
-            let undecodable = self.snapshot.entry(&key).is_some() && cursor(&key, self.snapshot).is_none();
-            // Two sets with the same ranges have one cursor. The address of the first one is written.
-            if seen.insert(key.clone()) && !undecodable {
-                builder.unchanged(key.clone());
-                builder.put(key, address.to_string().into_bytes());
-            }
-        }
+        batch.finish(cursors, &mut builder);
+        finish(builder)
     }
 
     /// What every commit of an ADD relies on: its fence, tombstone, meta.
@@ -524,12 +321,6 @@ impl Deciding<'_> {
         meta::rely_on(self.keys, self.snapshot, &self.ask.first_meta(), &mut builder);
         builder.unchanged(self.keys.tombstone(&self.ask.owner));
         builder
-    }
-
-    fn new_record(&self, held: Vec<Held>) -> OwnerRecord {
-        let scope = self.ask.scope().as_str().to_owned();
-        OwnerRecord::new(held, Some(self.ask.stamp.start.clone()), scope, self.ask.labels.clone())
-            .on_machine(&self.ask.stamp.machine)
     }
 
     /// Writes the owner's record and its pod index.
@@ -543,23 +334,13 @@ impl Deciding<'_> {
         builder.put(own, record.encode());
     }
 
-    fn reservation(&self) -> Vec<u8> {
-        let Ask { owner, labels, stamp: RunStamp { created_at, .. }, .. } = self.ask;
-        Reservation::new(owner.clone(), labels.clone(), created_at.clone()).encode()
-    }
-
-    /// As [`Self::require`], but reads missing keys together with the record that names them: something that was freed
+    /// As [`require`], but reads missing keys together with the record that names them: something that was freed
     /// between two reads would look like a contradiction.
     fn require_with(&self, keys: &[Bytes], record: Bytes) -> Result<(), Halt> {
         match keys.iter().all(|key| self.snapshot.knows(key)) {
             true => Ok(()),
             false => Err(Halt::read(keys.iter().cloned().chain([record]).collect())),
         }
-    }
-
-    fn require(&self, keys: Vec<Bytes>) -> Result<(), Halt> {
-        let missing: Vec<Bytes> = keys.into_iter().filter(|key| !self.snapshot.knows(key)).collect();
-        if missing.is_empty() { Ok(()) } else { Err(Halt::read(missing)) }
     }
 }
 

@@ -6,7 +6,7 @@ use super::keys::{Bytes, Keys, Scope, digest_hex};
 use super::snapshot::Snapshot;
 use crate::pool::choose::{Choice, Order, choose, spread_start};
 use crate::pool::range::Standing;
-use crate::pool::record::{Held, Labels, Meta, Owner, RunStart};
+use crate::pool::record::{Held, Labels, Meta, Owner, OwnerRecord, Record, Reservation, RunStart};
 use crate::pool::{Addr, Need, NetworkName, Page, RangeSet, Start, View, Wanted, Wish};
 
 /// What one ADD asks for.
@@ -78,11 +78,17 @@ impl Ask {
 
     pub(super) fn base_keys(&self, keys: &Keys) -> Vec<Bytes> {
         let mut base = vec![keys.meta(), keys.owner(&self.owner), keys.tombstone(&self.owner)];
-        if self.wanted.order.uses_cursor() {
-            base.extend(self.wanted.sets.iter().map(|set| keys.cursor(set, self.start_page(set))));
-        }
+        base.extend(self.cursor_keys(keys));
         base.extend(self.index_keys(keys));
         base
+    }
+
+    /// The cursor of each set, if the order has one.
+    pub(super) fn cursor_keys(&self, keys: &Keys) -> Vec<Bytes> {
+        if !self.wanted.order.uses_cursor() {
+            return Vec::new();
+        }
+        self.wanted.sets.iter().map(|set| keys.cursor(set, self.start_page(set))).collect()
     }
 
     pub(super) fn index_keys(&self, keys: &Keys) -> Vec<Bytes> {
@@ -90,6 +96,28 @@ impl Ask {
         let Owner { cluster, ifname, .. } = &self.owner;
         let index = |network: &NetworkName| keys.pod(cluster.as_ref(), uid, ifname, network);
         self.networks().into_iter().map(index).collect()
+    }
+
+    /// What the owner holds if it gets these addresses, in result order.
+    pub(super) fn held<'a>(&self, taken: impl Iterator<Item = &'a (NetworkName, Addr)>) -> Vec<Held> {
+        let held = |(network, address): &(NetworkName, Addr)| Held {
+            address: address.ip(),
+            network: Some(network.clone()),
+        };
+        taken.map(held).chain(self.wanted.statics.iter().cloned()).collect()
+    }
+
+    /// The owner's record with these addresses.
+    pub(super) fn record(&self, held: Vec<Held>) -> OwnerRecord {
+        let scope = self.scope().as_str().to_owned();
+        OwnerRecord::new(held, Some(self.stamp.start.clone()), scope, self.labels.clone())
+            .on_machine(&self.stamp.machine)
+    }
+
+    /// The reservation of one of its addresses, as it is stored.
+    pub(super) fn reservation(&self) -> Vec<u8> {
+        let created_at = self.stamp.created_at.clone();
+        Reservation::new(self.owner.clone(), self.labels.clone(), created_at).encode()
     }
 
     /// Every network that this configuration can reserve in.

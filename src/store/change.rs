@@ -2,6 +2,8 @@
 
 use super::fence::Fence;
 use super::keys::{Bytes, Scope};
+use super::line::Line;
+use super::request::TicketRecord;
 use super::snapshot::Snapshot;
 use super::txn::{Entry, Op, Txn};
 use crate::pool::record::Owner;
@@ -23,19 +25,29 @@ pub trait Change {
     /// What to read first, and again at the head of a queue.
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes>;
 
-    /// The keys that no other run writes, and that do not exist unless this change was tried before.
-    fn own_keys(&self) -> Vec<Bytes> {
-        Vec::new()
+    /// Whether, by what was read, it writes nothing that others in the queue write. Then it does not wait for its turn.
+    fn is_unhindered(&self, _seen: &Snapshot) -> bool {
+        false
     }
 
     /// Remembers what an answer shows, if the next one may not show it any more.
     fn learn(&mut self, _seen: &Snapshot) {}
 
-    /// What to do next.
+    /// What to do next. Only an ADD serves the others in the queue, together with itself.
     ///
     /// # Errors
     /// Why the change cannot be made.
-    fn plan(&self, seen: &Snapshot, fence: &Fence) -> Result<Step<Self::Done>, Self::Refused>;
+    fn plan(&self, seen: &Snapshot, fence: &Fence, line: &Line) -> Result<Step<Self::Done>, Self::Refused>;
+
+    /// What its ticket says. `epoch` is that of the store.
+    fn ticket(&self, _epoch: u64) -> TicketRecord {
+        TicketRecord::of(self.owner().clone())
+    }
+
+    /// What another run at the head of the queue has made for this one, by its owner's record.
+    fn served(&self, _found: &Entry) -> Option<Self::Done> {
+        None
+    }
 
     /// What a settled commit came to, if it was applied. `found` is the entry of its `proof`. A change without a fence
     /// is not settled; it is planned again.

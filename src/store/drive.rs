@@ -21,18 +21,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::batch;
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
-use super::first::{self, FirstRequest};
-use super::keys::{Bytes, LeaseId, Scope};
+use super::keys::{Bytes, Key, LeaseId, Scope};
 use super::kv::{Failure, Kv};
+use super::line::Line;
 use super::meta::{self, HighWater};
 use super::session::Session;
 use super::settle::settle;
 use super::snapshot::Snapshot;
-use super::ticket::{Behind, Queue, TICKET_OPS, Taken, Turn, new_lease};
-use super::txn::{Compare, Op, Reply};
+use super::ticket::{Queue, TICKET_OPS, Taken, Ticket, Turn, new_lease};
+use super::txn::{Compare, Entry, Op, Reply, Txn};
 use crate::limits;
+use crate::pool::record::{FIRST_EPOCH, Meta};
 use crate::random::random_pause;
 
 /// What prevents that a commit of a change is applied late.
@@ -99,9 +101,6 @@ pub struct Policy<'a> {
     pub wait_until: Instant,
     /// What this node has seen of the store; it is compared with what the store answers.
     pub high_water: Option<HighWater>,
-    /// What another run of the node has left behind of the scope. If there is something, and a shared lease, the first
-    /// request is a commit ([`super::first`]).
-    pub remembered: Option<Snapshot>,
     /// Whether the change is still wanted.
     pub is_wanted: &'a dyn Fn() -> bool,
 }
@@ -117,8 +116,6 @@ pub enum Stopped<D, R> {
     Unsettled(Option<D>, Failure),
     /// The store has gone back, was emptied or is another one, since this epoch. It is now marked as suspect.
     Suspect(u64),
-    /// The same, and a store that has gone back has applied a commit. What that reserved must be freed.
-    Forgotten(u64),
     /// This etcd is too old.
     TooOld(String),
     /// There is no time left, or the change is not wanted any more.
@@ -160,8 +157,34 @@ enum Approach {
     Look,
     /// With a ticket: others were there, or quicker.
     Queue,
-    /// With a ticket as fence, and without waiting: a run that was evicted has waited long enough.
-    JumpQueue,
+}
+
+/// What a run knows at the head of its queue.
+#[derive(Default)]
+struct Head {
+    /// The others in the queue, as they were read last.
+    line: Line,
+    /// Tickets that are gone.
+    gone: Vec<Bytes>,
+    /// Whether somebody may wait whom nobody has given a turn.
+    owes_turn: bool,
+}
+
+impl Head {
+    /// Notes what a commit from the queue has done.
+    fn has_committed(&mut self, ticket: &Ticket, txn: &Txn, reply: &Reply) {
+        self.gone.extend(batch::served(txn, &reply.found));
+        self.owes_turn = !ticket.was_last(txn, &reply.found) && !batch::hands_over(txn);
+    }
+}
+
+/// The last commit that was acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// The store's revision after it.
+    pub revision: i64,
+    /// The meta that it relied on; none if the store had none.
+    pub meta: Option<Meta>,
 }
 
 /// Carries out the changes of one run, one after the other, and remembers between them what it has learned.
@@ -173,12 +196,12 @@ pub struct Driver<'a, K> {
     /// How long the shared lease must still live; none once etcd has confirmed it.
     unconfirmed: Option<Duration>,
     met_others: bool,
-    /// The store's revision after the last commit that was acknowledged.
-    acknowledged: Option<i64>,
-    first: FirstRequest,
-    /// What earlier attempts have read and written of the keys that all runs of the scope share. They may have changed
-    /// since; a commit notices that. Without them, each attempt would read many pages again.
-    shared: Snapshot,
+    /// Whether another run may have served this one, or still serve it, without its knowledge.
+    may_be_served: bool,
+    acknowledged: Option<Acknowledged>,
+    /// The pages that earlier attempts have read. They may have changed since; a commit notices that. Without them,
+    /// each attempt would read many pages again.
+    pages: Snapshot,
 }
 
 impl<'a, K: Kv> Driver<'a, K> {
@@ -194,9 +217,9 @@ impl<'a, K: Kv> Driver<'a, K> {
             lease,
             unconfirmed: policy.lease.shared.and_then(|shared| shared.stands),
             met_others: false,
+            may_be_served: false,
             acknowledged: None,
-            first: FirstRequest::Look,
-            shared: Snapshot::default(),
+            pages: Snapshot::default(),
             policy,
         }
     }
@@ -213,26 +236,26 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.met_others
     }
 
-    /// What the first request came to.
+    /// Whether another run may have reserved something for this one that this one does not know of.
     #[must_use]
-    pub fn first(&self) -> FirstRequest {
-        self.first
+    pub fn may_be_served(&self) -> bool {
+        self.may_be_served
     }
 
-    /// The store's revision after the last commit that was acknowledged. A second call returns none.
-    pub fn take_acknowledged(&mut self) -> Option<i64> {
+    /// The last commit that was acknowledged. A second call returns none.
+    pub fn take_acknowledged(&mut self) -> Option<Acknowledged> {
         self.acknowledged.take()
     }
 
-    /// What is known of the keys that all runs of the scope share: pages, summaries, cursors, and meta.
+    /// The pages that were read.
     #[must_use]
-    pub fn shared(&self) -> &Snapshot {
-        &self.shared
+    pub fn pages(&self) -> &Snapshot {
+        &self.pages
     }
 
-    /// Forgets what was read: others have changed some of it.
-    pub fn forget_shared(&mut self) {
-        self.shared = Snapshot::default();
+    /// Forgets the pages that were read: others have changed some.
+    pub fn forget_pages(&mut self) {
+        self.pages = Snapshot::default();
     }
 
     /// From now on it waits up to the session's deadline.
@@ -277,18 +300,14 @@ impl<'a, K: Kv> Driver<'a, K> {
 
     fn lose_lease(&mut self) {
         self.lease = None;
-        // The ticket ended with the lease; the run was not evicted.
-        if self.approach == Approach::JumpQueue {
-            self.approach = Approach::Queue;
-        }
     }
 
     async fn attempt<C: Change>(&mut self, change: &mut C) -> Attempted<C> {
-        let mut seen = std::mem::take(&mut self.shared);
+        let mut seen = std::mem::take(&mut self.pages);
         let attempted = self.attempt_on(change, &mut seen).await;
         let keys = self.session.keys;
-        seen.retain(|key| first::is_shared(keys, key));
-        self.shared = seen;
+        seen.retain(|key| matches!(keys.parse(key), Ok(Key::Page(..) | Key::Summary(..))));
+        self.pages = seen;
         attempted
     }
 
@@ -297,14 +316,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         let looks = self.approach == Approach::Look;
         let known = change.scope(seen);
         let lacks_lease = self.lease.is_none() && self.policy.lease.used == LeaseUse::Always;
-        let mut has_looked = false;
-        if let (Some(scope), Some(remembered), true) = (&known, self.policy.remembered.take(), looks) {
-            if let Some(attempt) = self.commit_first(change, scope, remembered, seen).await? {
-                return Ok(attempt);
-            }
-            has_looked = self.first == FirstRequest::Missed;
-        }
-        if !has_looked && (looks || known.is_none() || lacks_lease) {
+        if looks || known.is_none() || lacks_lease {
             self.look(change, known.as_ref(), seen).await?;
         }
         // A free learns its queue from the record that it frees.
@@ -315,50 +327,11 @@ impl<'a, K: Kv> Driver<'a, K> {
         let others_queue = looks && seen.entry(&self.session.keys.tail(&scope)).is_some();
         self.met_others |= others_queue;
         // Only a write proves that a store has gone back: the one that takes a ticket.
-        if !looks || others_queue || self.is_doubtful(seen) {
+        let waits = others_queue && !change.is_unhindered(seen);
+        if !looks || waits || self.is_doubtful(seen) {
             return self.commit_in_queue(change, &scope, seen).await;
         }
         self.commit_alone(change, Some(&scope), seen).await
-    }
-
-    /// The first request as a commit, planned on what another run has left behind. None: it was not sent, because the
-    /// change must look first, or it was missed, and the answer shows what a look shows.
-    async fn commit_first<C: Change>(
-        &mut self,
-        change: &mut C,
-        scope: &Scope,
-        remembered: Snapshot,
-        seen: &mut Snapshot,
-    ) -> Result<Option<Attempt<C::Done>>, Stopped<C::Done, C::Refused>> {
-        let (FencePolicy::LeaseOrTicket(key), Some(lease)) = (&self.policy.fencing, self.lease) else {
-            return Ok(None);
-        };
-        let fence = Fence::Lease { key: key.clone(), lease };
-        let keys = self.session.keys;
-        let look = (keys.tail(scope), self.first_reads(change, Some(scope), seen));
-        let Some(commit) = first::commit_first(change, keys, &fence, &remembered, look) else {
-            return Ok(None);
-        };
-        match self.session.txn(&commit.txn).await {
-            Ok(reply) if reply.succeeded => {
-                self.first = FirstRequest::Applied;
-                *seen = remembered;
-                self.acknowledge(commit, &reply, seen).await.map(Some)
-            }
-            Ok(reply) => {
-                self.first = FirstRequest::Missed;
-                seen.absorb(&commit.txn.otherwise, &reply);
-                change.learn(seen);
-                // Unlike that of a look, this answer is to a write.
-                self.check_high_water(seen).await?;
-                Ok(None)
-            }
-            Err(failure) if failure.is_open() => {
-                *seen = remembered;
-                self.settle_commit(change, &fence, commit, failure, seen).await.map(Some)
-            }
-            Err(failure) => Err(failure.into()),
-        }
     }
 
     /// The first request: reads what the plan will most likely need, and whether anybody queues. Meanwhile a lease is
@@ -454,10 +427,11 @@ impl<'a, K: Kv> Driver<'a, K> {
             (FencePolicy::LeaseOrTicket(key), Some(lease)) => Fence::Lease { key: key.clone(), lease },
             _ => Fence::Unfenced { lease },
         };
-        self.commit(change, (scope, &fence), seen).await
+        self.commit(change, (scope, &fence), &mut Head::default(), seen).await
     }
 
-    /// Takes a ticket, waits for its turn, and commits. Every way out removes the ticket.
+    /// Takes a ticket, waits for its turn, and commits; or another run commits for it. Every way out removes the
+    /// ticket.
     async fn commit_in_queue<C: Change>(
         &mut self,
         change: &mut C,
@@ -467,61 +441,123 @@ impl<'a, K: Kv> Driver<'a, K> {
         let queue = Queue::new(self.session, scope);
         let lease = self.ticket_lease().await?;
         let reads = reads(change, seen);
-        let taken = queue.take(lease, change.owner(), &reads, seen).await?;
-        self.met_others |= taken.behind != Behind::Nobody;
+        let record = change.ticket(self.epoch(seen));
+        let taken = match queue.take(lease, &record, &reads, seen).await {
+            Ok(taken) => taken,
+            Err(failure) => {
+                self.may_be_served |= failure.is_open() && record.has_request();
+                return Err(failure.into());
+            }
+        };
+        self.met_others |= !taken.is_first;
+        self.may_be_served |= taken.may_come_again && record.has_request();
         // Before the wait, because a tombstone may end with its lease while this run waits.
         change.learn(seen);
-        let attempted = self.commit_at_head(change, &queue, &taken, &reads, seen).await;
+        let ticket = taken.ticket.clone();
+        let mut head = Head::default();
+        let mut attempted = self.stand(change, &queue, taken, &reads, &mut head, seen).await;
         if !matches!(attempted, Ok(Attempt::Committed(_))) {
-            queue.leave(&taken.ticket).await;
+            attempted = self.leave(change, &queue, &ticket, &mut head, attempted).await;
+        }
+        if head.owes_turn {
+            self.serve_others(&queue, &ticket, head, seen).await;
         }
         attempted
     }
 
-    async fn commit_at_head<C: Change>(
+    async fn stand<C: Change>(
         &mut self,
         change: &mut C,
         queue: &Queue<'_, K>,
-        taken: &Taken,
+        taken: Taken<K::Watch>,
         reads: &[Op],
+        head: &mut Head,
         seen: &mut Snapshot,
     ) -> Attempted<C> {
         self.check_high_water(seen).await?;
-        let turn = match self.approach {
-            Approach::JumpQueue => Turn::Head,
-            Approach::Look | Approach::Queue => {
-                queue.by(self.policy.wait_until).wait(taken, reads, seen).await?
+        let ticket = taken.ticket.clone();
+        let is_first = taken.is_first;
+        if !change.is_unhindered(seen) {
+            let owner = self.session.keys.owner(change.owner());
+            let is_served = |found: &Entry| change.served(found).is_some();
+            match queue.by(self.policy.wait_until).wait(taken, &owner, is_served).await? {
+                Turn::Head => head.owes_turn = true,
+                Turn::Served(found) => {
+                    self.acknowledge(found.mod_revision, seen);
+                    return Ok(Attempt::Committed(change.served(&found)));
+                }
+                Turn::Gone => {
+                    // It ended with its lease.
+                    self.lose_lease();
+                    return Ok(Attempt::Again);
+                }
+                Turn::OutOfTime => return Err(Stopped::OutOfTime),
             }
-        };
-        match turn {
-            Turn::Head => {
-                let fence = Fence::Ticket(taken.ticket.clone());
-                self.commit(change, (Some(queue.scope()), &fence), seen).await
+            if !is_first {
+                head.line = self.line(queue, &ticket, reads, seen).await?;
             }
-            Turn::Evicted => {
-                self.approach = Approach::JumpQueue;
-                Ok(Attempt::Again)
-            }
-            Turn::OutOfTime => Err(Stopped::OutOfTime),
         }
+        self.commit(change, (Some(queue.scope()), &Fence::Ticket(ticket)), head, seen).await
     }
 
-    /// Plans, reads what the plan lacks, and commits, until it is done, has lost, or has taken too long.
+    /// Reads who waits besides this run, and again what it relies on.
+    async fn line(
+        &self,
+        queue: &Queue<'_, K>,
+        ticket: &Ticket,
+        reads: &[Op],
+        seen: &mut Snapshot,
+    ) -> Result<Line, Failure> {
+        let tickets = queue.tickets(reads, seen).await?;
+        Ok(Line::new(&tickets, |key| *key == ticket.key))
+    }
+
+    /// Leaves the queue without a commit. If another run has served this one before it left, that is the result, unless
+    /// this run has found that it must not be.
+    async fn leave<C: Change>(
+        &mut self,
+        change: &C,
+        queue: &Queue<'_, K>,
+        ticket: &Ticket,
+        head: &mut Head,
+        attempted: Attempted<C>,
+    ) -> Attempted<C> {
+        let owner = self.session.keys.owner(change.owner());
+        let Ok(reply) = queue.leave(ticket, &[owner]).await else {
+            self.may_be_served = true;
+            return attempted;
+        };
+        let removal = Txn { then: ticket.removal().to_vec(), ..Txn::default() };
+        head.owes_turn &= !ticket.was_last(&removal, &reply.found);
+        let found = reply.found.last().and_then(|found| found.one());
+        let Some(done) = found.and_then(|found| change.served(found)) else { return attempted };
+        match attempted {
+            Err(Stopped::OutOfTime | Stopped::Failed(_)) if !(self.policy.is_wanted)() => {}
+            Ok(_) | Err(Stopped::OutOfTime | Stopped::Failed(_)) => {
+                return Ok(Attempt::Committed(Some(done)));
+            }
+            Err(_) => {}
+        }
+        self.may_be_served = true;
+        attempted
+    }
+
+    /// Plans, reads what the plan lacks, and commits, until it is done or has lost.
     async fn commit<C: Change>(
         &mut self,
         change: &mut C,
         (scope, fence): (Option<&Scope>, &Fence),
+        head: &mut Head,
         seen: &mut Snapshot,
     ) -> Attempted<C> {
-        let leave_at = Instant::now() + limits::HEAD_WORK;
         let mut lost = 0;
-        while Instant::now() < leave_at {
+        while Instant::now() < self.session.until {
             change.learn(seen);
             if change.scope(seen).as_ref() != scope {
                 // Another queue is the right one now.
                 return Ok(Attempt::Again);
             }
-            let commit = match change.plan(seen, fence).map_err(Stopped::Refused)? {
+            let commit = match change.plan(seen, fence, &head.line).map_err(Stopped::Refused)? {
                 Step::Read(ops) => {
                     self.session.read_all(ops, seen).await?;
                     continue;
@@ -536,14 +572,21 @@ impl<'a, K: Kv> Driver<'a, K> {
                 return Err(Stopped::OutOfTime);
             }
             match self.session.txn(&commit.txn).await {
-                Ok(reply) if reply.succeeded => return self.acknowledge(commit, &reply, seen).await,
+                Ok(reply) if reply.succeeded => {
+                    self.acknowledge(reply.revision, seen);
+                    seen.apply(&commit.txn, &reply);
+                    if let Fence::Ticket(ticket) = fence {
+                        head.has_committed(ticket, &commit.txn, &reply);
+                    }
+                    return Ok(Attempt::Committed(commit.done));
+                }
                 Ok(reply) => {
                     seen.absorb(&commit.txn.otherwise, &reply);
                     // The store may have been emptied or exchanged since it was looked at.
                     self.check_high_water(seen).await?;
                 }
                 Err(failure) if failure.is_open() && self.policy.fencing != FencePolicy::Nothing => {
-                    return self.settle_commit(change, fence, commit, failure, seen).await;
+                    return self.settle_commit(change, fence, commit, failure).await;
                 }
                 Err(failure) => return Err(failure.into()),
             }
@@ -551,10 +594,16 @@ impl<'a, K: Kv> Driver<'a, K> {
             self.met_others = true;
             match fence {
                 Fence::Ticket(ticket) if !ticket.stands(seen) => {
-                    self.approach = Approach::JumpQueue;
+                    let found = seen.entry(&self.session.keys.owner(change.owner()));
+                    if let Some(done) = found.and_then(|found| change.served(found)) {
+                        head.owes_turn = false;
+                        self.acknowledge(seen.revision, seen);
+                        return Ok(Attempt::Committed(Some(done)));
+                    }
+                    self.lose_lease();
                     return Ok(Attempt::Again);
                 }
-                // What is left of the time is for another way (a free without a ticket).
+                // A free has another way for the time that is left: one without a ticket.
                 Fence::Ticket(_) if Instant::now() >= self.policy.wait_until => {
                     return Err(Stopped::OutOfTime);
                 }
@@ -563,6 +612,11 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Fence::Lease { .. } | Fence::Unfenced { .. } => break,
             }
             tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+            if let (Fence::Ticket(ticket), Some(scope), false) = (fence, scope, head.line.is_empty()) {
+                // Who was quicker has probably served some of them.
+                head.line =
+                    self.line(&Queue::new(self.session, scope), ticket, &reads(change, seen), seen).await?;
+            }
         }
         // Others were quicker. If commits are slow, more are on their way.
         if lost > 0 {
@@ -571,31 +625,68 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(Attempt::Again)
     }
 
-    /// A commit was applied. Only now is it certain that the store which applied it has forgotten nothing.
-    async fn acknowledge<D, R>(
-        &mut self,
-        commit: Commit<D>,
-        reply: &Reply,
-        seen: &mut Snapshot,
-    ) -> Result<Attempt<D>, Stopped<D, R>> {
-        seen.absorb(&commit.txn.then, reply);
-        self.judge_applied(seen).await?;
-        self.acknowledged = Some(reply.revision);
-        Ok(Attempt::Committed(commit.done))
+    /// Serves those who wait, after this run's own result is certain, for [`limits::HEAD_SERVES`]. Then it gives the
+    /// next run its turn. If anything fails, the others notice that the queue does not move.
+    async fn serve_others(&self, queue: &Queue<'_, K>, ticket: &Ticket, mut head: Head, seen: &mut Snapshot) {
+        head.gone.push(ticket.key.clone());
+        let stop_at = Instant::now() + limits::HEAD_SERVES;
+        let mut listed: Option<Vec<Entry>> = None;
+        let mut lost = 0;
+        while head.owes_turn && lost < limits::CLEAR_TRIES && Instant::now() < self.session.until {
+            let is_fresh = listed.is_none();
+            let tickets = match listed.take() {
+                Some(tickets) => tickets,
+                None => match queue.tickets(&[], seen).await {
+                    Ok(tickets) => tickets,
+                    Err(_) => return,
+                },
+            };
+            head.line = Line::new(&tickets, |key| head.gone.iter().any(|gone| gone == key));
+            head.line.hands_over = Instant::now() >= stop_at;
+            let txn = match batch::plan(self.session.keys, seen, ticket, queue.scope(), &head.line) {
+                Step::Read(ops) => {
+                    if self.session.read_all(ops, seen).await.is_err() {
+                        return;
+                    }
+                    listed = Some(tickets);
+                    continue;
+                }
+                Step::Done(()) if is_fresh => return,
+                Step::Done(()) => continue,
+                Step::Commit(commit) => commit.txn,
+            };
+            // The next listing travels with the commit.
+            let mut ignored = Snapshot::default();
+            let (committed, next) = tokio::join!(self.session.txn(&txn), async {
+                if batch::hands_over(&txn) { None } else { queue.tickets(&[], &mut ignored).await.ok() }
+            });
+            match committed {
+                Ok(reply) if reply.succeeded => {
+                    seen.apply(&txn, &reply);
+                    head.has_committed(ticket, &txn, &reply);
+                    listed = next;
+                }
+                // Another run is at the head, too.
+                Ok(reply) => {
+                    seen.absorb(&txn.otherwise, &reply);
+                    lost += 1;
+                }
+                Err(_) => return,
+            }
+        }
     }
 
-    /// Judges a store that has applied a commit, at the revision of `seen`.
-    async fn judge_applied<D, R>(&self, seen: &mut Snapshot) -> Result<(), Stopped<D, R>> {
-        let contradicts = |known: &&HighWater| known.contradicts_written(self.session.keys, seen);
-        let Some(known) = self.policy.high_water.as_ref().filter(contradicts) else { return Ok(()) };
-        let accused = async {
-            self.session.read(&[self.session.keys.meta()], seen).await?;
-            known.accuse(self.session, seen).await
-        };
-        if let Err(why) = accused.await {
-            tracing::warn!(%why, "the store has gone back, and cannot be marked as suspect now");
-        }
-        Err(Stopped::Forgotten(known.epoch))
+    /// The store's epoch, as far as it is known.
+    fn epoch(&self, seen: &Snapshot) -> u64 {
+        let meta = seen.record::<Meta>(&self.session.keys.meta()).ok().flatten();
+        let known = self.policy.high_water.as_ref().map(|known| known.epoch);
+        meta.map(|meta| meta.epoch).or(known).unwrap_or(FIRST_EPOCH)
+    }
+
+    /// Notes that a commit was applied, by this run or for it.
+    fn acknowledge(&mut self, revision: i64, seen: &Snapshot) {
+        let meta = seen.record(&self.session.keys.meta()).ok().flatten();
+        self.acknowledged = Some(Acknowledged { revision, meta });
     }
 
     /// Nobody knows whether a commit was applied. Finds out, and makes sure that no late copy of it is applied.
@@ -605,21 +696,17 @@ impl<'a, K: Kv> Driver<'a, K> {
         fence: &Fence,
         commit: Commit<C::Done>,
         why: Failure,
-        seen: &mut Snapshot,
     ) -> Attempted<C> {
         tracing::info!(%why, "settling a commit with an open outcome");
         if matches!(fence, Fence::Lease { .. }) {
             self.lease = None;
         }
-        if let Err(failure) = settle(self.session, fence, &commit.proof, seen).await {
-            return Err(Stopped::Unsettled(commit.done, failure));
-        }
-        let found = seen.entry(&commit.proof).cloned();
+        let found = match settle(self.session, fence, &commit.proof).await {
+            Ok(found) => found,
+            Err(failure) => return Err(Stopped::Unsettled(commit.done, failure)),
+        };
         match change.applied(commit, found.as_ref()) {
-            Some(done) => {
-                self.judge_applied(seen).await?;
-                Ok(Attempt::Committed(Some(done)))
-            }
+            Some(done) => Ok(Attempt::Committed(Some(done))),
             // It was not applied, and etcd would refuse it again.
             None if matches!(why, Failure::NoSpace(_)) => Err(why.into()),
             None => Ok(Attempt::Again),

@@ -482,7 +482,6 @@ fn compare_to_etcd(compare: &Compare) -> ec::Compare {
     match compare {
         Compare::Create(key, revision) => ec::Compare::create_revision(key.clone(), equal, *revision),
         Compare::Mod(key, revision) => ec::Compare::mod_revision(key.clone(), equal, *revision),
-        Compare::Value(key, value) => ec::Compare::value(key.clone(), equal, value.clone()),
         Compare::Empty(prefix) => ec::Compare::create_revision(prefix.clone(), equal, 0).with_prefix(),
     }
 }
@@ -521,11 +520,8 @@ fn tickets_options(before: Option<i64>, end: QueueEnd, limit: i64) -> ec::GetOpt
         QueueEnd::Oldest => ec::SortOrder::Ascend,
         QueueEnd::Youngest => ec::SortOrder::Descend,
     };
-    let options = ec::GetOptions::new()
-        .with_prefix()
-        .with_keys_only()
-        .with_sort(ec::SortTarget::Create, order)
-        .with_limit(limit);
+    let options =
+        ec::GetOptions::new().with_prefix().with_sort(ec::SortTarget::Create, order).with_limit(limit);
     match before {
         Some(revision) => options.with_max_create_revision(revision - 1),
         None => options,

@@ -6,6 +6,7 @@ use super::builder::{BitChanges, Builder, Planned};
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
 use super::keys::{Bytes, Keys, LeaseId, Scope};
+use super::line::Line;
 use super::snapshot::{BadRecord, Snapshot};
 use crate::pool::NetworkName;
 use crate::pool::record::{
@@ -111,7 +112,7 @@ impl Change for Freeing<'_> {
         keys
     }
 
-    fn plan(&self, seen: &Snapshot, fence: &Fence) -> Result<Step<Freed>, BadRecord> {
+    fn plan(&self, seen: &Snapshot, fence: &Fence, _line: &Line) -> Result<Step<Freed>, BadRecord> {
         let base = self.base_keys();
         if !base.iter().all(|key| seen.knows(key)) {
             return Ok(Step::read(base));

@@ -93,6 +93,8 @@ pub enum Key {
     Ticket(Scope, TicketId),
     /// `v1/tail/<scope>`
     Tail(Scope),
+    /// `v1/turn/<scope>`.
+    Turn(Scope),
     /// `v1/fence/<node>`
     Fence(NodeName),
     /// `v1/cluster/<cluster>`
@@ -302,6 +304,12 @@ impl Keys {
         self.join(&format!("tail/{scope}"))
     }
 
+    /// The turn of a queue: every commit from the queue writes it.
+    #[must_use]
+    pub fn turn(&self, scope: &Scope) -> Bytes {
+        self.join(&format!("turn/{scope}"))
+    }
+
     /// The key that a node's commits write on their lease, so that etcd refuses them after the lease has ended.
     #[must_use]
     pub fn fence(&self, node: &NodeName) -> Bytes {
@@ -347,6 +355,7 @@ fn parse_path(path: &str) -> Option<Key> {
         })),
         ["ticket", scope, id] => Some(Key::Ticket(Scope::stored(scope).ok()?, parse_ticket(id)?)),
         ["tail", scope] => Some(Key::Tail(Scope::stored(scope).ok()?)),
+        ["turn", scope] => Some(Key::Turn(Scope::stored(scope).ok()?)),
         ["fence", node] => node.parse().ok().map(Key::Fence),
         ["cluster", name] => name.parse().ok().map(Key::Cluster),
         ["lead", name] => name.parse().ok().map(Key::Lead),

@@ -69,8 +69,10 @@ impl Memory {
             assert_eq!(distinct.len(), written.len(), "a key is written twice: {txn:?}");
         }
         let before = self.clone();
-        self.revision += i64::from(!txn.only_reads());
+        self.revision += 1;
         let NestedReply { succeeded, found } = self.carry_out(txn, &before);
+        let has_changed = self.entries != before.entries;
+        self.revision -= i64::from(!has_changed);
         Reply { succeeded, revision: self.revision, found }
     }
 
@@ -86,7 +88,6 @@ impl Memory {
         match compare {
             Compare::Create(key, revision) => entry(key).map_or(0, |e| e.create_revision) == *revision,
             Compare::Mod(key, revision) => entry(key).map_or(0, |e| e.mod_revision) == *revision,
-            Compare::Value(key, value) => entry(key).is_some_and(|e| e.value == *value),
             Compare::Empty(prefix) => !self.entries.keys().any(|key| key.starts_with(prefix)),
         }
     }

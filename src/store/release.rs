@@ -122,7 +122,6 @@ fn policy<K>(session: Session<'_, K>, free: Free<'_>, hints: FreeHints) -> Polic
         is_crowded: hints.is_crowded,
         wait_until: session.until - limits::DEL_RESERVE.min(rest),
         high_water: None,
-        remembered: None,
         is_wanted: &|| true,
     }
 }
@@ -134,7 +133,7 @@ impl From<Stopped<Freed, BadRecord>> for FreeError {
             Stopped::Refused(bad) => FreeError::Bad(bad),
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => FreeError::Store(failure),
             Stopped::OutOfTime => unknown("the time for this free is over"),
-            Stopped::Suspect(_) | Stopped::Forgotten(_) | Stopped::TooOld(_) => {
+            Stopped::Suspect(_) | Stopped::TooOld(_) => {
                 unknown("a free compares no high-water mark and makes no meta")
             }
         }

@@ -5,13 +5,12 @@ use tokio::time::Instant;
 use super::fence::Fence;
 use super::kv::{Failure, Kv};
 use super::session::Session;
-use super::snapshot::Snapshot;
-use super::txn::{Op, Txn};
+use super::txn::{Entry, Op, Txn};
 use crate::limits;
 use crate::random::random_pause;
 
-/// Removes the fence of a commit, so that no late copy of the commit can be applied, and then reads `key` into `seen`.
-/// Without a fence it only reads.
+/// Removes the fence of a commit, so that no late copy of the commit can be applied, and then reads `key`. Without a
+/// fence it only reads.
 ///
 /// # Errors
 /// [`Failure`] if the session's deadline came first. Then nothing is settled.
@@ -19,8 +18,7 @@ pub async fn settle<K: Kv>(
     session: Session<'_, K>,
     fence: &Fence,
     key: &[u8],
-    seen: &mut Snapshot,
-) -> Result<(), Failure> {
+) -> Result<Option<Entry>, Failure> {
     // Both ways work even when etcd is out of space.
     let removal = match fence {
         Fence::Ticket(ticket) => ticket.removal().to_vec(),
@@ -38,10 +36,7 @@ pub async fn settle<K: Kv>(
             Err(failure) => Err(failure),
         };
         match settled {
-            Ok(reply) => {
-                seen.absorb(&txn.then, &reply);
-                return Ok(());
-            }
+            Ok(reply) => return Ok(reply.found.last().and_then(|found| found.one().cloned())),
             Err(failure) if !failure.is_open() || Instant::now() >= session.until => return Err(failure),
             Err(_) => tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await,
         }

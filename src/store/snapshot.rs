@@ -1,9 +1,9 @@
-//! What a run knows of the store: keys with their revisions, or that they do not exist. Pure.
+//! What a run has read so far: keys with their revisions, or that they do not exist. Pure.
 
 use std::collections::BTreeMap;
 
 use super::keys::Bytes;
-use super::txn::{Entry, Op, Reply, answered};
+use super::txn::{Entry, Found, Op, Reply, Txn, answered};
 use crate::pool::record::{Record, Undecodable};
 
 /// A stored value that does not decode, which stops a run.
@@ -34,44 +34,52 @@ struct Known {
 }
 
 impl Snapshot {
-    /// Adds the answers to `ops`, the branch of a transaction that was carried out, with those of what is nested in it:
-    /// what it has read, and what it has written.
+    /// Adds the answers to `ops`, the branch of a transaction that was carried out, with those of what is nested in it.
     pub fn absorb(&mut self, ops: &[Op], reply: &Reply) {
         self.revision = reply.revision;
         for (op, found) in answered(ops, &reply.found) {
             match op {
-                Op::Get(key) => self.set(key, found.one().cloned()),
+                Op::Get(key) => self.store(key, found),
                 Op::List(list) => _ = self.counts.insert(list.start.clone(), (found.count, reply.revision)),
+                _ => {}
+            }
+        }
+    }
+
+    fn store(&mut self, key: &[u8], found: &Found) {
+        self.known.insert(key.to_vec(), Known { entry: found.one().cloned(), at: self.revision });
+    }
+
+    /// Takes over what an applied transaction has written, for the keys that were read before.
+    pub fn apply(&mut self, txn: &Txn, reply: &Reply) {
+        self.absorb(&txn.then, reply);
+        for (op, found) in answered(&txn.then, &reply.found) {
+            let (key, value) = match op {
+                Op::Put(key, value, lease) => (key, Some((value, lease.map_or(0, |lease| lease.0)))),
+                Op::Delete(key) => (key, None),
                 Op::DeleteIf(key, _) if found.nested.as_ref().is_some_and(|nested| nested.succeeded) => {
-                    self.set(key, None);
+                    (key, None)
                 }
-                op => self.apply(op),
-            }
+                _ => continue,
+            };
+            let Some(known) = self.known.get_mut(key) else { continue };
+            let create_revision = known.entry.as_ref().map_or(reply.revision, |old| old.create_revision);
+            let entry = value.map(|(value, lease)| Entry {
+                key: key.clone(),
+                value: value.clone(),
+                create_revision,
+                mod_revision: reply.revision,
+                lease,
+            });
+            *known = Known { entry, at: reply.revision };
         }
     }
 
-    /// Lays what a put or a delete writes over what was read, at the snapshot's revision.
-    pub fn apply(&mut self, op: &Op) {
-        let at = self.revision;
-        match op {
-            Op::Put(key, value, lease) => {
-                let create_revision = self.entry(key).map_or(at, |entry| entry.create_revision);
-                let (key, value, lease) = (key.clone(), value.clone(), lease.map_or(0, |lease| lease.0));
-                self.set(&key.clone(), Some(Entry { key, value, create_revision, mod_revision: at, lease }));
-            }
-            Op::Delete(key) => self.set(key, None),
-            _ => {}
-        }
-    }
-
-    /// Takes over a key as it was at the snapshot's revision; none if it did not exist.
-    pub fn set(&mut self, key: &[u8], entry: Option<Entry>) {
-        self.known.insert(key.to_vec(), Known { entry, at: self.revision });
-    }
-
-    /// All keys that were read, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&Bytes, Option<&Entry>)> {
-        self.known.iter().map(|(key, known)| (key, known.entry.as_ref()))
+    /// Gives a key another value. Its revisions stay as they were read, so a compare is one with what was read.
+    pub(super) fn lay(&mut self, key: Bytes, value: Vec<u8>) {
+        let known = self.known.entry(key.clone()).or_insert(Known { entry: None, at: self.revision });
+        let bare = Entry { key, value: Vec::new(), create_revision: 0, mod_revision: 0, lease: 0 };
+        known.entry.get_or_insert(bare).value = value;
     }
 
     /// Keeps only the keys for which `stays` is true.

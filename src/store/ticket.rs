@@ -1,24 +1,25 @@
 //! A run's ticket in a first-in-first-out queue.
 //!
 //! The queue only saves contenders wasted work. An allocation is safe because of the compares of its commit and because
-//! of its fence, which may be the ticket. So nobody must wait for a dead run: a waiter that has seen one head for too
-//! long evicts it. If the evicted run wakes up, its ticket is gone and its commit fails.
+//! of its fence, which is the ticket of the run that it is for. So nobody must wait for a dead run: a waiter that has
+//! seen nothing move for some time goes to the head from where it stands, whoever is before it.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::keys::{Bytes, LeaseId, Scope, TicketId};
-use super::kv::{Failure, Kv, Watch};
+use super::kv::{Event, Failure, Kv, Watch};
+use super::request::TicketRecord;
 use super::session::Session;
 use super::snapshot::Snapshot;
-use super::txn::{Compare, Entry, Op, QueueEnd, Reply, Txn};
+use super::txn::{Compare, Entry, Found, Op, QueueEnd, Reply, Txn, answered};
 use crate::limits;
-use crate::pool::record::{Owner, PodIndex, Record};
+use crate::pool::record::Record;
 use crate::random::{random, random_pause};
 
 /// How many operations the transaction has that takes a ticket, without the reads for the run.
-pub const TICKET_OPS: usize = 4;
+pub const TICKET_OPS: usize = 5;
 
 /// A run's ticket in its queue, as the key was read after it was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,16 +30,29 @@ pub struct Ticket {
     pub create_revision: i64,
     /// The lease that the ticket hangs on.
     pub lease: LeaseId,
-    /// The key of the queue's tail, and its value while this ticket is the last one.
-    pub tail: (Bytes, Vec<u8>),
+    /// The key that names the ticket which was taken last.
+    pub tail: Bytes,
+    /// The key that every commit from the queue writes, so that those who wait see that it moves.
+    pub turn: Bytes,
 }
 
 impl Ticket {
     /// The operations that remove the ticket, and also the tail if it still names this ticket.
     #[must_use]
     pub fn removal(&self) -> [Op; 2] {
-        let (tail, last) = self.tail.clone();
-        [Op::Delete(self.key.clone()), Op::DeleteIf(tail, last)]
+        [Op::Delete(self.key.clone()), self.end_of_queue(&self.key)]
+    }
+
+    /// The operation that removes the tail if it names the ticket of this key: then nobody waits.
+    #[must_use]
+    pub fn end_of_queue(&self, ticket: &[u8]) -> Op {
+        Op::DeleteIf(self.tail.clone(), tail_value(ticket).to_vec())
+    }
+
+    /// The operation that shows those who wait that the queue moves.
+    #[must_use]
+    pub fn takes_turn(&self) -> Op {
+        Op::Put(self.turn.clone(), Vec::new(), Some(self.lease))
     }
 
     /// Whether the ticket still exists, by what was read last.
@@ -46,6 +60,21 @@ impl Ticket {
     pub fn stands(&self, seen: &Snapshot) -> bool {
         seen.entry(&self.key).is_some_and(|entry| entry.create_revision == self.create_revision)
     }
+
+    /// Whether an applied transaction has left the queue empty.
+    #[must_use]
+    pub fn was_last(&self, txn: &Txn, found: &[Found]) -> bool {
+        let ends = |(op, found): (&Op, &Found)| {
+            matches!(op, Op::DeleteIf(key, _) if *key == self.tail)
+                && found.nested.as_ref().is_some_and(|nested| nested.succeeded)
+        };
+        answered(&txn.then, found).into_iter().any(ends)
+    }
+}
+
+/// The value of a tail that names the ticket of this key: the id, with which the key ends.
+fn tail_value(ticket: &[u8]) -> &[u8] {
+    &ticket[ticket.len().saturating_sub(16)..]
 }
 
 /// One queue, as one run sees it.
@@ -55,34 +84,31 @@ pub struct Queue<'a, K> {
 }
 
 /// How a wait ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Turn {
     /// The run is at the head.
     Head,
+    /// Another run has written this owner's record for it.
+    Served(Entry),
     /// The run's ticket is gone.
-    Evicted,
+    Gone,
     /// There is no time left to wait.
     OutOfTime,
 }
 
-/// A ticket, and what stood before it when it was taken.
-#[derive(Debug, Clone)]
-pub struct Taken {
+/// A ticket, and what was seen when it was taken.
+pub struct Taken<W> {
     /// The ticket.
     pub ticket: Ticket,
-    /// What the ticket is behind.
-    pub behind: Behind,
-}
-
-/// What a ticket is behind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Behind {
-    /// Nobody: it is at the head.
-    Nobody,
-    /// This ticket.
-    Ticket(Bytes),
-    /// The answer did not say it.
-    Somebody,
+    /// Whether nobody was before it.
+    pub is_first: bool,
+    /// Whether a copy of the request that took it may still be on its way.
+    pub may_come_again: bool,
+    watch: Option<W>,
+    /// When the queue moved last: the revision of its turn.
+    moved: i64,
+    /// How long a durable write takes.
+    latency: Duration,
 }
 
 impl<'a, K: Kv> Queue<'a, K> {
@@ -103,262 +129,196 @@ impl<'a, K: Kv> Queue<'a, K> {
         Self { session: self.session.by(until), scope: self.scope }
     }
 
-    /// Takes a ticket on a lease that was granted before. The same transaction carries out `reads`.
+    /// Takes a ticket on a lease that was granted before. The same transaction carries out `reads`. Meanwhile the watch
+    /// is opened on which the run will wait.
     ///
     /// # Errors
     /// [`Failure`]; if the ticket was made all the same, it ends with its lease.
     pub async fn take(
         &self,
         lease: LeaseId,
-        owner: &Owner,
+        record: &TicketRecord,
         reads: &[Op],
         snapshot: &mut Snapshot,
-    ) -> Result<Taken, Failure> {
-        let until = self.session.until;
+    ) -> Result<Taken<K::Watch>, Failure> {
+        let Session { kv, keys, until } = self.session;
         // Runs of one node share leases, so a lease does not name a ticket.
-        let id = TicketId(random_positive());
-        let key = self.session.keys.ticket(self.scope, id);
-        let tail = (self.session.keys.tail(self.scope), tail_value(id));
-        let txn = ticket_txn(&key, &tail, lease, owner, reads);
-        let mut placed = self.session.txn(&txn).await;
-        // An etcd that accepts connections and never answers is treated like one that cannot be reached.
-        let give_up = until.min(Instant::now() + limits::UNREACHABLE);
-        // A request without an answer is sent again; it takes effect only once.
-        while matches!(placed, Err(Failure::Unknown(_))) && Instant::now() + limits::RETRY_PAUSE < give_up {
-            tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
-            placed = self.session.txn(&txn).await;
-        }
-        let mut ticket = Ticket { key, create_revision: 0, lease, tail };
-        if let Err(failure) = &placed
-            && failure.is_open()
-        {
-            self.leave(&ticket).await;
-        }
-        let reply = placed?;
-        let ops = if reply.succeeded { &txn.then } else { &txn.otherwise };
-        snapshot.absorb(ops, &reply);
+        let key = keys.ticket(self.scope, TicketId(random_positive()));
+        let (tail, turn) = (keys.tail(self.scope), keys.turn(self.scope));
+        let mut ticket = Ticket { key, create_revision: 0, lease, tail, turn };
+        let txn = ticket_txn(&ticket, record, reads);
+        let watched = [ticket.key.clone(), keys.owner(&record.owner)];
+        kv.connect(until).await;
+        let began = Instant::now();
+        let (watch, placed) = tokio::join!(kv.watch(&watched, until), self.place(&txn));
+        let (reply, may_come_again) = match placed {
+            Ok(placed) => placed,
+            Err(failure) => {
+                if failure.is_open() {
+                    let _ = self.leave(&ticket, &[]).await;
+                }
+                return Err(failure);
+            }
+        };
+        snapshot.absorb(txn.branch(reply.succeeded), &reply);
         let Some(entry) = snapshot.entry(&ticket.key) else { return Err(Failure::LeaseNotFound) };
         ticket.create_revision = entry.create_revision;
-        let behind = match reply.found[0].one() {
+        Ok(Taken {
             // The answer to a request that was sent twice may name this ticket, or one that came after it.
-            _ if !reply.succeeded => Behind::Somebody,
-            None => Behind::Nobody,
-            Some(tail) => match parse_tail(&tail.value) {
-                Some(id) => Behind::Ticket(self.session.keys.ticket(self.scope, id)),
-                None => Behind::Somebody,
-            },
-        };
-        Ok(Taken { ticket, behind })
+            is_first: reply.succeeded && reply.found[0].one().is_none(),
+            may_come_again,
+            watch: watch.ok().filter(|watch| watch.since() < ticket.create_revision),
+            moved: snapshot.mod_revision(&ticket.turn),
+            latency: began.elapsed(),
+            ticket,
+        })
     }
 
-    /// Waits until this ticket is the head, or until the session's deadline. At the head, `reads` have been read again.
+    /// Sends the transaction that takes a ticket until it is answered; it takes effect only once. Also returns whether
+    /// it was sent more than once.
+    async fn place(&self, txn: &Txn) -> Result<(Reply, bool), Failure> {
+        // An etcd that accepts connections and never answers is treated like one that cannot be reached.
+        let give_up = self.session.until.min(Instant::now() + limits::UNREACHABLE);
+        let mut again = false;
+        loop {
+            match self.session.txn(txn).await {
+                Err(Failure::Unknown(_)) if Instant::now() + limits::RETRY_PAUSE < give_up => again = true,
+                placed => return placed.map(|reply| (reply, again)),
+            }
+            tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
+        }
+    }
+
+    /// Waits until this run is at the head, another run has served it, or the session's deadline has come. `owner` is
+    /// the key of its owner's record, and `is_served` says whether such a record was written for this run.
     ///
     /// # Errors
     /// [`Failure`]; the ticket may still exist.
-    pub async fn wait(&self, taken: &Taken, reads: &[Op], snapshot: &mut Snapshot) -> Result<Turn, Failure> {
-        let ticket = &taken.ticket;
-        let mut patience = Patience::default();
-        let mut survey_at = Instant::now() + limits::SURVEY_AFTER;
-        let survey_by = Instant::now() + limits::SURVEY_AT_LATEST;
-        let mut newest = newest_revision(reads, snapshot);
-        let mut before = match &taken.behind {
-            Behind::Nobody => return Ok(Turn::Head),
-            Behind::Ticket(key) => Some(key.clone()),
-            Behind::Somebody => None,
-        };
+    pub async fn wait(
+        &self,
+        taken: Taken<K::Watch>,
+        owner: &Bytes,
+        is_served: impl Fn(&Entry) -> bool,
+    ) -> Result<Turn, Failure> {
+        let Taken { ticket, is_first, mut watch, mut moved, latency, .. } = taken;
+        if is_first {
+            return Ok(Turn::Head);
+        }
+        let mut patience = limits::PATIENCE.max(latency * limits::PATIENCE_LATENCIES);
+        let mut look_at = watch.is_some().then(|| Instant::now() + patience + random_pause(patience));
         while Instant::now() < self.session.until {
-            if let Some(key) = &before {
-                match self.stand_behind(key, ticket, reads, snapshot, survey_at).await? {
-                    Look::Gone => return Ok(Turn::Evicted),
-                    Look::Head => return Ok(Turn::Head),
-                    Look::Behind if Instant::now() < survey_at => continue,
-                    Look::Behind => {}
+            let Some(at) = look_at.filter(|at| Instant::now() < *at) else {
+                let is_due = look_at.is_some();
+                if watch.is_none() {
+                    watch = Some(
+                        self.session
+                            .kv
+                            .watch(&[ticket.key.clone(), owner.clone()], self.session.until)
+                            .await?,
+                    );
                 }
-                let latest = newest_revision(reads, snapshot);
-                if latest > newest && Instant::now() < survey_by {
-                    // Something has changed, so the queue probably moves.
-                    newest = latest;
-                    survey_at = (Instant::now() + limits::SURVEY_AFTER).min(survey_by);
-                    continue;
+                let keys = [&ticket.key, owner, &ticket.turn].map(|key| Op::Get(key.clone()));
+                let reply = self.session.txn(&Txn::read(keys.to_vec())).await?;
+                let [own, record, turn] = [0, 1, 2].map(|at| reply.found[at].one());
+                match (own, record) {
+                    (_, Some(record)) if is_served(record) => return Ok(Turn::Served(record.clone())),
+                    (Some(own), _) if own.create_revision == ticket.create_revision => {
+                        if own.mod_revision != own.create_revision {
+                            return Ok(Turn::Head);
+                        }
+                    }
+                    _ => return Ok(Turn::Gone),
                 }
-            }
-            let (head, last, others) = match self.survey(ticket, reads, snapshot).await? {
-                Survey::Gone => return Ok(Turn::Evicted),
-                Survey::Head => return Ok(Turn::Head),
-                Survey::Behind { head, last, others } => (head, last, others),
+                let turn = turn.map_or(0, |turn| turn.mod_revision);
+                if is_due && turn == moved {
+                    tracing::info!(queue = %self.scope, "the queue does not move; going to its head");
+                    return Ok(Turn::Head);
+                }
+                if is_due {
+                    patience = (patience * 2).min(limits::PATIENCE_AT_MOST);
+                }
+                moved = turn;
+                look_at = Some(Instant::now() + patience + random_pause(patience));
+                continue;
             };
-            match patience.see(&head, if head.key == last { 1 } else { others }) {
-                PatienceVerdict::Until(at) => {
-                    survey_at = at;
-                    before = Some(last);
-                }
-                PatienceVerdict::NoMore => {
-                    self.evict(ticket, &head).await?;
-                    patience.has_evicted();
-                    before = None;
-                }
+            let Some(open) = &mut watch else { continue };
+            // In this order, so that the result is not random.
+            tokio::select! {
+                biased;
+                event = open.next() => match event {
+                    Some(Event { key, entry: Some(entry) }) if key == *owner => {
+                        if is_served(&entry) {
+                            return Ok(Turn::Served(entry));
+                        }
+                    }
+                    Some(Event { key, entry: None }) if key == ticket.key => {
+                        // The owner's record was written with it, or the ticket has ended.
+                        look_at = Some(Instant::now() + limits::SERVED_WITHIN);
+                    }
+                    Some(Event { key, .. }) if key == ticket.key => return Ok(Turn::Head),
+                    Some(_) => {}
+                    None => {
+                        // A pause, because a watch that ends as soon as it is opened would make this a busy loop.
+                        tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+                        (watch, look_at) = (None, None);
+                    }
+                },
+                () = sleep_until(at) => {}
+                () = sleep_until(self.session.until) => {}
             }
         }
         Ok(Turn::OutOfTime)
     }
 
-    /// Waits until the ticket before is gone, or until `look_at`, and looks. The cost for etcd does not depend on the
-    /// length of the queue. If the ticket before left from the middle of the queue, this run goes on too early, and its
-    /// commit or another run's is lost.
-    async fn stand_behind(
-        &self,
-        before: &[u8],
-        ticket: &Ticket,
-        reads: &[Op],
-        snapshot: &mut Snapshot,
-        look_at: Instant,
-    ) -> Result<Look, Failure> {
-        // A watch from now shows no earlier change. So open it, look once more, then wait.
-        let mut watch = self.session.kv.watch(&[before.to_vec()], self.session.until).await?;
-        let mut is_over = false;
-        loop {
-            let ops = vec![Op::Get(before.to_vec()), Op::Get(ticket.key.clone())];
-            let reply = self.read(ops, reads, snapshot).await?;
-            match reply.found[0].one() {
-                _ if !ticket.stands(snapshot) => return Ok(Look::Gone),
-                None => return Ok(Look::Head),
-                Some(_) if is_over => {
-                    // A pause, because a watch that ends as soon as it is opened would make this a busy loop.
-                    tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
-                    return Ok(Look::Behind);
-                }
-                Some(_) => {}
-            }
-            // In this order, so that the result is not random.
-            tokio::select! {
-                biased;
-                _ = watch.next() => {}
-                () = sleep_until(look_at) => {}
-                () = sleep_until(self.session.until) => return Ok(Look::Behind),
-            }
-            is_over = true;
-        }
-    }
-
-    /// Reads who is at the head, and who is right before this run. etcd sorts all tickets for this, and walks over all
-    /// that existed since the last compaction.
-    async fn survey(
-        &self,
-        ticket: &Ticket,
-        reads: &[Op],
-        snapshot: &mut Snapshot,
-    ) -> Result<Survey, Failure> {
-        let ops = vec![
-            self.tickets(None, QueueEnd::Oldest, 1),
-            self.tickets(Some(ticket.create_revision), QueueEnd::Youngest, 1),
-            Op::Get(ticket.key.clone()),
-        ];
-        let reply = self.read(ops, reads, snapshot).await?;
-        let (all, older) = (&reply.found[0], &reply.found[1]);
-        Ok(match (all.one(), older.one()) {
-            _ if !ticket.stands(snapshot) => Survey::Gone,
-            (Some(head), Some(last)) => {
-                Survey::Behind { head: head.clone(), last: last.key.clone(), others: all.count - 1 }
-            }
-            _ => Survey::Head,
-        })
-    }
-
-    /// Carries out `ops`, and what `reads` ask for.
-    async fn read(&self, mut ops: Vec<Op>, reads: &[Op], snapshot: &mut Snapshot) -> Result<Reply, Failure> {
+    /// Reads the oldest tickets, and carries out `reads`.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn tickets(&self, reads: &[Op], snapshot: &mut Snapshot) -> Result<Vec<Entry>, Failure> {
+        let queue = self.session.keys.queue(self.scope);
+        let mut ops =
+            vec![Op::Tickets { queue, before: None, end: QueueEnd::Oldest, limit: limits::LINE_TICKETS }];
         ops.extend_from_slice(reads);
         let txn = Txn::read(ops);
-        let reply = self.session.txn(&txn).await?;
+        let mut reply = self.session.txn(&txn).await?;
         snapshot.absorb(&txn.then, &reply);
-        Ok(reply)
+        Ok(std::mem::take(&mut reply.found[0].entries))
     }
 
-    /// Removes the oldest tickets before `ticket`, if `head` is still the first of them.
-    async fn evict(&self, ticket: &Ticket, head: &Entry) -> Result<(), Failure> {
-        let oldest = self.tickets(Some(ticket.create_revision), QueueEnd::Oldest, limits::EVICT_TICKETS);
-        let reply = self.session.txn(&Txn::read(vec![oldest])).await?;
-        let stale = reply.found.first().map(|found| found.entries.as_slice()).unwrap_or_default();
-        let txn = Txn {
-            step: "evict",
-            compares: vec![Compare::Create(head.key.clone(), head.create_revision)],
-            then: stale.iter().map(|entry| Op::Delete(entry.key.clone())).collect(),
-            otherwise: Vec::new(),
-        };
-        tracing::info!(queue = %self.scope, tickets = stale.len(), "evicting runs that do not move");
-        match self.session.txn(&txn).await {
-            // The next look shows whether it was applied.
-            Ok(_) | Err(Failure::Unknown(_)) => Ok(()),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    /// Removes a ticket, in at most [`limits::LEAVE`]. If that fails, the ticket ends with its lease.
-    pub async fn leave(&self, ticket: &Ticket) {
-        let txn = Txn { step: "leave", then: ticket.removal().to_vec(), ..Txn::default() };
+    /// Removes a ticket and reads keys at the same revision, in at most [`limits::LEAVE`]. After that nobody serves the
+    /// run any more.
+    ///
+    /// # Errors
+    /// [`Failure`] if it is not known whether the ticket was removed. Then it ends with its lease.
+    pub async fn leave(&self, ticket: &Ticket, keys: &[Bytes]) -> Result<Reply, Failure> {
+        let then = ticket.removal().into_iter().chain(keys.iter().cloned().map(Op::Get)).collect();
+        let txn = Txn { step: "leave", then, ..Txn::default() };
         let session = self.session.by(Instant::now() + limits::LEAVE);
-        if !matches!(timeout(limits::LEAVE, session.txn(&txn)).await, Ok(Ok(_))) {
+        let left = match timeout(limits::LEAVE, session.txn(&txn)).await {
+            Ok(left) => left,
+            Err(_) => Err(Failure::Unknown(format!("no answer in {} ms", limits::LEAVE.as_millis()))),
+        };
+        if left.is_err() {
             tracing::info!(queue = %self.scope, "the ticket in the queue stays until its lease ends");
         }
+        left
     }
-
-    fn tickets(&self, before: Option<i64>, end: QueueEnd, limit: i64) -> Op {
-        Op::Tickets { queue: self.session.keys.queue(self.scope), before, end, limit }
-    }
-}
-
-/// What a look at the ticket before showed.
-enum Look {
-    Gone,
-    Head,
-    Behind,
-}
-
-/// What a look at the whole queue showed.
-enum Survey {
-    Gone,
-    Head,
-    Behind {
-        head: Entry,
-        /// The ticket right before this run's.
-        last: Bytes,
-        /// How many other tickets there are, before and after this one.
-        others: i64,
-    },
 }
 
 /// The transaction that takes a ticket, and reads what the run needs.
-fn ticket_txn(key: &Bytes, tail: &(Bytes, Vec<u8>), lease: LeaseId, owner: &Owner, reads: &[Op]) -> Txn {
-    // For people who look at a queue; no program reads it.
-    let value = PodIndex::new(owner.clone()).encode();
+fn ticket_txn(ticket: &Ticket, record: &TicketRecord, reads: &[Op]) -> Txn {
+    let Ticket { key, tail, turn, lease, .. } = ticket;
     let mut then = vec![
-        Op::Get(tail.0.clone()),
-        Op::Put(tail.0.clone(), tail.1.clone(), Some(lease)),
-        Op::Put(key.clone(), value, Some(lease)),
+        Op::Get(tail.clone()),
+        Op::Put(tail.clone(), tail_value(key).to_vec(), Some(*lease)),
+        Op::Put(key.clone(), record.encode(), Some(*lease)),
         Op::Get(key.clone()),
+        Op::Get(turn.clone()),
     ];
-    let mut otherwise = vec![Op::Get(tail.0.clone()), Op::Get(key.clone())];
+    let mut otherwise = vec![Op::Get(tail.clone()), Op::Get(key.clone()), Op::Get(turn.clone())];
     then.extend_from_slice(reads);
     otherwise.extend_from_slice(reads);
     Txn { step: "ticket", compares: vec![Compare::Create(key.clone(), 0)], then, otherwise }
-}
-
-/// The newest revision of the keys that a run reads and that the commits of its queue write.
-fn newest_revision(reads: &[Op], snapshot: &Snapshot) -> i64 {
-    let revision = |op: &Op| match op {
-        Op::Get(key) => snapshot.mod_revision(key),
-        _ => 0,
-    };
-    reads.iter().map(revision).max().unwrap_or(0)
-}
-
-/// The value of a tail that names this ticket.
-fn tail_value(id: TicketId) -> Vec<u8> {
-    format!("{:016x}", id.0).into_bytes()
-}
-
-/// What the tail of a queue names.
-fn parse_tail(value: &[u8]) -> Option<TicketId> {
-    i64::from_str_radix(std::str::from_utf8(value).ok()?, 16).ok().map(TicketId)
 }
 
 /// A new random lease id; positive, as etcd wants it.
@@ -369,124 +329,4 @@ pub fn new_lease() -> LeaseId {
 
 fn random_positive() -> i64 {
     ((random() >> 1) as i64).max(1)
-}
-
-/// How long a waiter has seen one head, counted only while etcd answers.
-#[derive(Debug, Default)]
-struct Patience {
-    seen: Option<Seen>,
-    has_evicted: bool,
-}
-
-#[derive(Debug)]
-struct Seen {
-    create_revision: i64,
-    since: Instant,
-    /// When it was last seen, shortly before its time was over.
-    confirmed: Option<Instant>,
-}
-
-/// What to do about a head.
-enum PatienceVerdict {
-    /// Look again then.
-    Until(Instant),
-    /// Evict it.
-    NoMore,
-}
-
-impl Patience {
-    /// Notes the head that is seen now, by a waiter with `before` tickets before its own.
-    ///
-    /// While etcd is silent, a head cannot move. So the wait ends only after two looks, [`limits::EVICT_CONFIRM`]
-    /// apart, that etcd has both answered in time.
-    fn see(&mut self, head: &Entry, before: i64) -> PatienceVerdict {
-        let now = Instant::now();
-        let wait = self.wait(before);
-        let new = Seen { create_revision: head.create_revision, since: now, confirmed: None };
-        let seen = match &mut self.seen {
-            Some(seen) if seen.create_revision == head.create_revision => seen,
-            other => other.insert(new),
-        };
-        let due = seen.since + wait.saturating_sub(limits::EVICT_CONFIRM);
-        if now < due {
-            return PatienceVerdict::Until(due);
-        }
-        let confirmed = seen.confirmed.map(|at| (at, now.duration_since(at)));
-        match confirmed {
-            Some((at, gap)) if gap < limits::EVICT_CONFIRM => {
-                PatienceVerdict::Until(at + limits::EVICT_CONFIRM)
-            }
-            Some((_, gap)) if gap < limits::EVICT_CONFIRM + limits::EVICT_SLOW_LOOK => {
-                PatienceVerdict::NoMore
-            }
-            _ => {
-                seen.confirmed = Some(now);
-                PatienceVerdict::Until(now + limits::EVICT_CONFIRM)
-            }
-        }
-    }
-
-    fn wait(&self, before: i64) -> Duration {
-        let after = if self.has_evicted { limits::EVICT_AFTER_ONE } else { limits::EVICT_AFTER };
-        let tickets = u32::try_from(before).unwrap_or(u32::MAX);
-        (after + limits::EVICT_PER_TICKET.saturating_mul(tickets)).min(limits::EVICT_AT_MOST)
-    }
-
-    fn has_evicted(&mut self) {
-        self.has_evicted = true;
-        self.seen = None;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn head(create_revision: i64) -> Entry {
-        Entry {
-            key: b"head".to_vec(),
-            value: Vec::new(),
-            create_revision,
-            mod_revision: create_revision,
-            lease: 1,
-        }
-    }
-
-    /// Looks at one head when it is time, and once more at each of `silences`. Returns how long it takes until the head
-    /// may be evicted, in milliseconds.
-    async fn bear(patience: &mut Patience, before: i64, silence_ms: u64) -> u128 {
-        let start = Instant::now();
-        let mut silence = Duration::from_millis(silence_ms);
-        loop {
-            match patience.see(&head(1), before) {
-                PatienceVerdict::NoMore => return start.elapsed().as_millis(),
-                PatienceVerdict::Until(at) => sleep_until(at + std::mem::take(&mut silence)).await,
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_dead_head_is_waited_for_for_two_seconds_and_a_little_for_each_ticket() {
-        for (before, expected) in [(1, 2020), (10, 2200), (100, 4000), (100_000, 4000)] {
-            assert_eq!(bear(&mut Patience::default(), before, 0).await, expected, "{before} before");
-        }
-        let mut patience = Patience::default();
-        patience.has_evicted();
-        assert_eq!(bear(&mut patience, 1, 0).await, 320);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn silence_does_not_count() {
-        let late = bear(&mut Patience::default(), 1, 5000).await;
-        assert!(late >= 1720 + 5000 + 300, "evicted after {late} ms");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn each_head_has_its_own_time() {
-        let mut patience = Patience::default();
-        assert!(matches!(patience.see(&head(1), 1), PatienceVerdict::Until(_)));
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        let PatienceVerdict::Until(at) = patience.see(&head(2), 1) else { panic!("evicted at first sight") };
-        assert_eq!((at - Instant::now()).as_millis(), 1720);
-    }
 }

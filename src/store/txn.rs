@@ -10,22 +10,8 @@ pub enum Compare {
     Create(Bytes, i64),
     /// The key's mod revision (0: the key does not exist).
     Mod(Bytes, i64),
-    /// The key's value. It is false for a key that does not exist.
-    Value(Bytes, Vec<u8>),
     /// No key begins with this.
     Empty(Bytes),
-}
-
-impl Compare {
-    /// The key, or the prefix of keys, that it looks at.
-    #[must_use]
-    pub fn key(&self) -> &Bytes {
-        match self {
-            Compare::Create(key, _) | Compare::Mod(key, _) | Compare::Value(key, _) | Compare::Empty(key) => {
-                key
-            }
-        }
-    }
 }
 
 /// One operation of a transaction.
@@ -35,7 +21,7 @@ pub enum Op {
     Get(Bytes),
     /// Reads keys in order from `start` up to, without, `end`.
     List(List),
-    /// Reads the names of at most `limit` tickets of a queue by age, of those created before `before` (none: all). The
+    /// Reads at most `limit` tickets of a queue by age, of those created before `before` (none: all). The
     /// count in the answer is that of all tickets in the queue.
     Tickets {
         /// The prefix of the queue.

@@ -19,9 +19,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        let keys = Keys::new("/m/");
+        let turn = keys.turn(&Scope::stored("-").expect("a scope"));
         let ticket =
-            Ticket { key: Vec::new(), create_revision: 0, lease: LeaseId(7), tail: Default::default() };
-        let mut world = Self { keys: Keys::new("/m/"), store: Memory::default(), ticket };
+            Ticket { key: Vec::new(), create_revision: 0, lease: LeaseId(7), tail: Default::default(), turn };
+        let mut world = Self { keys, store: Memory::default(), ticket };
         world.put_meta(meta(Some(1), None));
         world
     }
@@ -46,7 +48,11 @@ impl World {
         self.stand();
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match Claims::new(&self.keys, claims).plan(&snapshot, &Fence::Ticket(self.ticket.clone()))? {
+            match Claims::new(&self.keys, claims).plan(
+                &snapshot,
+                &Fence::Ticket(self.ticket.clone()),
+                &Line::default(),
+            )? {
                 Step::Read(ops) => {
                     ops.chunks(limits::TXN_OPS).for_each(|some| self.store.read_all(some, &mut snapshot));
                 }
@@ -91,7 +97,8 @@ impl World {
         let mut audit = Audit::new(&self.keys);
         for key in self.store.keys() {
             let entry = self.store.get(key.as_bytes()).expect("listed");
-            if !matches!(self.keys.parse(&entry.key), Ok(Key::Ticket(..))) {
+            // This store keeps no leases.
+            if !matches!(self.keys.parse(&entry.key), Ok(Key::Ticket(..) | Key::Turn(_))) {
                 audit.see(entry);
             }
         }

@@ -26,7 +26,6 @@ impl<'a> Past<'a> {
                 self.get(key).map_or(0, |record| record.create_revision) == *revision
             }
             Compare::Mod(key, revision) => self.get(key).map_or(0, |record| record.mod_revision) == *revision,
-            Compare::Value(key, value) => self.get(key).is_some_and(|record| *record.value == **value),
             Compare::Empty(prefix) => self.is_empty(Span::Prefix(prefix)),
         }
     }
@@ -85,7 +84,7 @@ impl<'a> Past<'a> {
             }
         }
         let chosen = tickets.iter().take(limit(most));
-        Found::read(chosen.map(|(key, record)| name(key, record)).collect(), count)
+        Found::read(chosen.map(|(key, record)| entry(key, record)).collect(), count)
     }
 
     fn get(&self, key: &[u8]) -> Option<&'a Record> {

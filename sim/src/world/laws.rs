@@ -1,13 +1,10 @@
 //! What no transaction may do to the store. Each transaction is judged when it is applied. Together with what must be
 //! true of the store afterwards (`tree`) and of what callers know (`truth`), these are the promises of the protocol.
 
-use std::time::Duration;
-
-use metes::limits;
 use metes::pool::choose::Order;
 use metes::pool::record::{Meta, VERSION};
 use metes::pool::{Addr, Bits, NetworkName, Page, RangeSet};
-use metes::store::keys::{Key, Scope};
+use metes::store::keys::Key;
 use metes::store::txn::{Op, Reply, Txn, answered};
 
 use super::ids::ProcessId;
@@ -26,8 +23,6 @@ pub(crate) struct Facts {
     foreign_index: Option<String>,
     /// Whether it deletes a tail that names a ticket which it leaves.
     foreign_tail: bool,
-    /// Whether the queue that it removes tickets from had another head a moment ago.
-    moving_queue: bool,
     /// The owner whose record it deletes, and the node that has written that record.
     freed: Option<(String, usize)>,
     /// An owner for which it claims something although the owner was deleted.
@@ -43,8 +38,6 @@ pub(crate) struct Facts {
     unseen: Option<String>,
     /// Whether the ticket that it commits from is gone.
     lost_ticket: bool,
-    /// Whether it goes first although others queue.
-    passes_queue: bool,
 }
 
 impl World<'_> {
@@ -62,13 +55,6 @@ impl World<'_> {
         if let Some(seen) = &self.seen {
             facts.unseen = effects.iter().find_map(|(_, op)| self.unseen(op, process, seen));
         }
-        facts.passes_queue = txn.step == "commit-first"
-            && txn.otherwise.iter().any(|op| match op {
-                Op::Get(key) => {
-                    matches!(keys.parse(key), Ok(Key::Tail(_))) && self.model.entry(key).is_some()
-                }
-                _ => false,
-            });
         let goes = |key: &[u8]| effects.iter().any(|(_, op)| matches!(op, Op::Delete(other) if other == key));
         for (step, op) in &effects {
             match op {
@@ -96,11 +82,10 @@ impl World<'_> {
                         facts.freed = facts.freed.or(writer.map(|node| (super::tree::words(&owner), node)));
                     }
                     Ok(Key::Lead(cluster)) => facts.led_by = self.tree.leads.get(&cluster).cloned(),
-                    Ok(Key::Ticket(..)) if matches!(*step, "commit" | "free" | "free-first" | "claim") => {
+                    Ok(Key::Ticket(..))
+                        if matches!(*step, "commit" | "serve" | "free" | "free-first" | "claim") =>
+                    {
                         facts.lost_ticket |= self.model.entry(key).is_none();
-                    }
-                    Ok(Key::Ticket(scope, _)) if *step == "evict" => {
-                        facts.moving_queue |= self.is_moving(&scope);
                     }
                     Ok(Key::Ticket(..) | Key::Tombstone(_))
                         if *step == "delete-stale"
@@ -134,7 +119,15 @@ impl World<'_> {
     fn unseen(&self, op: &Op, process: ProcessId, seen: &Seen) -> Option<String> {
         let (Op::Put(key, ..) | Op::Delete(key)) = op else { return None };
         match self.shared.keys.parse(key) {
-            Ok(Key::Ticket(..) | Key::Tail(_) | Key::Fence(_) | Key::Orphan(_) | Key::Seen(..)) | Err(_) => {
+            Ok(
+                Key::Ticket(..)
+                | Key::Tail(_)
+                | Key::Turn(_)
+                | Key::Fence(_)
+                | Key::Orphan(_)
+                | Key::Seen(..),
+            )
+            | Err(_) => {
                 return None;
             }
             // It counts only that nobody holds it now and that no tombstone stands now, even if one stood meanwhile.
@@ -145,26 +138,6 @@ impl World<'_> {
         let then = seen.get(&(process, key.clone())).copied().unwrap_or(0);
         (now != then)
             .then(|| format!("{} as of revision {now}, seen as of {then},", String::from_utf8_lossy(key)))
-    }
-
-    /// Notes what a process that sends its commit first has learned from its node's hints. It has read them a moment
-    /// ago.
-    pub(crate) fn note_hints(&mut self, txn: &Txn, process: ProcessId) {
-        if txn.step != "commit-first" || self.seen.is_none() {
-            return;
-        }
-        let scopes = txn.otherwise.iter().filter_map(|op| match op {
-            Op::Get(key) => self.shared.keys.parse(key).ok(),
-            _ => None,
-        });
-        let scope =
-            scopes.filter_map(|key| if let Key::Tail(scope) = key { Some(scope) } else { None }).last();
-        let files = self.node_of(process).map(|node| self.nodes[node].boot.state().scope_hints());
-        let hints = scope.zip(files).and_then(|(scope, files)| files.read(&scope));
-        let (Some(seen), Some(hints)) = (&mut self.seen, hints) else { return };
-        for (key, entry) in hints.keys.iter() {
-            seen.insert((process, key.clone()), entry.map_or(0, |entry| entry.mod_revision));
-        }
     }
 
     /// Notes what a process learns from an answer.
@@ -189,13 +162,6 @@ impl World<'_> {
         }
     }
 
-    fn is_moving(&self, scope: &Scope) -> bool {
-        let now = self.shared.start.elapsed();
-        // The model sees at once that a ticket is removed; the run that evicts it sees that a moment later.
-        let least = limits::EVICT_AFTER_ONE - Duration::from_millis(1);
-        self.tree.queues.get(scope).is_some_and(|queue| now - queue.since < least)
-    }
-
     /// Judges a transaction that was applied.
     pub(crate) fn obeys(
         &self,
@@ -211,9 +177,6 @@ impl World<'_> {
         if let Some(key) = &facts.unseen {
             return Err(format!("{key} was overwritten"));
         }
-        if facts.passes_queue {
-            return Err("a first commit went before those that queue".to_owned());
-        }
         if facts.lost_ticket {
             return Err("it took effect from a ticket that was gone".to_owned());
         }
@@ -228,7 +191,7 @@ impl World<'_> {
         }
         let is_kept_by = |meta: &Meta| meta.paused.is_none() && meta.min_writer <= VERSION;
         match txn.step {
-            "commit" | "commit-first" => {
+            "commit" => {
                 if !facts.is_in_service {
                     return Err(format!("an ADD took effect in a store with {:?}", facts.meta));
                 }
@@ -264,7 +227,6 @@ impl World<'_> {
             "step-down" if facts.led_by.as_ref().is_some_and(|name| *name != candidate(process)) => {
                 return Err(format!("the lead of {:?} was given up by another", facts.led_by));
             }
-            "evict" if facts.moving_queue => return Err("a queue that moves was cut".to_owned()),
             "ticket" => self.names_last(&done)?,
             _ => {}
         }
@@ -344,7 +306,7 @@ impl World<'_> {
         let Some(Work::Add { sandbox, .. }) = work else { return None };
         let sandbox = &self.truth.sandboxes[*sandbox];
         let config = &self.plan.configs[sandbox.config];
-        if !matches!(txn.step, "commit" | "commit-first")
+        if txn.step != "commit"
             || config.order != Order::Next
             || sandbox.request.is_some()
             || sandbox.with_fixed

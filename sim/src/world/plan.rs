@@ -17,7 +17,7 @@ metes::named_enum! {
         Mixed = "mixed",
         /// One node and a pod or two: retried sandboxes, DEL during ADD, late commits.
         Narrow = "narrow",
-        /// Many runs at once on a small pool: queues, evictions.
+        /// Many runs at once on a small pool: queues, batches.
         Crowd = "crowd",
         /// Pages that are full but for a few addresses, with stray bits.
         Full = "full",

@@ -2,14 +2,13 @@
 //! judged for what that revision has changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Duration;
 
 use metes::pool::names::ClusterName;
 use metes::pool::record::{
     Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone, VERSION,
 };
 use metes::pool::{Addr, Bits, NetworkName, Page, Summary};
-use metes::store::keys::{Key, Keys, PodInterface, Scope, TicketId};
+use metes::store::keys::{Key, Keys, PodInterface};
 
 use crate::store::Model;
 
@@ -70,16 +69,8 @@ pub(crate) struct Tree {
     pub(crate) spoilt_owners: BTreeSet<Owner>,
     /// Whether what changes now is changed with other tools.
     pub(crate) is_by_hand: bool,
-    pub(crate) queues: HashMap<Scope, Places>,
     /// The revision up to which the store was looked at.
     revision: i64,
-}
-
-/// The tickets of a queue by age, and since when its head is the head.
-#[derive(Debug, Default)]
-pub(crate) struct Places {
-    by_age: BTreeMap<i64, TicketId>,
-    pub(crate) since: Duration,
 }
 
 /// What is to be judged when all changes of a revision are known.
@@ -97,19 +88,13 @@ impl Tree {
     }
 
     /// Takes over what has changed and judges it.
-    pub(crate) fn follow(
-        &mut self,
-        model: &Model,
-        keys: &Keys,
-        monotonic: Duration,
-        changes: &mut Changes,
-    ) -> Result<(), String> {
+    pub(crate) fn follow(&mut self, model: &Model, keys: &Keys, changes: &mut Changes) -> Result<(), String> {
         if model.revision() == self.revision {
             return Ok(());
         }
         let mut touched = Touched::default();
         for (key, _) in model.changes_since(self.revision) {
-            self.take(key, model, keys, monotonic, changes, &mut touched)?;
+            self.take(key, model, keys, changes, &mut touched)?;
         }
         self.revision = model.revision();
         self.judge(&touched)
@@ -120,7 +105,6 @@ impl Tree {
         key: &[u8],
         model: &Model,
         keys: &Keys,
-        monotonic: Duration,
         changes: &mut Changes,
         touched: &mut Touched,
     ) -> Result<(), String> {
@@ -133,6 +117,7 @@ impl Tree {
                 Key::Tombstone(_)
                     | Key::Ticket(..)
                     | Key::Tail(_)
+                    | Key::Turn(_)
                     | Key::Orphan(_)
                     | Key::Lead(_)
                     | Key::Import(_)
@@ -269,19 +254,10 @@ impl Tree {
                     self.leads.insert(cluster, holder);
                 }
             }
-            Key::Ticket(scope, id) => {
-                let queue = self.queues.entry(scope).or_default();
-                let head = queue.by_age.first_key_value().map(|(age, _)| *age);
-                match record {
-                    Some(record) => _ = queue.by_age.insert(record.create_revision, id),
-                    None => queue.by_age.retain(|_, ticket| *ticket != id),
-                }
-                if queue.by_age.first_key_value().map(|(age, _)| *age) != head {
-                    queue.since = monotonic;
-                }
-            }
             Key::Cursor(..)
+            | Key::Ticket(..)
             | Key::Tail(_)
+            | Key::Turn(_)
             | Key::Fence(_)
             | Key::Orphan(_)
             | Key::Seen(..)

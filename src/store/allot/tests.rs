@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::pool::choose::Order;
+use crate::pool::choose::Refusal;
 use crate::pool::record::{Labels, Pod, RunStart};
-use crate::pool::{RangeSet, RangeSpec, Wanted};
+use crate::pool::{Addr, Bits, NetworkName, RangeSet, RangeSpec, Wanted};
 use crate::store::keys::{Key, LeaseId, TicketId};
 use crate::store::memory::Memory;
+use crate::store::meta::OutOfService;
 use crate::store::ticket::Ticket;
 use crate::store::txn::Op;
 
@@ -24,6 +26,7 @@ impl World {
                 key: Vec::new(),
                 create_revision: 0,
                 lease: LeaseId(7),
+                turn: b"turn".to_vec(),
                 tail: Default::default(),
             },
             keys,
@@ -54,9 +57,11 @@ impl World {
     fn run_as(&mut self, ask: &Ask, was_deleted: bool) -> Planned {
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match (Allotment { was_deleted, ..Allotment::new(ask, &self.keys) })
-                .plan(&snapshot, &self.fence())
-            {
+            match (Allotment { was_deleted, ..Allotment::new(ask, &self.keys) }).plan(
+                &snapshot,
+                &self.fence(),
+                &Line::default(),
+            ) {
                 Ok(Step::Read(ops)) => self.store.read_all(&ops, &mut snapshot),
                 other => return other,
             }
@@ -232,7 +237,7 @@ fn a_commit_where_nobody_queues_writes_on_its_lease_and_removes_no_ticket() {
     let ask = ask("a", 1, "");
     let fence = Fence::Lease { key: world.keys.fence(&owner("a").node), lease: LeaseId(9) };
     let txn = loop {
-        match Allotment::new(&ask, &world.keys).plan(&snapshot, &fence) {
+        match Allotment::new(&ask, &world.keys).plan(&snapshot, &fence, &Line::default()) {
             Ok(Step::Read(ops)) => world.store.read_all(&ops, &mut snapshot),
             Ok(Step::Commit(commit)) => break commit.txn,
             other => panic!("no commit: {other:?}"),
@@ -252,7 +257,7 @@ fn an_owner_freed_between_two_reads_is_no_contradiction() {
     let mut snapshot = Snapshot::default();
     let mut is_freed = false;
     let decided = loop {
-        match Allotment::new(&again, &world.keys).plan(&snapshot, &world.fence()) {
+        match Allotment::new(&again, &world.keys).plan(&snapshot, &world.fence(), &Line::default()) {
             Ok(Step::Read(ops)) => {
                 // Its record was read, its reservation was not.
                 if !is_freed && ops.contains(&Op::Get(world.ip("10.0.0.1"))) {
@@ -280,7 +285,7 @@ fn a_reservation_under_a_clear_bit_is_taken_and_gets_its_bit() {
     let mut snapshot = Snapshot::default();
     let mut attempts = Vec::new();
     for _ in 0..10 {
-        match Allotment::new(&asked, &world.keys).plan(&snapshot, &world.fence()) {
+        match Allotment::new(&asked, &world.keys).plan(&snapshot, &world.fence(), &Line::default()) {
             Ok(Step::Read(ops)) => world.store.read_all(&ops, &mut snapshot),
             Ok(Step::Commit(commit)) => {
                 let (txn, held) = (commit.txn.clone(), added(commit).held);
@@ -483,7 +488,7 @@ fn what_is_read_first_is_all_that_a_range_with_room_needs() {
         let mut snapshot = Snapshot::default();
         let first = asked.first_reads(&world.keys);
         world.store.read(&first, &mut snapshot);
-        let decision = Allotment::new(&asked, &world.keys).plan(&snapshot, &world.fence());
+        let decision = Allotment::new(&asked, &world.keys).plan(&snapshot, &world.fence(), &Line::default());
         assert!(matches!(decision, Ok(Step::Commit(_))), "{order:?}: {decision:?}");
         let has_cursor = first.iter().any(|key| matches!(world.keys.parse(key), Ok(Key::Cursor(..))));
         assert_eq!(has_cursor, order != Order::Lowest, "{order:?}");

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{PutOptions, TxnOp};
 use metes::limits;
-use metes::pool::record::{Owner, PodIndex, Record};
+use metes::pool::record::{Owner, Record};
 use metes::store::etcd::Etcd as EtcdClient;
 use metes::store::keys::{Keys, LeaseId, Scope, TicketId};
+use metes::store::request::TicketRecord;
 use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
-use metes::store::ticket::{Behind, Queue};
+use metes::store::ticket::Queue;
 use tokio::runtime::Runtime;
 
 use super::add_and_del;
@@ -78,7 +79,7 @@ impl<'a> Crowd<'a> {
     }
 
     fn come(&self) {
-        let value = PodIndex::new(owner()).encode();
+        let value = TicketRecord::of(owner()).encode();
         let ticket = |lease: &i64| {
             let options = PutOptions::new().with_lease(*lease);
             TxnOp::put(self.keys.ticket(&self.scope, TicketId(*lease)), value.clone(), Some(options))
@@ -104,23 +105,24 @@ impl<'a> Crowd<'a> {
     fn time_tickets(&self, empty: &mut Sample, crowded: &mut Sample) {
         for _ in 0..BLOCK {
             self.runtime.block_on(async {
-                assert_eq!(self.time_ticket(&self.nobody, empty).await, Behind::Nobody);
-                assert_ne!(self.time_ticket(&self.scope, crowded).await, Behind::Nobody);
+                assert!(self.time_ticket(&self.nobody, empty).await);
+                assert!(!self.time_ticket(&self.scope, crowded).await);
             });
             self.put_tail();
         }
     }
 
-    /// What it was behind.
-    async fn time_ticket(&self, scope: &Scope, sample: &mut Sample) -> Behind {
+    /// Whether it was the first.
+    async fn time_ticket(&self, scope: &Scope, sample: &mut Sample) -> bool {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         let queue = Queue::new(Session { kv: &self.client, keys: &self.keys, until }, scope);
         let start = Instant::now();
-        let taken = queue.take(LeaseId(self.leases[0]), &owner(), &[], &mut Snapshot::default()).await;
+        let record = TicketRecord::of(owner());
+        let taken = queue.take(LeaseId(self.leases[0]), &record, &[], &mut Snapshot::default()).await;
         sample.add(start.elapsed());
         let taken = taken.unwrap_or_else(|error| panic!("no ticket in a queue: {error}"));
-        queue.leave(&taken.ticket).await;
-        taken.behind
+        let _ = queue.leave(&taken.ticket, &[]).await;
+        taken.is_first
     }
 }
 

@@ -1,0 +1,262 @@
+//! One commit for many runs. Pure.
+//!
+//! The run at the head of a queue decides for itself and then, in order, for those behind it: each decision is the same
+//! function, on what was read with the writes of the decisions before laid over it. All of them are one transaction:
+//!
+//! ```text
+//! compares   meta, and every page, summary and cursor that is written
+//! then       the pages, summaries and cursors
+//!            for each run served, a nested transaction:
+//!               compares   its ticket; no tombstone, no owner record, no index entry, no reservation
+//!               then       its reservations, owner record and index entries; its ticket is removed
+//! ```
+//!
+//! So one run that cannot be served any more does not stop the others. It leaves stray bits, which are harmless. The
+//! ticket is the fence of its run, whoever commits: a run that has left has no ticket, and nobody can serve it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ask::{Ask, cursor};
+use super::builder::{self, BitChanges, Builder};
+use super::change::{Commit, Step};
+use super::free;
+use super::keys::{Bytes, Keys, LeaseId, Scope};
+use super::line::{Line, Waiting};
+use super::meta;
+use super::pick::{Picked, Picking, Picks};
+use super::refused::{Halt, Refused, require};
+use super::request::Asked;
+use super::snapshot::Snapshot;
+use super::ticket::Ticket;
+use super::txn::{Compare, Entry, Found, Op, Txn};
+use crate::pool::record::{Meta, PodIndex, Record};
+
+/// How many runs a batch serves at most, and how many where that does not fit into one transaction.
+pub(super) const SIZES: [usize; 3] = [96, 48, 16];
+
+/// The step of the transaction that serves one run.
+const SERVE: &str = "serve";
+/// The step of the transaction that gives a run its turn.
+const SIGNAL: &str = "signal";
+
+/// Whether a commit moves the cursors of `next` and `spread`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cursors {
+    Moved,
+    Kept,
+}
+
+/// A commit for several runs in the making.
+pub(super) struct Batch<'a> {
+    keys: &'a Keys,
+    snapshot: &'a Snapshot,
+    /// What was read, with the writes so far laid over it: new values, and the revisions as they were read.
+    laid_over: Snapshot,
+    changes: BitChanges,
+    cursors: BTreeMap<Bytes, Vec<u8>>,
+    /// The owners' keys that are written. No key may be written twice.
+    written: BTreeSet<Bytes>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(keys: &'a Keys, snapshot: &'a Snapshot) -> Self {
+        Self {
+            keys,
+            snapshot,
+            laid_over: snapshot.clone(),
+            changes: BitChanges::default(),
+            cursors: BTreeMap::new(),
+            written: BTreeSet::new(),
+        }
+    }
+
+    /// Notes what one run takes.
+    pub(super) fn take(&mut self, ask: &Ask, picks: &Picks) -> Result<(), Halt> {
+        for (network, address) in picks.all() {
+            let picking = Picking { ask, keys: self.keys, snapshot: self.snapshot };
+            picking.refuse_bad_page(network, address.page())?;
+            let reserved = picking.reserved_in(network, address.page());
+            let key = self.keys.page(network, address.page());
+            let Some(mut bits) = builder::bits(&self.laid_over, &key) else { continue };
+            for taken in reserved.into_iter().chain([*address]) {
+                self.changes.set(network, taken);
+                bits.set(taken.bit());
+            }
+            self.laid_over.lay(key, bits.to_bytes());
+        }
+        let mut seen = BTreeSet::new();
+        for (key, (_, address)) in ask.cursor_keys(self.keys).into_iter().zip(&picks.taken) {
+            let undecodable = self.snapshot.entry(&key).is_some() && cursor(&key, self.snapshot).is_none();
+            // Two sets with the same ranges have one cursor. The address of the first one is written.
+            if seen.insert(key.clone()) && !undecodable {
+                let value = address.to_string().into_bytes();
+                self.laid_over.lay(key.clone(), value.clone());
+                self.cursors.insert(key, value);
+            }
+        }
+        self.written.insert(self.keys.owner(&ask.owner));
+        self.written.extend(ask.index_keys(self.keys));
+        Ok(())
+    }
+
+    /// Decides for at most `runs` of those who wait, and says who has the next turn.
+    pub(super) fn serve(
+        &mut self,
+        line: &Line,
+        head: &Ticket,
+        scope: &Scope,
+        runs: usize,
+        builder: &mut Builder<'_>,
+    ) -> Result<(), Halt> {
+        let Some(meta) = self.snapshot.record::<Meta>(&self.keys.meta())? else { return Ok(()) };
+        let mut served = Vec::new();
+        // The first run that must decide for itself, and that no head has passed yet; or else the one that is kept.
+        let mut next: Option<&Waiting> = None;
+        let mut all_are_served = true;
+        for (at, waiting) in line.waiting.iter().enumerate() {
+            // Whoever has the next turn is kept, so that it goes on where this head stops.
+            let is_last = at + 1 == line.waiting.len();
+            let is_kept = served.len() == runs || line.hands_over && is_last && next.is_none();
+            let decided = if is_kept { None } else { self.decide(waiting, scope, meta.epoch)? };
+            if let Some(txn) = decided {
+                served.push(txn);
+                continue;
+            }
+            all_are_served = false;
+            if next.is_none() && !waiting.has_its_turn() && (!is_kept || line.hands_over) {
+                next = Some(waiting);
+            }
+            if is_kept {
+                break;
+            }
+        }
+        if let Some(next) = next {
+            builder.push(signal(&next.ticket));
+        }
+        // Nobody waits any more, if nobody has come since the line was read.
+        if let (true, Some(last), Some(txn)) = (all_are_served, line.waiting.last(), served.last_mut()) {
+            txn.then.push(head.end_of_queue(&last.ticket.key));
+        }
+        served.into_iter().for_each(|txn| builder.push(Op::Nested(Box::new(txn))));
+        Ok(())
+    }
+
+    /// The transaction that serves one run; none if it is left for its own turn.
+    fn decide(&mut self, waiting: &Waiting, scope: &Scope, epoch: u64) -> Result<Option<Txn>, Halt> {
+        let Some(Asked { ask, .. }) = waiting.asked.as_ref().filter(|asked| asked.epoch == epoch) else {
+            return Ok(None);
+        };
+        let (own, tombstone) = (self.keys.owner(&ask.owner), self.keys.tombstone(&ask.owner));
+        // A repetition, a takeover or a deleted owner, as an earlier batch has found, or another run of this batch is
+        // of the same owner or pod.
+        let mut fresh = ask.index_keys(self.keys).into_iter().chain([own.clone(), tombstone.clone()]);
+        if ask.scope() != *scope
+            || fresh.any(|key| self.written.contains(&key) || self.snapshot.entry(&key).is_some())
+        {
+            return Ok(None);
+        }
+        let picks = match (Picking { ask, keys: self.keys, snapshot: &self.laid_over }).pick() {
+            Ok(Picked::Addresses(picks)) => picks,
+            // It has errors of its own.
+            Ok(Picked::Full { .. }) | Err(Halt::Refuse(_)) => return Ok(None),
+            Err(halt) => return Err(halt),
+        };
+        self.take(ask, &picks)?;
+        let record = ask.record(ask.held(picks.taken.iter()));
+        let mut builder = Builder::new(SERVE, self.snapshot);
+        builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
+        builder.absent(tombstone);
+        builder.absent(own.clone());
+        for (network, address) in picks.all() {
+            let key = self.keys.ip(network, *address);
+            builder.absent(key.clone());
+            builder.put(key, ask.reservation());
+        }
+        for key in free::index_keys(self.keys, &ask.owner, &record) {
+            builder.absent(key.clone());
+            builder.put(key, PodIndex::new(ask.owner.clone()).encode());
+        }
+        builder.put(own, record.encode());
+        builder.delete(waiting.ticket.key.clone());
+        Ok(builder.finish().ok())
+    }
+
+    /// Adds what all of them have written together.
+    pub(super) fn finish(self, cursors: Cursors, builder: &mut Builder<'_>) {
+        self.changes.plan(self.keys, builder);
+        if cursors == Cursors::Kept {
+            return;
+        }
+        for (key, value) in self.cursors {
+            builder.unchanged(key.clone());
+            builder.put(key, value);
+        }
+    }
+}
+
+/// Gives a run its turn: its ticket is written again, which it watches. A ticket that is gone stays gone.
+fn signal(ticket: &Entry) -> Op {
+    let lease = (ticket.lease != 0).then_some(LeaseId(ticket.lease));
+    Op::Nested(Box::new(Txn {
+        step: SIGNAL,
+        compares: vec![Compare::Create(ticket.key.clone(), ticket.create_revision)],
+        then: vec![Op::Put(ticket.key.clone(), ticket.value.clone(), lease)],
+        otherwise: Vec::new(),
+    }))
+}
+
+/// The next commit of a head that has its own answer; done if there is nobody to serve and nobody to give a turn to.
+#[must_use]
+pub fn plan(keys: &Keys, seen: &Snapshot, head: &Ticket, scope: &Scope, line: &Line) -> Step<()> {
+    let try_one = |runs| -> Result<Txn, Halt> {
+        let mut builder = Builder::new("batch", seen);
+        require(seen, vec![keys.meta()])?;
+        builder.unchanged(keys.meta());
+        if let Some(meta) = seen.record::<Meta>(&keys.meta())? {
+            meta::judge(&meta).map_err(|why| Halt::Refuse(Refused::OutOfService(why)))?;
+        }
+        let mut batch = Batch::new(keys, seen);
+        batch.serve(line, head, scope, runs, &mut builder)?;
+        batch.finish(Cursors::Moved, &mut builder);
+        builder.push(head.takes_turn());
+        builder.finish().map_err(Halt::read)
+    };
+    for runs in SIZES {
+        match try_one(runs) {
+            Ok(txn) if !txn.then.iter().any(|op| matches!(op, Op::Nested(_))) => {
+                return Step::Done(());
+            }
+            Ok(txn) if txn.fits() => {
+                return Step::Commit(Commit { txn, done: Some(()), proof: head.key.clone() });
+            }
+            Ok(_) => {}
+            Err(Halt::Read(ops)) => return Step::Read(ops),
+            Err(Halt::Refuse(_)) => return Step::Done(()),
+        }
+    }
+    Step::Done(())
+}
+
+/// The tickets of the runs that an applied commit has served.
+#[must_use]
+pub fn served(txn: &Txn, found: &[Found]) -> Vec<Bytes> {
+    let nested = txn.then.iter().zip(found).filter_map(|(op, found)| match op {
+        Op::Nested(nested) if nested.step == SERVE && found.nested.as_ref()?.succeeded => Some(nested),
+        _ => None,
+    });
+    nested
+        .filter_map(|nested| match nested.compares.first() {
+            Some(Compare::Create(ticket, _)) => Some(ticket.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Whether a commit gives another run its turn. Then its head stops.
+#[must_use]
+pub fn hands_over(txn: &Txn) -> bool {
+    txn.then.iter().any(|op| matches!(op, Op::Nested(nested) if nested.step == SIGNAL))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! Batches on a store of a few keys.
+
+use super::*;
+use crate::pool::choose::Order;
+use crate::pool::record::{Labels, Owner, OwnerRecord, Pod, Reservation, RunStart, Tombstone};
+use crate::pool::{Addr, NetworkName, Range, RangeSet, RangeSpec, Wanted};
+use crate::store::ask::RunStamp;
+use crate::store::keys::TicketId;
+use crate::store::line::Waiting;
+use crate::store::memory::Memory;
+use crate::store::request::TicketRecord;
+use crate::store::txn::Reply;
+
+struct World {
+    keys: Keys,
+    store: Memory,
+    scope: Scope,
+    seen: Snapshot,
+    tickets: Vec<Bytes>,
+}
+
+fn ask(id: &str) -> Ask {
+    let spec = |subnet: &str, first: &str, last: &str| RangeSpec {
+        network: NetworkName::default(),
+        subnet: subnet.parse().expect("a CIDR"),
+        first: first.parse().expect("ip"),
+        last: last.parse().expect("ip"),
+        excludes: Vec::new(),
+        never: Vec::new(),
+        gateway: None,
+    };
+    let set = |spec| RangeSet::new(vec![Range::new(spec).expect("a range")]).expect("a set");
+    let sets = vec![
+        set(spec("10.0.0.0/24", "10.0.0.1", "10.0.0.200")),
+        set(spec("fd00::/64", "fd00::1", "fd00::200")),
+    ];
+    let uid = format!("uid-{id}").parse().ok();
+    let pod = Pod { namespace: "ns".into(), name: id.to_owned(), uid };
+    let stamp = RunStamp {
+        start: RunStart { boot: "b".into(), ns: 5 },
+        machine: "m".into(),
+        store_id: "s".into(),
+        created_at: "2026-01-01T00:00:00Z".into(),
+    };
+    let owner = Owner::named(["-", "n", id, "eth0"]).expect("plain names");
+    Ask::new(owner, Labels { pod, cni_network: "net".into() }, Wanted::lowest_of(sets), stamp)
+}
+
+impl World {
+    fn new() -> Self {
+        let keys = Keys::new("/m/");
+        let mut store = Memory::default();
+        store.put(keys.meta(), Meta::first("s".into()).encode());
+        let scope = ask("any").scope();
+        Self { keys, store, scope, seen: Snapshot::default(), tickets: Vec::new() }
+    }
+
+    /// Stands in the queue.
+    fn stand(&mut self, ticket: &TicketRecord) -> Bytes {
+        let id = TicketId(self.tickets.len() as i64 + 1);
+        let key = self.keys.ticket(&self.scope, id);
+        self.store.put(key.clone(), ticket.encode());
+        self.store.put(self.keys.tail(&self.scope), format!("{:016x}", id.0));
+        self.tickets.push(key.clone());
+        key
+    }
+
+    fn ask(&mut self, id: &str) -> Bytes {
+        self.stand(&TicketRecord::asking(&ask(id), 1))
+    }
+
+    fn head(&self) -> Ticket {
+        Ticket {
+            key: self.keys.ticket(&self.scope, TicketId(1000)),
+            create_revision: 1,
+            lease: LeaseId(7),
+            tail: self.keys.tail(&self.scope),
+            turn: self.keys.turn(&self.scope),
+        }
+    }
+
+    fn line(&self, hands_over: bool) -> Line {
+        let tickets: Vec<Entry> =
+            self.tickets.iter().filter_map(|key| self.store.get(key).cloned()).collect();
+        Line { hands_over, ..Line::new(&tickets, |_| false) }
+    }
+
+    /// Plans the next batch for this line, supplying what is asked for.
+    fn plan(&mut self, line: &Line) -> Option<Txn> {
+        for _ in 0..10 {
+            match plan(&self.keys, &self.seen, &self.head(), &self.scope, line) {
+                Step::Read(ops) => self.store.read_all(&ops, &mut self.seen),
+                Step::Commit(commit) => return Some(commit.txn),
+                Step::Done(()) => return None,
+            }
+        }
+        panic!("it goes on reading");
+    }
+
+    /// Applies a batch, and takes over what it shows.
+    fn apply(&mut self, txn: &Txn) -> Reply {
+        let reply = self.store.apply(txn);
+        if reply.succeeded {
+            self.seen.apply(txn, &reply)
+        } else {
+            self.seen.absorb(&txn.otherwise, &reply)
+        }
+        reply
+    }
+
+    /// Serves the present line.
+    fn serve(&mut self) -> Reply {
+        let line = self.line(false);
+        let txn = self.plan(&line).expect("a batch");
+        self.apply(&txn)
+    }
+
+    /// What an owner holds of IPv4.
+    fn held(&self, id: &str) -> Option<String> {
+        let entry = self.store.get(&self.keys.owner(&ask(id).owner))?;
+        let record = OwnerRecord::decode(&entry.value).expect("decodes");
+        assert_eq!(record.start, Some(ask(id).stamp.start), "it is the record of the run that asked");
+        for (network, address) in record.reserved() {
+            let entry = self.store.get(&self.keys.ip(network, address)).expect("reserved");
+            assert_eq!(Reservation::decode(&entry.value).expect("decodes").owner, ask(id).owner);
+            let page = self.store.get(&self.keys.page(network, address.page())).expect("a page");
+            assert!(crate::pool::Bits::from_bytes(&page.value).expect("bits").get(address.bit()));
+        }
+        Some(record.addresses[0].address.to_string())
+    }
+
+    fn has_tail(&self) -> bool {
+        self.store.get(&self.keys.tail(&self.scope)).is_some()
+    }
+}
+
+#[test]
+fn those_who_wait_are_served_in_order_by_one_commit() {
+    let mut world = World::new();
+    for id in ["a", "b", "c"] {
+        world.ask(id);
+    }
+    let reply = world.serve();
+    assert!(reply.succeeded);
+    for (id, address) in [("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.3")] {
+        assert_eq!(world.held(id).as_deref(), Some(address));
+    }
+    assert!(world.tickets.iter().all(|key| world.store.get(key).is_none()), "tickets are gone");
+    assert!(!world.has_tail(), "nobody waits any more");
+    // The next batch goes on from there, on what the first one has written.
+    world.ask("d");
+    world.serve();
+    assert_eq!(world.held("d").as_deref(), Some("10.0.0.4"));
+}
+
+#[test]
+fn one_that_cannot_be_served_any_more_does_not_stop_the_others() {
+    let address = |text: &str| Addr::from(text.parse::<std::net::IpAddr>().expect("ip"));
+    type Spoil = fn(&mut World, Addr);
+    let spoils: [Spoil; 5] = [
+        |world, _| {
+            let ticket = world.tickets[0].clone();
+            world.store.apply(&Txn { then: vec![Op::Delete(ticket)], ..Txn::default() });
+        },
+        |world, _| {
+            // Another run of its name stands there now.
+            let ticket = world.tickets[0].clone();
+            world.store.apply(&Txn { then: vec![Op::Delete(ticket.clone())], ..Txn::default() });
+            world.store.put(ticket, "");
+        },
+        |world, _| {
+            let tombstone = Tombstone::new(RunStart { boot: "b".into(), ns: 9 });
+            world.store.put(world.keys.tombstone(&ask("a").owner), tombstone.encode());
+        },
+        |world, _| world.store.put(world.keys.owner(&ask("a").owner), ask("a").record(Vec::new()).encode()),
+        |world, address| {
+            world.store.put(world.keys.ip(&NetworkName::default(), address), ask("x").reservation());
+        },
+    ];
+    for (case, spoil) in spoils.into_iter().enumerate() {
+        let mut world = World::new();
+        world.ask("a");
+        world.ask("b");
+        let line = world.line(false);
+        let txn = world.plan(&line).expect("a batch");
+        spoil(&mut world, address("10.0.0.1"));
+        let before = world.store.get(&world.keys.owner(&ask("a").owner)).cloned();
+        let reply = world.apply(&txn);
+        assert!(reply.succeeded, "case {case}");
+        assert_eq!(world.store.get(&world.keys.owner(&ask("a").owner)), before.as_ref(), "case {case}");
+        assert_eq!(world.held("b").as_deref(), Some("10.0.0.2"), "case {case}");
+        assert_eq!(served(&txn, &reply.found), [world.tickets[1].clone()], "case {case}");
+    }
+}
+
+#[test]
+fn a_commit_of_somebody_else_stops_the_whole_batch() {
+    let mut world = World::new();
+    world.ask("a");
+    let line = world.line(false);
+    let txn = world.plan(&line).expect("a batch");
+    let page =
+        world.keys.page(&NetworkName::default(), Addr::from(std::net::IpAddr::from([10, 0, 0, 1])).page());
+    world.store.put(page, vec![0xff; 512]);
+    assert!(!world.apply(&txn).succeeded);
+    assert_eq!(world.held("a"), None);
+    // It was read again with the answer, and the range is full now: the run gets its turn.
+    let txn = world.plan(&line).expect("a batch");
+    assert!(hands_over(&txn));
+    assert!(served(&txn, &world.apply(&txn).found).is_empty());
+}
+
+#[test]
+fn who_must_decide_alone_gets_a_turn_once_and_is_then_passed() {
+    let other_epoch = TicketRecord::asking(&ask("a"), 2);
+    let other_scope = {
+        let mut ask = ask("a");
+        ask.wanted.sets.reverse();
+        TicketRecord::asking(&ask, 1)
+    };
+    for alone in [TicketRecord::of(ask("a").owner), other_epoch, other_scope] {
+        let mut world = World::new();
+        let first = world.stand(&alone);
+        world.ask("b");
+        let created = world.store.get(&first).expect("stands").create_revision;
+        let line = world.line(false);
+        let txn = world.plan(&line).expect("a batch");
+        assert!(hands_over(&txn));
+        world.apply(&txn);
+        let entry = world.store.get(&first).expect("it stands still");
+        assert_eq!(entry.create_revision, created);
+        assert_ne!(entry.mod_revision, created, "its turn was signalled");
+        assert!(world.held("b").is_some() && world.held("a").is_none());
+        assert!(world.has_tail(), "somebody waits");
+        // It does nothing. The next head passes it.
+        world.ask("c");
+        let line = world.line(false);
+        let txn = world.plan(&line).expect("a batch");
+        assert!(!hands_over(&txn));
+        world.apply(&txn);
+        assert!(world.held("c").is_some());
+    }
+}
+
+#[test]
+fn a_turn_is_not_given_to_a_ticket_that_is_gone() {
+    let mut world = World::new();
+    let first = world.stand(&TicketRecord::of(ask("a").owner));
+    world.ask("b");
+    let line = world.line(false);
+    let txn = world.plan(&line).expect("a batch");
+    world.store.apply(&Txn { then: vec![Op::Delete(first.clone())], ..Txn::default() });
+    assert!(world.apply(&txn).succeeded);
+    assert_eq!(world.store.get(&first), None);
+}
+
+#[test]
+fn a_head_that_stops_keeps_the_last_one_and_gives_it_the_turn() {
+    let mut world = World::new();
+    let keys: Vec<Bytes> = ["a", "b", "c"].iter().map(|id| world.ask(id)).collect();
+    let line = world.line(true);
+    let txn = world.plan(&line).expect("a batch");
+    assert!(hands_over(&txn));
+    world.apply(&txn);
+    assert!(world.held("a").is_some() && world.held("b").is_some() && world.held("c").is_none());
+    let kept = world.store.get(&keys[2]).expect("stands");
+    assert_ne!(kept.mod_revision, kept.create_revision);
+    assert!(Waiting { ticket: kept.clone(), asked: None }.has_its_turn());
+}
+
+#[test]
+fn two_runs_of_one_pod_are_not_served_together() {
+    let mut world = World::new();
+    let mut older = ask("a");
+    older.labels.pod.uid = ask("b").labels.pod.uid;
+    world.stand(&TicketRecord::asking(&older, 1));
+    world.ask("b");
+    world.ask("b");
+    let line = world.line(false);
+    let txn = world.plan(&line).expect("a batch");
+    let reply = world.apply(&txn);
+    assert!(reply.succeeded, "no key is written twice");
+    assert_eq!(served(&txn, &reply.found).len(), 1);
+}
+
+#[test]
+fn cursors_move_to_the_last_one_and_a_full_queue_fits() {
+    let mut world = World::new();
+    for at in 0..150 {
+        let mut ask = ask(&format!("c{at}"));
+        ask.wanted.order = Order::Next;
+        world.stand(&TicketRecord::asking(&ask, 1));
+    }
+    let line = world.line(false);
+    let txn = world.plan(&line).expect("a batch");
+    assert!(txn.fits());
+    let reply = world.apply(&txn);
+    assert_eq!(served(&txn, &reply.found).len(), SIZES[0]);
+    assert!(world.has_tail());
+    let cursor = world.keys.cursor(&ask("any").wanted.sets[0], None);
+    assert_eq!(
+        world.store.get(&cursor).expect("a cursor").value,
+        format!("10.0.0.{}", SIZES[0]).into_bytes()
+    );
+    let line = world.line(false);
+    let txn = world.plan(&line).expect("a batch");
+    let reply = world.apply(&txn);
+    assert_eq!(served(&txn, &reply.found).len(), 150 - SIZES[0]);
+    assert!(!world.has_tail());
+}
+
+#[test]
+fn nobody_is_served_while_the_store_hands_out_nothing() {
+    let mut world = World::new();
+    world.ask("a");
+    let mut meta = Meta::first("s".into());
+    meta.paused = Some("a migration".into());
+    world.store.put(world.keys.meta(), meta.encode());
+    let line = world.line(false);
+    assert!(world.plan(&line).is_none());
+}

@@ -1,0 +1,74 @@
+//! Why an ADD ends without an address, and why a decision cannot go on. Pure.
+
+use std::fmt;
+
+use super::keys::Bytes;
+use super::meta::OutOfService;
+use super::snapshot::{BadRecord, Snapshot};
+use super::txn::Op;
+use crate::pool::choose::Refusal;
+use crate::pool::record::{Held, Owner};
+use crate::pool::{Addr, NetworkName};
+
+/// Why an ADD ends without an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// A DEL of this owner began after this ADD.
+    Deleted,
+    /// A younger owner of the same interface of the same pod exists.
+    Outlived(Owner),
+    /// Another machine holds addresses under the names of this owner.
+    OtherMachine(Box<OtherMachine>),
+    /// The owner holds addresses that the configuration does not describe.
+    Unfit(Vec<Held>),
+    /// A requested address cannot be had.
+    Address(Addr, NetworkName, Refusal),
+    /// The store hands out nothing.
+    OutOfService(OutOfService),
+    /// A record does not decode.
+    Bad(BadRecord),
+    /// Records contradict each other.
+    Contradiction(String),
+}
+
+/// A machine that holds addresses under an owner's names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherMachine {
+    /// The owner.
+    pub owner: Owner,
+    /// The machine that holds them.
+    pub theirs: String,
+    /// The machine of this run.
+    pub ours: String,
+}
+
+impl fmt::Display for OtherMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { owner, theirs, ours } = self;
+        write!(f, "machine {theirs} holds addresses as {owner}, and this is machine {ours}")
+    }
+}
+
+/// Why a decision cannot go on: it must read something, or it refuses.
+pub(super) enum Halt {
+    Read(Vec<Op>),
+    Refuse(Refused),
+}
+
+impl Halt {
+    pub(super) fn read(keys: Vec<Bytes>) -> Self {
+        Halt::Read(keys.into_iter().map(Op::Get).collect())
+    }
+}
+
+impl From<BadRecord> for Halt {
+    fn from(bad: BadRecord) -> Self {
+        Halt::Refuse(Refused::Bad(bad))
+    }
+}
+
+/// Asks for the keys that were not read yet.
+pub(super) fn require(snapshot: &Snapshot, keys: Vec<Bytes>) -> Result<(), Halt> {
+    let missing: Vec<Bytes> = keys.into_iter().filter(|key| !snapshot.knows(key)).collect();
+    if missing.is_empty() { Ok(()) } else { Err(Halt::read(missing)) }
+}

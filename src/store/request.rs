@@ -1,0 +1,189 @@
+//! What a ticket carries to the run at the head of its queue: who waits, and all that deciding for it takes.
+//!
+//! The run at the head decides for the runs behind it by the same pure function by which it decides for itself. A
+//! request has a version of its own, and a reader refuses fields that it does not know. So a head never decides on a
+//! part of what a newer program asks for. It leaves such a run to its own turn.
+
+use serde::{Deserialize, Serialize};
+
+use super::ask::{Ask, RunStamp};
+use crate::limits;
+use crate::pool::choose::Order;
+use crate::pool::record::{Held, Labels, Owner, Record, RunStart, VERSION};
+use crate::pool::{RangeSet, Wanted};
+
+/// The version of the requests that this program writes and decides.
+const REQUEST_VERSION: u32 = 1;
+
+/// `v1/ticket/<scope>/<id>`: who waits, and for what.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TicketRecord {
+    v: u32,
+    /// For whom.
+    #[serde(flatten)]
+    pub owner: Owner,
+    /// A [`TicketRequest`]; none if only the run itself can decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<serde_json::Value>,
+}
+
+impl Record for TicketRecord {
+    const KIND: &'static str = "ticket";
+}
+
+/// The parts of an [`Ask`] that the owner does not say.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TicketRequest {
+    v: u32,
+    /// The epoch that the run knows. A ticket that came back with a restored store names an earlier one.
+    epoch: u64,
+    sets: Vec<RangeSet>,
+    order: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    statics: Vec<Held>,
+    start: RunStart,
+    machine: String,
+    labels: Labels,
+    at: String,
+}
+
+/// What one ADD asks the run at the head for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// What it asks.
+    pub ask: Ask,
+    /// The epoch of the store that it knows.
+    pub epoch: u64,
+}
+
+impl TicketRecord {
+    /// The ticket of a run that nobody else can serve.
+    #[must_use]
+    pub fn of(owner: Owner) -> Self {
+        Self { v: VERSION, owner, request: None }
+    }
+
+    /// The ticket of an ADD. Without a request if another run cannot decide it: it asks for one address by name, which
+    /// has errors of its own, or it is too large.
+    #[must_use]
+    pub fn asking(ask: &Ask, epoch: u64) -> Self {
+        let bare = Self::of(ask.owner.clone());
+        let Wanted { sets, requests, statics, order } = &ask.wanted;
+        let names_addresses =
+            requests.iter().any(Option::is_some) || statics.iter().any(|held| held.network.is_some());
+        if sets.is_empty() || names_addresses {
+            return bare;
+        }
+        let RunStamp { start, machine, created_at, .. } = &ask.stamp;
+        let request = TicketRequest {
+            v: REQUEST_VERSION,
+            epoch,
+            sets: sets.clone(),
+            order: order.name().to_owned(),
+            statics: statics.clone(),
+            start: start.clone(),
+            machine: machine.clone(),
+            labels: ask.labels.clone(),
+            at: created_at.clone(),
+        };
+        let asking = Self { request: serde_json::to_value(request).ok(), ..bare.clone() };
+        if asking.encode().len() <= limits::TICKET_BYTES { asking } else { bare }
+    }
+
+    /// Whether another run may decide.
+    #[must_use]
+    pub fn has_request(&self) -> bool {
+        self.request.is_some()
+    }
+
+    /// What the run asks for; none if only the run itself can decide.
+    #[must_use]
+    pub fn asked(self) -> Option<Asked> {
+        let TicketRequest { v, epoch, sets, order, statics, start, machine, labels, at } =
+            serde_json::from_value(self.request?).ok()?;
+        if v != REQUEST_VERSION {
+            return None;
+        }
+        let wanted = Wanted { requests: vec![None; sets.len()], sets, statics, order: Order::named(&order)? };
+        // Only a commit that makes the first meta of a store writes this id, and no such commit serves others.
+        let store_id = String::new();
+        let stamp = RunStamp { start, machine, store_id, created_at: at };
+        Some(Asked { ask: Ask::new(self.owner, labels, wanted, stamp), epoch })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::range::RangeSpec;
+    use crate::pool::{NetworkName, Range};
+
+    fn ask() -> Ask {
+        let spec = RangeSpec {
+            network: NetworkName::configured("blue").expect("a name"),
+            subnet: "10.0.0.0/24".parse().expect("a CIDR"),
+            first: "10.0.0.1".parse().expect("ip"),
+            last: "10.0.0.200".parse().expect("ip"),
+            excludes: vec!["10.0.0.16/28".parse().expect("a CIDR")],
+            never: vec!["10.0.0.1".parse().expect("ip")],
+            gateway: Some("10.0.0.1".parse().expect("ip")),
+        };
+        let v6 = RangeSpec {
+            subnet: "fd00::/64".parse().expect("a CIDR"),
+            first: "fd00::1".parse().expect("ip"),
+            last: "fd00::ffff".parse().expect("ip"),
+            excludes: Vec::new(),
+            never: Vec::new(),
+            gateway: None,
+            ..spec.clone()
+        };
+        let set = |spec| RangeSet::new(vec![Range::new(spec).expect("a range")]).expect("a set");
+        let wanted = Wanted { order: Order::Spread, ..Wanted::lowest_of(vec![set(spec), set(v6)]) };
+        let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
+        let stamp = RunStamp {
+            start: RunStart { boot: "b".into(), ns: 5 },
+            machine: "m".into(),
+            store_id: "s".into(),
+            created_at: "2026-01-01T00:00:00Z".into(),
+        };
+        Ask::new(owner, Labels::default(), wanted, stamp)
+    }
+
+    #[test]
+    fn a_request_comes_back_as_it_was_asked() {
+        let ask = ask();
+        let stored = TicketRecord::asking(&ask, 3).encode();
+        let asked = TicketRecord::decode(&stored).expect("decodes").asked().expect("a request");
+        assert_eq!(asked.epoch, 3);
+        assert_eq!(asked.ask.wanted.sets, ask.wanted.sets);
+        assert_eq!(asked.ask.scope(), ask.scope());
+        assert_eq!((asked.ask.owner, asked.ask.node_seed), (ask.owner, ask.node_seed));
+        assert_eq!(asked.ask.stamp.start, ask.stamp.start);
+    }
+
+    #[test]
+    fn what_a_head_does_not_know_it_leaves_alone() {
+        let stored = String::from_utf8(TicketRecord::asking(&ask(), 1).encode()).expect("JSON");
+        for (from, to) in [
+            (r#""request":{"at""#, r#""request":{"sticky":true,"at""#),
+            (r#","v":1}}"#, r#","v":2}}"#),
+            (r#""order":"spread""#, r#""order":"random""#),
+            (r#"["10.0.0.2","10.0.0.15"]"#, r#"["10.0.0.1","10.0.0.15"]"#),
+            (r#"["10.0.0.2","10.0.0.15"]"#, r#"["10.0.0.2","10.0.1.15"]"#),
+            (r#""subnet":"10.0.0.0/24""#, r#""subnet":"10.0.0.0""#),
+        ] {
+            let other = stored.replace(from, to);
+            assert_ne!(other, stored, "{from} is not in {stored}");
+            let record = TicketRecord::decode(other.as_bytes()).expect("a ticket all the same");
+            assert!(record.asked().is_none(), "{to}");
+        }
+    }
+
+    #[test]
+    fn who_asks_for_an_address_by_name_decides_alone() {
+        let mut ask = ask();
+        ask.wanted.requests[0] = Some(ask.wanted.sets[0].ranges()[0].last());
+        assert!(TicketRecord::asking(&ask, 1).asked().is_none());
+    }
+}
