@@ -156,3 +156,41 @@ impl Counts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use crate::support::Relays;
+
+    /// More than the buffers of sockets hold, so that a receiver that waits blocks the relay.
+    const BYTES: usize = 32 << 20;
+
+    #[test]
+    fn a_relay_holds_everything_back_and_loses_nothing() {
+        const ONE_WAY: Duration = Duration::from_millis(40);
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let endpoint = format!("http://{}", server.local_addr().expect("it has an address"));
+        let (_relays, relay) = Relays::before_endpoint(&endpoint, ONE_WAY);
+        let echo = thread::spawn(move || {
+            let (mut stream, _) = server.accept().expect("the relay connects");
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).expect("all of it arrives");
+            stream.write_all(&all).expect("it goes back");
+        });
+        let address = relay.strip_prefix("http://").expect("the relay's address has the same form");
+        let mut stream = TcpStream::connect(address).expect("the relay listens");
+        let sent: Vec<u8> = (0..BYTES).map(|index| (index % 251) as u8).collect();
+        stream.write_all(&sent).expect("the relay takes all");
+        let last = Instant::now();
+        stream.shutdown(Shutdown::Write).expect("one direction can be closed");
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).expect("all of it comes back");
+        assert!(last.elapsed() >= 2 * ONE_WAY, "{:?}", last.elapsed());
+        assert!(received == sent, "{} of {BYTES} bytes, or others", received.len());
+        echo.join().expect("the server has served");
+    }
+}
