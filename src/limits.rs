@@ -29,6 +29,15 @@ pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(55);
 /// For how long after a run has met others in a queue those of its node take a ticket without looking first.
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
+/// How many scopes a node has hints for.
+pub const SCOPE_HINTS: usize = 64;
+/// How much of one scope is kept, in bytes in hex: more than a walk reads that finds an address.
+pub const SCOPE_HINTS_BYTES: usize = 48 << 10;
+/// For how long a node's runs look first in a scope after its hints were wrong. It doubles with each time.
+pub const MISS_PAUSE: Duration = Duration::from_secs(1);
+/// The longest such time.
+pub const MISS_PAUSE_MAX: Duration = Duration::from_secs(60);
+
 /// One attempt to connect, TLS included, when there is another endpoint to turn to.
 pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(300);
 /// One attempt to connect when there is no other endpoint, or none that was any quicker: a lost SYN is sent again after

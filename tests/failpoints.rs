@@ -145,9 +145,9 @@ fn a_panic_is_answered_and_the_del_after_it_finds_all() {
 fn a_repeated_add_that_cannot_settle_its_commit_keeps_what_it_was_told() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
-    let unsettled = |container: &str| {
+    let unsettled = |container: &str, step: &str| {
         let run = node.add(container).config(&config()).program(failing_metes());
-        let plan = "commit.answered=error:unknown,revoke.before=error:unreachable";
+        let plan = format!("{step}.answered=error:unknown,revoke.before=error:unreachable");
         run.env("METES_FAIL", plan).run().error(11);
     };
     let spooled = || {
@@ -155,10 +155,10 @@ fn a_repeated_add_that_cannot_settle_its_commit_keeps_what_it_was_told() {
         files.filter(|file| file.extension().is_some_and(|extension| extension == "del")).count()
     };
     let told = node.add("c1").config(&config()).run().address();
-    unsettled("c1");
+    unsettled("c1", "commit");
     assert_eq!(spooled(), 0);
     // One that is not repeated leaves a DEL, which the next run carries out.
-    unsettled("c2");
+    unsettled("c2", "commit-first");
     assert_eq!(spooled(), 1);
     assert_eq!(node.add("c1").config(&config()).run().address(), told);
     assert_eq!(spooled(), 0);

@@ -204,6 +204,7 @@ pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Resu
         is_crowded: false,
         wait_until: session.until,
         high_water: None,
+        remembered: None,
         is_wanted: &|| true,
     };
     Ok(Driver::new(session, policy).run(&mut claims).await?)

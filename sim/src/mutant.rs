@@ -16,6 +16,8 @@ pub enum Kind {
     Create,
     /// A key must be as it was read.
     Mod,
+    /// A key must have this value.
+    Value,
     /// No key begins with this.
     Empty,
     /// A key is deleted only if it says this.
@@ -59,6 +61,7 @@ impl Guard {
             Compare::Create(key, 0) => (Kind::Absent, key),
             Compare::Create(key, _) => (Kind::Create, key),
             Compare::Mod(key, _) => (Kind::Mod, key),
+            Compare::Value(key, _) => (Kind::Value, key),
             Compare::Empty(prefix) => (Kind::Empty, prefix),
         };
         Self { step, kind, class: class(key, keys) }

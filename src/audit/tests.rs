@@ -244,6 +244,7 @@ impl Model {
         match compare {
             Compare::Create(key, at) => tree.get(key).map_or(0, |entry| entry.create_revision) == *at,
             Compare::Mod(key, at) => tree.get(key).map_or(0, |entry| entry.mod_revision) == *at,
+            Compare::Value(key, value) => tree.get(key).is_some_and(|entry| entry.value == *value),
             Compare::Empty(prefix) => !tree.keys().any(|key| key.starts_with(prefix)),
         }
     }

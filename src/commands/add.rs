@@ -4,6 +4,7 @@ use super::{Run, errors};
 use crate::cni::error::{Code, Error};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, NodeLease};
+use crate::local::scope_hints::ScopeHints;
 use crate::pool::record::Meta;
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::Ask;
@@ -27,34 +28,41 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
         run.carry_out_spooled(&kept, run.session.until).await?;
     }
     run.must_go_on()?;
-    let mark = run.mark.read();
-    let hints = mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default();
+    let left = LeftBehind::read(run, ask);
     let is_wanted = || run.must_go_on().is_ok();
-    let mut driver = Driver::new(run.session, policy(run, mark.as_ref(), &hints, &is_wanted));
+    let mut driver = Driver::new(run.session, policy(run, &left, &is_wanted));
+    let added = allot(run, ask, &left, &mut driver).await;
+    if added.is_err() && driver.may_be_served() {
+        undo(run, ask).await;
+    }
+    added
+}
+
+async fn allot<K: Kv>(
+    run: &Run<'_, K>,
+    ask: &Ask,
+    left: &LeftBehind,
+    driver: &mut Driver<'_, K>,
+) -> Result<Added, Error> {
     let mut allotment = Allotment::new(ask, run.session.keys);
     let mut repairs = 0;
     loop {
         let allotted = driver.run(&mut allotment).await;
-        leave_hints(run, ask, &mut driver, &hints);
+        leave_hints(run, driver, left);
         let set = match allotted {
             Ok(Allotted::Held(added)) => return Ok(added),
             Ok(Allotted::Full { set }) => set,
-            Err(stopped) => {
-                let error = error(run, ask, stopped);
-                if driver.may_be_served() {
-                    undo(run, ask).await;
-                }
-                return Err(error);
-            }
+            Err(stopped) => return Err(error(run, ask, stopped)),
         };
         // Stray bits may fill the set, and others may have freed something since.
+        let is_wanted = || run.must_go_on().is_ok();
         if repairs == limits::REPAIRS
-            || !repair_some(run.session, &ask.wanted.sets[set], driver.pages(), &is_wanted).await?
+            || !repair_some(run.session, &ask.wanted.sets[set], driver.shared(), &is_wanted).await?
         {
             return Err(errors::full(&ask.wanted.sets[set]));
         }
         repairs += 1;
-        driver.forget_pages();
+        driver.forget_shared();
     }
 }
 
@@ -62,20 +70,45 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
 /// owner has answered with it since.
 pub async fn undo<K: Kv>(run: &Run<'_, K>, ask: &Ask) {
     let spooled = run.to_spool(&ask.owner, ask.labels.pod.uid.as_ref(), true);
-    if let Err(e) = run.free_spooled(&spooled, run.session.until).await
-        && let Err(kept) = run.spool.keep(&spooled)
-    {
-        tracing::error!(error = %e, spool = %kept, "an address that nobody heard of cannot be given back");
+    let freed = run.free_spooled(&spooled, run.session.until).await;
+    // Without a tombstone, a late copy of the commit may still be applied.
+    if matches!(freed, Ok((_, false))) {
+        return;
+    }
+    if let Err(kept) = run.spool.keep(&spooled) {
+        tracing::error!(?freed, spool = %kept, "an address that nobody heard of cannot be given back");
     }
 }
 
-fn policy<'a, K: Kv>(
-    run: &'a Run<'_, K>,
-    mark: Option<&Mark>,
-    hints: &Hints,
-    is_wanted: &'a dyn Fn() -> bool,
-) -> Policy<'a> {
+/// What earlier runs of the node have left behind.
+#[derive(Default)]
+struct LeftBehind {
+    mark: Option<Mark>,
+    /// Of the scope of this ADD.
+    scope: Option<ScopeHints>,
+}
+
+impl LeftBehind {
+    /// Without a mark there are no hints: they may be of another store.
+    fn read<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Self {
+        let Some(mark) = run.mark.read() else { return Self::default() };
+        let is_of_store = |hints: &ScopeHints| {
+            let meta = hints.keys.record::<Meta>(&run.session.keys.meta());
+            meta.is_ok_and(|meta| meta.is_some_and(|meta| mark.seen.is_of(&meta)))
+        };
+        let scope = run.scope_hints.read(&ask.scope()).filter(is_of_store);
+        Self { mark: Some(mark), scope }
+    }
+
+    fn hints(&self) -> Hints {
+        self.mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default()
+    }
+}
+
+fn policy<'a, K: Kv>(run: &'a Run<'_, K>, left: &LeftBehind, is_wanted: &'a dyn Fn() -> bool) -> Policy<'a> {
+    let hints = left.hints();
     let shared = hints.lease_for(&run.start);
+    let serving = left.scope.as_ref().filter(|scope| scope.serves(&run.start));
     Policy {
         fencing: FencePolicy::LeaseOrTicket(run.session.keys.fence(&run.identity.node)),
         lease: LeasePolicy {
@@ -85,22 +118,32 @@ fn policy<'a, K: Kv>(
         },
         is_crowded: hints.is_crowded(&run.start),
         wait_until: run.session.until,
-        high_water: mark.map(|mark| mark.seen.clone()),
+        high_water: left.mark.as_ref().map(|mark| mark.seen.clone()),
+        remembered: serving.map(|scope| scope.keys.clone()),
         is_wanted,
     }
 }
 
 /// Raises the mark, and leaves hints that may save the next run of the node a request.
-fn leave_hints<K: Kv>(run: &Run<'_, K>, ask: &Ask, driver: &mut Driver<'_, K>, before: &Hints) {
-    let Some(Acknowledged { revision, meta }) = driver.take_acknowledged() else { return };
-    // If there was none, this commit has made it.
-    let Meta { id: store, epoch, .. } = meta.unwrap_or_else(|| ask.first_meta());
-    let lease = driver.lease().map(|LeaseId(id)| match &before.lease {
+fn leave_hints<K: Kv>(run: &Run<'_, K>, driver: &mut Driver<'_, K>, before: &LeftBehind) {
+    let Some(Acknowledged { revision, scope }) = driver.take_acknowledged() else { return };
+    let keys = driver.shared();
+    let Ok(Some(Meta { id: store, epoch, .. })) = keys.record::<Meta>(&run.session.keys.meta()) else {
+        return;
+    };
+    let hints = before.hints();
+    let lease = driver.lease().map(|LeaseId(id)| match &hints.lease {
         Some(known) if known.id == id => known.clone(),
         _ => NodeLease { id, since: run.start.clone() },
     });
-    let crowded = if driver.met_others() { Some((run.clock)()) } else { before.crowded.clone() };
-    let hints = Hints { lease, crowded, ..before.clone() };
+    let now = (run.clock)();
+    let crowded = if driver.met_others() { Some(now.clone()) } else { hints.crowded.clone() };
+    // Without a scope, what this run has read of the pages is older than what another run has written for it.
+    if let Some(scope) = scope {
+        let known = before.scope.clone().unwrap_or_default();
+        run.scope_hints.keep(&scope, &known.left(keys.clone(), driver.first(), now));
+    }
+    let hints = Hints { lease, crowded, ..hints };
     run.leave_mark(Mark { seen: HighWater { store, epoch, revision }, hints });
 }
 

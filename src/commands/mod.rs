@@ -14,6 +14,7 @@ use crate::cni::request::Attachment;
 use crate::limits;
 use crate::local::mark::{Mark, MarkFile};
 use crate::local::node::{self, Identity};
+use crate::local::scope_hints::ScopeHintFiles;
 use crate::local::spool::{Kept, Spool, Spooled};
 use crate::local::state::NodeState;
 use crate::pool::Wanted;
@@ -43,6 +44,8 @@ pub struct Run<'a, K> {
     pub spool: Spool,
     /// The highest revision seen on this node.
     pub mark: MarkFile,
+    /// What runs of this node leave behind of each scope.
+    pub scope_hints: ScopeHintFiles,
 }
 
 impl<'a, K: Kv> Run<'a, K> {
@@ -54,8 +57,8 @@ impl<'a, K: Kv> Run<'a, K> {
         clock: &'a dyn Fn() -> RunStart,
         awaited: &'a dyn Fn() -> bool,
     ) -> Self {
-        let (spool, mark) = (node.spool(), node.mark());
-        Self { session, identity: &node.identity, start, clock, awaited, spool, mark }
+        let (spool, mark, scope_hints) = (node.spool(), node.mark(), node.scope_hints());
+        Self { session, identity: &node.identity, start, clock, awaited, spool, mark, scope_hints }
     }
 
     /// The owner that a container's interface is on this node of this cluster.

@@ -9,16 +9,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::files;
 use super::node::Identity;
+use super::own_file::{self, Whose};
 use crate::limits;
-use crate::pool::names::ClusterName;
 use crate::pool::record::RunStart;
-use crate::store::keys::digest_hex;
 use crate::store::meta::HighWater;
-
-/// The file's length is a multiple of this. A mark needs less, so the length stays the same.
-const PADDED_BYTES: usize = 2048;
 
 /// What a node's runs leave to the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,22 +23,6 @@ pub struct Mark {
     /// Never trusted.
     #[serde(default)]
     pub hints: Hints,
-}
-
-/// Whose mark it is: a disk may have been copied from another machine or cluster, and another etcd has other revisions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Whose {
-    machine: String,
-    cluster: Option<ClusterName>,
-    /// Sorted.
-    endpoints: Vec<String>,
-}
-
-/// The mark as it is kept.
-#[derive(Serialize, Deserialize)]
-struct MarkContent {
-    whose: Whose,
-    mark: Mark,
 }
 
 /// What saves a later run a request. If a hint is wrong, an answer of etcd shows it.
@@ -115,39 +94,19 @@ impl MarkFile {
     /// The mark in a node's folder, of the store at these endpoints.
     #[must_use]
     pub fn new(folder: &Path, identity: &Identity, endpoints: &[String]) -> Self {
-        let Identity { machine, cluster, .. } = identity.clone();
-        let mut endpoints = endpoints.to_vec();
-        endpoints.sort();
-        Self { path: folder.join("mark"), whose: Whose { machine, cluster, endpoints } }
+        Self { path: folder.join("mark"), whose: Whose::new(identity, endpoints) }
     }
 
     /// The mark, if there is one of this machine, cluster and store that can be read.
-    ///
-    /// The file is overwritten in place, so a reader may get half of one mark and half of another. Therefore the first
-    /// line is a digest of all that follows.
     #[must_use]
     pub fn read(&self) -> Option<Mark> {
-        let bytes = files::read_trusted(&self.path, 64 << 10, files::Trust::OwnerWrites).ok()?;
-        let (digest, content) = std::str::from_utf8(&bytes).ok()?.trim_end_matches(' ').split_once('\n')?;
-        if digest != digest_hex(content.as_bytes()) {
-            return None;
-        }
-        let MarkContent { whose, mark } = serde_json::from_str(content).ok()?;
-        (whose == self.whose).then_some(mark)
+        own_file::read(&self.path, &self.whose)
     }
 
     /// Raises the mark to `mark`. If two runs end at the same time, the last one's mark stays. It may be a few
     /// revisions lower, and the next run raises it again. A mark that cannot be written is no reason to fail.
     pub fn raise(&self, mark: Mark) {
-        let whose = self.whose.clone();
-        let Ok(kept) = serde_json::to_string(&MarkContent { whose, mark }) else { return };
-        let mut content = format!("{}\n{kept}", digest_hex(kept.as_bytes())).into_bytes();
-        // A file that keeps its length is overwritten in place.
-        content.resize(content.len().next_multiple_of(PADDED_BYTES), b' ');
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        let overwrite = || files::overwrite(&self.path, &content);
-        let written = overwrite().or_else(|_| files::make_folder(folder).and_then(|()| overwrite()));
-        if let Err(e) = written {
+        if let Err(e) = own_file::overwrite(&self.path, &self.whose, mark) {
             tracing::warn!(file = %self.path.display(), error = %e, "the highest revision seen cannot be kept");
         }
     }

@@ -1,10 +1,12 @@
 //! What a run knows and keeps on its own node: who the node is, when the run began, the frees that could not be carried
-//! out, and the highest revision of the store that was seen here.
+//! out, the highest revision of the store that was seen here, and hints for the next run.
 
 pub mod core;
 pub mod files;
 pub mod mark;
 pub mod node;
+mod own_file;
+pub mod scope_hints;
 pub mod setup;
 pub mod spool;
 pub mod state;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::mark::MarkFile;
 use super::node::{self, Identity};
+use super::scope_hints::ScopeHintFiles;
 use super::spool::Spool;
 use crate::cni::Error;
 use crate::config::Settings;
@@ -40,6 +41,12 @@ impl NodeState {
     #[must_use]
     pub fn spool(&self) -> Spool {
         Spool::new(&self.folder, &self.identity)
+    }
+
+    /// What the node's runs leave behind of each scope.
+    #[must_use]
+    pub fn scope_hints(&self) -> ScopeHintFiles {
+        ScopeHintFiles::new(&self.folder, &self.identity, &self.endpoints)
     }
 
     /// The node's high-water mark.

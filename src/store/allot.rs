@@ -78,6 +78,13 @@ impl Change for Allotment<'_> {
         own.iter().any(|key| seen.entry(key).is_some())
     }
 
+    fn own_keys(&self) -> Vec<Bytes> {
+        let Self { ask, keys, .. } = *self;
+        let mut own = vec![keys.owner(&ask.owner), keys.tombstone(&ask.owner)];
+        own.extend(ask.index_keys(keys));
+        own
+    }
+
     fn learn(&mut self, seen: &Snapshot) {
         self.was_deleted |= seen.entry(&self.keys.tombstone(&self.ask.owner)).is_some();
     }

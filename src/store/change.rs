@@ -30,6 +30,11 @@ pub trait Change {
         false
     }
 
+    /// The keys that no other run writes, and that do not exist unless this change was tried before.
+    fn own_keys(&self) -> Vec<Bytes> {
+        Vec::new()
+    }
+
     /// Remembers what an answer shows, if the next one may not show it any more.
     fn learn(&mut self, _seen: &Snapshot) {}
 

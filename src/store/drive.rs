@@ -24,7 +24,8 @@ use tokio::time::Instant;
 use super::batch;
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
-use super::keys::{Bytes, Key, LeaseId, Scope};
+use super::first::{self, FirstRequest};
+use super::keys::{Bytes, LeaseId, Scope};
 use super::kv::{Failure, Kv};
 use super::line::Line;
 use super::meta::{self, HighWater};
@@ -101,6 +102,9 @@ pub struct Policy<'a> {
     pub wait_until: Instant,
     /// What this node has seen of the store; it is compared with what the store answers.
     pub high_water: Option<HighWater>,
+    /// What another run of the node has left behind of the scope. If there is something, and a shared lease, the first
+    /// request is a commit ([`super::first`]).
+    pub remembered: Option<Snapshot>,
     /// Whether the change is still wanted.
     pub is_wanted: &'a dyn Fn() -> bool,
 }
@@ -183,8 +187,8 @@ impl Head {
 pub struct Acknowledged {
     /// The store's revision after it.
     pub revision: i64,
-    /// The meta that it relied on; none if the store had none.
-    pub meta: Option<Meta>,
+    /// The scope of the pages that this run has written. None if it wrote none, or if another run has served it.
+    pub scope: Option<Scope>,
 }
 
 /// Carries out the changes of one run, one after the other, and remembers between them what it has learned.
@@ -196,12 +200,14 @@ pub struct Driver<'a, K> {
     /// How long the shared lease must still live; none once etcd has confirmed it.
     unconfirmed: Option<Duration>,
     met_others: bool,
-    /// Whether another run may have served this one, or still serve it, without its knowledge.
+    /// Whether something may be reserved for this run although it fails: another run may have served it, or still
+    /// serve it, without its knowledge; or a store that has gone back has applied its commit.
     may_be_served: bool,
     acknowledged: Option<Acknowledged>,
-    /// The pages that earlier attempts have read. They may have changed since; a commit notices that. Without them,
-    /// each attempt would read many pages again.
-    pages: Snapshot,
+    first: FirstRequest,
+    /// What earlier attempts have read and written of the keys that all runs of the scope share. They may have changed
+    /// since; a commit notices that. Without them, each attempt would read many pages again.
+    shared: Snapshot,
 }
 
 impl<'a, K: Kv> Driver<'a, K> {
@@ -219,7 +225,8 @@ impl<'a, K: Kv> Driver<'a, K> {
             met_others: false,
             may_be_served: false,
             acknowledged: None,
-            pages: Snapshot::default(),
+            first: FirstRequest::Look,
+            shared: Snapshot::default(),
             policy,
         }
     }
@@ -236,7 +243,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.met_others
     }
 
-    /// Whether another run may have reserved something for this one that this one does not know of.
+    /// Whether something may be reserved for this run although it fails.
     #[must_use]
     pub fn may_be_served(&self) -> bool {
         self.may_be_served
@@ -247,15 +254,21 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.acknowledged.take()
     }
 
-    /// The pages that were read.
+    /// What the first request came to.
     #[must_use]
-    pub fn pages(&self) -> &Snapshot {
-        &self.pages
+    pub fn first(&self) -> FirstRequest {
+        self.first
     }
 
-    /// Forgets the pages that were read: others have changed some.
-    pub fn forget_pages(&mut self) {
-        self.pages = Snapshot::default();
+    /// What is known of the keys that all runs of the scope share: pages, summaries, cursors, and meta.
+    #[must_use]
+    pub fn shared(&self) -> &Snapshot {
+        &self.shared
+    }
+
+    /// Forgets what was read: others have changed some of it.
+    pub fn forget_shared(&mut self) {
+        self.shared = Snapshot::default();
     }
 
     /// From now on it waits up to the session's deadline.
@@ -303,11 +316,11 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 
     async fn attempt<C: Change>(&mut self, change: &mut C) -> Attempted<C> {
-        let mut seen = std::mem::take(&mut self.pages);
+        let mut seen = std::mem::take(&mut self.shared);
         let attempted = self.attempt_on(change, &mut seen).await;
         let keys = self.session.keys;
-        seen.retain(|key| matches!(keys.parse(key), Ok(Key::Page(..) | Key::Summary(..))));
-        self.pages = seen;
+        seen.retain(|key| first::is_shared(keys, key));
+        self.shared = seen;
         attempted
     }
 
@@ -316,7 +329,14 @@ impl<'a, K: Kv> Driver<'a, K> {
         let looks = self.approach == Approach::Look;
         let known = change.scope(seen);
         let lacks_lease = self.lease.is_none() && self.policy.lease.used == LeaseUse::Always;
-        if looks || known.is_none() || lacks_lease {
+        let mut has_looked = false;
+        if let (Some(scope), Some(remembered), true) = (&known, self.policy.remembered.take(), looks) {
+            if let Some(attempt) = self.commit_first(change, scope, remembered, seen).await? {
+                return Ok(attempt);
+            }
+            has_looked = self.first == FirstRequest::Missed;
+        }
+        if !has_looked && (looks || known.is_none() || lacks_lease) {
             self.look(change, known.as_ref(), seen).await?;
         }
         // A free learns its queue from the record that it frees.
@@ -332,6 +352,48 @@ impl<'a, K: Kv> Driver<'a, K> {
             return self.commit_in_queue(change, &scope, seen).await;
         }
         self.commit_alone(change, Some(&scope), seen).await
+    }
+
+    /// The first request as a commit, planned on what another run has left behind. None: it was not sent, because the
+    /// change must look first, or it was missed, and the answer shows what a look shows.
+    async fn commit_first<C: Change>(
+        &mut self,
+        change: &mut C,
+        scope: &Scope,
+        remembered: Snapshot,
+        seen: &mut Snapshot,
+    ) -> Result<Option<Attempt<C::Done>>, Stopped<C::Done, C::Refused>> {
+        let (FencePolicy::LeaseOrTicket(key), Some(lease)) = (&self.policy.fencing, self.lease) else {
+            return Ok(None);
+        };
+        let fence = Fence::Lease { key: key.clone(), lease };
+        let keys = self.session.keys;
+        let look = (keys.tail(scope), self.first_reads(change, Some(scope), seen));
+        let Some(commit) = first::commit_first(change, keys, &fence, &remembered, look) else {
+            return Ok(None);
+        };
+        match self.session.txn(&commit.txn).await {
+            Ok(reply) if reply.succeeded => {
+                self.first = FirstRequest::Applied;
+                *seen = remembered;
+                seen.apply(&commit.txn, &reply);
+                self.acknowledge(Some(scope), reply.revision, seen).await?;
+                Ok(Some(Attempt::Committed(commit.done)))
+            }
+            Ok(reply) => {
+                self.first = FirstRequest::Missed;
+                seen.absorb(&commit.txn.otherwise, &reply);
+                change.learn(seen);
+                // Unlike that of a look, this answer is to a write.
+                self.check_high_water(seen).await?;
+                Ok(None)
+            }
+            Err(failure) if failure.is_open() => {
+                *seen = remembered;
+                self.settle_commit(change, &fence, commit, failure, seen).await.map(Some)
+            }
+            Err(failure) => Err(failure.into()),
+        }
     }
 
     /// The first request: reads what the plan will most likely need, and whether anybody queues. Meanwhile a lease is
@@ -483,7 +545,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             match queue.by(self.policy.wait_until).wait(taken, &owner, is_served).await? {
                 Turn::Head => head.owes_turn = true,
                 Turn::Served(found) => {
-                    self.acknowledge(found.mod_revision, seen);
+                    self.acknowledge(None, found.mod_revision, seen).await?;
                     return Ok(Attempt::Committed(change.served(&found)));
                 }
                 Turn::Gone => {
@@ -573,11 +635,11 @@ impl<'a, K: Kv> Driver<'a, K> {
             }
             match self.session.txn(&commit.txn).await {
                 Ok(reply) if reply.succeeded => {
-                    self.acknowledge(reply.revision, seen);
                     seen.apply(&commit.txn, &reply);
                     if let Fence::Ticket(ticket) = fence {
                         head.has_committed(ticket, &commit.txn, &reply);
                     }
+                    self.acknowledge(scope, reply.revision, seen).await?;
                     return Ok(Attempt::Committed(commit.done));
                 }
                 Ok(reply) => {
@@ -586,7 +648,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                     self.check_high_water(seen).await?;
                 }
                 Err(failure) if failure.is_open() && self.policy.fencing != FencePolicy::Nothing => {
-                    return self.settle_commit(change, fence, commit, failure).await;
+                    return self.settle_commit(change, fence, commit, failure, seen).await;
                 }
                 Err(failure) => return Err(failure.into()),
             }
@@ -597,7 +659,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                     let found = seen.entry(&self.session.keys.owner(change.owner()));
                     if let Some(done) = found.and_then(|found| change.served(found)) {
                         head.owes_turn = false;
-                        self.acknowledge(seen.revision, seen);
+                        self.acknowledge(None, seen.revision, seen).await?;
                         return Ok(Attempt::Committed(Some(done)));
                     }
                     self.lose_lease();
@@ -683,10 +745,30 @@ impl<'a, K: Kv> Driver<'a, K> {
         meta.map(|meta| meta.epoch).or(known).unwrap_or(FIRST_EPOCH)
     }
 
-    /// Notes that a commit was applied, by this run or for it.
-    fn acknowledge(&mut self, revision: i64, seen: &Snapshot) {
-        let meta = seen.record(&self.session.keys.meta()).ok().flatten();
-        self.acknowledged = Some(Acknowledged { revision, meta });
+    /// A commit was applied at `revision`, by this run or for it. Only now is it certain that the store which applied
+    /// it has forgotten nothing.
+    async fn acknowledge<D, R>(
+        &mut self,
+        scope: Option<&Scope>,
+        revision: i64,
+        seen: &mut Snapshot,
+    ) -> Result<(), Stopped<D, R>> {
+        let keys = self.session.keys;
+        if let Some(known) = &self.policy.high_water
+            && known.contradicts_applied(keys, seen, revision)
+        {
+            let accused = async {
+                self.session.read(&[keys.meta()], seen).await?;
+                known.accuse(self.session, seen).await
+            };
+            if let Err(why) = accused.await {
+                tracing::warn!(%why, "the store has gone back, and cannot be marked as suspect now");
+            }
+            self.may_be_served = true;
+            return Err(Stopped::Suspect(known.epoch));
+        }
+        self.acknowledged = Some(Acknowledged { revision, scope: scope.cloned() });
+        Ok(())
     }
 
     /// Nobody knows whether a commit was applied. Finds out, and makes sure that no late copy of it is applied.
@@ -696,17 +778,21 @@ impl<'a, K: Kv> Driver<'a, K> {
         fence: &Fence,
         commit: Commit<C::Done>,
         why: Failure,
+        seen: &mut Snapshot,
     ) -> Attempted<C> {
         tracing::info!(%why, "settling a commit with an open outcome");
         if matches!(fence, Fence::Lease { .. }) {
             self.lease = None;
         }
-        let found = match settle(self.session, fence, &commit.proof).await {
-            Ok(found) => found,
-            Err(failure) => return Err(Stopped::Unsettled(commit.done, failure)),
-        };
+        if let Err(failure) = settle(self.session, fence, &commit.proof, seen).await {
+            return Err(Stopped::Unsettled(commit.done, failure));
+        }
+        let found = seen.entry(&commit.proof).cloned();
         match change.applied(commit, found.as_ref()) {
-            Some(done) => Ok(Attempt::Committed(Some(done))),
+            Some(done) => {
+                self.acknowledge(None, seen.revision, seen).await?;
+                Ok(Attempt::Committed(Some(done)))
+            }
             // It was not applied, and etcd would refuse it again.
             None if matches!(why, Failure::NoSpace(_)) => Err(why.into()),
             None => Ok(Attempt::Again),

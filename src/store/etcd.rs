@@ -482,6 +482,7 @@ fn compare_to_etcd(compare: &Compare) -> ec::Compare {
     match compare {
         Compare::Create(key, revision) => ec::Compare::create_revision(key.clone(), equal, *revision),
         Compare::Mod(key, revision) => ec::Compare::mod_revision(key.clone(), equal, *revision),
+        Compare::Value(key, value) => ec::Compare::value(key.clone(), equal, value.clone()),
         Compare::Empty(prefix) => ec::Compare::create_revision(prefix.clone(), equal, 0).with_prefix(),
     }
 }

@@ -184,6 +184,12 @@ pub struct HighWater {
 }
 
 impl HighWater {
+    /// Whether this is the meta of the store that was seen, in the epoch that was seen.
+    #[must_use]
+    pub fn is_of(&self, meta: &Meta) -> bool {
+        meta.id == self.store && meta.epoch == self.epoch
+    }
+
     /// Whether a store with this meta at this revision has lost something that this node has seen: it is another store,
     /// has lost its meta, or has gone back. An epoch only grows, and a new one settles what was before.
     #[must_use]
@@ -198,8 +204,18 @@ impl HighWater {
     /// The same, from what was read. A meta that does not decode is refused elsewhere.
     #[must_use]
     pub fn contradicts_read(&self, keys: &Keys, seen: &Snapshot) -> bool {
-        let meta = seen.record::<Meta>(&keys.meta());
-        meta.is_ok_and(|meta| self.contradicts(meta.as_ref(), seen.revision))
+        self.contradicts_at(keys, seen, seen.revision)
+    }
+
+    /// The same, from what was read before a commit that was applied at `revision`: a write makes a revision that
+    /// nobody has seen before.
+    #[must_use]
+    pub fn contradicts_applied(&self, keys: &Keys, seen: &Snapshot, revision: i64) -> bool {
+        self.contradicts_at(keys, seen, revision - 1)
+    }
+
+    fn contradicts_at(&self, keys: &Keys, seen: &Snapshot, revision: i64) -> bool {
+        seen.record(&keys.meta()).is_ok_and(|meta| self.contradicts(meta.as_ref(), revision))
     }
 
     /// Marks the store that was read as suspect, and returns the epoch since when it is. None if only newer programs

@@ -3,7 +3,7 @@
 //! - [`keys`], [`txn`], [`snapshot`]: what is asked, and what was found; pure.
 //! - [`builder`]: transactions that change what is held, built from what was read; pure.
 //! - [`change`]: what a change decides; [`allot`] (ADD, of an [`ask`]) and [`free`] are two; pure.
-//! - [`drive`]: the one way in which a change is carried out, with [`ticket`], [`fence`] and [`settle`];
+//! - [`drive`]: the one way in which a change is carried out, with [`first`], [`ticket`], [`fence`] and [`settle`];
 //!   [`release`] drives frees.
 //! - [`meta`]: the one judge and the one writer of a prefix's meta.
 //! - [`repair`]: clears stray bits for an ADD that finds its range full.
@@ -21,6 +21,7 @@ pub mod etcd;
 #[cfg(feature = "failpoints")]
 pub mod failing;
 pub mod fence;
+pub mod first;
 pub mod free;
 pub mod keys;
 pub mod kv;

@@ -122,6 +122,7 @@ fn policy<K>(session: Session<'_, K>, free: Free<'_>, hints: FreeHints) -> Polic
         is_crowded: hints.is_crowded,
         wait_until: session.until - limits::DEL_RESERVE.min(rest),
         high_water: None,
+        remembered: None,
         is_wanted: &|| true,
     }
 }

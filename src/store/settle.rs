@@ -5,12 +5,13 @@ use tokio::time::Instant;
 use super::fence::Fence;
 use super::kv::{Failure, Kv};
 use super::session::Session;
-use super::txn::{Entry, Op, Txn};
+use super::snapshot::Snapshot;
+use super::txn::{Op, Txn};
 use crate::limits;
 use crate::random::random_pause;
 
-/// Removes the fence of a commit, so that no late copy of the commit can be applied, and then reads `key`. Without a
-/// fence it only reads.
+/// Removes the fence of a commit, so that no late copy of the commit can be applied, and then reads `key` into `seen`.
+/// Without a fence it only reads.
 ///
 /// # Errors
 /// [`Failure`] if the session's deadline came first. Then nothing is settled.
@@ -18,7 +19,8 @@ pub async fn settle<K: Kv>(
     session: Session<'_, K>,
     fence: &Fence,
     key: &[u8],
-) -> Result<Option<Entry>, Failure> {
+    seen: &mut Snapshot,
+) -> Result<(), Failure> {
     // Both ways work even when etcd is out of space.
     let removal = match fence {
         Fence::Ticket(ticket) => ticket.removal().to_vec(),
@@ -36,7 +38,10 @@ pub async fn settle<K: Kv>(
             Err(failure) => Err(failure),
         };
         match settled {
-            Ok(reply) => return Ok(reply.found.last().and_then(|found| found.one().cloned())),
+            Ok(reply) => {
+                seen.absorb(&txn.then, &reply);
+                return Ok(());
+            }
             Err(failure) if !failure.is_open() || Instant::now() >= session.until => return Err(failure),
             Err(_) => tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await,
         }

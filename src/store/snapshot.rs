@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::keys::Bytes;
-use super::txn::{Entry, Found, Op, Reply, Txn, answered};
+use super::txn::{Entry, Op, Reply, Txn, answered};
 use crate::pool::record::{Record, Undecodable};
 
 /// A stored value that does not decode, which stops a run.
@@ -39,15 +39,21 @@ impl Snapshot {
         self.revision = reply.revision;
         for (op, found) in answered(ops, &reply.found) {
             match op {
-                Op::Get(key) => self.store(key, found),
+                Op::Get(key) => self.set(key, found.one().cloned()),
                 Op::List(list) => _ = self.counts.insert(list.start.clone(), (found.count, reply.revision)),
                 _ => {}
             }
         }
     }
 
-    fn store(&mut self, key: &[u8], found: &Found) {
-        self.known.insert(key.to_vec(), Known { entry: found.one().cloned(), at: self.revision });
+    /// Takes over a key as it was at the snapshot's revision; none if it did not exist.
+    pub fn set(&mut self, key: &[u8], entry: Option<Entry>) {
+        self.known.insert(key.to_vec(), Known { entry, at: self.revision });
+    }
+
+    /// All keys that are known, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Bytes, Option<&Entry>)> {
+        self.known.iter().map(|(key, known)| (key, known.entry.as_ref()))
     }
 
     /// Takes over what an applied transaction has written, for the keys that were read before.

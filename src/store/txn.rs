@@ -10,8 +10,22 @@ pub enum Compare {
     Create(Bytes, i64),
     /// The key's mod revision (0: the key does not exist).
     Mod(Bytes, i64),
+    /// The key's value. It is false for a key that does not exist.
+    Value(Bytes, Vec<u8>),
     /// No key begins with this.
     Empty(Bytes),
+}
+
+impl Compare {
+    /// The key, or the prefix of keys, that it looks at.
+    #[must_use]
+    pub fn key(&self) -> &Bytes {
+        match self {
+            Compare::Create(key, _) | Compare::Mod(key, _) | Compare::Value(key, _) | Compare::Empty(key) => {
+                key
+            }
+        }
+    }
 }
 
 /// One operation of a transaction.

@@ -26,6 +26,7 @@ impl<'a> Past<'a> {
                 self.get(key).map_or(0, |record| record.create_revision) == *revision
             }
             Compare::Mod(key, revision) => self.get(key).map_or(0, |record| record.mod_revision) == *revision,
+            Compare::Value(key, value) => self.get(key).is_some_and(|record| *record.value == **value),
             Compare::Empty(prefix) => self.is_empty(Span::Prefix(prefix)),
         }
     }

@@ -30,9 +30,7 @@ pub(super) fn well_formed(txn: &Txn) -> Result<(), Failure> {
 }
 
 fn is_nameless(txn: &Txn) -> bool {
-    let nameless = |compare: &Compare| match compare {
-        Compare::Create(key, _) | Compare::Mod(key, _) | Compare::Empty(key) => key.is_empty(),
-    };
+    let nameless = |compare: &Compare| compare.key().is_empty();
     txn.compares.iter().any(nameless) || txn.then.iter().chain(&txn.otherwise).any(has_no_key)
 }
 

@@ -300,7 +300,7 @@ impl<'w> World<'w> {
             },
             Theme::Meta => {
                 let meta = self.shared.keys.meta();
-                if !self.aim().iter().any(|compare| matches!(compare, Compare::Mod(key, _) if *key == meta)) {
+                if !self.aim().iter().any(|compare| *compare.key() == meta) {
                     return Ok(());
                 }
                 if self.chance.one_in(2) { self.pause() } else { self.raise_min_writer() }

@@ -38,6 +38,8 @@ pub(crate) struct Facts {
     unseen: Option<String>,
     /// Whether the ticket that it commits from is gone.
     lost_ticket: bool,
+    /// Whether it goes first although others queue.
+    passes_queue: bool,
 }
 
 impl World<'_> {
@@ -55,6 +57,13 @@ impl World<'_> {
         if let Some(seen) = &self.seen {
             facts.unseen = effects.iter().find_map(|(_, op)| self.unseen(op, process, seen));
         }
+        facts.passes_queue = txn.step == "commit-first"
+            && txn.otherwise.iter().any(|op| match op {
+                Op::Get(key) => {
+                    matches!(keys.parse(key), Ok(Key::Tail(_))) && self.model.entry(key).is_some()
+                }
+                _ => false,
+            });
         let goes = |key: &[u8]| effects.iter().any(|(_, op)| matches!(op, Op::Delete(other) if other == key));
         for (step, op) in &effects {
             match op {
@@ -140,6 +149,26 @@ impl World<'_> {
             .then(|| format!("{} as of revision {now}, seen as of {then},", String::from_utf8_lossy(key)))
     }
 
+    /// Notes what a process that sends its commit first has learned from its node's hints. It has read them a moment
+    /// ago.
+    pub(crate) fn note_hints(&mut self, txn: &Txn, process: ProcessId) {
+        if txn.step != "commit-first" || self.seen.is_none() {
+            return;
+        }
+        let scopes = txn.otherwise.iter().filter_map(|op| match op {
+            Op::Get(key) => self.shared.keys.parse(key).ok(),
+            _ => None,
+        });
+        let scope =
+            scopes.filter_map(|key| if let Key::Tail(scope) = key { Some(scope) } else { None }).last();
+        let files = self.node_of(process).map(|node| self.nodes[node].boot.state().scope_hints());
+        let hints = scope.zip(files).and_then(|(scope, files)| files.read(&scope));
+        let (Some(seen), Some(hints)) = (&mut self.seen, hints) else { return };
+        for (key, entry) in hints.keys.iter() {
+            seen.insert((process, key.clone()), entry.map_or(0, |entry| entry.mod_revision));
+        }
+    }
+
     /// Notes what a process learns from an answer.
     pub(crate) fn note_seen(&mut self, txn: &Txn, reply: &Reply, process: ProcessId, work: Option<&Work>) {
         let Some(seen) = &mut self.seen else { return };
@@ -177,6 +206,9 @@ impl World<'_> {
         if let Some(key) = &facts.unseen {
             return Err(format!("{key} was overwritten"));
         }
+        if facts.passes_queue {
+            return Err("a first commit went before those that queue".to_owned());
+        }
         if facts.lost_ticket {
             return Err("it took effect from a ticket that was gone".to_owned());
         }
@@ -191,7 +223,7 @@ impl World<'_> {
         }
         let is_kept_by = |meta: &Meta| meta.paused.is_none() && meta.min_writer <= VERSION;
         match txn.step {
-            "commit" => {
+            "commit" | "commit-first" => {
                 if !facts.is_in_service {
                     return Err(format!("an ADD took effect in a store with {:?}", facts.meta));
                 }
@@ -306,7 +338,7 @@ impl World<'_> {
         let Some(Work::Add { sandbox, .. }) = work else { return None };
         let sandbox = &self.truth.sandboxes[*sandbox];
         let config = &self.plan.configs[sandbox.config];
-        if txn.step != "commit"
+        if !matches!(txn.step, "commit" | "commit-first")
             || config.order != Order::Next
             || sandbox.request.is_some()
             || sandbox.with_fixed

@@ -84,6 +84,9 @@ impl World<'_> {
     pub(crate) fn receive(&mut self, sent: Sent) {
         let work = self.processes.iter().find(|process| process.id == sent.process).map(|p| p.work.clone());
         self.note(|| format!("#{} asks {}", sent.process, shown(&sent.ask)));
+        if let Ask::Txn(txn) = &sent.ask {
+            self.note_hints(txn, sent.process);
+        }
         let faults = if self.is_healing { Default::default() } else { self.plan.faults };
         let (chance, is_api, writes) = (&self.chance, sent.ask.is_of_api(), sent.ask.writes());
         let is_settling = matches!(&sent.ask, Ask::Txn(txn) if txn.step == "settle");
@@ -299,7 +302,8 @@ impl World<'_> {
         for step in self.steps.iter_mut().chain(held) {
             if let Step::Apply(request) = step
                 && request.sent.process == process
-                && matches!(&request.sent.ask, Ask::Txn(txn) if matches!(txn.step, "commit" | "free-first" | "claim"))
+                && let Ask::Txn(txn) = &request.sent.ask
+                && matches!(txn.step, "commit" | "commit-first" | "free-first" | "claim")
             {
                 request.is_settled = true;
             }
@@ -376,6 +380,7 @@ fn shown_txn(txn: &Txn) -> String {
         let (what, key, revision) = match compare {
             Compare::Create(key, revision) => ("create", key, *revision),
             Compare::Mod(key, revision) => ("mod", key, *revision),
+            Compare::Value(key, _) => ("value", key, 0),
             Compare::Empty(key) => ("empty", key, 0),
         };
         text.push_str(&format!(" {what}({})={revision}", brief(key)));

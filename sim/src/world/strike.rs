@@ -32,8 +32,11 @@ impl World<'_> {
         self.count("strike");
         match relied_on[self.chance.index(relied_on.len())].clone() {
             Compare::Mod(..) if guard.class == "meta" && guard.step == "claim" => self.take_into_service(),
+            Compare::Value(..) => self.pause(),
             Compare::Mod(..) if guard.class == "meta" && self.chance.one_in(2) => self.pause(),
-            Compare::Mod(key, 0) => self.bury_by_hand(&key),
+            Compare::Mod(key, 0) | Compare::Create(key, 0) if guard.class == "tombstone" => {
+                self.bury_by_hand(&key)
+            }
             Compare::Mod(key, _) if matches!(guard.step, "repair" | "clear") && guard.class == "ip" => {
                 self.free_by_hand(&key)
             }

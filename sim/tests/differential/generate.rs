@@ -137,6 +137,12 @@ impl Space {
         match random.below(10) {
             0 => Compare::Empty(self.some_prefix(random)),
             1 => Compare::Empty(self.key(random)),
+            2 => {
+                let key = self.key(random);
+                let stored = model.entry(&key).map(|record| record.value.to_vec());
+                let value = stored.filter(|_| random.chance(60));
+                Compare::Value(key, value.unwrap_or_else(|| random.one_of(&VALUES).to_vec()))
+            }
             kind => {
                 let key = self.key(random);
                 let record = model.entry(&key);

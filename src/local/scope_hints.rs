@@ -1,0 +1,293 @@
+//! What the last ADD of a node in a scope has left behind: keys as they were after its commit. The next ADD may plan on
+//! them without a look ([`crate::store::first`]). They are hints: nothing relies on them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::node::Identity;
+use super::own_file::{self, Whose};
+use crate::limits;
+use crate::pool::record::RunStart;
+use crate::store::first::FirstRequest;
+use crate::store::keys::{Scope, digest_hex};
+use crate::store::snapshot::Snapshot;
+use crate::store::txn::Entry;
+
+/// What is known of one scope.
+#[derive(Debug, Clone, Default)]
+pub struct ScopeHints {
+    /// The keys, as they were after the last commit.
+    pub keys: Snapshot,
+    /// When they were last wrong; none if they have been right since.
+    pub missed: Option<Miss>,
+}
+
+/// A commit that was sent first and refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Miss {
+    /// When.
+    pub at: RunStart,
+    /// For how long the node's runs look first from then on, in milliseconds.
+    pub pause_ms: u64,
+}
+
+impl ScopeHints {
+    /// Whether a run that begins at `start` sends its commit first.
+    #[must_use]
+    pub fn serves(&self, start: &RunStart) -> bool {
+        let is_over = |miss: &Miss| {
+            // Another run may have missed since this one began.
+            let is_later = miss.at.boot == start.boot && miss.at.ns > start.ns;
+            !is_later && start.since(&miss.at).is_none_or(|gap| gap >= Duration::from_millis(miss.pause_ms))
+        };
+        self.missed.as_ref().is_none_or(is_over)
+    }
+
+    /// What a run leaves behind. Where others change the same pages all the time, its node tries less and less often.
+    #[must_use]
+    pub fn left(self, keys: Snapshot, first: FirstRequest, now: RunStart) -> Self {
+        let missed = match first {
+            FirstRequest::Look => self.missed,
+            FirstRequest::Applied => None,
+            FirstRequest::Missed => {
+                let pause_ms = self.missed.map_or(0, |miss| miss.pause_ms).saturating_mul(2);
+                let (least, most) = (limits::MISS_PAUSE, limits::MISS_PAUSE_MAX);
+                let pause_ms = pause_ms.clamp(least.as_millis() as u64, most.as_millis() as u64);
+                Some(Miss { at: now, pause_ms })
+            }
+        };
+        Self { keys, missed }
+    }
+}
+
+/// The hints as they are kept.
+#[derive(Serialize, Deserialize)]
+struct KeptHints {
+    keys: Vec<KeptKey>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    missed: Option<Miss>,
+}
+
+/// A key as it is kept; without a value if it did not exist.
+#[derive(Serialize, Deserialize)]
+struct KeptKey {
+    key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    found: Option<KeptValue>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptValue {
+    /// In hex.
+    value: String,
+    created: i64,
+    modified: i64,
+}
+
+impl KeptHints {
+    /// None if it is too large to be kept.
+    fn of(hints: &ScopeHints) -> Option<Self> {
+        let key = |(key, entry): (&Vec<u8>, Option<&Entry>)| {
+            let found = entry.map(|entry| KeptValue {
+                value: entry.value.iter().map(|byte| format!("{byte:02x}")).collect(),
+                created: entry.create_revision,
+                modified: entry.mod_revision,
+            });
+            Some(KeptKey { key: String::from_utf8(key.clone()).ok()?, found })
+        };
+        let keys: Vec<KeptKey> = hints.keys.iter().map(key).collect::<Option<_>>()?;
+        let size = |kept: &KeptKey| kept.key.len() + kept.found.as_ref().map_or(0, |found| found.value.len());
+        let fits = keys.iter().map(size).sum::<usize>() <= limits::SCOPE_HINTS_BYTES;
+        fits.then(|| Self { keys, missed: hints.missed.clone() })
+    }
+
+    /// None if a value is no hex.
+    fn hints(self) -> Option<ScopeHints> {
+        let mut keys = Snapshot::default();
+        for KeptKey { key, found } in self.keys {
+            let key = key.into_bytes();
+            let entry = match found {
+                None => None,
+                Some(KeptValue { value, created, modified }) => Some(Entry {
+                    key: key.clone(),
+                    value: from_hex(&value)?,
+                    create_revision: created,
+                    mod_revision: modified,
+                    lease: 0,
+                }),
+            };
+            keys.set(&key, entry);
+        }
+        Some(ScopeHints { keys, missed: self.missed })
+    }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect()
+}
+
+/// The files with the hints of a node, one for each scope. Each may be missing at any time.
+#[derive(Debug, Clone)]
+pub struct ScopeHintFiles {
+    folder: PathBuf,
+    whose: Whose,
+}
+
+impl ScopeHintFiles {
+    /// The files in a node's folder, for the store at these endpoints.
+    #[must_use]
+    pub fn new(folder: &Path, identity: &Identity, endpoints: &[String]) -> Self {
+        Self { folder: folder.join("scopes"), whose: Whose::new(identity, endpoints) }
+    }
+
+    /// The hints for a scope, if there are some of this machine, cluster and store that can be read.
+    #[must_use]
+    pub fn read(&self, scope: &Scope) -> Option<ScopeHints> {
+        own_file::read::<KeptHints>(&self.path(scope), &self.whose)?.hints()
+    }
+
+    /// Keeps hints for the next run in a scope. If they cannot be kept, the next run looks first.
+    pub fn keep(&self, scope: &Scope, hints: &ScopeHints) {
+        let path = self.path(scope);
+        let Some(kept) = KeptHints::of(hints) else { return };
+        if !path.exists() {
+            self.make_room();
+        }
+        if let Err(e) = own_file::overwrite(&path, &self.whose, kept) {
+            tracing::debug!(file = %path.display(), error = %e, "hints for the next run cannot be kept");
+        }
+    }
+
+    fn path(&self, scope: &Scope) -> PathBuf {
+        self.folder.join(digest_hex(scope.as_str().as_bytes()))
+    }
+
+    /// Removes the file that was written longest ago if there are as many as there may be.
+    fn make_room(&self) {
+        let Ok(files) = fs::read_dir(&self.folder) else { return };
+        let file = |entry: fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()));
+        let files: Vec<_> = files.flatten().filter_map(file).collect();
+        if files.len() >= limits::SCOPE_HINTS
+            && let Some((_, oldest)) = files.into_iter().min()
+        {
+            // Another run may have removed it.
+            let _ = fs::remove_file(oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(machine: &str, cluster: &str) -> Identity {
+        let node = "n".parse().expect("a node name");
+        Identity { node, cluster: cluster.parse().ok(), machine: machine.into() }
+    }
+
+    fn scope(name: &str) -> Scope {
+        Scope::stored(name).expect("a scope")
+    }
+
+    fn hints(pages: usize) -> ScopeHints {
+        let mut keys = Snapshot::default();
+        let mut put = |key: String, value: Vec<u8>| {
+            let key = key.into_bytes();
+            let entry = Entry { key: key.clone(), value, create_revision: 7, mod_revision: 8, lease: 0 };
+            keys.set(&key, Some(entry));
+        };
+        (0..pages).for_each(|i| put(format!("/m/{i}"), vec![i as u8; 512]));
+        put("/m/bytes".to_owned(), vec![0xfe, 0, 9]);
+        keys.set(b"/m/none", None);
+        ScopeHints { keys, missed: None }
+    }
+
+    fn shown(hints: Option<ScopeHints>) -> Option<String> {
+        let keys = |hints: ScopeHints| hints.keys.iter().map(|found| format!("{found:?}\n")).collect();
+        hints.map(keys)
+    }
+
+    #[test]
+    fn hints_come_back_as_they_were_and_only_where_they_belong() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = |machine, cluster, endpoints: &[&str]| {
+            let endpoints: Vec<String> = endpoints.iter().map(|&one| one.to_owned()).collect();
+            ScopeHintFiles::new(folder.path(), &identity(machine, cluster), &endpoints)
+        };
+        let own = files("m", "east", &["a", "b"]);
+        own.keep(&scope("one"), &hints(3));
+        own.keep(&scope("two"), &hints(1));
+        assert_eq!(shown(own.read(&scope("one"))), shown(Some(hints(3))));
+        assert_eq!(shown(files("m", "east", &["b", "a"]).read(&scope("two"))), shown(Some(hints(1))));
+        for other in
+            [files("other", "east", &["a", "b"]), files("m", "west", &["a", "b"]), files("m", "east", &["a"])]
+        {
+            assert!(other.read(&scope("one")).is_none(), "{other:?}");
+        }
+        assert!(own.read(&scope("three")).is_none());
+    }
+
+    #[test]
+    fn a_torn_file_and_one_that_holds_garbage_are_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = ScopeHintFiles::new(folder.path(), &identity("m", "east"), &[]);
+        let path = files.path(&scope("s"));
+        let [old, new] = [1, 2].map(|pages| {
+            files.keep(&scope("s"), &hints(pages));
+            fs::read(&path).expect("it was written")
+        });
+        let known = [shown(Some(hints(1))), shown(Some(hints(2)))];
+        for cut in (0..old.len()).step_by(7) {
+            fs::write(&path, [&new[..cut], &old[cut..]].concat()).expect("written");
+            let read = files.read(&scope("s"));
+            assert!(read.is_none() || known.contains(&shown(read)), "cut at {cut}");
+        }
+        for garbage in ["", "{}", "      "] {
+            fs::write(&path, garbage).expect("written");
+            assert!(files.read(&scope("s")).is_none(), "{garbage:?}");
+        }
+        assert_eq!(from_hex("00fF"), Some(vec![0, 255]));
+        assert_eq!([from_hex("0"), from_hex("0x"), from_hex("é")], [None, None, None]);
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_files_goes_and_what_is_too_large_is_not_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = ScopeHintFiles::new(folder.path(), &identity("m", "east"), &[]);
+        for i in 0..limits::SCOPE_HINTS + 3 {
+            files.keep(&scope(&format!("s{i}")), &hints(1));
+            let written = fs::File::options().write(true).open(files.path(&scope(&format!("s{i}"))));
+            let at = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(i as u64);
+            written.and_then(|file| file.set_modified(at)).expect("its time can be set");
+        }
+        assert_eq!(fs::read_dir(&files.folder).expect("a folder").count(), limits::SCOPE_HINTS);
+        assert!(files.read(&scope("s2")).is_none());
+        assert!(files.read(&scope("s3")).is_some());
+        files.keep(&scope("s3"), &hints(1000));
+        assert_eq!(shown(files.read(&scope("s3"))), shown(Some(hints(1))), "what was there stays");
+    }
+
+    #[test]
+    fn after_a_miss_a_node_looks_first_for_a_while_and_for_longer_each_time() {
+        let at = |ms: u64| RunStart { boot: "b".into(), ns: ms * 1_000_000 };
+        let mut known = ScopeHints::default();
+        assert!(known.serves(&at(0)));
+        let mut now = 0;
+        for pause in [1, 2, 4, 8, 16, 32, 60, 60].map(|s: u64| s * 1000) {
+            known = known.left(Snapshot::default(), FirstRequest::Missed, at(now));
+            let served = [0, pause - 1, pause].map(|after| known.serves(&at(now + after)));
+            assert_eq!(served, [false, false, true], "{pause}");
+            assert!(now == 0 || !known.serves(&at(now - 1)), "a run that began before the miss");
+            assert!(known.serves(&RunStart { boot: "another".into(), ..at(now) }));
+            known = known.left(Snapshot::default(), FirstRequest::Look, at(now + 1));
+            now += pause;
+        }
+        known = known.left(Snapshot::default(), FirstRequest::Applied, at(now));
+        assert!(known.serves(&at(now)));
+    }
+}

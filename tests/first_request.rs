@@ -1,0 +1,123 @@
+//! An ADD whose node has left hints in its scope sends its commit first: one request, one durable write. By etcd's own
+//! count.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use support::{Cluster, Etcd, Node, network};
+
+fn range(third: u8) -> Value {
+    network(json!({"range": format!("10.81.{third}.0/24")}))
+}
+
+fn add(node: &Node, container: &str, range: &Value) -> String {
+    node.add(container).config(range).run().address()
+}
+
+/// The hints of a node, one file for each scope.
+fn hints(node: &Node) -> Vec<PathBuf> {
+    let folder = fs::read_dir(node.spool()).expect("a spool folder").flatten().next();
+    let files = fs::read_dir(folder.expect("a folder of the prefix").path().join("scopes"));
+    files.expect("a run has left hints").flatten().map(|entry| entry.path()).collect()
+}
+
+/// What work costs etcd: requests for keys, and proposals.
+fn cost(etcd: &Etcd, work: impl FnOnce()) -> [u64; 2] {
+    let count = || {
+        let keys = ["grpc_service=\"etcdserverpb.KV\""];
+        let requests = etcd.metric("grpc_server_started_total", &keys);
+        [requests, etcd.metric("etcd_server_proposals_committed_total", &[])].map(|count| count as u64)
+    };
+    let before = count();
+    work();
+    let after = count();
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+/// The cost of a look and a commit.
+const LOOK_AND_COMMIT: [u64; 2] = [2, 1];
+
+#[test]
+fn an_add_whose_hints_hold_is_one_request_and_one_proposal() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    for (index, order) in ["lowest", "next", "spread"].into_iter().enumerate() {
+        let mut config = range(index as u8);
+        config["ipam"]["order"] = json!(order);
+        add(&node, &format!("{order}-0"), &config);
+        for number in 1..4 {
+            let one = cost(&etcd, || drop(add(&node, &format!("{order}-{number}"), &config)));
+            assert_eq!(one, [1, 1], "{order} {number}");
+        }
+    }
+    assert_eq!(hints(&node).len(), 3);
+    // Without hints, or with torn ones, it looks.
+    for file in hints(&node) {
+        let whole = fs::read(&file).expect("readable");
+        fs::write(&file, &whole[..whole.len() / 2]).expect("written");
+    }
+    assert_eq!(cost(&etcd, || drop(add(&node, "torn", &range(0)))), LOOK_AND_COMMIT);
+    assert_eq!(cost(&etcd, || drop(add(&node, "whole", &range(0)))), [1, 1]);
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_wrong_hint_costs_a_proposal_and_no_request() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let [node, other] = ["n1", "n2"].map(|name| cluster.node(name));
+    add(&node, "a", &range(0));
+    add(&other, "b", &range(0));
+    // The page has changed since.
+    let mut address = String::new();
+    assert_eq!(cost(&etcd, || address = add(&node, "c", &range(0))), [2, 2]);
+    assert_eq!(address, "10.81.0.3");
+    // What this run holds already is its answer, whatever the hints say.
+    assert_eq!(add(&node, "c", &range(0)), address);
+    cluster.assert_clean();
+}
+
+#[test]
+fn nodes_that_take_turns_on_a_range_stop_trying() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let nodes = ["n1", "n2"].map(|name| cluster.node(name));
+    let leases = || etcd.metric("etcd_debugging_lease_granted_total", &[]) as u64;
+    let granted = leases();
+    const TURNS: u64 = 20;
+    let [_, proposals] = cost(&etcd, || {
+        for turn in 0..TURNS {
+            nodes.iter().for_each(|node| drop(add(node, &format!("c{turn}"), &range(0))));
+        }
+    });
+    // Each of the two may miss once in the first second, once in the next two, in the next four, and so on.
+    let wasted = proposals - 2 * TURNS - (leases() - granted);
+    assert!(wasted <= 2 * 7, "{wasted} of {proposals} proposals were for nothing");
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_store_that_went_back_and_took_a_first_commit_is_suspect_and_keeps_nothing_of_it() {
+    let mut etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    add(&node, "a", &range(0));
+    let backup = etcd.copy_data();
+    // What the hints for the first range say stays true in the backup.
+    add(&node, "b", &range(1));
+    etcd.restore_data(&backup);
+    node.add("c").config(&range(0)).run().error(102);
+    let holders: Vec<Value> = node.list().iter().map(|row| row["container_id"].clone()).collect();
+    assert_eq!(holders, ["a"]);
+    let spooled = node.spooled().into_iter().filter(|file| file.extension().is_some_and(|e| e == "del"));
+    assert_eq!(spooled.count(), 0, "it was freed at once");
+    node.add("d").config(&range(1)).run().error(102);
+    cluster.node("n2").add("e").config(&range(0)).run().error(102);
+    assert!(node.cli(["check", "--accept-store"]).succeeded());
+    assert_eq!(add(&node, "f", &range(0)), "10.81.0.2");
+    cluster.assert_clean();
+}
