@@ -55,6 +55,9 @@ fn an_add_whose_hints_hold_is_one_request_and_one_proposal() {
         }
     }
     assert_eq!(hints(&node).len(), 3);
+    // A DEL changes the page, too.
+    node.del("lowest-1").config(&range(0)).run().silent();
+    assert_eq!(cost(&etcd, || assert_eq!(add(&node, "after-a-del", &range(0)), "10.81.0.2")), [1, 1]);
     // Without hints, or with torn ones, it looks.
     for file in hints(&node) {
         let whole = fs::read(&file).expect("readable");

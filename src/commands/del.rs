@@ -41,7 +41,7 @@ pub async fn del<K: Kv>(
     };
     match release::carry_out(run.session, free, hints(run, mark.as_ref())).await {
         Ok((freed, left)) => {
-            leave_hints(run, left);
+            leave_hints(run, &left);
             match freed {
                 Freed::Younger => {
                     tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");
@@ -94,8 +94,11 @@ fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> FreeHints {
 
 /// Leaves hints for the next run on this node, if this run knows more. DEL reads no meta, so it does not raise the
 /// mark.
-fn leave_hints<K: Kv>(run: &Run<'_, K>, left: Left) {
-    if left == Left::default() {
+fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left) {
+    if let Some((scope, pages)) = &left.pages {
+        run.scope_hints.correct(scope, pages);
+    }
+    if left.lease.is_none() && !left.met_others {
         return;
     }
     // It is read again, because other runs may have raised it meanwhile.

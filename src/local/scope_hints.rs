@@ -163,6 +163,13 @@ impl ScopeHintFiles {
         }
     }
 
+    /// Corrects hints that were kept before, by keys that have been read or written since.
+    pub fn correct(&self, scope: &Scope, newer: &Snapshot) {
+        let Some(mut hints) = self.read(scope) else { return };
+        newer.iter().for_each(|(key, entry)| hints.keys.set(key, entry.cloned()));
+        self.keep(scope, &hints);
+    }
+
     fn path(&self, scope: &Scope) -> PathBuf {
         self.folder.join(digest_hex(scope.as_str().as_bytes()))
     }
@@ -229,7 +236,10 @@ mod tests {
         {
             assert!(other.read(&scope("one")).is_none(), "{other:?}");
         }
-        assert!(own.read(&scope("three")).is_none());
+        own.correct(&scope("two"), &hints(3).keys);
+        assert_eq!(shown(own.read(&scope("two"))), shown(Some(hints(3))));
+        own.correct(&scope("three"), &hints(3).keys);
+        assert!(own.read(&scope("three")).is_none(), "pages alone are no use");
     }
 
     #[test]

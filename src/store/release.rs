@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::drive::{Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, Stopped};
 use super::free::{Free, FreeGuard, Freed, Freeing, Mode};
-use super::keys::LeaseId;
+use super::keys::{LeaseId, Scope};
 use super::kv::{Failure, Kv};
 use super::session::Session;
 use super::snapshot::{BadRecord, Snapshot};
@@ -32,12 +32,14 @@ pub struct FreeHints {
 }
 
 /// What a free came to besides [`Freed`]; the next run of the node may use it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Left {
     /// A lease that was granted for the tombstone.
     pub lease: Option<LeaseId>,
     /// There were others in the queue.
     pub met_others: bool,
+    /// The scope in which pages were written, and these as they are now.
+    pub pages: Option<(Scope, Snapshot)>,
     /// No tombstone was left although one was asked for, because etcd has no space.
     pub lacks_tombstone: bool,
 }
@@ -91,7 +93,9 @@ pub async fn carry_out<K: Kv>(
         freed => freed,
     };
     let lease = driver.lease().filter(|lease| free.tombstone.is_some() && Some(*lease) != hints.lease);
-    let left = Left { lease, met_others: driver.met_others(), lacks_tombstone: false };
+    let scope = driver.take_acknowledged().and_then(|acknowledged| acknowledged.scope);
+    let pages = scope.map(|scope| (scope, driver.shared().clone()));
+    let left = Left { lease, met_others: driver.met_others(), pages, lacks_tombstone: false };
     match freed {
         // The next read shows what of it was applied.
         Err(Stopped::Failed(Failure::NoSpace(_))) => {
