@@ -504,15 +504,12 @@ impl<'a, K: Kv> Driver<'a, K> {
         let lease = self.ticket_lease().await?;
         let reads = reads(change, seen);
         let record = change.ticket(self.epoch(seen));
-        let taken = match queue.take(lease, &record, &reads, seen).await {
-            Ok(taken) => taken,
-            Err(failure) => {
-                self.may_be_served |= failure.is_open() && record.has_request();
-                return Err(failure.into());
-            }
-        };
+        let mut is_repeated = false;
+        let taken = queue.take(lease, &record, &reads, seen, &mut is_repeated).await;
+        let is_open = is_repeated || taken.as_ref().is_err_and(Failure::is_open);
+        self.may_be_served |= is_open && record.has_request();
+        let taken = taken?;
         self.met_others |= !taken.is_first;
-        self.may_be_served |= taken.may_come_again && record.has_request();
         // Before the wait, because a tombstone may end with its lease while this run waits.
         change.learn(seen);
         let ticket = taken.ticket.clone();

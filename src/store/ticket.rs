@@ -102,8 +102,6 @@ pub struct Taken<W> {
     pub ticket: Ticket,
     /// Whether nobody was before it.
     pub is_first: bool,
-    /// Whether a copy of the request that took it may still be on its way.
-    pub may_come_again: bool,
     watch: Option<W>,
     /// When the queue moved last: the revision of its turn.
     moved: i64,
@@ -130,7 +128,8 @@ impl<'a, K: Kv> Queue<'a, K> {
     }
 
     /// Takes a ticket on a lease that was granted before. The same transaction carries out `reads`. Meanwhile the watch
-    /// is opened on which the run will wait.
+    /// is opened on which the run will wait. `is_repeated` tells whether the request was sent more than once: whatever
+    /// comes of it, the run may have been served from another copy, or still be.
     ///
     /// # Errors
     /// [`Failure`]; if the ticket was made all the same, it ends with its lease.
@@ -140,6 +139,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         record: &TicketRecord,
         reads: &[Op],
         snapshot: &mut Snapshot,
+        is_repeated: &mut bool,
     ) -> Result<Taken<K::Watch>, Failure> {
         let Session { kv, keys, until } = self.session;
         // Runs of one node share leases, so a lease does not name a ticket.
@@ -150,11 +150,11 @@ impl<'a, K: Kv> Queue<'a, K> {
         let watched = [ticket.key.clone(), keys.owner(&record.owner)];
         kv.connect(until).await;
         let began = Instant::now();
-        let (watch, placed) = tokio::join!(kv.watch(&watched, until), self.place(&txn));
-        let (reply, may_come_again) = match placed {
-            Ok(placed) => placed,
+        let (watch, placed) = tokio::join!(kv.watch(&watched, until), self.place(&txn, is_repeated));
+        let reply = match placed {
+            Ok(reply) => reply,
             Err(failure) => {
-                if failure.is_open() {
+                if failure.is_open() || *is_repeated {
                     let _ = self.leave(&ticket, &[]).await;
                 }
                 return Err(failure);
@@ -166,7 +166,6 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(Taken {
             // The answer to a request that was sent twice may name this ticket, or one that came after it.
             is_first: reply.succeeded && reply.found[0].one().is_none(),
-            may_come_again,
             watch: watch.ok().filter(|watch| watch.since() < ticket.create_revision),
             moved: snapshot.mod_revision(&ticket.turn),
             latency: began.elapsed(),
@@ -174,17 +173,16 @@ impl<'a, K: Kv> Queue<'a, K> {
         })
     }
 
-    /// Sends the transaction that takes a ticket until it is answered; it takes effect only once. Also returns whether
-    /// it was sent more than once.
-    async fn place(&self, txn: &Txn) -> Result<(Reply, bool), Failure> {
+    /// Sends the transaction that takes a ticket until it is answered; it takes effect only once.
+    async fn place(&self, txn: &Txn, is_repeated: &mut bool) -> Result<Reply, Failure> {
         // An etcd that accepts connections and never answers is treated like one that cannot be reached.
         let give_up = self.session.until.min(Instant::now() + limits::UNREACHABLE);
-        let mut again = false;
         loop {
             match self.session.txn(txn).await {
-                Err(Failure::Unknown(_)) if Instant::now() + limits::RETRY_PAUSE < give_up => again = true,
-                placed => return placed.map(|reply| (reply, again)),
+                Err(Failure::Unknown(_)) if Instant::now() + limits::RETRY_PAUSE < give_up => {}
+                placed => return placed,
             }
+            *is_repeated = true;
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
         }
     }
