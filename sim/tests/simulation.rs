@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
 const OPERATIONS: u64 = 1_000_000;
 /// All that may go wrong, and must.
-const FAULTS: [&str; 32] = [
+const FAULTS: [&str; 33] = [
     "Kubernetes fails",
     "answer lost",
     "compaction",
@@ -30,6 +30,7 @@ const FAULTS: [&str; 32] = [
     "mute watch",
     "new leader",
     "newer",
+    "newer ticket",
     "no space",
     "node not ready",
     "pause",
@@ -45,6 +46,10 @@ const FAULTS: [&str; 32] = [
     "watch that ends instead of an event",
     "watch that ends later",
 ];
+/// What commits do for others, and what becomes of those who make them. Each must have happened so often.
+const BATCHES: [&str; 6] =
+    ["batch", "dropped out", "head died", "served", "turn given", "turn of one that is gone"];
+const OF_EACH: u64 = 50;
 /// One world of each kind, and then some.
 const SEEDS: u64 = 16;
 
@@ -67,6 +72,14 @@ fn a_million_operations_violate_nothing() {
     let operations =
         words.iter().position(|word| *word == "operations").and_then(|at| words[at - 1].parse().ok());
     assert!(operations >= Some(OPERATIONS), "{said}");
+    let outcomes = said.lines().find_map(|line| line.strip_prefix("operations: ")).unwrap_or_default();
+    for kind in BATCHES {
+        let count = outcomes.split(", ").find_map(|outcome| {
+            let (what, count) = outcome.rsplit_once(' ')?;
+            (what == kind).then(|| count.parse::<u64>().ok())?
+        });
+        assert!(count >= Some(OF_EACH), "{kind}: {said}");
+    }
     let faults = said.lines().find_map(|line| line.strip_prefix("faults: ")).unwrap_or_default();
     let happened: Vec<&str> =
         faults.split(", ").filter_map(|fault| Some(fault.rsplit_once(' ')?.0)).collect();

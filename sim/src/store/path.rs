@@ -37,6 +37,16 @@ impl<'t> Path<'t> {
         effects
     }
 
+    /// The transactions that are directly inside the branch that is taken, and whether their own compares are true.
+    #[must_use]
+    pub fn nested(&self) -> Vec<(&'t Txn, bool)> {
+        let nested = self.ops.iter().filter_map(|Branch { op, inner }| match (op, inner) {
+            (Op::Nested(txn), Some(inner)) => Some((&**txn, inner.succeeded)),
+            _ => None,
+        });
+        nested.collect()
+    }
+
     fn collect(&self, effects: &mut Vec<(&'static str, &'t Op)>) {
         for Branch { op, inner } in &self.ops {
             match (op, inner) {

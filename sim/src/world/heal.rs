@@ -84,7 +84,10 @@ impl World<'_> {
     fn judge_spooled(&self) -> Result<(), String> {
         for sandbox in &self.truth.sandboxes {
             let Some(owned) = self.tree.owners.get(&sandbox.owner) else { continue };
-            if self.truth.order(owned.record.start.as_ref()) <= sandbox.spooled {
+            let start = owned.record.start.as_ref();
+            if self.truth.order(start) <= sandbox.spooled
+                || start.is_some_and(|start| sandbox.given_back.contains(start))
+            {
                 return Err(format!("{} holds what a spooled DEL should have freed", words(&sandbox.owner)));
             }
         }

@@ -8,9 +8,10 @@ use std::time::Duration;
 use metes::cni::error::Code;
 use metes::cni::request::Attachment;
 use metes::commands::del::Done;
+use metes::local::spool::Spool;
 use metes::pool::Wanted;
 use metes::pool::names::{ContainerId, PodUid};
-use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
+use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, RunStart};
 use metes::random::random_id;
 use metes::store::ask::{Ask, RunStamp};
 use metes_reconciler::claim::{Claim, Gone, Under};
@@ -402,7 +403,7 @@ impl World<'_> {
         Ask { node_seed: sandbox.node as u64 * 7, ..ask }
     }
 
-    fn labels(&self, config: usize, pod: usize) -> Labels {
+    pub(crate) fn labels(&self, config: usize, pod: usize) -> Labels {
         Labels { pod: self.pods[pod].labels(), cni_network: self.plan.configs[config].cni_network.clone() }
     }
 
@@ -583,7 +584,7 @@ impl World<'_> {
         std::rc::Rc::new(std::cell::Cell::new(true))
     }
 
-    fn start(&mut self, node: usize) -> metes::pool::record::RunStart {
+    fn start(&mut self, node: usize) -> RunStart {
         let start = self.nodes[node].boot.start(&self.shared);
         let now = self.now();
         self.truth.note_start(&start, node, now);
@@ -594,7 +595,7 @@ impl World<'_> {
     fn begin_run(
         &mut self,
         id: SandboxId,
-        work: impl FnOnce(metes::pool::record::RunStart) -> Work,
+        work: impl FnOnce(RunStart) -> Work,
         verb: impl FnOnce(&Self, Begun) -> Future_,
     ) {
         let node = self.truth.sandboxes[id].node;
@@ -671,7 +672,8 @@ impl World<'_> {
                 if is_of_healing && !is_full {
                     return Err(format!("#{id}: an ADD failed though nothing was in its way: {error:?}"));
                 }
-                let is_spooled = error.details.starts_with("a spooled DEL");
+                let is_spooled =
+                    error.details.starts_with("a spooled DEL") || self.has_spooled(*sandbox, start);
                 let owner = self.truth.sandboxes[*sandbox].owner.clone();
                 let holds = self
                     .tree
@@ -722,7 +724,16 @@ impl World<'_> {
         }
     }
 
-    fn tally(&mut self, what: &'static str) {
+    /// Whether a DEL is in the node's spool that frees what a run may have been given.
+    fn has_spooled(&self, id: SandboxId, start: &RunStart) -> bool {
+        let sandbox = &self.truth.sandboxes[id];
+        let boot = &self.nodes[sandbox.node].boot;
+        let kept = Spool::new(&boot.folder, &boot.identity).of(&sandbox.owner);
+        let order = self.truth.order(Some(start));
+        kept.iter().any(|kept| self.truth.order(Some(&kept.spooled.start)) >= order)
+    }
+
+    pub(crate) fn tally(&mut self, what: &'static str) {
         *self.result.outcomes.entry(what).or_default() += 1;
     }
 
@@ -731,7 +742,7 @@ impl World<'_> {
         &mut self,
         id: ProcessId,
         sandbox_id: SandboxId,
-        start: &metes::pool::record::RunStart,
+        start: &RunStart,
         is_awaited: bool,
         held: &[metes::pool::record::Held],
     ) -> Result<(), String> {
@@ -771,7 +782,7 @@ impl World<'_> {
         &mut self,
         id: ProcessId,
         sandbox_id: SandboxId,
-        start: &metes::pool::record::RunStart,
+        start: &RunStart,
         done: Done,
     ) -> Result<(), String> {
         let order = self.truth.order(Some(start));

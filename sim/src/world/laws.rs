@@ -1,6 +1,8 @@
 //! What no transaction may do to the store. Each transaction is judged when it is applied. Together with what must be
 //! true of the store afterwards (`tree`) and of what callers know (`truth`), these are the promises of the protocol.
 
+use std::collections::HashSet;
+
 use metes::pool::choose::Order;
 use metes::pool::record::{Meta, VERSION};
 use metes::pool::{Addr, Bits, NetworkName, Page, RangeSet};
@@ -10,8 +12,10 @@ use metes::store::txn::{Op, Reply, Txn, answered};
 use super::ids::ProcessId;
 use super::plan::Theme;
 use super::process::Work;
+use super::tree::Place;
 use super::works::candidate;
 use super::{Seen, World};
+use crate::store::with_nested;
 
 /// What was there before a transaction, as far as it will be judged by it.
 #[derive(Debug, Default)]
@@ -40,6 +44,8 @@ pub(crate) struct Facts {
     lost_ticket: bool,
     /// Whether it goes first although others queue.
     passes_queue: bool,
+    /// What is wrong with what it does for others.
+    misserves: Option<String>,
 }
 
 impl World<'_> {
@@ -49,6 +55,7 @@ impl World<'_> {
             meta: self.tree.meta.clone(),
             is_in_service: self.tree.is_in_service(),
             had_allocations: self.tree.has_allocations(),
+            misserves: self.misserves(txn),
             ..Facts::default()
         };
         let keys = &self.shared.keys;
@@ -82,7 +89,9 @@ impl World<'_> {
                         if let Some(tail) = self.model.entry(key) {
                             let names =
                                 |op: &Op| matches!(op, Op::Delete(ticket) if ticket.ends_with(&tail.value));
-                            facts.foreign_tail |= !effects.iter().any(|(_, op)| names(op));
+                            // A run that drops out of a batch keeps its ticket, though the tail names it.
+                            let mut all = with_nested(txn).into_iter().flat_map(|txn| &txn.then);
+                            facts.foreign_tail |= !all.any(names);
                         }
                     }
                     Ok(Key::Owner(owner)) => {
@@ -209,6 +218,9 @@ impl World<'_> {
         if facts.passes_queue {
             return Err("a first commit went before those that queue".to_owned());
         }
+        if let Some(why) = &facts.misserves {
+            return Err(why.clone());
+        }
         if facts.lost_ticket {
             return Err("it took effect from a ticket that was gone".to_owned());
         }
@@ -223,11 +235,12 @@ impl World<'_> {
         }
         let is_kept_by = |meta: &Meta| meta.paused.is_none() && meta.min_writer <= VERSION;
         match txn.step {
-            "commit" | "commit-first" => {
+            "commit" | "commit-first" | "batch" => {
                 if !facts.is_in_service {
                     return Err(format!("an ADD took effect in a store with {:?}", facts.meta));
                 }
-                if let (Some(seen), Some(emptied)) = (self.known.get(&process), self.emptied)
+                if txn.step != "batch"
+                    && let (Some(seen), Some(emptied)) = (self.known.get(&process), self.emptied)
                     && *seen <= emptied
                 {
                     return Err("an ADD took effect in a store that its node has known otherwise".to_owned());
@@ -345,6 +358,9 @@ impl World<'_> {
         {
             return None;
         }
+        // Those of runs that dropped out, too.
+        let all = with_nested(txn).into_iter().flat_map(|txn| &txn.then);
+        let reserved: HashSet<Place> = all.filter_map(|op| self.reserves(op)).collect();
         config.sets.iter().find_map(|set| {
             let key = self.shared.keys.cursor(set, None);
             let put = txn.then.iter().find_map(|op| match op {
@@ -352,11 +368,17 @@ impl World<'_> {
                 _ => None,
             });
             let (last, picked) = (address(&self.model.entry(&key)?.value)?, address(put?)?);
-            self.free_between(set, last, picked)
+            self.free_between(set, last, picked, &reserved)
         })
     }
 
-    fn free_between(&self, set: &RangeSet, last: Addr, picked: Addr) -> Option<String> {
+    fn free_between(
+        &self,
+        set: &RangeSet,
+        last: Addr,
+        picked: Addr,
+        reserved: &HashSet<Place>,
+    ) -> Option<String> {
         let all: Vec<(NetworkName, Addr)> = set
             .ranges()
             .iter()
@@ -374,6 +396,7 @@ impl World<'_> {
             // Another page that was full when the run looked may have room now. And where a foreign hand has cleared
             // the bit, the page does not change when the reservation is freed.
             let is_taken = address.page() != picked.page()
+                || reserved.contains(&(network.clone(), *address))
                 || self.tree.cleared_by_hand.contains(&(network.clone(), *address))
                 || self.tree.has_bit(network, *address)
                 || self.tree.reservations.contains_key(&(network.clone(), *address));

@@ -9,6 +9,7 @@
 //! - `truth`: what the callers know; `tree`: what the store holds; `laws`: what no transaction may do.
 //! - `heal`: the end: nothing fails any more, everything finishes, and nothing is left over.
 
+mod batches;
 mod cluster;
 mod events;
 mod heal;
@@ -42,6 +43,7 @@ use tokio::time::Instant;
 use crate::chance::Chance;
 use crate::mutant::{Guard, Mutant};
 use crate::store::Model;
+use batches::Crowd;
 use cluster::{Node, PodSlot};
 use ids::ProcessId;
 use plan::Plan;
@@ -143,6 +145,7 @@ struct World<'a> {
     /// The revision up to which watches were served.
     watched: i64,
     watches: Vec<OpenWatch>,
+    crowd: Crowd,
     nodes: Vec<Node>,
     pods: Vec<PodSlot>,
     pods_made: u64,
@@ -203,6 +206,7 @@ impl<'a> World<'a> {
             changes: Changes::default(),
             watched: 1,
             watches: Vec::new(),
+            crowd: Crowd::default(),
             nodes,
             pods,
             pods_made: 0,

@@ -62,6 +62,8 @@ pub(crate) struct Faults {
     pub(crate) watch: Parts,
     /// A request to Kubernetes that fails.
     pub(crate) api: Parts,
+    /// A ticket of a newer program, whose request no head understands.
+    pub(crate) newer_ticket: Parts,
 }
 
 /// What becomes of processes.
@@ -196,8 +198,8 @@ impl Plan {
             }
             Theme::Crowd => {
                 self.nodes = chance.between(1, 3) as usize;
-                self.pods = 12;
-                self.width = 10;
+                self.width = *chance.pick(&[10, 10, 24]);
+                self.pods = self.width + 2;
                 self.faults = faults(2, chance);
                 self.fates = Fates { crash: 500, pause: 1_200, forsaken: 100 };
                 self.full_pages = false;
@@ -284,6 +286,7 @@ fn faults(rough: u32, chance: &Chance) -> Faults {
         stale: if chance.one_in(4) { some(60) } else { 0 },
         watch: some(500),
         api: some(150),
+        newer_ticket: some(300),
     }
 }
 
@@ -309,7 +312,7 @@ fn events(rough: u32, chance: &Chance) -> Events {
 
 /// Pools are tiny, so that they are full at times, and addresses are used again soon.
 fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
-    let size = chance.between(2, 12) as u8;
+    let size = chance.between(2, if plan.width > 12 { 40 } else { 12 }) as u8;
     let order = |chance: &Chance| *chance.pick(&[&[Order::Lowest], &Order::ALL[..]].concat());
     let default = NetworkName::default();
     let blue = NetworkName::configured("blue").expect("a plain name");

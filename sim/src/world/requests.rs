@@ -83,6 +83,10 @@ impl World<'_> {
     /// Takes a request that was just made, and decides what becomes of it.
     pub(crate) fn receive(&mut self, sent: Sent) {
         let work = self.processes.iter().find(|process| process.id == sent.process).map(|p| p.work.clone());
+        let mut sent = sent;
+        if let Ask::Txn(txn) = &mut sent.ask {
+            self.renew_ticket(txn);
+        }
         self.note(|| format!("#{} asks {}", sent.process, shown(&sent.ask)));
         if let Ask::Txn(txn) = &sent.ask {
             self.note_hints(txn, sent.process);
@@ -207,6 +211,7 @@ impl World<'_> {
                     }
                     return Ok(Answer::Reply(reply));
                 }
+                self.note_queue(txn, process, work.as_ref());
                 if txn.only_reads() {
                     let reply = self.model.txn(txn);
                     if let Ok(reply) = &reply {
@@ -224,6 +229,7 @@ impl World<'_> {
                         self.without_space.insert(process);
                     }
                     if let Ok(reply) = &reply {
+                        self.count_served(txn, reply);
                         self.obeys(txn, reply, process, work.as_ref(), &facts)
                             .map_err(|why| format!("#{process} {}: {why}", txn.step))?;
                         if reply.succeeded && *is_settled {

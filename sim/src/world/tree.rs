@@ -67,6 +67,8 @@ pub(crate) struct Tree {
     /// The addresses whose bits were ever cleared with other tools.
     pub(crate) cleared_by_hand: BTreeSet<Place>,
     pub(crate) spoilt_owners: BTreeSet<Owner>,
+    /// The index entries that were ever deleted with other tools: who comes late does not find a younger owner there.
+    dropped_indexes: BTreeSet<PodInterface>,
     /// Whether what changes now is changed with other tools.
     pub(crate) is_by_hand: bool,
     /// The revision up to which the store was looked at.
@@ -204,6 +206,9 @@ impl Tree {
                 };
             }
             Key::Pod(id) => {
+                if self.is_by_hand && value.is_none() {
+                    self.dropped_indexes.insert(id.clone());
+                }
                 match value {
                     None => self.index.remove(&id),
                     Some(value) => {
@@ -384,6 +389,9 @@ impl Tree {
         }
         if !owned.reserved().any(|(held, _)| held == *network) {
             return wrong("which holds nothing in it");
+        }
+        if self.dropped_indexes.contains(id) {
+            return Ok(());
         }
         for (other, theirs) in &self.owners {
             let is_same = other.node == named.node

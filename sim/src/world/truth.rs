@@ -52,8 +52,10 @@ pub(crate) struct Sandbox {
     pub(crate) freed: u64,
     /// Starts whose ADD has failed and promised that nothing is held.
     failed: HashSet<RunStart>,
-    /// The order of the youngest run that has left a DEL in the spool.
+    /// The order of the youngest DEL that is left in the spool.
     pub(crate) spooled: u64,
+    /// Starts whose ADD has failed and has left a DEL in the spool, of what that very run may have been given.
+    pub(crate) given_back: HashSet<RunStart>,
     /// The start that the present record was created with.
     creator: Option<RunStart>,
     pub(crate) tries: u32,
@@ -109,6 +111,7 @@ impl Truth {
             freed: 0,
             failed: HashSet::new(),
             spooled: 0,
+            given_back: HashSet::new(),
             creator: None,
             tries: 0,
         });
@@ -190,10 +193,9 @@ impl Truth {
         spooled: bool,
         holds: bool,
     ) -> Result<(), String> {
-        let order = self.order(Some(start));
         let sandbox = &mut self.sandboxes[id];
         if spooled {
-            sandbox.spooled = sandbox.spooled.max(order);
+            sandbox.given_back.insert(start.clone());
             return Ok(());
         }
         sandbox.failed.insert(start.clone());

@@ -129,6 +129,7 @@ impl World<'_> {
     pub(crate) fn kill(&mut self, index: usize, how: &str) {
         let process = self.processes.swap_remove(index);
         self.note(|| format!("#{} {} {how}", process.id, process.work.name()));
+        self.note_death(process.id);
         self.ended(&process);
     }
 

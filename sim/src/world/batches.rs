@@ -1,0 +1,255 @@
+//! What the run at the head of a queue does for those behind it. Whoever commits, what is written for a run is what
+//! that run has asked for, and its ticket stands.
+
+use std::collections::{HashMap, HashSet};
+
+use metes::pool::choose::Order;
+use metes::pool::record::{OwnerRecord, Record};
+use metes::pool::{Addr, Bits, NetworkName, Page};
+use metes::store::keys::{Bytes, Key};
+use metes::store::txn::{Op, Reply, Txn};
+
+use super::World;
+use super::ids::ProcessId;
+use super::process::Work;
+use super::tree::{Place, words};
+use crate::store::with_nested;
+
+/// The step of the transaction inside a commit that serves one run.
+const SERVE: &str = "serve";
+/// The step of the one that gives a run its turn.
+const SIGNAL: &str = "signal";
+
+/// Who stands in queues, and who serves others.
+#[derive(Debug, Default)]
+pub(crate) struct Crowd {
+    /// Whose each ticket is.
+    tickets: HashMap<Bytes, (ProcessId, Work)>,
+    /// The processes that have sent a commit for others.
+    heads: HashSet<ProcessId>,
+}
+
+impl World<'_> {
+    /// Now and then a ticket is one of a newer program.
+    pub(crate) fn renew_ticket(&mut self, txn: &mut Txn) {
+        if txn.step != "ticket" || self.is_healing || !self.chance.happens(self.plan.faults.newer_ticket) {
+            return;
+        }
+        for op in &mut txn.then {
+            let Op::Put(key, value, _) = op else { continue };
+            let newer = String::from_utf8_lossy(value).replace(r#","v":1}}"#, r#","v":2}}"#);
+            if !matches!(self.shared.keys.parse(key), Ok(Key::Ticket(..))) || newer.as_bytes() == value {
+                continue;
+            }
+            *value = newer.into_bytes();
+            self.count("newer ticket");
+        }
+    }
+
+    /// Notes who takes a ticket, and who commits for others.
+    pub(crate) fn note_queue(&mut self, txn: &Txn, process: ProcessId, work: Option<&Work>) {
+        if let ("ticket", Some(work)) = (txn.step, work) {
+            let puts = txn.then.iter().filter_map(|op| match op {
+                Op::Put(key, ..) => Some(key),
+                _ => None,
+            });
+            for key in puts.filter(|key| matches!(self.shared.keys.parse(key), Ok(Key::Ticket(..)))) {
+                self.crowd.tickets.insert(key.clone(), (process, work.clone()));
+            }
+        }
+        if serves(txn) {
+            self.crowd.heads.insert(process);
+        }
+    }
+
+    /// A process has been ended from without.
+    pub(crate) fn note_death(&mut self, process: ProcessId) {
+        if self.crowd.heads.contains(&process) {
+            self.tally("head died");
+        }
+    }
+
+    /// Counts what a commit has done for others.
+    pub(crate) fn count_served(&mut self, txn: &Txn, reply: &Reply) {
+        if !serves(txn) || !reply.succeeded {
+            return;
+        }
+        self.tally("batch");
+        for (op, found) in txn.then.iter().zip(&reply.found) {
+            let (Op::Nested(nested), Some(nested_reply)) = (op, &found.nested) else { continue };
+            match (nested.step, nested_reply.succeeded) {
+                (SERVE, true) => self.tally("served"),
+                (SERVE, false) => self.tally("dropped out"),
+                (SIGNAL, true) => self.tally("turn given"),
+                (SIGNAL, false) => self.tally("turn of one that is gone"),
+                _ => {}
+            }
+        }
+    }
+
+    /// What is wrong with what a transaction does for others, by what is there before it.
+    pub(crate) fn misserves(&self, txn: &Txn) -> Option<String> {
+        let path = self.model.path(txn);
+        let done = path.nested().into_iter().filter(|(_, succeeded)| *succeeded);
+        let wrong = |(nested, _): (&Txn, bool)| match nested.step {
+            SERVE => self.serves_wrongly(nested).err(),
+            SIGNAL => self.signals_wrongly(nested).err(),
+            _ => None,
+        };
+        done.filter_map(wrong).next().or_else(|| path.succeeded().then(|| self.skips_lower(txn)).flatten())
+    }
+
+    fn serves_wrongly(&self, nested: &Txn) -> Result<(), String> {
+        let keys = &self.shared.keys;
+        let ticket = nested.then.iter().find_map(|op| match op {
+            Op::Delete(key) if matches!(keys.parse(key), Ok(Key::Ticket(..))) => Some(key),
+            _ => None,
+        });
+        let ticket = ticket.ok_or("a run was served and keeps its ticket")?;
+        let Some((process, Work::Add { sandbox, start })) = self.crowd.tickets.get(ticket) else {
+            return Err(format!("{} was served, which is no ADD's", String::from_utf8_lossy(ticket)));
+        };
+        let sandbox = &self.truth.sandboxes[*sandbox];
+        let name = format!("#{process} of {}", words(&sandbox.owner));
+        if self.model.entry(ticket).is_none() {
+            return Err(format!("{name} was served, and its ticket is gone"));
+        }
+        if sandbox.request.is_some() {
+            return Err(format!("{name} was served, and asks for an address by name"));
+        }
+        let tombstone = keys.tombstone(&sandbox.owner);
+        if self.model.entry(&tombstone).is_some() {
+            return Err(format!("{name} was served, and a DEL of its owner has begun"));
+        }
+        let own = keys.owner(&sandbox.owner);
+        if self.model.entry(&own).is_some() {
+            return Err(format!("{name} was served, and holds something already"));
+        }
+        let stored = nested.then.iter().find_map(|op| match op {
+            Op::Put(key, value, _) if *key == own => OwnerRecord::decode(value).ok(),
+            _ => None,
+        });
+        let record = stored.ok_or_else(|| format!("{name} was served without a record"))?;
+        let labels = self.labels(sandbox.config, sandbox.pod);
+        if record.start.as_ref() != Some(start) {
+            return Err(format!("{name} was served with the start {:?}", record.start));
+        }
+        let machine = &self.nodes[sandbox.node].boot.identity.machine;
+        if record.machine != *machine && self.setup.mutant.is_none() {
+            return Err(format!("{name} was served as machine {:?}, not {machine:?}", record.machine));
+        }
+        if record.labels.cni_network != labels.cni_network {
+            return Err(format!("{name} was served with the labels {:?}", record.labels));
+        }
+        let config = &self.plan.configs[sandbox.config];
+        let of_sets = record.addresses.iter().zip(&config.sets);
+        let is_wrong = |(held, set): (&metes::pool::record::Held, &metes::pool::RangeSet)| {
+            let range = set.covers(Addr::from(held.address));
+            range.is_none_or(|range| held.network.as_ref() != Some(range.network()))
+        };
+        if record.addresses.len() != config.sets.len() || of_sets.into_iter().any(is_wrong) {
+            return Err(format!("{name} was served with {:?}", record.addresses));
+        }
+        Ok(())
+    }
+
+    fn signals_wrongly(&self, nested: &Txn) -> Result<(), String> {
+        for op in &nested.then {
+            let Op::Put(key, value, lease) = op else { continue };
+            let stands = self.model.entry(key).is_some_and(|record| {
+                *record.value == **value && lease.map_or(0, |lease| lease.0) == record.lease
+            });
+            if !stands {
+                return Err(format!("{} was given its turn, and is gone", String::from_utf8_lossy(key)));
+            }
+        }
+        Ok(())
+    }
+
+    /// In the order `lowest`, each run of a commit gets the lowest address of its page that is free, after those before
+    /// it.
+    fn skips_lower(&self, txn: &Txn) -> Option<String> {
+        if !serves(txn) {
+            return None;
+        }
+        // A bit that it sets for nobody stands for a reservation that it has read, and that may be gone since.
+        let pages: HashMap<(NetworkName, Page), Bits> =
+            txn.then.iter().filter_map(|op| self.writes_page(op)).collect();
+        let is_set = |(network, address): &Place| {
+            let written = pages.get(&(network.clone(), address.page()));
+            written.is_some_and(|bits| bits.get(address.bit()))
+        };
+        let all = with_nested(txn).into_iter().flat_map(|txn| &txn.then);
+        let reserved: HashSet<Place> = all.filter_map(|op| self.reserves(op)).collect();
+        let mut taken: HashSet<Place> = HashSet::new();
+        let parts = txn.then.iter().filter_map(|op| match op {
+            Op::Nested(nested) if nested.step == SERVE => Some(&**nested),
+            _ => None,
+        });
+        for part in std::iter::once(txn).chain(parts) {
+            let picks: Vec<Place> = part.then.iter().filter_map(|op| self.reserves(op)).collect();
+            for op in &part.then {
+                let Op::Put(key, value, _) = op else { continue };
+                let Ok(Key::Owner(owner)) = self.shared.keys.parse(key) else { continue };
+                let Some(id) = self.truth.sandbox_of(&owner) else { continue };
+                let sandbox = &self.truth.sandboxes[id];
+                let config = &self.plan.configs[sandbox.config];
+                let Ok(record) = OwnerRecord::decode(value) else { continue };
+                if config.order != Order::Lowest || sandbox.request.is_some() || sandbox.with_fixed {
+                    continue;
+                }
+                for (held, set) in record.addresses.iter().zip(&config.sets) {
+                    let address = Addr::from(held.address);
+                    let lower = set.ranges().iter().flat_map(|range| {
+                        range.spans().iter().flat_map(|span| {
+                            (span.first.0..=span.last.0).map(|at| (range.network().clone(), Addr(at)))
+                        })
+                    });
+                    for place in lower.take_while(|(_, other)| *other != address) {
+                        if place.1.page() == address.page()
+                            && !taken.contains(&place)
+                            && (reserved.contains(&place) || !is_set(&place))
+                            && self.is_free(&place)
+                        {
+                            return Some(format!(
+                                "{} was served with {address}, and {} is free",
+                                words(&owner),
+                                place.1
+                            ));
+                        }
+                    }
+                }
+            }
+            taken.extend(picks);
+        }
+        None
+    }
+
+    pub(crate) fn reserves(&self, op: &Op) -> Option<(NetworkName, Addr)> {
+        let Op::Put(key, ..) = op else { return None };
+        match self.shared.keys.parse(key) {
+            Ok(Key::Ip(network, address)) => Some((network, address)),
+            _ => None,
+        }
+    }
+
+    fn writes_page(&self, op: &Op) -> Option<((NetworkName, Page), Bits)> {
+        let Op::Put(key, value, _) = op else { return None };
+        match self.shared.keys.parse(key) {
+            Ok(Key::Page(network, page)) => Some(((network, page), Bits::from_bytes(value)?)),
+            _ => None,
+        }
+    }
+
+    fn is_free(&self, place: &Place) -> bool {
+        let (network, address) = place;
+        !self.tree.cleared_by_hand.contains(place)
+            && !self.tree.has_bit(network, *address)
+            && !self.tree.reservations.contains_key(place)
+    }
+}
+
+/// Whether a transaction commits for others.
+fn serves(txn: &Txn) -> bool {
+    txn.then.iter().any(|op| matches!(op, Op::Nested(nested) if nested.step == SERVE))
+}
