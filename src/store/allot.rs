@@ -342,9 +342,10 @@ impl Deciding<'_> {
     }
 
     /// As [`require`], but reads missing keys together with the record that names them: something that was freed
-    /// between two reads would look like a contradiction.
+    /// between two reads would look like a contradiction. So would what was read before the record was written.
     fn require_with(&self, keys: &[Bytes], record: Bytes) -> Result<(), Halt> {
-        match keys.iter().all(|key| self.snapshot.knows(key)) {
+        let written = self.snapshot.mod_revision(&record);
+        match keys.iter().all(|key| self.snapshot.knows_since(key, written)) {
             true => Ok(()),
             false => Err(Halt::read(keys.iter().cloned().chain([record]).collect())),
         }

@@ -107,6 +107,12 @@ impl Snapshot {
         self.known.contains_key(key)
     }
 
+    /// Whether the key was read at this revision or later.
+    #[must_use]
+    pub fn knows_since(&self, key: &[u8], revision: i64) -> bool {
+        self.known.get(key).is_some_and(|known| known.at >= revision)
+    }
+
     /// The key as it was read; none if it does not exist or was not read.
     #[must_use]
     pub fn entry(&self, key: &[u8]) -> Option<&Entry> {

@@ -667,3 +667,20 @@ fn a_page_that_becomes_full_is_noted_in_its_summary_and_freeing_takes_that_back(
     world.free(&owner("a"));
     assert!(!summary(&world).get(address.page().bit()));
 }
+
+/// Another run has served this one meanwhile, or repeated its ADD.
+#[test]
+fn a_reservation_that_was_read_before_its_record_was_written_is_read_again() {
+    let mut world = World::new();
+    let ask = ask("a", 5, "u");
+    let ip = world.ip("10.0.0.1");
+    let mut snapshot = Snapshot::default();
+    world.store.read(std::slice::from_ref(&ip), &mut snapshot);
+    assert_eq!(world.hold(&ask), ["10.0.0.1"]);
+    world.store.read(&ask.first_reads(&world.keys), &mut snapshot);
+    let allotment = Allotment::new(&ask, &world.keys);
+    let Ok(Step::Read(ops)) = allotment.plan(&snapshot, &world.fence(), &Line::default()) else {
+        panic!("it must read {} again", String::from_utf8_lossy(&ip))
+    };
+    assert!(ops.contains(&Op::Get(ip)));
+}
