@@ -3,7 +3,7 @@
 use super::Run;
 use super::errors::REPLACE_MEMBER;
 use crate::cni::error::{Code, Error};
-use crate::store::kv::Kv;
+use crate::store::kv::{Failure, Kv};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Op, Txn};
 
@@ -20,13 +20,13 @@ pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
     let txn = Txn::read(vec![Op::Get(run.session.keys.meta())]);
     // The read is linearizable, so it needs a quorum. A member's status does not.
     let (read, about) = tokio::join!(run.session.txn(&txn), run.session.kv.about(run.session.until));
-    let read = read.map_err(|failure| not_available(failure.to_string()))?;
+    let read = read.map_err(no_answer)?;
     let mut snapshot = Snapshot::default();
     snapshot.absorb(&txn.then, &read);
     if let Some(suspect) = run.suspicion(&snapshot) {
         return Err(Error { code: Code::NotAvailable, ..suspect });
     }
-    let about = about.map_err(|failure| not_available(failure.to_string()))?;
+    let about = about.map_err(no_answer)?;
     if let Some(text) = about.too_old() {
         return Err(not_available(text));
     }
@@ -38,4 +38,9 @@ pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
         Some(not_available(format!("etcd refuses writes: {}", told.trim())).with_details(*remedy))
     });
     refusal.map_or(Ok(()), Err)
+}
+
+/// The text and the remedy are those of any verb.
+fn no_answer(failure: Failure) -> Error {
+    Error { code: Code::NotAvailable, ..failure.into() }
 }

@@ -33,6 +33,7 @@ use super::session::Session;
 use super::settle::settle;
 use super::snapshot::Snapshot;
 use super::ticket::{Queue, TICKET_OPS, Taken, Ticket, Turn, new_lease};
+use super::tried::Tried;
 use super::txn::{Compare, Entry, Op, Reply, Txn};
 use crate::limits;
 use crate::pool::record::{FIRST_EPOCH, Meta};
@@ -457,7 +458,7 @@ impl<'a, K: Kv> Driver<'a, K> {
     /// The lease, granted now if there is none.
     async fn granted(&mut self) -> Result<LeaseId, Failure> {
         let until = self.session.until;
-        let give_up = until.min(Instant::now() + limits::UNREACHABLE);
+        let mut tried = Tried::new();
         loop {
             if let Some(lease) = self.lease {
                 return Ok(lease);
@@ -466,7 +467,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             match self.session.kv.grant(lease, self.policy.lease.ttl, until).await {
                 Ok(()) => self.lease = Some(lease),
                 Err(Failure::LeaseExists) => {}
-                Err(Failure::Unknown(_)) if Instant::now() + limits::RETRY_PAUSE < give_up => {
+                Err(Failure::Unknown(_)) if tried.may_go_on(limits::UNREACHABLE, until) => {
                     tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
                 }
                 Err(failure) => return Err(failure),

@@ -17,6 +17,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::keys::{Bytes, LeaseId};
 use super::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
+use super::tried::Tried;
 use super::txn::{Compare, Entry, Found, List, NestedReply, Op, QueueEnd, Reply, Txn};
 use crate::limits;
 use crate::random::{random_below, random_pause};
@@ -115,7 +116,7 @@ impl Etcd {
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
-        let start = Instant::now();
+        let mut tried = Tried::new();
         let mut connected = vec![false; self.access.endpoints.len()];
         let mut tries = 0;
         loop {
@@ -125,9 +126,12 @@ impl Etcd {
                 Err(NoAnswer::Final(failure)) => return Err(self.with_alert(failure)),
                 Err(NoAnswer::Elsewhere(why) | NoAnswer::Refused(why)) => why,
             };
-            let gives_up = !self.is_let_in(&connected) && start.elapsed() > self.access.give_up;
-            if gives_up || Instant::now() + limits::RETRY_PAUSE >= until {
-                return Err(self.with_alert(Failure::Unreachable(why)));
+            let is_let_in = self.is_let_in(&connected);
+            let most = if is_let_in { Duration::MAX } else { self.access.give_up };
+            if !tried.may_go_on(most, until) {
+                // An endpoint that lets this client in and does not answer is slow.
+                let failure = if is_let_in { Failure::Unknown(why) } else { Failure::Unreachable(why) };
+                return Err(self.with_alert(failure));
             }
             tries += 1;
             // The other endpoints are tried at once, the whole round again after a pause.

@@ -37,6 +37,7 @@ pub mod session;
 pub mod settle;
 pub mod snapshot;
 pub mod ticket;
+pub mod tried;
 pub mod txn;
 pub mod walk;
 

@@ -13,6 +13,7 @@ use super::kv::{Event, Failure, Kv, Watch};
 use super::request::TicketRecord;
 use super::session::Session;
 use super::snapshot::Snapshot;
+use super::tried::Tried;
 use super::txn::{Compare, Entry, Found, Op, QueueEnd, Reply, Txn, answered};
 use crate::limits;
 use crate::pool::record::Record;
@@ -176,10 +177,10 @@ impl<'a, K: Kv> Queue<'a, K> {
     /// Sends the transaction that takes a ticket until it is answered; it takes effect only once.
     async fn place(&self, txn: &Txn, is_repeated: &mut bool) -> Result<Reply, Failure> {
         // An etcd that accepts connections and never answers is treated like one that cannot be reached.
-        let give_up = self.session.until.min(Instant::now() + limits::UNREACHABLE);
+        let mut tried = Tried::new();
         loop {
             match self.session.txn(txn).await {
-                Err(Failure::Unknown(_)) if Instant::now() + limits::RETRY_PAUSE < give_up => {}
+                Err(Failure::Unknown(_)) if tried.may_go_on(limits::UNREACHABLE, self.session.until) => {}
                 placed => return placed,
             }
             *is_repeated = true;
