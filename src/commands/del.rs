@@ -1,6 +1,8 @@
 //! DEL: frees all addresses of one interface of one container. It succeeds if there is nothing to free. It also
 //! succeeds if etcd cannot be reached: then it spools the free.
 
+use std::fmt::Display;
+
 use super::Run;
 use crate::cni::error::{Code, Error};
 use crate::local::mark::{Mark, NodeLease};
@@ -57,10 +59,15 @@ pub async fn del<K: Kv>(
                 }
                 Freed::Addresses(_) => {}
             }
-            // Without a tombstone, a spooled DEL must stay, because it still has to leave one.
-            if !left.lacks_tombstone {
-                forget_spooled(run, owner);
+            // Without a tombstone, another node may still serve a ticket of an older ADD. So the DEL is carried out again
+            // until etcd has the space for one.
+            if left.lacks_tombstone {
+                return match run.spool.keep(&run.to_spool(owner, pod_uid, false)) {
+                    Ok(()) => Ok(Done::Freed),
+                    Err(e) => Err(neither(&"etcd has no space for its tombstone", &e)),
+                };
             }
+            forget_spooled(run, owner);
             Ok(Done::Freed)
         }
         Err(FreeError::Store(failure)) if can_wait(&failure) => spool(run, owner, pod_uid, &failure),
@@ -148,11 +155,11 @@ fn spool<K: Kv>(
             tracing::warn!(container = %owner.container_id, ifname = %owner.ifname, why = %failure, "DEL is spooled");
             Ok(Done::Spooled)
         }
-        Err(e) => {
-            Err(Error::new(Code::TryAgain, format!("DEL can neither be done ({failure}) nor spooled ({e})"))
-                .with_details(
-                    "check that etcd is reachable and that the spool folder can be written; repeat the DEL",
-                ))
-        }
+        Err(e) => Err(neither(failure, &e)),
     }
+}
+
+fn neither(why: &dyn Display, e: &std::io::Error) -> Error {
+    Error::new(Code::TryAgain, format!("DEL can neither be done ({why}) nor spooled ({e})"))
+        .with_details("check that etcd is reachable and that the spool folder can be written; repeat the DEL")
 }

@@ -144,8 +144,8 @@ impl<'a, K: Kv> Run<'a, K> {
         let Spooled { owner, start, machine, pod_uid, unanswered } = spooled;
         let boot = &self.start.boot;
         let guard = if *unanswered { FreeGuard::Unanswered(start) } else { FreeGuard::UpTo { start, boot } };
-        // No ADD of an earlier boot is under way any more.
-        let tombstone = Some(start).filter(|start| start.boot == *boot);
+        // Another node may still serve a ticket of an earlier boot, so it needs a tombstone, too.
+        let tombstone = Some(start);
         let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });
         let free = Free { owner, guard, caller, tombstone };
         let (freed, left) =
@@ -153,14 +153,18 @@ impl<'a, K: Kv> Run<'a, K> {
         Ok((freed, left.lacks_tombstone))
     }
 
-    /// Carries out what other runs spooled, for a bounded time. A run does this after its answer.
+    /// Carries out what other runs spooled, for a bounded time. A run does this after its answer. However slow etcd is,
+    /// one entry has the time that a DEL has, so the spool empties in the end.
     pub async fn drain_spool(&self) {
-        let until = Instant::now() + limits::DRAIN;
+        let began = Instant::now();
+        let mut until = began + limits::DEL_DEADLINE;
         for kept in self.spool.some(limits::DRAIN_ENTRIES, random()) {
             if Instant::now() >= until {
                 return;
             }
-            match self.carry_out_spooled(&kept, until).await {
+            let carried_out = self.carry_out_spooled(&kept, until).await;
+            until = began + limits::DRAIN;
+            match carried_out {
                 Ok(_) => {}
                 Err(FreeError::Store(Failure::Unreachable(_) | Failure::Unknown(_))) => return,
                 Err(why) => {

@@ -117,12 +117,12 @@ impl Change for Freeing<'_> {
         if !base.iter().all(|key| seen.knows(key)) {
             return Ok(Step::read(base));
         }
-        let Free { owner, tombstone, .. } = self.free;
+        let owner = self.free.owner;
         let record = match self.record(seen)? {
             Ok(record) => record,
             Err(stays) => return self.bury(seen, fence, stays),
         };
-        let planned = transaction(self.keys, seen, (owner, &record), tombstone, fence, self.mode)?;
+        let planned = transaction(self.keys, seen, (owner, &record), self.tombstone(seen), fence, self.mode)?;
         Ok(self.commit(planned, Freed::Addresses(record.addresses)))
     }
 }
@@ -151,13 +151,22 @@ impl<'a> Freeing<'a> {
         Ok(if is_meant { Ok(record) } else { Err(Freed::Younger) })
     }
 
+    /// The start for the tombstone. Runs of an earlier boot are older than those of the present one, whose tombstone
+    /// stays.
+    fn tombstone(&self, seen: &Snapshot) -> Option<&RunStart> {
+        let is_of_earlier_boot =
+            matches!(self.free.guard, FreeGuard::UpTo { start, boot } if start.boot != *boot);
+        let stands = seen.entry(&self.keys.tombstone(self.free.owner)).is_some();
+        self.free.tombstone.filter(|_| !(is_of_earlier_boot && stands))
+    }
+
     /// There is nothing to free. Only the tombstone is put, if the owner's record is still as it was read.
     fn bury(&self, seen: &Snapshot, fence: &Fence, stays: Freed) -> Result<Step<Freed>, BadRecord> {
-        let Free { owner, guard, tombstone, .. } = self.free;
+        let Free { owner, guard, .. } = self.free;
         // If a younger run of the container holds something, no older run can commit any more, so no tombstone is
         // needed. But an ADD that undoes itself knows nothing of other runs, and its own commit may still come.
         let is_over = stays == Freed::Younger && !matches!(guard, FreeGuard::Unanswered(_));
-        let (Some(start), Some(lease), false) = (tombstone, fence.lease(), is_over) else {
+        let (Some(start), Some(lease), false) = (self.tombstone(seen), fence.lease(), is_over) else {
             return Ok(Step::Done(stays));
         };
         let mut builder = Builder::new("bury", seen);
