@@ -47,6 +47,7 @@ struct Queue<'a> {
     cluster: &'a Cluster,
     prefix: String,
     tail: String,
+    turn: String,
 }
 
 impl<'a> Queue<'a> {
@@ -56,7 +57,9 @@ impl<'a> Queue<'a> {
         let record = cluster.store().get(&own).expect("it holds an address");
         let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
         let scope = record["scope"].as_str().expect("it names its queue");
-        Self { cluster, prefix: format!("v1/ticket/{scope}/"), tail: format!("v1/tail/{scope}") }
+        let [prefix, tail, turn] =
+            [format!("v1/ticket/{scope}/"), format!("v1/tail/{scope}"), format!("v1/turn/{scope}")];
+        Self { cluster, prefix, tail, turn }
     }
 
     fn tickets(&self) -> Vec<String> {
@@ -71,6 +74,11 @@ impl<'a> Queue<'a> {
 
     fn unblock(&self) {
         self.cluster.store().delete(&format!("{}{BLOCKER}", self.prefix));
+    }
+
+    /// Lets those who wait see that the queue moves.
+    fn move_on(&self) {
+        self.cluster.store().put_leased(&self.turn, "", 60);
     }
 
     /// Waits until somebody waits behind the blocker.
@@ -549,11 +557,22 @@ fn an_add_that_is_killed_while_it_waits_costs_the_others_nothing_and_its_del_fre
     let config = network(json!({"range": "10.61.0.0/24"}));
     let queue = Queue::of(&cluster, &node, &config);
     queue.block();
-    let dead: Vec<Running> =
-        (0..12).map(|index| node.add(&format!("dead{index}")).config(&config).spawn()).collect();
-    wait_for("their tickets", PATIENCE, || match queue.tickets().len() {
-        13 => Ok(()),
-        other => Err(format!("{other} tickets")),
+    let is_over = AtomicBool::new(false);
+    let dead: Vec<Running> = thread::scope(|threads| {
+        // The queue moves, so nobody goes to its head.
+        threads.spawn(|| {
+            let until = Instant::now() + PATIENCE;
+            while !is_over.load(Ordering::Relaxed) && Instant::now() < until {
+                queue.move_on();
+            }
+        });
+        let dead = (0..12).map(|index| node.add(&format!("dead{index}")).config(&config).spawn()).collect();
+        wait_for("their tickets", PATIENCE, || match queue.tickets().len() {
+            13 => Ok(()),
+            other => Err(format!("{other} tickets")),
+        });
+        is_over.store(true, Ordering::Relaxed);
+        dead
     });
     for mut running in dead {
         running.kill();

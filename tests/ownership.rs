@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Node, Outcome, Run, network};
@@ -363,7 +363,8 @@ fn a_del_that_is_short_of_time_frees_and_an_add_in_need_repairs_the_bit() {
     let is_over = AtomicBool::new(false);
     let del = thread::scope(|threads| {
         threads.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            let until = Instant::now() + DEL_MAX;
+            while !is_over.load(Ordering::Relaxed) && Instant::now() < until {
                 cluster.store().put_leased(&format!("v1/turn/{scope}"), "", 60);
             }
         });

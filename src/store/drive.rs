@@ -568,7 +568,8 @@ impl<'a, K: Kv> Driver<'a, K> {
         reads: &[Op],
         seen: &mut Snapshot,
     ) -> Result<Line, Failure> {
-        let tickets = queue.tickets(reads, seen).await?;
+        let own = [Op::Get(ticket.key.clone())];
+        let tickets = queue.tickets(&[&own, reads].concat(), seen).await?;
         Ok(Line::new(&tickets, |key| *key == ticket.key))
     }
 
@@ -613,6 +614,11 @@ impl<'a, K: Kv> Driver<'a, K> {
         let mut lost = 0;
         while Instant::now() < self.session.until {
             change.learn(seen);
+            if let Fence::Ticket(ticket) = fence
+                && !ticket.stands(seen)
+            {
+                return self.after_ticket(change, head, seen).await;
+            }
             if change.scope(seen).as_ref() != scope {
                 // Another queue is the right one now.
                 return Ok(Attempt::Again);
@@ -653,16 +659,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             lost += 1;
             self.met_others = true;
             match fence {
-                Fence::Ticket(ticket) if !ticket.stands(seen) => {
-                    let found = seen.entry(&self.session.keys.owner(change.owner()));
-                    if let Some(done) = found.and_then(|found| change.served(found)) {
-                        head.owes_turn = false;
-                        self.acknowledge(None, seen.revision, seen).await?;
-                        return Ok(Attempt::Committed(Some(done)));
-                    }
-                    self.lose_lease();
-                    return Ok(Attempt::Again);
-                }
+                Fence::Ticket(ticket) if !ticket.stands(seen) => continue,
                 // A free has another way for the time that is left: one without a ticket.
                 Fence::Ticket(_) if Instant::now() >= self.policy.wait_until => {
                     return Err(Stopped::OutOfTime);
@@ -683,6 +680,27 @@ impl<'a, K: Kv> Driver<'a, K> {
             self.approach = Approach::Queue;
         }
         Ok(Attempt::Again)
+    }
+
+    /// What follows when this run's ticket is gone: another run has served it, or the ticket has ended with its lease.
+    async fn after_ticket<C: Change>(
+        &mut self,
+        change: &C,
+        head: &mut Head,
+        seen: &mut Snapshot,
+    ) -> Attempted<C> {
+        head.owes_turn = false;
+        let found = seen.entry(&self.session.keys.owner(change.owner()));
+        match found.and_then(|found| change.served(found)) {
+            Some(done) => {
+                self.acknowledge(None, seen.revision, seen).await?;
+                Ok(Attempt::Committed(Some(done)))
+            }
+            None => {
+                self.lose_lease();
+                Ok(Attempt::Again)
+            }
+        }
     }
 
     /// Serves those who wait, after this run's own result is certain, for [`limits::HEAD_SERVES`]. Then it gives the
