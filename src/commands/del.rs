@@ -59,8 +59,8 @@ pub async fn del<K: Kv>(
                 }
                 Freed::Addresses(_) => {}
             }
-            // Without a tombstone, another node may still serve a ticket of an older ADD. So the DEL is carried out again
-            // until etcd has the space for one.
+            // Without a tombstone, another node may still serve a ticket of an older ADD. So the DEL is carried out
+            // again until etcd has the space for one.
             if left.lacks_tombstone {
                 return match run.spool.keep(&run.to_spool(owner, pod_uid, false)) {
                     Ok(()) => Ok(Done::Freed),
