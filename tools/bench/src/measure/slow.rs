@@ -120,6 +120,11 @@ fn storms(options: &Options, lab: &Lab, suffix: Suffix, results: &mut Results) {
     };
     storm(results, "add-16", "ADDs over 16 networks", &mut || many.add(count));
     storm(results, "add-1", "ADDs over one network", &mut || one.add(count));
+    for (name, what, load) in [("add-16", "16 networks", &many), ("add-1", "one network", &one)] {
+        let name = format!("{name}-batch{}", suffix.name);
+        let what = format!("  ADDs of one commit, over {what}{}", suffix.what);
+        results.add(Section::Slow, name, what, Data::Number(load.per_commit().into_iter().collect(), ""));
+    }
     storm(results, "del-16", "DELs over 16 networks", &mut || many.del());
     storm(results, "del-1", "DELs over one network", &mut || one.del());
     weather.report_floor(results);

@@ -127,10 +127,11 @@ pub(crate) fn show_failures(outcomes: &[Outcome]) {
     failed.take(FAILURES_SHOWN).for_each(|outcome| eprintln!("{outcome}"));
 }
 
-fn count_keys(store: &Store, prefix: &str) -> usize {
-    let options = GetOptions::new().with_prefix().with_count_only();
+/// Of the commits that wrote the keys below `prefix`.
+fn revisions(store: &Store, prefix: &str) -> Vec<i64> {
+    let options = GetOptions::new().with_prefix().with_keys_only();
     let answer = store.run(async |client| client.get(store.key(prefix), Some(options)).await);
-    usize::try_from(answer.count()).expect("a count is not negative")
+    answer.kvs().iter().map(|entry| entry.mod_revision()).collect()
 }
 
 /// Attachments of one kind, numbered: pod after pod, each with an interface in every network. The pods are spread over
@@ -139,8 +140,8 @@ pub(crate) struct Load<'a> {
     name: String,
     networks: usize,
     runner: Box<Runner<'a>>,
-    /// How many addresses the store holds in these networks, where it can be asked.
-    count: Box<dyn Fn() -> Option<usize> + 'a>,
+    /// The revision of each reservation that the store holds in these networks, where it can be asked.
+    reservations: Box<dyn Fn() -> Option<Vec<i64>> + 'a>,
     /// Which address each attachment has.
     held: BTreeMap<usize, Vec<String>>,
     next: usize,
@@ -178,8 +179,9 @@ impl<'a> Load<'a> {
             };
             of_pod(run, id).config(&configs[number % networks].1)
         };
-        let count = move || Some(prefixes.iter().map(|prefix| count_keys(lab.cluster.store(), prefix)).sum());
-        Self::new(name, networks, runner, count)
+        let store = lab.cluster.store();
+        let held = move || Some(prefixes.iter().flat_map(|prefix| revisions(store, prefix)).collect());
+        Self::new(name, networks, runner, held)
     }
 
     /// The other plugin's networks are what its configurations say.
@@ -196,13 +198,13 @@ impl<'a> Load<'a> {
         name: &str,
         networks: usize,
         runner: impl Fn(Verb, usize, &str) -> Run + 'a,
-        count: impl Fn() -> Option<usize> + 'a,
+        reservations: impl Fn() -> Option<Vec<i64>> + 'a,
     ) -> Self {
         Self {
             name: name.to_owned(),
             networks,
             runner: Box::new(runner),
-            count: Box::new(count),
+            reservations: Box::new(reservations),
             held: BTreeMap::new(),
             next: 0,
         }
@@ -259,7 +261,14 @@ impl<'a> Load<'a> {
 
     /// The difference between what the store holds and what the answers say.
     fn astray(&self) -> usize {
-        (self.count)().map_or(0, |count| count.abs_diff(self.held.len()))
+        (self.reservations)().map_or(0, |revisions| revisions.len().abs_diff(self.held.len()))
+    }
+
+    /// How many of the reservations that the store holds were made by one commit, on average.
+    pub(crate) fn per_commit(&self) -> Option<f64> {
+        let revisions = (self.reservations)()?;
+        let commits: BTreeSet<&i64> = revisions.iter().collect();
+        Some(float(revisions.len()) / float(commits.len()))
     }
 }
 
