@@ -17,7 +17,7 @@ use metes::pool::record::{
 use metes::pool::{Addr, NetworkName};
 use metes::store::builder::{self, BitChanges, Builder};
 use metes::store::change::{Change, Commit, Step};
-use metes::store::drive::{Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, Stopped};
+use metes::store::drive::{Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, Stopped, TicketLease};
 use metes::store::fence::Fence;
 use metes::store::free;
 use metes::store::keys::{Bytes, Keys, Scope};
@@ -201,6 +201,7 @@ pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Resu
     let policy = Policy {
         fencing: FencePolicy::Ticket,
         lease: LeasePolicy { used: LeaseUse::ForTicket, ttl: limits::LEASE_TTL, shared: None },
+        tickets: TicketLease::OfCommits,
         is_crowded: false,
         wait_until: session.until,
         high_water: None,

@@ -9,7 +9,7 @@ use crate::pool::record::Meta;
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::Ask;
 use crate::store::drive::{
-    Acknowledged, Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, Stopped,
+    Acknowledged, Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, Stopped, TicketLease,
 };
 use crate::store::keys::LeaseId;
 use crate::store::kv::{Failure, Kv};
@@ -116,6 +116,7 @@ fn policy<'a, K: Kv>(run: &'a Run<'_, K>, left: &LeftBehind, is_wanted: &'a dyn 
             ttl: limits::LEASE_TTL,
             shared: shared.map(|lease| SharedLease { id: LeaseId(lease.id), stands: None }),
         },
+        tickets: TicketLease::Own(hints.tickets_for(&run.start).map(|lease| LeaseId(lease.id))),
         is_crowded: hints.is_crowded(&run.start),
         wait_until: run.session.until,
         high_water: left.mark.as_ref().map(|mark| mark.seen.clone()),
@@ -132,10 +133,12 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, driver: &mut Driver<'_, K>, before: &Lef
         return;
     };
     let hints = before.hints();
-    let lease = driver.lease().map(|LeaseId(id)| match &hints.lease {
+    let since_when = |LeaseId(id), known: &Option<NodeLease>| match known {
         Some(known) if known.id == id => known.clone(),
         _ => NodeLease { id, since: run.start.clone() },
-    });
+    };
+    let lease = driver.lease().map(|lease| since_when(lease, &hints.lease));
+    let tickets = driver.own_ticket_lease().map(|lease| since_when(lease, &hints.tickets));
     let now = (run.clock)();
     let crowded = if driver.met_others() { Some(now.clone()) } else { hints.crowded.clone() };
     // Without a scope, what this run has read of the pages is older than what another run has written for it.
@@ -143,7 +146,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, driver: &mut Driver<'_, K>, before: &Lef
         let known = before.scope.clone().unwrap_or_default();
         run.scope_hints.keep(&scope, &known.left(keys.clone(), driver.first(), now));
     }
-    let hints = Hints { lease, crowded, ..hints };
+    let hints = Hints { lease, tickets, crowded, ..hints };
     run.leave_mark(Mark { seen: HighWater { store, epoch, revision }, hints });
 }
 

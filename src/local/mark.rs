@@ -28,9 +28,12 @@ pub struct Mark {
 /// What saves a later run a request. If a hint is wrong, an answer of etcd shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hints {
-    /// A lease for ADDs.
+    /// A lease for the commits of ADDs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<NodeLease>,
+    /// A lease for the tickets of ADDs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tickets: Option<NodeLease>,
     /// A lease for tombstones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tombstones: Option<NodeLease>,
@@ -44,6 +47,12 @@ impl Hints {
     #[must_use]
     pub fn lease_for(&self, start: &RunStart) -> Option<NodeLease> {
         self.lease.clone().filter(|lease| lease.serves(start, limits::LEASE_SHARED))
+    }
+
+    /// The lease for the ticket of an ADD that begins at `start`. What is left of it is longer than any run may last.
+    #[must_use]
+    pub fn tickets_for(&self, start: &RunStart) -> Option<NodeLease> {
+        self.tickets.clone().filter(|lease| lease.serves(start, limits::LEASE_SHARED))
     }
 
     /// The lease for the tombstone of a DEL that begins at `start`. The DEL asks etcd how long it will live.
@@ -144,8 +153,10 @@ mod tests {
         let start = RunStart { boot: "b".into(), ns: 5 };
         for (id, serves) in [(7, true), (0, false), (-1, false)] {
             let lease = Some(NodeLease { id, since: RunStart { ns: 4, ..start.clone() } });
-            let hints = Hints { lease: lease.clone(), tombstones: lease, crowded: None };
+            let hints =
+                Hints { lease: lease.clone(), tickets: lease.clone(), tombstones: lease, crowded: None };
             assert_eq!(hints.lease_for(&start).is_some(), serves, "{id}");
+            assert_eq!(hints.tickets_for(&start).is_some(), serves, "{id}");
             assert_eq!(hints.tombstones_for(&start).is_some(), serves, "{id}");
         }
     }
@@ -181,7 +192,8 @@ mod tests {
     fn a_hint_serves_for_a_while_on_one_boot() {
         let at = |boot: &str, ms: u64| RunStart { boot: boot.into(), ns: ms * 1_000_000 };
         let lease = Some(NodeLease { id: 7, since: at("b", 1000) });
-        let hints = Hints { lease: lease.clone(), tombstones: lease, crowded: Some(at("b", 1000)) };
+        let crowded = Some(at("b", 1000));
+        let hints = Hints { lease: lease.clone(), tickets: lease.clone(), tombstones: lease, crowded };
         for (start, expected) in [
             (at("b", 1000), [true, true, true]),
             (at("b", 1999), [true, true, true]),
@@ -193,7 +205,7 @@ mod tests {
             (at("a", 1001), [false, false, false]),
         ] {
             let found = [
-                hints.lease_for(&start).is_some(),
+                hints.lease_for(&start).is_some() && hints.tickets_for(&start).is_some(),
                 hints.tombstones_for(&start).is_some(),
                 hints.is_crowded(&start),
             ];

@@ -91,12 +91,23 @@ pub struct LeasePolicy {
     pub shared: Option<SharedLease>,
 }
 
+/// What lease the tickets of a run hang on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TicketLease {
+    /// The lease of its commits: nothing ever revokes that.
+    OfCommits,
+    /// Another one, because who settles a commit revokes its lease. Perhaps another run of the node has left one.
+    Own(Option<LeaseId>),
+}
+
 /// What differs between verbs in how a change is carried out.
 pub struct Policy<'a> {
     /// What prevents that its commits are applied late.
     pub fencing: FencePolicy,
-    /// What lease it uses, and when.
+    /// What lease its commits use, and when.
     pub lease: LeasePolicy,
+    /// The lease for its tickets.
+    pub tickets: TicketLease,
     /// Whether others queued a moment ago. Then it takes a ticket at once.
     pub is_crowded: bool,
     /// Until when it waits for its turn.
@@ -198,6 +209,7 @@ pub struct Driver<'a, K> {
     policy: Policy<'a>,
     approach: Approach,
     lease: Option<LeaseId>,
+    tickets: TicketLease,
     /// How long the shared lease must still live; none once etcd has confirmed it.
     unconfirmed: Option<Duration>,
     met_others: bool,
@@ -216,12 +228,16 @@ impl<'a, K: Kv> Driver<'a, K> {
     #[must_use]
     pub fn new(session: Session<'a, K>, policy: Policy<'a>) -> Self {
         let lease = policy.lease.shared.map(|shared| shared.id);
-        let is_ready = lease.is_some() || policy.lease.used == LeaseUse::ForTicket;
+        let is_ready = match policy.tickets {
+            TicketLease::Own(lease) => lease.is_some(),
+            TicketLease::OfCommits => lease.is_some() || policy.lease.used == LeaseUse::ForTicket,
+        };
         let must_queue = policy.is_crowded && is_ready || policy.fencing == FencePolicy::Ticket;
         Self {
             session,
             approach: if must_queue { Approach::Queue } else { Approach::Look },
             lease,
+            tickets: policy.tickets,
             unconfirmed: policy.lease.shared.and_then(|shared| shared.stands),
             met_others: false,
             may_be_served: false,
@@ -236,6 +252,12 @@ impl<'a, K: Kv> Driver<'a, K> {
     #[must_use]
     pub fn lease(&self) -> Option<LeaseId> {
         self.lease
+    }
+
+    /// The lease of its own that its last ticket hung on, if that is not known to have ended.
+    #[must_use]
+    pub fn own_ticket_lease(&self) -> Option<LeaseId> {
+        if let TicketLease::Own(lease) = self.tickets { lease } else { None }
     }
 
     /// Whether somebody else was in the queue, or quicker.
@@ -312,8 +334,12 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
     }
 
+    /// A lease has ended, of its commits or of its tickets.
     fn lose_lease(&mut self) {
         self.lease = None;
+        if let TicketLease::Own(lease) = &mut self.tickets {
+            *lease = None;
+        }
     }
 
     async fn attempt<C: Change>(&mut self, change: &mut C) -> Attempted<C> {
@@ -329,7 +355,9 @@ impl<'a, K: Kv> Driver<'a, K> {
     async fn attempt_on<C: Change>(&mut self, change: &mut C, seen: &mut Snapshot) -> Attempted<C> {
         let looks = self.approach == Approach::Look;
         let known = change.scope(seen);
-        let lacks_lease = self.lease.is_none() && self.policy.lease.used == LeaseUse::Always;
+        let lacks_lease = self.lease.is_none()
+            && self.policy.lease.used == LeaseUse::Always
+            && self.tickets == TicketLease::OfCommits;
         let mut has_looked = false;
         if let (Some(scope), Some(remembered), true) = (&known, self.policy.remembered.take(), looks) {
             if let Some(attempt) = self.commit_first(change, scope, remembered, seen).await? {
@@ -447,25 +475,33 @@ impl<'a, K: Kv> Driver<'a, K> {
 
     /// The lease for a commit where nobody queues.
     async fn fence_lease(&mut self) -> Result<LeaseId, Failure> {
-        self.granted().await
+        let lease = match self.lease {
+            Some(lease) => lease,
+            None => self.granted(self.policy.lease.ttl).await?,
+        };
+        self.lease = Some(lease);
+        Ok(lease)
     }
 
     /// The lease for a ticket.
     async fn ticket_lease(&mut self) -> Result<LeaseId, Failure> {
-        self.granted().await
+        let lease = match self.tickets {
+            TicketLease::OfCommits => return self.fence_lease().await,
+            TicketLease::Own(Some(lease)) => lease,
+            TicketLease::Own(None) => self.granted(limits::LEASE_TTL).await?,
+        };
+        self.tickets = TicketLease::Own(Some(lease));
+        Ok(lease)
     }
 
-    /// The lease, granted now if there is none.
-    async fn granted(&mut self) -> Result<LeaseId, Failure> {
+    /// A lease that is granted now.
+    async fn granted(&self, ttl: Duration) -> Result<LeaseId, Failure> {
         let until = self.session.until;
         let mut tried = Tried::new();
         loop {
-            if let Some(lease) = self.lease {
-                return Ok(lease);
-            }
             let lease = new_lease();
-            match self.session.kv.grant(lease, self.policy.lease.ttl, until).await {
-                Ok(()) => self.lease = Some(lease),
+            match self.session.kv.grant(lease, ttl, until).await {
+                Ok(()) => return Ok(lease),
                 Err(Failure::LeaseExists) => {}
                 Err(Failure::Unknown(_)) if tried.may_go_on(limits::UNREACHABLE, until) => {
                     tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::drive::{Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, Stopped};
+use super::drive::{Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, Stopped, TicketLease};
 use super::free::{Free, FreeGuard, Freed, Freeing, Mode};
 use super::keys::{LeaseId, Scope};
 use super::kv::{Failure, Kv};
@@ -123,6 +123,7 @@ fn policy<K>(session: Session<'_, K>, free: Free<'_>, hints: FreeHints) -> Polic
     Policy {
         fencing: FencePolicy::Nothing,
         lease: LeasePolicy { used, ttl, shared: hints.lease.map(shared) },
+        tickets: TicketLease::OfCommits,
         is_crowded: hints.is_crowded,
         wait_until: session.until - limits::DEL_RESERVE.min(rest),
         high_water: None,
