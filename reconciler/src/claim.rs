@@ -531,6 +531,10 @@ impl Change for Claims<'_> {
         Some(self.first().scope.clone())
     }
 
+    fn proof(&self) -> Bytes {
+        self.keys.owner(&self.first().owner)
+    }
+
     fn reads(&self, _seen: &Snapshot) -> Vec<Bytes> {
         self.base_keys()
     }

@@ -7,7 +7,7 @@ use super::builder::Builder;
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
 use super::free::{self, Mode};
-use super::keys::{Bytes, Keys, Scope};
+use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::line::Line;
 use super::meta::{self, Emptiness};
 use super::pick::{Picked, Picking, Picks};
@@ -104,7 +104,11 @@ impl Change for Allotment<'_> {
         Some(Allotted::Held(Added { repeats, ..added }))
     }
 
-    fn ticket(&self, epoch: u64) -> TicketRecord {
+    fn proof(&self) -> Bytes {
+        self.keys.owner(&self.ask.owner)
+    }
+
+    fn ticket(&self, _seen: &Snapshot, epoch: u64, _lease: LeaseId) -> TicketRecord {
         TicketRecord::asking(self.ask, epoch)
     }
 

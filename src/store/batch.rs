@@ -19,20 +19,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::ask::{Ask, cursor};
 use super::builder::{self, BitChanges, Builder};
 use super::change::{Commit, Step};
-use super::free;
+use super::free::{self, FreeGuard};
 use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::line::{Line, Waiting};
 use super::meta;
 use super::pick::{Picked, Picking, Picks};
 use super::refused::{Halt, Refused, require};
-use super::request::Asked;
+use super::request::{Asked, FreeRequest};
 use super::snapshot::Snapshot;
 use super::ticket::Ticket;
 use super::txn::{Compare, Entry, Found, Op, Txn};
-use crate::pool::record::{Meta, PodIndex, Record};
+use crate::pool::record::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone};
 
 /// How many runs a batch serves at most, and how many where that does not fit into one transaction.
 pub(super) const SIZES: [usize; 3] = [96, 48, 16];
+
+/// How many frees a batch reads for at most, and how many compares one of them has about.
+const FREES: usize = 20;
+const FREE_COMPARES: usize = 7;
 
 /// The step of the transaction that serves one run.
 const SERVE: &str = "serve";
@@ -78,7 +82,9 @@ impl<'a> Batch<'a> {
             let reserved = picking.reserved_in(network, address.page());
             let key = self.keys.page(network, address.page());
             let Some(mut bits) = builder::bits(&self.laid_over, &key) else { continue };
-            for taken in reserved.into_iter().chain([*address]) {
+            // A reservation under a clear bit gets its bit. One that has its bit may be freed by this very batch.
+            let missing = reserved.into_iter().filter(|taken| !bits.get(taken.bit())).collect::<Vec<_>>();
+            for taken in missing.into_iter().chain([*address]) {
                 self.changes.set(network, taken);
                 bits.set(taken.bit());
             }
@@ -109,24 +115,44 @@ impl<'a> Batch<'a> {
         builder: &mut Builder<'_>,
     ) -> Result<(), Halt> {
         let Some(meta) = self.snapshot.record::<Meta>(&self.keys.meta())? else { return Ok(()) };
-        let mut served = Vec::new();
+        self.read_for_frees(line, scope)?;
+        let mut nested: Vec<Txn> = Vec::new();
+        let mut served = 0;
         // The first run that must decide for itself, and that no head has passed yet; or else the one that is kept.
         let mut next: Option<&Waiting> = None;
+        let mut last_served = None;
         let mut all_are_served = true;
         for (at, waiting) in line.waiting.iter().enumerate() {
             // Whoever has the next turn is kept, so that it goes on where this head stops.
             let is_last = at + 1 == line.waiting.len();
-            let is_kept = served.len() == runs || line.hands_over && is_last && next.is_none();
-            let decided = if is_kept { None } else { self.decide(waiting, scope, meta.epoch)? };
-            if let Some(txn) = decided {
-                served.push(txn);
+            let is_free = matches!(waiting.asked, Some(Asked::Free(..)));
+            let has_no_room = served == runs || is_free && builder.compares() + FREE_COMPARES > runs;
+            let is_kept = has_no_room || line.hands_over && is_last && next.is_none();
+            let is_served = match &waiting.asked {
+                _ if is_kept => false,
+                None => false,
+                Some(Asked::Add(ask, epoch)) if *epoch == meta.epoch => {
+                    let decided = self.decide(waiting, ask, scope)?;
+                    let is_decided = decided.is_some();
+                    nested.extend(decided);
+                    last_served = Some(nested.len());
+                    is_decided
+                }
+                Some(Asked::Add(..)) => false,
+                Some(Asked::Free(owner, request)) => {
+                    last_served = None;
+                    self.free(waiting, (owner, request), scope, builder)?
+                }
+            };
+            if is_served {
+                served += 1;
                 continue;
             }
             all_are_served = false;
             if next.is_none() && !waiting.has_its_turn() && (!is_kept || line.hands_over) {
                 next = Some(waiting);
             }
-            if is_kept {
+            if served == runs {
                 break;
             }
         }
@@ -134,18 +160,80 @@ impl<'a> Batch<'a> {
             builder.push(signal(&next.ticket));
         }
         // Nobody waits any more, if nobody has come since the line was read.
-        if let (true, Some(last), Some(txn)) = (all_are_served, line.waiting.last(), served.last_mut()) {
-            txn.then.push(head.end_of_queue(&last.ticket.key));
+        if let (true, Some(last)) = (all_are_served, line.waiting.last()) {
+            let end = head.end_of_queue(&last.ticket.key);
+            match last_served.and_then(|_| nested.last_mut()) {
+                Some(txn) => txn.then.push(end),
+                None => builder.push(end),
+            }
         }
-        served.into_iter().for_each(|txn| builder.push(Op::Nested(Box::new(txn))));
+        nested.into_iter().for_each(|txn| builder.push(Op::Nested(Box::new(txn))));
         Ok(())
     }
 
-    /// The transaction that serves one run; none if it is left for its own turn.
-    fn decide(&mut self, waiting: &Waiting, scope: &Scope, epoch: u64) -> Result<Option<Txn>, Halt> {
-        let Some(Asked { ask, .. }) = waiting.asked.as_ref().filter(|asked| asked.epoch == epoch) else {
-            return Ok(None);
+    /// Asks for all that the frees of the line rely on, by what their runs have read.
+    fn read_for_frees(&self, line: &Line, scope: &Scope) -> Result<(), Halt> {
+        let frees = line.waiting.iter().filter_map(|waiting| match &waiting.asked {
+            Some(Asked::Free(owner, request)) if request.record.scope == scope.as_str() => {
+                Some((owner, request))
+            }
+            _ => None,
+        });
+        let mut keys = Vec::new();
+        for (owner, request) in frees.take(FREES) {
+            keys.extend([self.keys.owner(owner), self.keys.tombstone(owner)]);
+            keys.extend(free::index_keys(self.keys, owner, &request.record));
+            for (network, address) in request.record.reserved() {
+                keys.extend([self.keys.ip(network, address), self.keys.page(network, address.page())]);
+            }
+        }
+        require(self.snapshot, keys)
+    }
+
+    /// Frees what the owner of a waiting DEL holds; false if it is left for its own turn.
+    ///
+    /// All compares are those of the whole batch: where a reservation stays, its bit must not be cleared.
+    fn free(
+        &mut self,
+        waiting: &Waiting,
+        (owner, request): (&Owner, &FreeRequest),
+        scope: &Scope,
+        builder: &mut Builder<'_>,
+    ) -> Result<bool, Halt> {
+        let FreeRequest { start, machine, pod_uid, lease, .. } = request;
+        let (own, tombstone) = (self.keys.owner(owner), self.keys.tombstone(owner));
+        if !self.snapshot.knows(&own) || self.written.contains(&own) {
+            return Ok(false);
+        }
+        let (Some(entry), Ok(Some(record))) =
+            (self.snapshot.entry(&own), self.snapshot.record::<OwnerRecord>(&own))
+        else {
+            return Ok(false);
         };
+        let caller = Caller { machine, pod_uid: pod_uid.as_ref() };
+        let is_meant = FreeGuard::OlderThan(start).admits(&record, entry.create_revision, entry.mod_revision);
+        let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
+        let is_younger = start.is_after(standing.as_ref().map(|standing| &standing.start));
+        let index = free::index_keys(self.keys, owner, &record);
+        if !(is_meant && is_younger && caller.means(&record) && record.scope == scope.as_str())
+            || index.iter().any(|key| self.written.contains(key))
+        {
+            return Ok(false);
+        }
+        builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
+        builder.unchanged(own.clone());
+        builder.delete(own.clone());
+        free::free_reservations(self.keys, owner, &record, builder, &mut self.changes);
+        free::free_index(self.keys, owner, &record, builder);
+        free::bury(self.keys, owner, start, LeaseId(*lease), builder)?;
+        builder.delete(waiting.ticket.key.clone());
+        self.written.insert(own);
+        self.written.extend(index);
+        Ok(true)
+    }
+
+    /// The transaction that serves one run; none if it is left for its own turn.
+    fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Txn>, Halt> {
         let (own, tombstone) = (self.keys.owner(&ask.owner), self.keys.tombstone(&ask.owner));
         // A repetition, a takeover or a deleted owner, as an earlier batch has found, or another run of this batch is
         // of the same owner or pod.
@@ -223,9 +311,8 @@ pub fn plan(keys: &Keys, seen: &Snapshot, head: &Ticket, scope: &Scope, line: &L
     };
     for runs in SIZES {
         match try_one(runs) {
-            Ok(txn) if !txn.then.iter().any(|op| matches!(op, Op::Nested(_))) => {
-                return Step::Done(());
-            }
+            // Apart from its turn, it writes nothing.
+            Ok(txn) if txn.then.len() == 1 => return Step::Done(()),
             Ok(txn) if txn.fits() => {
                 return Step::Commit(Commit { txn, done: Some(()), proof: head.key.clone() });
             }
@@ -237,19 +324,22 @@ pub fn plan(keys: &Keys, seen: &Snapshot, head: &Ticket, scope: &Scope, line: &L
     Step::Done(())
 }
 
-/// The tickets of the runs that an applied commit has served.
+/// The tickets of the runs that an applied commit has served, among other keys that it has deleted.
 #[must_use]
 pub fn served(txn: &Txn, found: &[Found]) -> Vec<Bytes> {
     let nested = txn.then.iter().zip(found).filter_map(|(op, found)| match op {
         Op::Nested(nested) if nested.step == SERVE && found.nested.as_ref()?.succeeded => Some(nested),
         _ => None,
     });
-    nested
-        .filter_map(|nested| match nested.compares.first() {
-            Some(Compare::Create(ticket, _)) => Some(ticket.clone()),
-            _ => None,
-        })
-        .collect()
+    let adds = nested.filter_map(|nested| match nested.compares.first() {
+        Some(Compare::Create(ticket, _)) => Some(ticket.clone()),
+        _ => None,
+    });
+    let frees = txn.then.iter().filter_map(|op| match op {
+        Op::Delete(key) => Some(key.clone()),
+        _ => None,
+    });
+    adds.chain(frees).collect()
 }
 
 /// Whether a commit gives another run its turn. Then its head stops.

@@ -58,6 +58,12 @@ impl<'a> Builder<'a> {
         self.txn.compares.push(Compare::Empty(prefix));
     }
 
+    /// How many compares it has.
+    #[must_use]
+    pub fn compares(&self) -> usize {
+        self.txn.compares.len()
+    }
+
     /// Adds an operation.
     pub fn push(&mut self, op: Op) {
         self.txn.then.push(op);

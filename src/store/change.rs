@@ -1,7 +1,7 @@
 //! What a change decides, from what was read. Pure; [`super::drive`] carries it out.
 
 use super::fence::Fence;
-use super::keys::{Bytes, Scope};
+use super::keys::{Bytes, LeaseId, Scope};
 use super::line::Line;
 use super::request::TicketRecord;
 use super::snapshot::Snapshot;
@@ -44,12 +44,15 @@ pub trait Change {
     /// Why the change cannot be made.
     fn plan(&self, seen: &Snapshot, fence: &Fence, line: &Line) -> Result<Step<Self::Done>, Self::Refused>;
 
-    /// What its ticket says. `epoch` is that of the store.
-    fn ticket(&self, _epoch: u64) -> TicketRecord {
+    /// What its ticket says. `epoch` is that of the store, and `lease` that of the ticket.
+    fn ticket(&self, _seen: &Snapshot, _epoch: u64, _lease: LeaseId) -> TicketRecord {
         TicketRecord::of(self.owner().clone())
     }
 
-    /// What another run at the head of the queue has made for this one, by its owner's record.
+    /// The key that shows that another run at the head of the queue has served this one.
+    fn proof(&self) -> Bytes;
+
+    /// What another run has made for this one, by the entry of its proof.
     fn served(&self, _found: &Entry) -> Option<Self::Done> {
         None
     }

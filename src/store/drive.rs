@@ -540,11 +540,11 @@ impl<'a, K: Kv> Driver<'a, K> {
         let queue = Queue::new(self.session, scope);
         let lease = self.ticket_lease().await?;
         let reads = reads(change, seen);
-        let record = change.ticket(self.epoch(seen));
+        let record = change.ticket(seen, self.epoch(seen), lease);
         let mut is_repeated = false;
-        let taken = queue.take(lease, &record, &reads, seen, &mut is_repeated).await;
+        let taken = queue.take(lease, (&record, &change.proof()), &reads, seen, &mut is_repeated).await;
         let is_open = is_repeated || taken.as_ref().is_err_and(Failure::is_open);
-        self.may_be_served |= is_open && record.has_request();
+        self.may_be_served |= is_open && record.asks_for_addresses();
         let taken = taken?;
         self.met_others |= !taken.is_first;
         // Before the wait, because a tombstone may end with its lease while this run waits.
@@ -574,9 +574,9 @@ impl<'a, K: Kv> Driver<'a, K> {
         let ticket = taken.ticket.clone();
         let is_first = taken.is_first;
         if !change.is_unhindered(seen) {
-            let owner = self.session.keys.owner(change.owner());
+            let proof = change.proof();
             let is_served = |found: &Entry| change.served(found).is_some();
-            match queue.by(self.policy.wait_until).wait(taken, &owner, is_served).await? {
+            match queue.by(self.policy.wait_until).wait(taken, &proof, is_served).await? {
                 Turn::Head => head.owes_turn = true,
                 Turn::Served(found) => {
                     self.acknowledge(None, found.mod_revision, seen).await?;
@@ -619,8 +619,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         head: &mut Head,
         attempted: Attempted<C>,
     ) -> Attempted<C> {
-        let owner = self.session.keys.owner(change.owner());
-        let Ok(reply) = queue.leave(ticket, &[owner]).await else {
+        let Ok(reply) = queue.leave(ticket, &[change.proof()]).await else {
             self.may_be_served = true;
             return attempted;
         };
@@ -726,7 +725,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         seen: &mut Snapshot,
     ) -> Attempted<C> {
         head.owes_turn = false;
-        let found = seen.entry(&self.session.keys.owner(change.owner()));
+        let found = seen.entry(&change.proof());
         match found.and_then(|found| change.served(found)) {
             Some(done) => {
                 self.acknowledge(None, seen.revision, seen).await?;

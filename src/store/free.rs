@@ -7,7 +7,9 @@ use super::change::{Change, Commit, Step};
 use super::fence::Fence;
 use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::line::Line;
+use super::request::TicketRecord;
 use super::snapshot::{BadRecord, Snapshot};
+use super::txn::Entry;
 use crate::pool::NetworkName;
 use crate::pool::record::{
     Caller, Held, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
@@ -34,7 +36,7 @@ pub enum FreeGuard<'a> {
 }
 
 impl FreeGuard<'_> {
-    fn admits(self, record: &OwnerRecord, created: i64, modified: i64) -> bool {
+    pub(super) fn admits(self, record: &OwnerRecord, created: i64, modified: i64) -> bool {
         match self {
             FreeGuard::OlderThan(start) => start.is_after(record.start.as_ref()),
             FreeGuard::UpTo { start, boot } => record.start.as_ref().is_none_or(|of_record| {
@@ -79,6 +81,8 @@ pub struct Freeing<'a> {
     free: Free<'a>,
     keys: &'a Keys,
     mode: Mode,
+    /// What the owner held when its record was last read.
+    held: Vec<Held>,
 }
 
 impl Change for Freeing<'_> {
@@ -93,6 +97,34 @@ impl Change for Freeing<'_> {
     fn scope(&self, seen: &Snapshot) -> Option<Scope> {
         let record = self.record(seen).ok()?.ok()?;
         Scope::stored(&record.scope).ok().filter(|_| self.mode == Mode::Whole)
+    }
+
+    fn learn(&mut self, seen: &Snapshot) {
+        if let Ok(Ok(record)) = self.record(seen) {
+            self.held = record.addresses;
+        }
+    }
+
+    /// Only a DEL asks others.
+    fn ticket(&self, seen: &Snapshot, _epoch: u64, lease: LeaseId) -> TicketRecord {
+        let Free { owner, guard, caller, tombstone } = self.free;
+        match (guard, caller, tombstone, self.record(seen)) {
+            (FreeGuard::OlderThan(start), Some(caller), Some(_), Ok(Ok(record))) => {
+                TicketRecord::freeing(owner, start, caller, lease, record)
+            }
+            _ => TicketRecord::of(owner.clone()),
+        }
+    }
+
+    fn proof(&self) -> Bytes {
+        self.keys.tombstone(self.free.owner)
+    }
+
+    /// Its own tombstone says it: whoever puts that frees what it is for.
+    fn served(&self, found: &Entry) -> Option<Freed> {
+        let tombstone = Tombstone::decode(&found.value).ok()?;
+        let is_own = self.free.tombstone == Some(&tombstone.start) && !self.held.is_empty();
+        is_own.then(|| Freed::Addresses(self.held.clone()))
     }
 
     /// All keys that freeing the record relies on, as far as they are known.
@@ -131,7 +163,7 @@ impl<'a> Freeing<'a> {
     /// The change that frees in this mode.
     #[must_use]
     pub fn new(free: Free<'a>, keys: &'a Keys, mode: Mode) -> Self {
-        Self { free, keys, mode }
+        Self { free, keys, mode, held: Vec::new() }
     }
 
     fn base_keys(&self) -> Vec<Bytes> {

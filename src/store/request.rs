@@ -7,9 +7,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::ask::{Ask, RunStamp};
+use super::keys::LeaseId;
 use crate::limits;
 use crate::pool::choose::Order;
-use crate::pool::record::{Held, Labels, Owner, Record, RunStart, VERSION};
+use crate::pool::names::PodUid;
+use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Record, RunStart, VERSION};
 use crate::pool::{RangeSet, Wanted};
 
 /// The version of the requests that this program writes and decides.
@@ -22,9 +24,12 @@ pub struct TicketRecord {
     /// For whom.
     #[serde(flatten)]
     pub owner: Owner,
-    /// A [`TicketRequest`]; none if only the run itself can decide.
+    /// An [`AddRequest`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    request: Option<serde_json::Value>,
+    add: Option<serde_json::Value>,
+    /// A [`FreeRequest`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    free: Option<serde_json::Value>,
 }
 
 impl Record for TicketRecord {
@@ -34,7 +39,7 @@ impl Record for TicketRecord {
 /// The parts of an [`Ask`] that the owner does not say.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TicketRequest {
+struct AddRequest {
     v: u32,
     /// The epoch that the run knows. A ticket that came back with a restored store names an earlier one.
     epoch: u64,
@@ -48,20 +53,38 @@ struct TicketRequest {
     at: String,
 }
 
-/// What one ADD asks the run at the head for.
+/// What one DEL asks the run at the head for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FreeRequest {
+    v: u32,
+    /// The start of the DEL.
+    pub start: RunStart,
+    /// The machine of the DEL.
+    pub machine: String,
+    /// The pod's UID, if the DEL knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<PodUid>,
+    /// The lease for its tombstone.
+    pub lease: i64,
+    /// The owner's record as the DEL has read it: what the head has to read.
+    pub record: OwnerRecord,
+}
+
+/// What a run asks the one at the head for.
 #[derive(Debug, Clone)]
-pub struct Asked {
-    /// What it asks.
-    pub ask: Ask,
-    /// The epoch of the store that it knows.
-    pub epoch: u64,
+pub enum Asked {
+    /// Addresses. The epoch is that of the store which the run knows.
+    Add(Box<Ask>, u64),
+    /// To free what its owner holds.
+    Free(Owner, Box<FreeRequest>),
 }
 
 impl TicketRecord {
     /// The ticket of a run that nobody else can serve.
     #[must_use]
     pub fn of(owner: Owner) -> Self {
-        Self { v: VERSION, owner, request: None }
+        Self { v: VERSION, owner, add: None, free: None }
     }
 
     /// The ticket of an ADD. Without a request if another run cannot decide it: it asks for one address by name, which
@@ -76,7 +99,7 @@ impl TicketRecord {
             return bare;
         }
         let RunStamp { start, machine, created_at, .. } = &ask.stamp;
-        let request = TicketRequest {
+        let request = AddRequest {
             v: REQUEST_VERSION,
             epoch,
             sets: sets.clone(),
@@ -87,21 +110,50 @@ impl TicketRecord {
             labels: ask.labels.clone(),
             at: created_at.clone(),
         };
-        let asking = Self { request: serde_json::to_value(request).ok(), ..bare.clone() };
-        if asking.encode().len() <= limits::TICKET_BYTES { asking } else { bare }
+        Self { add: serde_json::to_value(request).ok(), ..bare }.or_bare()
     }
 
-    /// Whether another run may decide.
+    /// The ticket of a DEL that began at `start`, and whose tombstone goes on `lease`. `record` is what it has read.
     #[must_use]
-    pub fn has_request(&self) -> bool {
-        self.request.is_some()
+    pub fn freeing(
+        owner: &Owner,
+        start: &RunStart,
+        caller: Caller<'_>,
+        lease: LeaseId,
+        record: OwnerRecord,
+    ) -> Self {
+        let request = FreeRequest {
+            v: REQUEST_VERSION,
+            start: start.clone(),
+            machine: caller.machine.to_owned(),
+            pod_uid: caller.pod_uid.cloned(),
+            lease: lease.0,
+            record,
+        };
+        Self { free: serde_json::to_value(request).ok(), ..Self::of(owner.clone()) }.or_bare()
+    }
+
+    /// Without a request if that is too large.
+    fn or_bare(self) -> Self {
+        if self.encode().len() <= limits::TICKET_BYTES { self } else { Self::of(self.owner) }
+    }
+
+    /// Whether another run may reserve something for this one.
+    #[must_use]
+    pub fn asks_for_addresses(&self) -> bool {
+        self.add.is_some()
     }
 
     /// What the run asks for; none if only the run itself can decide.
     #[must_use]
     pub fn asked(self) -> Option<Asked> {
-        let TicketRequest { v, epoch, sets, order, statics, start, machine, labels, at } =
-            serde_json::from_value(self.request?).ok()?;
+        if let Some(free) = self.free {
+            let request: FreeRequest = serde_json::from_value(free).ok()?;
+            let is_known = request.v == REQUEST_VERSION && request.lease > 0;
+            return is_known.then(|| Asked::Free(self.owner, Box::new(request)));
+        }
+        let AddRequest { v, epoch, sets, order, statics, start, machine, labels, at } =
+            serde_json::from_value(self.add?).ok()?;
         if v != REQUEST_VERSION {
             return None;
         }
@@ -109,7 +161,7 @@ impl TicketRecord {
         // Only a commit that makes the first meta of a store writes this id, and no such commit serves others.
         let store_id = String::new();
         let stamp = RunStamp { start, machine, store_id, created_at: at };
-        Some(Asked { ask: Ask::new(self.owner, labels, wanted, stamp), epoch })
+        Some(Asked::Add(Box::new(Ask::new(self.owner, labels, wanted, stamp)), epoch))
     }
 }
 
@@ -154,19 +206,19 @@ mod tests {
     fn a_request_comes_back_as_it_was_asked() {
         let ask = ask();
         let stored = TicketRecord::asking(&ask, 3).encode();
-        let asked = TicketRecord::decode(&stored).expect("decodes").asked().expect("a request");
-        assert_eq!(asked.epoch, 3);
-        assert_eq!(asked.ask.wanted.sets, ask.wanted.sets);
-        assert_eq!(asked.ask.scope(), ask.scope());
-        assert_eq!((asked.ask.owner, asked.ask.node_seed), (ask.owner, ask.node_seed));
-        assert_eq!(asked.ask.stamp.start, ask.stamp.start);
+        let asked = TicketRecord::decode(&stored).expect("decodes").asked();
+        let Some(Asked::Add(asked, 3)) = asked else { panic!("another request: {asked:?}") };
+        assert_eq!(asked.wanted.sets, ask.wanted.sets);
+        assert_eq!(asked.scope(), ask.scope());
+        assert_eq!((asked.owner, asked.node_seed), (ask.owner, ask.node_seed));
+        assert_eq!(asked.stamp.start, ask.stamp.start);
     }
 
     #[test]
     fn what_a_head_does_not_know_it_leaves_alone() {
         let stored = String::from_utf8(TicketRecord::asking(&ask(), 1).encode()).expect("JSON");
         for (from, to) in [
-            (r#""request":{"at""#, r#""request":{"sticky":true,"at""#),
+            (r#""add":{"at""#, r#""add":{"sticky":true,"at""#),
             (r#","v":1}}"#, r#","v":2}}"#),
             (r#""order":"spread""#, r#""order":"random""#),
             (r#"["10.0.0.2","10.0.0.15"]"#, r#"["10.0.0.1","10.0.0.15"]"#),

@@ -137,7 +137,7 @@ impl<'a, K: Kv> Queue<'a, K> {
     pub async fn take(
         &self,
         lease: LeaseId,
-        record: &TicketRecord,
+        (record, proof): (&TicketRecord, &Bytes),
         reads: &[Op],
         snapshot: &mut Snapshot,
         is_repeated: &mut bool,
@@ -148,7 +148,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         let (tail, turn) = (keys.tail(self.scope), keys.turn(self.scope));
         let mut ticket = Ticket { key, create_revision: 0, lease, tail, turn };
         let txn = ticket_txn(&ticket, record, reads);
-        let watched = [ticket.key.clone(), keys.owner(&record.owner)];
+        let watched = [ticket.key.clone(), proof.clone()];
         kv.connect(until).await;
         let began = Instant::now();
         let (watch, placed) = tokio::join!(kv.watch(&watched, until), self.place(&txn, is_repeated));
@@ -188,15 +188,15 @@ impl<'a, K: Kv> Queue<'a, K> {
         }
     }
 
-    /// Waits until this run is at the head, another run has served it, or the session's deadline has come. `owner` is
-    /// the key of its owner's record, and `is_served` says whether such a record was written for this run.
+    /// Waits until this run is at the head, another run has served it, or the session's deadline has come. `proof` is
+    /// the key that shows the latter, and `is_served` says whether it was written for this run.
     ///
     /// # Errors
     /// [`Failure`]; the ticket may still exist.
     pub async fn wait(
         &self,
         taken: Taken<K::Watch>,
-        owner: &Bytes,
+        proof: &Bytes,
         is_served: impl Fn(&Entry) -> bool,
     ) -> Result<Turn, Failure> {
         let Taken { ticket, is_first, mut watch, mut moved, latency, .. } = taken;
@@ -212,11 +212,11 @@ impl<'a, K: Kv> Queue<'a, K> {
                     watch = Some(
                         self.session
                             .kv
-                            .watch(&[ticket.key.clone(), owner.clone()], self.session.until)
+                            .watch(&[ticket.key.clone(), proof.clone()], self.session.until)
                             .await?,
                     );
                 }
-                let keys = [&ticket.key, owner, &ticket.turn].map(|key| Op::Get(key.clone()));
+                let keys = [&ticket.key, proof, &ticket.turn].map(|key| Op::Get(key.clone()));
                 let reply = self.session.txn(&Txn::read(keys.to_vec())).await?;
                 let [own, record, turn] = [0, 1, 2].map(|at| reply.found[at].one());
                 match (own, record) {
@@ -245,7 +245,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             tokio::select! {
                 biased;
                 event = open.next() => match event {
-                    Some(Event { key, entry: Some(entry) }) if key == *owner => {
+                    Some(Event { key, entry: Some(entry) }) if key == *proof => {
                         if is_served(&entry) {
                             return Ok(Turn::Served(entry));
                         }

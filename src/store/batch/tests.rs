@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::pool::choose::Order;
-use crate::pool::record::{Labels, Owner, OwnerRecord, Pod, Reservation, RunStart, Tombstone};
+use crate::pool::record::{Caller, Labels, Owner, OwnerRecord, Pod, Reservation, RunStart, Tombstone};
 use crate::pool::{Addr, NetworkName, Range, RangeSet, RangeSpec, Wanted};
 use crate::store::ask::RunStamp;
 use crate::store::keys::TicketId;
@@ -318,4 +318,74 @@ fn nobody_is_served_while_the_store_hands_out_nothing() {
     world.store.put(world.keys.meta(), meta.encode());
     let line = world.line(false);
     assert!(world.plan(&line).is_none());
+}
+
+fn freeing(world: &World, id: &str, ns: u64) -> TicketRecord {
+    let owner = ask(id).owner;
+    let entry = world.store.get(&world.keys.owner(&owner)).expect("held");
+    let record = OwnerRecord::decode(&entry.value).expect("decodes");
+    let caller = Caller { machine: "m", pod_uid: None };
+    TicketRecord::freeing(&owner, &RunStart { boot: "b".into(), ns }, caller, LeaseId(9), record)
+}
+
+#[test]
+fn dels_are_served_beside_adds_and_their_bits_are_cleared() {
+    let mut world = World::new();
+    for id in ["a", "b", "c"] {
+        world.ask(id);
+    }
+    world.serve();
+    let del = freeing(&world, "b", 9);
+    world.stand(&del);
+    world.ask("d");
+    // A DEL that began before what it is to free was made.
+    let early = freeing(&world, "c", 3);
+    let early = world.stand(&early);
+    let line = world.line(false);
+    let txn = world.plan(&line).expect("a batch");
+    assert!(world.apply(&txn).succeeded);
+    assert_eq!(world.held("b"), None);
+    let tombstone = world.store.get(&world.keys.tombstone(&ask("b").owner)).expect("a tombstone");
+    assert_eq!(Tombstone::decode(&tombstone.value).expect("decodes").start.ns, 9);
+    assert_eq!(world.held("d").as_deref(), Some("10.0.0.4"), "what is freed is taken by the next batch");
+    assert!(world.held("c").is_some() && world.store.get(&early).is_some(), "it is left for its own turn");
+    world.ask("e");
+    world.serve();
+    assert_eq!(world.held("e").as_deref(), Some("10.0.0.2"));
+}
+
+#[test]
+fn a_reservation_that_stays_keeps_its_bit() {
+    let mut world = World::new();
+    world.ask("a");
+    world.serve();
+    let del = freeing(&world, "a", 9);
+    let ticket = world.stand(&del);
+    let line = world.line(false);
+    let txn = world.plan(&line).expect("a batch");
+    // The DEL has left meanwhile.
+    world.store.apply(&Txn { then: vec![Op::Delete(ticket)], ..Txn::default() });
+    assert!(!world.apply(&txn).succeeded);
+    assert!(world.held("a").is_some());
+}
+
+#[test]
+fn many_dels_fit_into_few_batches() {
+    let mut world = World::new();
+    let ids: Vec<String> = (0..60).map(|at| format!("c{at}")).collect();
+    ids.iter().for_each(|id| _ = world.ask(id));
+    world.serve();
+    for id in &ids {
+        let del = freeing(&world, id, 9);
+        world.stand(&del);
+    }
+    let mut batches = 0;
+    while world.has_tail() {
+        let line = world.line(false);
+        let txn = world.plan(&line).expect("a batch");
+        assert!(txn.fits() && world.apply(&txn).succeeded);
+        batches += 1;
+    }
+    assert!(ids.iter().all(|id| world.held(id).is_none()));
+    assert!(batches <= 6, "{batches} batches");
 }

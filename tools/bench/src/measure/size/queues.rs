@@ -118,8 +118,15 @@ impl<'a> Crowd<'a> {
         let queue = Queue::new(Session { kv: &self.client, keys: &self.keys, until }, scope);
         let start = Instant::now();
         let record = TicketRecord::of(owner());
-        let taken =
-            queue.take(LeaseId(self.leases[0]), &record, &[], &mut Snapshot::default(), &mut false).await;
+        let taken = queue
+            .take(
+                LeaseId(self.leases[0]),
+                (&record, &self.keys.owner(&record.owner)),
+                &[],
+                &mut Snapshot::default(),
+                &mut false,
+            )
+            .await;
         sample.add(start.elapsed());
         let taken = taken.unwrap_or_else(|error| panic!("no ticket in a queue: {error}"));
         let _ = queue.leave(&taken.ticket, &[]).await;
