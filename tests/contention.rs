@@ -4,10 +4,20 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
+use metes::limits;
+use metes::pool::record::Owner;
+use metes::store::keys::{Keys, LeaseId, Scope};
+use metes::store::request::TicketRecord;
+use metes::store::session::Session;
+use metes::store::snapshot::Snapshot;
+use metes::store::ticket::{Queue, Turn};
 use serde_json::{Value, json};
-use support::{Cluster, Node, Outcome, in_parallel, network};
+use support::{Cluster, Etcd, Node, Outcome, in_parallel, network, plain_store};
+use tokio::time::Instant;
 
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Processes at a time.
 const WIDTH: usize = 16;
 const STORM: usize = 1000;
@@ -205,4 +215,30 @@ fn a_storm_of_ranges_of_one_address_has_one_winner_each() {
     });
     cluster.assert_nothing_held();
     cluster.assert_clean();
+}
+
+#[test]
+fn who_stands_behind_another_does_not_take_its_own_ticket_for_a_turn() {
+    let cluster = Cluster::new();
+    let (keys, etcd) = (Keys::new(cluster.prefix()), plain_store(&Etcd::shared().endpoint(), ANSWER_MAX));
+    let lease = cluster.store().run(async |client| client.lease_grant(60, None).await).id();
+    let scope = Scope::stored("crowd,00000000000000000000ffff0a000000-8").expect("a scope's characters");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let session = Session { kv: &etcd, keys: &keys, until: Instant::now() + ANSWER_MAX };
+        let queue = Queue::new(session, &scope);
+        let owner = |name| Owner::named(["-", "node", name, "eth0"]).expect("plain names");
+        let take = async |name| {
+            let record = TicketRecord::of(owner(name));
+            let (proof, seen) = (keys.owner(&record.owner), &mut Snapshot::default());
+            let taken = queue.take(LeaseId(lease), (&record, &proof), &[], seen, &mut false).await;
+            taken.expect("etcd takes a ticket")
+        };
+        assert!(take("first").await.is_first);
+        // Half of the time after which it would lose patience.
+        let waiting = queue.by(Instant::now() + limits::PATIENCE / 2);
+        let turn = waiting.wait(take("second").await, &keys.owner(&owner("second")), |_| false).await;
+        assert!(matches!(turn, Ok(Turn::OutOfTime)), "{turn:?}");
+    });
+    cluster.leave_unclean();
 }

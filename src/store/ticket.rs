@@ -254,7 +254,12 @@ impl<'a, K: Kv> Queue<'a, K> {
                         // The owner's record was written with it, or the ticket has ended.
                         look_at = Some(Instant::now() + limits::SERVED_WITHIN);
                     }
-                    Some(Event { key, .. }) if key == ticket.key => return Ok(Turn::Head),
+                    // The watch may be older than the ticket, and then it shows that, too.
+                    Some(Event { key, entry: Some(entry) })
+                        if key == ticket.key && entry.mod_revision > ticket.create_revision =>
+                    {
+                        return Ok(Turn::Head);
+                    }
                     Some(_) => {}
                     None => {
                         // A pause, because a watch that ends as soon as it is opened would make this a busy loop.
