@@ -10,9 +10,10 @@ use metes::store::keys::{Bytes, Key};
 use metes::store::txn::{Op, Reply, Txn};
 
 use super::World;
-use super::ids::ProcessId;
+use super::ids::{ProcessId, SandboxId};
 use super::process::Work;
 use super::tree::{Place, words};
+use super::truth::Sandbox;
 use crate::store::with_nested;
 
 /// The step of the transaction inside a commit that serves one run.
@@ -88,7 +89,7 @@ impl World<'_> {
     }
 
     /// What is wrong with what a transaction does for others, by what is there before it.
-    pub(crate) fn misserves(&self, txn: &Txn) -> Option<String> {
+    pub(crate) fn misserves(&self, txn: &Txn, work: Option<&Work>) -> Option<String> {
         let path = self.model.path(txn);
         let done = path.nested().into_iter().filter(|(_, succeeded)| *succeeded);
         let wrong = |(nested, _): (&Txn, bool)| match nested.step {
@@ -96,16 +97,14 @@ impl World<'_> {
             SIGNAL => self.signals_wrongly(nested).err(),
             _ => None,
         };
-        done.filter_map(wrong).next().or_else(|| path.succeeded().then(|| self.skips_lower(txn)).flatten())
+        done.filter_map(wrong)
+            .next()
+            .or_else(|| path.succeeded().then(|| self.skips_lower(txn, work)).flatten())
     }
 
     fn serves_wrongly(&self, nested: &Txn) -> Result<(), String> {
         let keys = &self.shared.keys;
-        let ticket = nested.then.iter().find_map(|op| match op {
-            Op::Delete(key) if matches!(keys.parse(key), Ok(Key::Ticket(..))) => Some(key),
-            _ => None,
-        });
-        let ticket = ticket.ok_or("a run was served and keeps its ticket")?;
+        let ticket = self.ticket_of(nested).ok_or("a run was served and keeps its ticket")?;
         let Some((process, Work::Add { sandbox, start })) = self.crowd.tickets.get(ticket) else {
             return Err(format!("{} was served, which is no ADD's", String::from_utf8_lossy(ticket)));
         };
@@ -168,7 +167,7 @@ impl World<'_> {
 
     /// In the order `lowest`, each run of a commit gets the lowest address of its page that is free, after those before
     /// it.
-    fn skips_lower(&self, txn: &Txn) -> Option<String> {
+    fn skips_lower(&self, txn: &Txn, work: Option<&Work>) -> Option<String> {
         if !serves(txn) {
             return None;
         }
@@ -187,42 +186,66 @@ impl World<'_> {
             _ => None,
         });
         for part in std::iter::once(txn).chain(parts) {
-            let picks: Vec<Place> = part.then.iter().filter_map(|op| self.reserves(op)).collect();
-            for op in &part.then {
-                let Op::Put(key, value, _) = op else { continue };
-                let Ok(Key::Owner(owner)) = self.shared.keys.parse(key) else { continue };
-                let Some(id) = self.truth.sandbox_of(&owner) else { continue };
-                let sandbox = &self.truth.sandboxes[id];
-                let config = &self.plan.configs[sandbox.config];
-                let Ok(record) = OwnerRecord::decode(value) else { continue };
-                if config.order != Order::Lowest || sandbox.request.is_some() || sandbox.with_fixed {
-                    continue;
-                }
-                for (held, set) in record.addresses.iter().zip(&config.sets) {
-                    let address = Addr::from(held.address);
-                    let lower = set.ranges().iter().flat_map(|range| {
-                        range.spans().iter().flat_map(|span| {
-                            (span.first.0..=span.last.0).map(|at| (range.network().clone(), Addr(at)))
-                        })
-                    });
-                    for place in lower.take_while(|(_, other)| *other != address) {
-                        if place.1.page() == address.page()
-                            && !taken.contains(&place)
-                            && (reserved.contains(&place) || !is_set(&place))
-                            && self.is_free(&place)
-                        {
-                            return Some(format!(
-                                "{} was served with {address}, and {} is free",
-                                words(&owner),
-                                place.1
-                            ));
-                        }
-                    }
-                }
+            let runs = self.adds_of(part, work);
+            if let Some(why) = runs.into_iter().find_map(|id| {
+                let is_passed = |place: &Place| {
+                    !taken.contains(place)
+                        && (reserved.contains(place) || !is_set(place))
+                        && self.is_free(place)
+                };
+                self.passes_over(&self.truth.sandboxes[id], part, is_passed)
+            }) {
+                return Some(why);
             }
-            taken.extend(picks);
+            taken.extend(part.then.iter().filter_map(|op| self.reserves(op)));
         }
         None
+    }
+
+    /// Whose ADD a transaction, or one inside it, commits.
+    fn adds_of(&self, part: &Txn, work: Option<&Work>) -> Option<SandboxId> {
+        let work = match part.step {
+            SERVE => self.ticket_of(part).and_then(|ticket| Some(&self.crowd.tickets.get(ticket)?.1)),
+            _ => work,
+        };
+        match work {
+            Some(Work::Add { sandbox, .. }) => Some(*sandbox),
+            _ => None,
+        }
+    }
+
+    /// The ticket that a transaction removes.
+    fn ticket_of<'t>(&self, part: &'t Txn) -> Option<&'t Bytes> {
+        part.then.iter().find_map(|op| match op {
+            Op::Delete(key) if matches!(self.shared.keys.parse(key), Ok(Key::Ticket(..))) => Some(key),
+            _ => None,
+        })
+    }
+
+    /// A free address that a run should have got instead of a higher one of the same page.
+    fn passes_over(&self, sandbox: &Sandbox, part: &Txn, is_free: impl Fn(&Place) -> bool) -> Option<String> {
+        let config = &self.plan.configs[sandbox.config];
+        if config.order != Order::Lowest || sandbox.request.is_some() || sandbox.with_fixed {
+            return None;
+        }
+        let reserved = part.then.iter().filter_map(|op| self.reserves(op));
+        // What is taken over is not picked.
+        let picks: Vec<Place> =
+            reserved.filter(|place| !self.tree.reservations.contains_key(place)).collect();
+        config.sets.iter().find_map(|set| {
+            let all = set.ranges().iter().flat_map(|range| {
+                let spans = range.spans().iter();
+                spans.flat_map(|span| {
+                    (span.first.0..=span.last.0).map(|at| (range.network().clone(), Addr(at)))
+                })
+            });
+            let all: Vec<Place> = all.collect();
+            let at = all.iter().position(|place| picks.contains(place))?;
+            let page = all[at].1.page();
+            let passed = all[..at].iter().find(|place| place.1.page() == page && is_free(place))?;
+            let (name, address) = (words(&sandbox.owner), all[at].1);
+            Some(format!("{name} was served with {address}, and {} is free", passed.1))
+        })
     }
 
     pub(crate) fn reserves(&self, op: &Op) -> Option<(NetworkName, Addr)> {

@@ -50,12 +50,12 @@ pub(crate) struct Facts {
 
 impl World<'_> {
     /// What a transaction finds.
-    pub(crate) fn before(&self, txn: &Txn, process: ProcessId) -> Facts {
+    pub(crate) fn before(&self, txn: &Txn, process: ProcessId, work: Option<&Work>) -> Facts {
         let mut facts = Facts {
             meta: self.tree.meta.clone(),
             is_in_service: self.tree.is_in_service(),
             had_allocations: self.tree.has_allocations(),
-            misserves: self.misserves(txn),
+            misserves: self.misserves(txn, work),
             ..Facts::default()
         };
         let keys = &self.shared.keys;

@@ -219,7 +219,8 @@ impl World<'_> {
                     }
                     Answer::Reply(reply)
                 } else {
-                    let facts = self.before(txn, process).with_skipped(self.skips(txn, work.as_ref()));
+                    let facts =
+                        self.before(txn, process, work.as_ref()).with_skipped(self.skips(txn, work.as_ref()));
                     let reply = self.model.txn(txn);
                     self.note(|| {
                         let came = reply.as_ref().map(|reply| (reply.succeeded, reply.revision));
