@@ -17,7 +17,7 @@ use super::truth::Sandbox;
 use crate::store::with_nested;
 
 /// The step of the transaction inside a commit that serves one run.
-const SERVE: &str = "serve";
+pub(crate) const SERVE: &str = "serve";
 /// The step of the one that gives a run its turn.
 const SIGNAL: &str = "signal";
 

@@ -9,6 +9,7 @@ use metes::pool::{Addr, Bits, NetworkName, Page, RangeSet};
 use metes::store::keys::Key;
 use metes::store::txn::{Op, Reply, Txn, answered};
 
+use super::batches::SERVE;
 use super::ids::ProcessId;
 use super::plan::Theme;
 use super::process::Work;
@@ -62,7 +63,7 @@ impl World<'_> {
         // What really takes effect, in the transactions inside it too.
         let effects = self.model.path(txn).effects();
         if let Some(seen) = &self.seen {
-            facts.unseen = effects.iter().find_map(|(_, op)| self.unseen(op, process, seen));
+            facts.unseen = effects.iter().find_map(|(step, op)| self.unseen(step, op, process, seen));
         }
         facts.passes_queue = txn.step == "commit-first"
             && txn.otherwise.iter().any(|op| match op {
@@ -134,7 +135,7 @@ impl World<'_> {
 
     /// The key that an operation writes, if its process has last seen another version of it. Keys on leases are left
     /// out.
-    fn unseen(&self, op: &Op, process: ProcessId, seen: &Seen) -> Option<String> {
+    fn unseen(&self, step: &str, op: &Op, process: ProcessId, seen: &Seen) -> Option<String> {
         let (Op::Put(key, ..) | Op::Delete(key)) = op else { return None };
         match self.shared.keys.parse(key) {
             Ok(
@@ -150,6 +151,10 @@ impl World<'_> {
             }
             // It counts only that nobody holds it now and that no tombstone stands now, even if one stood meanwhile.
             Ok(Key::Ip(..) | Key::Tombstone(_)) if self.model.entry(key).is_none() => return None,
+            // Nor does it count for another run what was once there.
+            Ok(Key::Owner(_) | Key::Pod(_)) if step == SERVE && self.model.entry(key).is_none() => {
+                return None;
+            }
             Ok(_) => {}
         }
         let now = self.model.entry(key).map_or(0, |record| record.mod_revision);
