@@ -85,9 +85,11 @@ impl World<'_> {
         for sandbox in &self.truth.sandboxes {
             let Some(owned) = self.tree.owners.get(&sandbox.owner) else { continue };
             let start = owned.record.start.as_ref();
-            if self.truth.order(start) <= sandbox.spooled
-                || start.is_some_and(|start| sandbox.given_back.contains(start))
-            {
+            // A run that has answered with it has written the record again.
+            let stored = self.model.entry(&self.shared.keys.owner(&sandbox.owner));
+            let is_unanswered = stored.is_some_and(|record| record.create_revision == record.mod_revision);
+            let is_given_back = start.is_some_and(|start| sandbox.given_back.contains(start));
+            if self.truth.order(start) <= sandbox.spooled || is_given_back && is_unanswered {
                 return Err(format!("{} holds what a spooled DEL should have freed", words(&sandbox.owner)));
             }
         }
