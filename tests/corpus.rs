@@ -19,7 +19,7 @@ const LEAST: [(&str, [usize; 3]); 12] = [
     ("definitions", [50, 200, 0]),
     ("host", [43, 250, 0]),
     ("lists", [21, 200, 2]),
-    ("node_files", [3, 110, 0]),
+    ("node_files", [5, 110, 0]),
     ("pem", [31, 70, 0]),
     ("previous", [10, 130, 0]),
     ("results", [0, 130, 0]),

@@ -1,5 +1,5 @@
-//! The files that a node keeps for its next run, a spooled DEL and the high-water mark, as a torn write or another
-//! program may have left them.
+//! The files that a node keeps for its next run, a spooled DEL, the high-water mark and the hints of a scope, as a torn
+//! write or another program may have left them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +7,9 @@ use std::path::Path;
 
 use metes::local::mark::MarkFile;
 use metes::local::node::Identity;
+use metes::local::scope_hints::ScopeHintFiles;
 use metes::local::spool::Spool;
-use metes::store::keys::digest_hex;
+use metes::store::keys::{Scope, digest_hex};
 
 pub(super) fn node_files(data: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -21,6 +22,23 @@ pub(super) fn node_files(data: &[u8]) {
     put(&found.join("mark"), data);
     put(&signed.join("mark"), &[digest_hex(data).as_bytes(), b"\n", data].concat());
     put(&found.join("spool/x-1.del"), data);
+    let scope = Scope::stored("-").expect("a scope");
+    let hints = format!("scopes/{}", digest_hex(scope.as_str().as_bytes()));
+    for folder in [&found, &signed] {
+        fs::create_dir_all(folder.join("scopes")).expect("a folder");
+        fs::copy(folder.join("mark"), folder.join(&hints)).expect("a file");
+    }
+    if ScopeHintFiles::new(&found, &identity, &[]).read(&scope).is_some() {
+        check_is_whole(data);
+    }
+    if let Some(hints) = ScopeHintFiles::new(&signed, &identity, &[]).read(&scope) {
+        let files = ScopeHintFiles::new(&written, &identity, &[]);
+        files.keep(&scope, &hints);
+        // What is too large is not kept.
+        if let Some(again) = files.read(&scope) {
+            assert_eq!(format!("{again:?}"), format!("{hints:?}"));
+        }
+    }
     if MarkFile::new(&found, &identity, &[]).read().is_some() {
         check_is_whole(data);
     }
