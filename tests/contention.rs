@@ -237,7 +237,7 @@ fn who_stands_behind_another_does_not_take_its_own_ticket_for_a_turn() {
         assert!(take("first").await.is_first);
         // Half of the time after which it would lose patience.
         let waiting = queue.by(Instant::now() + limits::PATIENCE / 2);
-        let turn = waiting.wait(take("second").await, &keys.owner(&owner("second")), |_| false).await;
+        let turn = waiting.wait(&mut take("second").await, &keys.owner(&owner("second")), |_| false).await;
         assert!(matches!(turn, Ok(Turn::OutOfTime)), "{turn:?}");
     });
     cluster.leave_unclean();

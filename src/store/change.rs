@@ -57,6 +57,11 @@ pub trait Change {
         None
     }
 
+    /// What it comes to if a batch serves it, where its plan serves nobody else; none if the plan does.
+    fn done_by_batch(&self) -> Option<Self::Done> {
+        None
+    }
+
     /// What a settled commit came to, if it was applied. `found` is the entry of its `proof`. A change without a fence
     /// is not settled; it is planned again.
     fn applied(&self, _commit: Commit<Self::Done>, _found: Option<&Entry>) -> Option<Self::Done> {

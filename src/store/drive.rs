@@ -27,7 +27,7 @@ use super::fence::Fence;
 use super::first::{self, FirstRequest};
 use super::keys::{Bytes, LeaseId, Scope};
 use super::kv::{Failure, Kv};
-use super::line::Line;
+use super::line::{Line, Waiting};
 use super::meta::{self, HighWater};
 use super::session::Session;
 use super::settle::settle;
@@ -164,6 +164,8 @@ enum Attempt<D> {
     Done(D),
     /// It was lost, and another attempt follows.
     Again,
+    /// It was lost to another run at the head of the queue, while this run was there out of impatience.
+    GivesWay,
 }
 
 /// How the next attempt begins.
@@ -184,6 +186,8 @@ struct Head {
     gone: Vec<Bytes>,
     /// Whether somebody may wait whom nobody has given a turn.
     owes_turn: bool,
+    /// Whether nobody has given this run its turn. Then it gives way to whoever is quicker.
+    gives_way: bool,
 }
 
 impl Head {
@@ -311,7 +315,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             // On the heap, because the futures around this are large and deeply nested already.
             match Box::pin(self.attempt(change)).await {
                 Ok(Attempt::Done(done) | Attempt::Committed(Some(done))) => return Ok(done),
-                Ok(Attempt::Committed(None) | Attempt::Again) => {}
+                Ok(Attempt::Committed(None) | Attempt::Again | Attempt::GivesWay) => {}
                 Err(Stopped::Failed(failure)) if self.passes(&failure) => self.lose_lease(),
                 Err(stopped) => return Err(stopped),
             }
@@ -565,35 +569,90 @@ impl<'a, K: Kv> Driver<'a, K> {
         &mut self,
         change: &mut C,
         queue: &Queue<'_, K>,
-        taken: Taken<K::Watch>,
+        mut taken: Taken<K::Watch>,
         reads: &[Op],
         head: &mut Head,
         seen: &mut Snapshot,
     ) -> Attempted<C> {
         self.check_high_water(seen).await?;
         let ticket = taken.ticket.clone();
-        let is_first = taken.is_first;
-        if !change.is_unhindered(seen) {
-            let proof = change.proof();
+        let fence = Fence::Ticket(ticket.clone());
+        if change.is_unhindered(seen) {
+            return self.commit(change, (Some(queue.scope()), &fence), head, seen).await;
+        }
+        let proof = change.proof();
+        let mut has_given_way = false;
+        loop {
             let is_served = |found: &Entry| change.served(found).is_some();
-            match queue.by(self.policy.wait_until).wait(taken, &proof, is_served).await? {
-                Turn::Head => head.owes_turn = true,
-                Turn::Served(found) => {
-                    self.acknowledge(None, found.mod_revision, seen).await?;
-                    return Ok(Attempt::Committed(change.served(&found)));
-                }
-                Turn::Gone => {
-                    // It ended with its lease.
-                    self.lose_lease();
-                    return Ok(Attempt::Again);
-                }
-                Turn::OutOfTime => return Err(Stopped::OutOfTime),
-            }
-            if !is_first {
+            head.gives_way =
+                match queue.by(self.policy.wait_until).wait(&mut taken, &proof, is_served).await? {
+                    Turn::Head => false,
+                    // Once. Where it is a neighbouring queue that is quicker, nobody serves this run.
+                    Turn::Impatient => !has_given_way,
+                    Turn::Served(found) => {
+                        self.acknowledge(None, found.mod_revision, seen).await?;
+                        return Ok(Attempt::Committed(change.served(&found)));
+                    }
+                    Turn::Gone => {
+                        // It ended with its lease.
+                        self.lose_lease();
+                        return Ok(Attempt::Again);
+                    }
+                    Turn::OutOfTime => return Err(Stopped::OutOfTime),
+                };
+            head.owes_turn = true;
+            if !taken.is_first {
                 head.line = self.line(queue, &ticket, reads, seen).await?;
             }
+            taken.is_first = false;
+            let attempted = match self.commit_in_line(change, &ticket, queue, head, seen).await? {
+                Some(attempt) => Ok(attempt),
+                None => self.commit(change, (Some(queue.scope()), &fence), head, seen).await,
+            };
+            match attempted {
+                // Another run is at the head, and will probably serve this one.
+                Ok(Attempt::GivesWay) => (has_given_way, head.owes_turn) = (true, false),
+                attempted => return attempted,
+            }
         }
-        self.commit(change, (Some(queue.scope()), &Fence::Ticket(ticket)), head, seen).await
+    }
+
+    /// A DEL at the head is served like those behind it, by a batch. None if it has to go on alone.
+    async fn commit_in_line<C: Change>(
+        &mut self,
+        change: &C,
+        ticket: &Ticket,
+        queue: &Queue<'_, K>,
+        head: &mut Head,
+        seen: &mut Snapshot,
+    ) -> Result<Option<Attempt<C::Done>>, Stopped<C::Done, C::Refused>> {
+        let (Some(done), Some(own), false) =
+            (change.done_by_batch(), seen.entry(&ticket.key).cloned(), head.line.is_empty())
+        else {
+            return Ok(None);
+        };
+        let mut line = std::mem::take(&mut head.line);
+        line.waiting.insert(0, Waiting::of(own));
+        while Instant::now() < self.policy.wait_until {
+            let txn = match batch::plan(self.session.keys, seen, ticket, queue.scope(), &line) {
+                Step::Read(ops) => {
+                    self.session.read_all(ops, seen).await?;
+                    continue;
+                }
+                Step::Done(()) => return Ok(None),
+                Step::Commit(commit) => commit.txn,
+            };
+            let reply = self.session.txn(&txn).await?;
+            if !reply.succeeded {
+                seen.absorb(&txn.otherwise, &reply);
+                return Ok(head.gives_way.then_some(Attempt::GivesWay));
+            }
+            seen.apply(&txn, &reply);
+            head.has_committed(ticket, &txn, &reply);
+            let is_served = head.gone.contains(&ticket.key);
+            return Ok(is_served.then_some(Attempt::Committed(Some(done))));
+        }
+        Ok(None)
     }
 
     /// Reads who waits besides this run, and again what it relies on.
@@ -695,6 +754,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             self.met_others = true;
             match fence {
                 Fence::Ticket(ticket) if !ticket.stands(seen) => continue,
+                Fence::Ticket(_) if head.gives_way => return Ok(Attempt::GivesWay),
                 // A free has another way for the time that is left: one without a ticket.
                 Fence::Ticket(_) if Instant::now() >= self.policy.wait_until => {
                     return Err(Stopped::OutOfTime);

@@ -127,6 +127,11 @@ impl Change for Freeing<'_> {
         is_own.then(|| Freed::Addresses(self.held.clone()))
     }
 
+    fn done_by_batch(&self) -> Option<Freed> {
+        let asks = matches!(self.free.guard, FreeGuard::OlderThan(_)) && self.free.tombstone.is_some();
+        (asks && !self.held.is_empty()).then(|| Freed::Addresses(self.held.clone()))
+    }
+
     /// All keys that freeing the record relies on, as far as they are known.
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes> {
         let mut keys = self.base_keys();

@@ -14,7 +14,9 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    fn of(ticket: Entry) -> Self {
+    /// The run whose ticket this is.
+    #[must_use]
+    pub fn of(ticket: Entry) -> Self {
         let record = TicketRecord::decode(&ticket.value).ok();
         Self { asked: record.and_then(TicketRecord::asked), ticket }
     }

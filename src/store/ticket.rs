@@ -89,6 +89,8 @@ pub struct Queue<'a, K> {
 pub enum Turn {
     /// The run is at the head.
     Head,
+    /// Nothing has moved for some time, so the run goes to the head from where it stands.
+    Impatient,
     /// Another run has written this owner's record for it.
     Served(Entry),
     /// The run's ticket is gone.
@@ -195,21 +197,21 @@ impl<'a, K: Kv> Queue<'a, K> {
     /// [`Failure`]; the ticket may still exist.
     pub async fn wait(
         &self,
-        taken: Taken<K::Watch>,
+        taken: &mut Taken<K::Watch>,
         proof: &Bytes,
         is_served: impl Fn(&Entry) -> bool,
     ) -> Result<Turn, Failure> {
-        let Taken { ticket, is_first, mut watch, mut moved, latency, .. } = taken;
-        if is_first {
+        let Taken { ticket, is_first, watch, moved, latency, .. } = taken;
+        if *is_first {
             return Ok(Turn::Head);
         }
-        let mut patience = limits::PATIENCE.max(latency * limits::PATIENCE_LATENCIES);
+        let mut patience = limits::PATIENCE.max(*latency * limits::PATIENCE_LATENCIES);
         let mut look_at = watch.is_some().then(|| Instant::now() + patience + random_pause(patience));
         while Instant::now() < self.session.until {
             let Some(at) = look_at.filter(|at| Instant::now() < *at) else {
                 let is_due = look_at.is_some();
                 if watch.is_none() {
-                    watch = Some(
+                    *watch = Some(
                         self.session
                             .kv
                             .watch(&[ticket.key.clone(), proof.clone()], self.session.until)
@@ -229,18 +231,18 @@ impl<'a, K: Kv> Queue<'a, K> {
                     _ => return Ok(Turn::Gone),
                 }
                 let turn = turn.map_or(0, |turn| turn.mod_revision);
-                if is_due && turn == moved {
+                if is_due && turn == *moved {
                     tracing::info!(queue = %self.scope, "the queue does not move; going to its head");
-                    return Ok(Turn::Head);
+                    return Ok(Turn::Impatient);
                 }
                 if is_due {
                     patience = (patience * 2).min(limits::PATIENCE_AT_MOST);
                 }
-                moved = turn;
+                *moved = turn;
                 look_at = Some(Instant::now() + patience + random_pause(patience));
                 continue;
             };
-            let Some(open) = &mut watch else { continue };
+            let Some(open) = watch.as_mut() else { continue };
             // In this order, so that the result is not random.
             tokio::select! {
                 biased;
@@ -264,7 +266,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                     None => {
                         // A pause, because a watch that ends as soon as it is opened would make this a busy loop.
                         tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
-                        (watch, look_at) = (None, None);
+                        (*watch, look_at) = (None, None);
                     }
                 },
                 () = sleep_until(at) => {}
