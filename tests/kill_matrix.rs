@@ -435,7 +435,7 @@ impl Scene {
             ("there", self.add_other(&self.other, "there")),
         ];
         // A DEL gives up after less than two seconds and lets those behind it go on. Where the subject's ticket stays
-        // for half a minute, because it is killed, nothing but an eviction may help them.
+        // for half a minute, because it is killed, nothing but the patience of the others may help them.
         if lease_s.is_some() {
             runs.push(("first", self.del(&self.other, "first")));
         }

@@ -23,7 +23,7 @@ use support::{
 const EXTRA_MAX: Duration = Duration::from_secs(2);
 /// What an ADD that a dead leader left hanging may take.
 const ELECTION_MAX: Duration = Duration::from_secs(5);
-/// What an ADD may wait behind tickets of runs that have ended: one eviction takes up to 4 s, and another may follow.
+/// What an ADD may wait behind tickets of runs that have ended.
 const RECOVERY_MAX: Duration = Duration::from_secs(8);
 /// An ADD that etcd lets in nowhere gives up after 5 s, long before its deadline of 20 s.
 const REFUSED_WITHIN: Duration = Duration::from_secs(12);

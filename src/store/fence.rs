@@ -1,4 +1,4 @@
-//! What prevents that a commit is applied late: after its run was stopped for long, was evicted, or has settled that
+//! What prevents that a commit is applied late: after its run was stopped for long, has left, or has settled that
 //! the commit was not applied.
 
 use super::builder::Builder;

@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     Look,
     /// It takes a ticket in a queue.
     Ticket,
-    /// It removes a ticket and commits nothing: a run leaves its queue, settles a commit, or evicts others.
+    /// It removes a ticket and commits nothing: a run leaves its queue, or settles a commit.
     Leave,
     /// The commit of an ADD: it puts an owner's record.
     Commit,

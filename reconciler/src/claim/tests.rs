@@ -270,7 +270,7 @@ fn whatever_changes_before_the_commit_fails_it() {
     let mut world = World::new();
     let Step::Commit(Commit { txn, .. }) = world.plan(&claim).expect("a plan") else { panic!("no commit") };
     world.store.apply(&Txn { then: vec![Op::Delete(world.ticket.key.clone())], ..Txn::default() });
-    assert!(!world.store.apply(&txn).succeeded, "evicted");
+    assert!(!world.store.apply(&txn).succeeded, "its ticket is gone");
 }
 
 #[test]

@@ -437,8 +437,8 @@ impl<'w> World<'w> {
         on_its_way[self.chance.index(on_its_way.len())].compares.clone()
     }
 
-    /// Writes once more, unchanged, a key on which a transaction relies that is on its way; or evicts the run that has
-    /// sent it.
+    /// Writes once more, unchanged, a key on which a transaction relies that is on its way; or removes the ticket of
+    /// the run that has sent it.
     pub(crate) fn touch(&mut self, compare: &Compare) -> Result<(), String> {
         let op = match compare {
             Compare::Create(key, 1..) => Op::Delete(key.clone()),
