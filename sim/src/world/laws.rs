@@ -174,7 +174,7 @@ impl World<'_> {
             _ => None,
         });
         let scope =
-            scopes.filter_map(|key| if let Key::Tail(scope) = key { Some(scope) } else { None }).last();
+            scopes.filter_map(|key| if let Key::Tail(scope) = key { Some(scope) } else { None }).next_back();
         let files = self.node_of(process).map(|node| self.nodes[node].boot.state().scope_hints());
         let hints = scope.zip(files).and_then(|(scope, files)| files.read(&scope));
         let (Some(seen), Some(hints)) = (&mut self.seen, hints) else { return };
