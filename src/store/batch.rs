@@ -24,7 +24,7 @@ use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::line::{Line, Waiting};
 use super::meta;
 use super::pick::{Picked, Picking, Picks};
-use super::refused::{Halt, Refused, require};
+use super::refused::{Halt, require};
 use super::request::{Asked, FreeRequest};
 use super::snapshot::Snapshot;
 use super::ticket::Ticket;
@@ -115,6 +115,8 @@ impl<'a> Batch<'a> {
         builder: &mut Builder<'_>,
     ) -> Result<(), Halt> {
         let Some(meta) = self.snapshot.record::<Meta>(&self.keys.meta())? else { return Ok(()) };
+        // A store that hands out nothing still lets those who wait have their turns, one after the other.
+        let is_in_service = meta::judge(&meta).is_ok();
         self.read_for_frees(line, scope)?;
         let mut nested: Vec<Txn> = Vec::new();
         let mut served = 0;
@@ -129,7 +131,7 @@ impl<'a> Batch<'a> {
             let has_no_room = served == runs || is_free && builder.compares() + FREE_COMPARES > runs;
             let is_kept = has_no_room || line.hands_over && is_last && next.is_none();
             let is_served = match &waiting.asked {
-                _ if is_kept => false,
+                _ if is_kept || !is_in_service => false,
                 None => false,
                 Some(Asked::Add(ask, epoch)) if *epoch == meta.epoch => {
                     let decided = self.decide(waiting, ask, scope)?;
@@ -300,9 +302,6 @@ pub fn plan(keys: &Keys, seen: &Snapshot, head: &Ticket, scope: &Scope, line: &L
         let mut builder = Builder::new("batch", seen);
         require(seen, vec![keys.meta()])?;
         builder.unchanged(keys.meta());
-        if let Some(meta) = seen.record::<Meta>(&keys.meta())? {
-            meta::judge(&meta).map_err(|why| Halt::Refuse(Refused::OutOfService(why)))?;
-        }
         let mut batch = Batch::new(keys, seen);
         batch.serve(line, head, scope, runs, &mut builder)?;
         batch.finish(Cursors::Moved, &mut builder);
@@ -340,6 +339,15 @@ pub fn served(txn: &Txn, found: &[Found]) -> Vec<Bytes> {
         _ => None,
     });
     adds.chain(frees).collect()
+}
+
+/// Whether an applied commit has left out a run that it was to serve.
+#[must_use]
+pub fn has_left_out(txn: &Txn, found: &[Found]) -> bool {
+    txn.then.iter().zip(found).any(|(op, found)| {
+        matches!(op, Op::Nested(nested) if nested.step == SERVE)
+            && found.nested.as_ref().is_some_and(|nested| !nested.succeeded)
+    })
 }
 
 /// Whether a commit gives another run its turn. Then its head stops.

@@ -194,7 +194,8 @@ impl Head {
     /// Notes what a commit from the queue has done.
     fn has_committed(&mut self, ticket: &Ticket, txn: &Txn, reply: &Reply) {
         self.gone.extend(batch::served(txn, &reply.found));
-        self.owes_turn = !ticket.was_last(txn, &reply.found) && !batch::hands_over(txn);
+        let was_last = ticket.was_last(txn, &reply.found) && !batch::has_left_out(txn, &reply.found);
+        self.owes_turn = !was_last && !batch::hands_over(txn);
     }
 }
 

@@ -97,8 +97,9 @@ impl World<'_> {
             SIGNAL => self.signals_wrongly(nested).err(),
             _ => None,
         };
-        done.filter_map(wrong)
-            .next()
+        let freed = if path.succeeded() { self.frees_wrongly(txn).err() } else { None };
+        freed
+            .or_else(|| done.filter_map(wrong).next())
             .or_else(|| path.succeeded().then(|| self.skips_lower(txn, work)).flatten())
     }
 
@@ -148,6 +149,39 @@ impl World<'_> {
         };
         if record.addresses.len() != config.sets.len() || of_sets.into_iter().any(is_wrong) {
             return Err(format!("{name} was served with {:?}", record.addresses));
+        }
+        Ok(())
+    }
+
+    /// A record that a batch frees is one whose DEL has asked for it, from its node, and after the record was written.
+    fn frees_wrongly(&self, txn: &Txn) -> Result<(), String> {
+        if txn.step != "batch" {
+            return Ok(());
+        }
+        let removed = txn.then.iter().filter_map(|op| match op {
+            Op::Delete(key) => self.crowd.tickets.get(key),
+            _ => None,
+        });
+        let dels: Vec<_> = removed
+            .filter_map(|(_, work)| match work {
+                Work::Del { sandbox, start } => Some((&self.truth.sandboxes[*sandbox], start)),
+                _ => None,
+            })
+            .collect();
+        for op in &txn.then {
+            let Op::Delete(key) = op else { continue };
+            let Ok(Key::Owner(owner)) = self.shared.keys.parse(key) else { continue };
+            let Some(owned) = self.tree.owners.get(&owner) else { continue };
+            let written = self.truth.order(owned.record.start.as_ref());
+            let node = self.truth.writer(&owned.record);
+            let is_asked = dels.iter().any(|(sandbox, start)| {
+                sandbox.owner == owner
+                    && written < self.truth.order(Some(start))
+                    && node.is_none_or(|node| node == sandbox.node)
+            });
+            if !is_asked {
+                return Err(format!("{} was freed, and no DEL of it waits", words(&owner)));
+            }
         }
         Ok(())
     }

@@ -102,7 +102,10 @@ impl World<'_> {
                     }
                     Ok(Key::Lead(cluster)) => facts.led_by = self.tree.leads.get(&cluster).cloned(),
                     Ok(Key::Ticket(..))
-                        if matches!(*step, "commit" | "serve" | "free" | "free-first" | "claim") =>
+                        if matches!(
+                            *step,
+                            "commit" | "batch" | "serve" | "free" | "free-first" | "claim"
+                        ) =>
                     {
                         facts.lost_ticket |= self.model.entry(key).is_none();
                     }

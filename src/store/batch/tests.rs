@@ -317,7 +317,10 @@ fn nobody_is_served_while_the_store_hands_out_nothing() {
     meta.paused = Some("a migration".into());
     world.store.put(world.keys.meta(), meta.encode());
     let line = world.line(false);
-    assert!(world.plan(&line).is_none());
+    let txn = world.plan(&line).expect("a turn");
+    assert!(hands_over(&txn), "it has its own error to tell");
+    let reply = world.apply(&txn);
+    assert!(served(&txn, &reply.found).is_empty() && world.held("a").is_none());
 }
 
 fn freeing(world: &World, id: &str, ns: u64) -> TicketRecord {
