@@ -225,7 +225,8 @@ impl Ground {
         self.assert_sound_by(Cluster::assert_clean);
     }
 
-    /// The same after a DEL that was short of time or without space, which leaves stray bits.
+    /// The same after a DEL that was short of time or without space, or a run that left a queue while the head was
+    /// about to serve it. Both leave stray bits.
     fn assert_sound_but_for_bits(&self) {
         self.assert_sound_by(Cluster::assert_whole);
     }
@@ -413,8 +414,8 @@ fn one_fault(etcd: &Etcd, moment: Moment, fault: Fault) {
     }
     assert_eq!(ground.record(), before, "a late request changed something");
     match moment {
-        Moment::Del(_) | Moment::DelInQueue(_) => ground.assert_sound_but_for_bits(),
-        _ => ground.assert_sound(),
+        Moment::Add(_) | Moment::Settle(_) | Moment::DelOfNothing(_) => ground.assert_sound(),
+        _ => ground.assert_sound_but_for_bits(),
     }
 }
 
@@ -508,7 +509,7 @@ fn late_commit(etcd: &Etcd, meanwhile: Meanwhile, in_queue: bool) {
     assert_ne!(verdicts, [Verdict::Done], "it was applied");
     assert_eq!(ground.cluster.store().entries("v1/owner/"), before);
     pod(ground.del("d")).run().silent();
-    ground.assert_sound();
+    ground.assert_sound_but_for_bits();
 }
 
 /// What etcd says, and whether it had done it.
@@ -697,9 +698,11 @@ fn a_spooled_del_stays_until_etcd_has_space_for_its_tombstone() {
         del("another");
         if held(&cluster).is_empty() { Ok(()) } else { Err("it is held".to_owned()) }
     });
-    assert_eq!(spooled(&node), left, "a run that carried it out has forgotten it");
+    // Each of these DELs lacks a tombstone of its own, and is spooled, too.
+    let stays = || left.iter().all(|file| spooled(&node).contains(file));
+    assert!(stays(), "a run that carried it out has forgotten it");
     del("c");
-    assert_eq!(spooled(&node), left, "the runtime's next DEL has forgotten it");
+    assert!(stays(), "the runtime's next DEL has forgotten it");
     assert!(!has_tombstone());
 
     set_alarm(&cluster, AlarmType::Nospace, AlarmAction::Deactivate);

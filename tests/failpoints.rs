@@ -42,11 +42,9 @@ fn what_is_released_does_not_read_their_environment() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
     let list = cluster.folder().join("list");
-    let armed = |run: Run| {
-        run.config(&config())
-            .env("METES_FAIL", "read.before=kill,commit.before=panic,print.before=exit,free.before=kill")
-            .env("METES_FAIL_LIST", &list)
-    };
+    let plan = "read.before=kill,commit-first.before=panic,commit.before=panic,print.before=exit,\
+                free.before=kill";
+    let armed = |run: Run| run.config(&config()).env("METES_FAIL", plan).env("METES_FAIL_LIST", &list);
     armed(node.add("c1")).run().address();
     armed(node.del("c1")).run().silent();
     assert!(!list.exists());

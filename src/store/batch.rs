@@ -20,8 +20,8 @@ use super::ask::{Ask, cursor};
 use super::builder::{self, BitChanges, Builder};
 use super::change::{Commit, Step};
 use super::free::{self, FreeGuard};
-use super::keys::{Bytes, Keys, LeaseId, Scope};
-use super::line::{Line, Waiting};
+use super::keys::{Bytes, Key, Keys, LeaseId, Scope};
+use super::line::{Line, NetworkAddress, Waiting};
 use super::meta;
 use super::pick::{Picked, Picking, Picks};
 use super::refused::{Halt, require};
@@ -173,6 +173,17 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
+    /// Clears stray bits, as long as nobody holds their addresses.
+    fn clear(&mut self, stray: &[NetworkAddress], builder: &mut Builder<'_>) {
+        for (network, address) in stray {
+            let key = self.keys.ip(network, *address);
+            if self.snapshot.entry(&key).is_none() {
+                builder.absent(key);
+                self.changes.clear(network, *address);
+            }
+        }
+    }
+
     /// Asks for all that the frees of the line rely on, by what their runs have read.
     fn read_for_frees(&self, line: &Line, scope: &Scope) -> Result<(), Halt> {
         let frees = line.waiting.iter().filter_map(|waiting| match &waiting.asked {
@@ -303,6 +314,7 @@ pub fn plan(keys: &Keys, seen: &Snapshot, head: &Ticket, scope: &Scope, line: &L
         require(seen, vec![keys.meta()])?;
         builder.unchanged(keys.meta());
         let mut batch = Batch::new(keys, seen);
+        batch.clear(&line.stray, &mut builder);
         batch.serve(line, head, scope, runs, &mut builder)?;
         batch.finish(Cursors::Moved, &mut builder);
         builder.push(head.takes_turn());
@@ -341,13 +353,22 @@ pub fn served(txn: &Txn, found: &[Found]) -> Vec<Bytes> {
     adds.chain(frees).collect()
 }
 
-/// Whether an applied commit has left out a run that it was to serve.
+/// The addresses that an applied commit has meant for runs which it could not serve any more. Their bits are set, and
+/// nobody holds them.
 #[must_use]
-pub fn has_left_out(txn: &Txn, found: &[Found]) -> bool {
-    txn.then.iter().zip(found).any(|(op, found)| {
-        matches!(op, Op::Nested(nested) if nested.step == SERVE)
-            && found.nested.as_ref().is_some_and(|nested| !nested.succeeded)
-    })
+pub fn left_out(keys: &Keys, txn: &Txn, found: &[Found]) -> Vec<NetworkAddress> {
+    let left = txn.then.iter().zip(found).filter_map(|(op, found)| match op {
+        Op::Nested(nested) if nested.step == SERVE && !found.nested.as_ref()?.succeeded => Some(nested),
+        _ => None,
+    });
+    let meant = left.flat_map(|nested| &nested.then).filter_map(|op| match op {
+        Op::Put(key, ..) => match keys.parse(key) {
+            Ok(Key::Ip(network, address)) => Some((network, address)),
+            _ => None,
+        },
+        _ => None,
+    });
+    meant.collect()
 }
 
 /// Whether a commit gives another run its turn. Then its head stops.

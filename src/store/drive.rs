@@ -25,9 +25,9 @@ use super::batch;
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
 use super::first::{self, FirstRequest};
-use super::keys::{Bytes, LeaseId, Scope};
+use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::kv::{Failure, Kv};
-use super::line::{Line, Waiting};
+use super::line::{Line, NetworkAddress, Waiting};
 use super::meta::{self, HighWater};
 use super::session::Session;
 use super::settle::settle;
@@ -184,6 +184,8 @@ struct Head {
     line: Line,
     /// Tickets that are gone.
     gone: Vec<Bytes>,
+    /// Addresses with stray bits that its last commit has set for runs which it could not serve.
+    stray: Vec<NetworkAddress>,
     /// Whether somebody may wait whom nobody has given a turn.
     owes_turn: bool,
     /// Whether nobody has given this run its turn. Then it gives way to whoever is quicker.
@@ -192,9 +194,10 @@ struct Head {
 
 impl Head {
     /// Notes what a commit from the queue has done.
-    fn has_committed(&mut self, ticket: &Ticket, txn: &Txn, reply: &Reply) {
+    fn has_committed(&mut self, keys: &Keys, ticket: &Ticket, txn: &Txn, reply: &Reply) {
         self.gone.extend(batch::served(txn, &reply.found));
-        let was_last = ticket.was_last(txn, &reply.found) && !batch::has_left_out(txn, &reply.found);
+        self.stray = batch::left_out(keys, txn, &reply.found);
+        let was_last = ticket.was_last(txn, &reply.found) && self.stray.is_empty();
         self.owes_turn = !was_last && !batch::hands_over(txn);
     }
 }
@@ -560,7 +563,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         if !matches!(attempted, Ok(Attempt::Committed(_))) {
             attempted = self.leave(change, &queue, &ticket, &mut head, attempted).await;
         }
-        if head.owes_turn {
+        if head.owes_turn || !head.stray.is_empty() {
             self.serve_others(&queue, &ticket, head, seen).await;
         }
         attempted
@@ -649,7 +652,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 return Ok(head.gives_way.then_some(Attempt::GivesWay));
             }
             seen.apply(&txn, &reply);
-            head.has_committed(ticket, &txn, &reply);
+            head.has_committed(self.session.keys, ticket, &txn, &reply);
             let is_served = head.gone.contains(&ticket.key);
             return Ok(is_served.then_some(Attempt::Committed(Some(done))));
         }
@@ -736,7 +739,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Ok(reply) if reply.succeeded => {
                     seen.apply(&commit.txn, &reply);
                     if let Fence::Ticket(ticket) = fence {
-                        head.has_committed(ticket, &commit.txn, &reply);
+                        head.has_committed(self.session.keys, ticket, &commit.txn, &reply);
                     }
                     self.acknowledge(scope, reply.revision, seen).await?;
                     return Ok(Attempt::Committed(commit.done));
@@ -806,10 +809,14 @@ impl<'a, K: Kv> Driver<'a, K> {
         let stop_at = Instant::now() + limits::HEAD_SERVES;
         let mut listed: Option<Vec<Entry>> = None;
         let mut lost = 0;
-        while head.owes_turn && lost < limits::CLEAR_TRIES && Instant::now() < self.session.until {
+        while (head.owes_turn || !head.stray.is_empty())
+            && lost < limits::CLEAR_TRIES
+            && Instant::now() < self.session.until
+        {
             let is_fresh = listed.is_none();
             let tickets = match listed.take() {
                 Some(tickets) => tickets,
+                None if !head.owes_turn => Vec::new(),
                 None => match queue.tickets(&[], seen).await {
                     Ok(tickets) => tickets,
                     Err(_) => return,
@@ -817,6 +824,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             };
             head.line = Line::new(&tickets, |key| head.gone.iter().any(|gone| gone == key));
             head.line.hands_over = Instant::now() >= stop_at;
+            head.line.stray.clone_from(&head.stray);
             let txn = match batch::plan(self.session.keys, seen, ticket, queue.scope(), &head.line) {
                 Step::Read(ops) => {
                     if self.session.read_all(ops, seen).await.is_err() {
@@ -832,12 +840,16 @@ impl<'a, K: Kv> Driver<'a, K> {
             // The next listing travels with the commit.
             let mut ignored = Snapshot::default();
             let (committed, next) = tokio::join!(self.session.txn(&txn), async {
-                if batch::hands_over(&txn) { None } else { queue.tickets(&[], &mut ignored).await.ok() }
+                if batch::hands_over(&txn) || !head.owes_turn {
+                    None
+                } else {
+                    queue.tickets(&[], &mut ignored).await.ok()
+                }
             });
             match committed {
                 Ok(reply) if reply.succeeded => {
                     seen.apply(&txn, &reply);
-                    head.has_committed(ticket, &txn, &reply);
+                    head.has_committed(self.session.keys, ticket, &txn, &reply);
                     listed = next;
                 }
                 // Another run is at the head, too.

@@ -3,6 +3,10 @@
 use super::request::{Asked, TicketRecord};
 use super::txn::Entry;
 use crate::pool::record::Record;
+use crate::pool::{Addr, NetworkName};
+
+/// An address in its network.
+pub type NetworkAddress = (NetworkName, Addr);
 
 /// A run that waits in a queue, as its ticket was read.
 #[derive(Debug, Clone)]
@@ -35,6 +39,8 @@ pub struct Line {
     pub waiting: Vec<Waiting>,
     /// Whether the head stops after its next commit, and so gives another run its turn.
     pub hands_over: bool,
+    /// Addresses with stray bits that the head has set for runs which it could not serve.
+    pub stray: Vec<NetworkAddress>,
 }
 
 impl Line {
@@ -42,7 +48,7 @@ impl Line {
     #[must_use]
     pub fn new(tickets: &[Entry], is_gone: impl Fn(&[u8]) -> bool) -> Self {
         let there = tickets.iter().filter(|entry| !is_gone(&entry.key));
-        Self { waiting: there.cloned().map(Waiting::of).collect(), hands_over: false }
+        Self { waiting: there.cloned().map(Waiting::of).collect(), hands_over: false, stray: Vec::new() }
     }
 
     /// Whether nobody waits.

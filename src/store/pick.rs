@@ -6,14 +6,12 @@ use std::collections::BTreeSet;
 use super::ask::{Ask, need_key};
 use super::builder;
 use super::keys::{Key, Keys};
+use super::line::NetworkAddress;
 use super::refused::{Halt, Refused, require};
 use super::snapshot::{BadRecord, Snapshot};
 use crate::pool::choose::{Choice, Refusal, choose};
 use crate::pool::record::Undecodable;
 use crate::pool::{Addr, Bits, Need, NetworkName, Page, View};
-
-/// An address in its network.
-pub(super) type NetworkAddress = (NetworkName, Addr);
 
 /// What picking comes to.
 pub(super) enum Picked {

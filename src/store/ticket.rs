@@ -169,7 +169,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(Taken {
             // The answer to a request that was sent twice may name this ticket, or one that came after it.
             is_first: reply.succeeded && reply.found[0].one().is_none(),
-            watch: watch.ok().filter(|watch| watch.since() < ticket.create_revision),
+            watch: watch.ok(),
             moved: snapshot.mod_revision(&ticket.turn),
             latency: began.elapsed(),
             ticket,
@@ -205,8 +205,11 @@ impl<'a, K: Kv> Queue<'a, K> {
         if *is_first {
             return Ok(Turn::Head);
         }
-        let mut patience = limits::PATIENCE.max(*latency * limits::PATIENCE_LATENCIES);
-        let mut look_at = watch.is_some().then(|| Instant::now() + patience + random_pause(patience));
+        let commits = *latency * limits::PATIENCE_LATENCIES;
+        let mut patience = commits.clamp(limits::PATIENCE, limits::PATIENCE_AT_MOST);
+        // A watch that was opened before the ticket was taken shows all that happens to it. Else one look is due.
+        let shows_all = watch.as_ref().is_some_and(|watch| watch.since() < ticket.create_revision);
+        let mut look_at = shows_all.then(|| Instant::now() + patience + random_pause(patience));
         while Instant::now() < self.session.until {
             let Some(at) = look_at.filter(|at| Instant::now() < *at) else {
                 let is_due = look_at.is_some();

@@ -244,7 +244,9 @@ impl World<'_> {
         let is_kept_by = |meta: &Meta| meta.paused.is_none() && meta.min_writer <= VERSION;
         match txn.step {
             "commit" | "commit-first" | "batch" => {
-                if !facts.is_in_service {
+                // A batch may do no more than give a run its turn.
+                let reserves = |op: &&Op| matches!(op, Op::Put(key, ..) if self.is_owners(key));
+                if !facts.is_in_service && done.iter().any(reserves) {
                     return Err(format!("an ADD took effect in a store with {:?}", facts.meta));
                 }
                 if txn.step != "batch"
@@ -308,6 +310,10 @@ impl World<'_> {
     /// The node that a run of the plugin is on.
     fn node_of(&self, process: ProcessId) -> Option<usize> {
         self.process(process)?.node
+    }
+
+    fn is_owners(&self, key: &[u8]) -> bool {
+        matches!(self.shared.keys.parse(key), Ok(Key::Owner(_)))
     }
 
     /// A tail that is written names the youngest ticket.

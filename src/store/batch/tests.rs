@@ -392,3 +392,29 @@ fn many_dels_fit_into_few_batches() {
     assert!(ids.iter().all(|id| world.held(id).is_none()));
     assert!(batches <= 6, "{batches} batches");
 }
+
+#[test]
+fn the_bit_of_a_run_that_was_left_out_is_cleared_by_the_next_commit() {
+    let mut world = World::new();
+    let gone = world.ask("a");
+    let line = world.line(false);
+    let txn = world.plan(&line).expect("a batch");
+    world.store.apply(&Txn { then: vec![Op::Delete(gone)], ..Txn::default() });
+    let reply = world.apply(&txn);
+    let stray = left_out(&world.keys, &txn, &reply.found);
+    assert_eq!(stray.len(), 2, "one of each family: {stray:?}");
+    let (network, address) = stray[0].clone();
+    let page = world.keys.page(&network, address.page());
+    let has_bit = |world: &World| {
+        let entry = world.store.get(&page).expect("a page");
+        crate::pool::Bits::from_bytes(&entry.value).expect("bits").get(address.bit())
+    };
+    assert!(has_bit(&world));
+    // Somebody asked for that very address meanwhile.
+    let line = Line { stray: stray.clone(), ..Line::default() };
+    let clearing = world.plan(&line).expect("a commit");
+    let mut taken = world.store.clone();
+    taken.put(world.keys.ip(&network, address), "");
+    assert!(!taken.apply(&clearing).succeeded);
+    assert!(world.apply(&clearing).succeeded && !has_bit(&world));
+}
