@@ -175,9 +175,9 @@ impl World<'_> {
             let written = self.truth.order(owned.record.start.as_ref());
             let node = self.truth.writer(&owned.record);
             let is_asked = dels.iter().any(|(sandbox, start)| {
-                sandbox.owner == owner
-                    && written < self.truth.order(Some(start))
-                    && node.is_none_or(|node| node == sandbox.node)
+                // A record of another machine is older than any run of this one, if it is of the same pod.
+                let is_of_another_machine = node.is_some_and(|node| node != sandbox.node);
+                sandbox.owner == owner && (is_of_another_machine || written < self.truth.order(Some(start)))
             });
             if !is_asked {
                 return Err(format!("{} was freed, and no DEL of it waits", words(&owner)));
