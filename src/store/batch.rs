@@ -102,6 +102,7 @@ impl<'a> Batch<'a> {
         }
         self.written.insert(self.keys.owner(&ask.owner));
         self.written.extend(ask.index_keys(self.keys));
+        self.written.extend(picks.all().map(|(network, address)| self.keys.ip(network, *address)));
         Ok(())
     }
 
@@ -228,8 +229,10 @@ impl<'a> Batch<'a> {
         let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
         let is_younger = start.is_after(standing.as_ref().map(|standing| &standing.start));
         let index = free::index_keys(self.keys, owner, &record);
+        let held = record.reserved().map(|(network, address)| self.keys.ip(network, address));
+        let keys: Vec<Bytes> = index.into_iter().chain(held).chain([own.clone()]).collect();
         if !(is_meant && is_younger && caller.means(&record) && record.scope == scope.as_str())
-            || index.iter().any(|key| self.written.contains(key))
+            || keys.iter().any(|key| self.written.contains(key))
         {
             return Ok(false);
         }
@@ -240,8 +243,7 @@ impl<'a> Batch<'a> {
         free::free_index(self.keys, owner, &record, builder);
         free::bury(self.keys, owner, start, LeaseId(*lease), builder)?;
         builder.delete(waiting.ticket.key.clone());
-        self.written.insert(own);
-        self.written.extend(index);
+        self.written.extend(keys);
         Ok(true)
     }
 
@@ -262,6 +264,10 @@ impl<'a> Batch<'a> {
             Ok(Picked::Full { .. }) | Err(Halt::Refuse(_)) => return Ok(None),
             Err(halt) => return Err(halt),
         };
+        // A bit may be clear though its address is held, by a run that this batch frees.
+        if picks.all().any(|(network, address)| self.written.contains(&self.keys.ip(network, *address))) {
+            return Ok(None);
+        }
         self.take(ask, &picks)?;
         let record = ask.record(ask.held(picks.taken.iter()));
         let mut builder = Builder::new(SERVE, self.snapshot);
