@@ -225,7 +225,10 @@ impl<'a> Batch<'a> {
             return Ok(false);
         };
         let caller = Caller { machine, pod_uid: pod_uid.as_ref() };
-        let is_meant = FreeGuard::OlderThan(start).admits(&record, entry.create_revision, entry.mod_revision);
+        // The DEL has judged the record that it read. A later one may be of a later boot, which no start of an earlier
+        // one can be compared with.
+        let is_meant = record == request.record
+            && FreeGuard::OlderThan(start).admits(&record, entry.create_revision, entry.mod_revision);
         let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
         let is_younger = start.is_after(standing.as_ref().map(|standing| &standing.start));
         let index = free::index_keys(self.keys, owner, &record);
