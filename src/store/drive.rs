@@ -547,6 +547,11 @@ impl<'a, K: Kv> Driver<'a, K> {
     ) -> Attempted<C> {
         let queue = Queue::new(self.session, scope);
         let lease = self.ticket_lease().await?;
+        // From now on another run may commit for this one. So the lease must have been granted before the deadline, as
+        // for a commit of its own.
+        if !(self.policy.is_wanted)() {
+            return Err(Stopped::OutOfTime);
+        }
         let reads = reads(change, seen);
         let record = change.ticket(seen, self.epoch(seen), lease);
         let mut is_repeated = false;
