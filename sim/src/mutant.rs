@@ -20,8 +20,6 @@ pub enum Kind {
     Value,
     /// No key begins with this.
     Empty,
-    /// A key is deleted only if it says this.
-    DeleteIf,
     /// A write is refused if its lease has ended.
     Lease,
     /// The transaction writes a key that stops later transactions.
@@ -69,7 +67,6 @@ impl Guard {
 
     fn of_op(step: &'static str, op: &Op, keys: &Keys) -> Option<Self> {
         match op {
-            Op::DeleteIf(key, _) => Some(Self { step, kind: Kind::DeleteIf, class: class(key, keys) }),
             Op::Put(key, _, Some(_)) => match class(key, keys) {
                 "fence" => Some(Self { step, kind: Kind::Lease, class: "fence" }),
                 "tombstone" => Some(Self { step, kind: Kind::Put, class: "tombstone" }),
@@ -138,7 +135,6 @@ impl Guard {
         }
         for op in txn.then.iter_mut().filter(|op| is_it(op)) {
             let bare = match &*op {
-                Op::DeleteIf(key, _) => Op::Delete(key.clone()),
                 Op::Put(key, value, _) => Op::Put(key.clone(), value.clone(), None),
                 other => other.clone(),
             };

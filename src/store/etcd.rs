@@ -18,7 +18,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use super::keys::{Bytes, LeaseId};
 use super::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
 use super::tried::Tried;
-use super::txn::{Compare, Entry, Found, List, NestedReply, Op, QueueEnd, Reply, Txn};
+use super::txn::{Compare, Entry, Found, List, NestedReply, Op, Reply, Txn};
 use crate::limits;
 use crate::random::{random_below, random_pause};
 
@@ -495,19 +495,12 @@ fn op_to_etcd(op: &Op) -> ec::TxnOp {
     match op {
         Op::Get(key) => ec::TxnOp::get(key.clone(), None),
         Op::List(list) => ec::TxnOp::get(list.start.clone(), Some(list_options(list))),
-        Op::Tickets { queue, before, end, limit } => {
-            ec::TxnOp::get(queue.clone(), Some(tickets_options(*before, *end, *limit)))
-        }
+        Op::Tickets(queue, limit) => ec::TxnOp::get(queue.clone(), Some(tickets_options(*limit))),
         Op::Put(key, value, lease) => {
             let options = lease.map(|lease| ec::PutOptions::new().with_lease(lease.0));
             ec::TxnOp::put(key.clone(), value.clone(), options)
         }
         Op::Delete(key) => ec::TxnOp::delete(key.clone(), None),
-        Op::DeleteIf(key, value) => {
-            let same = ec::Compare::value(key.clone(), ec::CompareOp::Equal, value.clone());
-            let delete = ec::TxnOp::delete(key.clone(), None);
-            ec::TxnOp::txn(ec::Txn::new().when([same]).and_then([delete]))
-        }
         Op::Nested(txn) => ec::TxnOp::txn(to_etcd(txn)),
     }
 }
@@ -520,17 +513,9 @@ fn list_options(list: &List) -> ec::GetOptions {
     if list.keys_only { options.with_keys_only() } else { options }
 }
 
-fn tickets_options(before: Option<i64>, end: QueueEnd, limit: i64) -> ec::GetOptions {
-    let order = match end {
-        QueueEnd::Oldest => ec::SortOrder::Ascend,
-        QueueEnd::Youngest => ec::SortOrder::Descend,
-    };
-    let options =
-        ec::GetOptions::new().with_prefix().with_sort(ec::SortTarget::Create, order).with_limit(limit);
-    match before {
-        Some(revision) => options.with_max_create_revision(revision - 1),
-        None => options,
-    }
+fn tickets_options(limit: i64) -> ec::GetOptions {
+    let (by, order) = (ec::SortTarget::Create, ec::SortOrder::Ascend);
+    ec::GetOptions::new().with_prefix().with_sort(by, order).with_limit(limit)
 }
 
 fn from_etcd(answer: ec::TxnResponse) -> Reply {

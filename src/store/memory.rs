@@ -108,22 +108,13 @@ impl Memory {
                 self.entries.remove(key);
                 Found::default()
             }
-            Op::DeleteIf(key, value) => {
-                let succeeded = before.entries.get(key).is_some_and(|entry| entry.value == *value);
-                let found = if succeeded {
-                    vec![self.carry_out_op(&Op::Delete(key.clone()), before)]
-                } else {
-                    vec![]
-                };
-                Found { nested: Some(NestedReply { succeeded, found }), ..Found::default() }
-            }
             Op::List(list) => {
                 let listed = self.entries.range(list.start.clone()..list.end.clone());
                 let entries: Vec<Entry> = listed.map(|(_, entry)| entry.clone()).collect();
                 let count = entries.len() as i64;
                 Found::read(entries, count)
             }
-            Op::Tickets { .. } => Found::default(),
+            Op::Tickets(..) => Found::default(),
             Op::Nested(txn) => Found { nested: Some(self.carry_out(txn, before)), ..Found::default() },
         }
     }
@@ -133,7 +124,7 @@ impl Memory {
 fn collect_written<'t>(ops: &'t [Op], written: &mut Vec<&'t Bytes>) {
     for op in ops {
         match op {
-            Op::Put(key, ..) | Op::Delete(key) | Op::DeleteIf(key, _) => written.push(key),
+            Op::Put(key, ..) | Op::Delete(key) => written.push(key),
             Op::Nested(txn) => {
                 let mut inner = Vec::new();
                 collect_written(&txn.then, &mut inner);
@@ -142,7 +133,7 @@ fn collect_written<'t>(ops: &'t [Op], written: &mut Vec<&'t Bytes>) {
                 other.retain(|key| !inner.contains(key));
                 written.extend(inner.into_iter().chain(other));
             }
-            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => {}
+            Op::Get(_) | Op::List(_) | Op::Tickets(..) => {}
         }
     }
 }

@@ -59,13 +59,10 @@ impl Snapshot {
     /// Takes over what an applied transaction has written, for the keys that were read before.
     pub fn apply(&mut self, txn: &Txn, reply: &Reply) {
         self.absorb(&txn.then, reply);
-        for (op, found) in answered(&txn.then, &reply.found) {
+        for (op, _) in answered(&txn.then, &reply.found) {
             let (key, value) = match op {
                 Op::Put(key, value, lease) => (key, Some((value, lease.map_or(0, |lease| lease.0)))),
                 Op::Delete(key) => (key, None),
-                Op::DeleteIf(key, _) if found.nested.as_ref().is_some_and(|nested| nested.succeeded) => {
-                    (key, None)
-                }
                 _ => continue,
             };
             let Some(known) = self.known.get_mut(key) else { continue };

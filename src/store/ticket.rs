@@ -14,7 +14,7 @@ use super::request::TicketRecord;
 use super::session::Session;
 use super::snapshot::Snapshot;
 use super::tried::Tried;
-use super::txn::{Compare, Entry, Found, Op, QueueEnd, Reply, Txn, answered};
+use super::txn::{Compare, Entry, Found, Op, Reply, Txn, answered};
 use crate::limits;
 use crate::pool::record::Record;
 use crate::random::{random, random_pause};
@@ -47,7 +47,13 @@ impl Ticket {
     /// The operation that removes the tail if it names the ticket of this key: then nobody waits.
     #[must_use]
     pub fn end_of_queue(&self, ticket: &[u8]) -> Op {
-        Op::DeleteIf(self.tail.clone(), tail_value(ticket).to_vec())
+        let names_it = Compare::Value(self.tail.clone(), tail_value(ticket).to_vec());
+        Op::Nested(Box::new(Txn {
+            step: "end-of-queue",
+            compares: vec![names_it],
+            then: vec![Op::Delete(self.tail.clone())],
+            otherwise: Vec::new(),
+        }))
     }
 
     /// The operation that shows those who wait that the queue moves.
@@ -65,11 +71,7 @@ impl Ticket {
     /// Whether an applied transaction has left the queue empty.
     #[must_use]
     pub fn was_last(&self, txn: &Txn, found: &[Found]) -> bool {
-        let ends = |(op, found): (&Op, &Found)| {
-            matches!(op, Op::DeleteIf(key, _) if *key == self.tail)
-                && found.nested.as_ref().is_some_and(|nested| nested.succeeded)
-        };
-        answered(&txn.then, found).into_iter().any(ends)
+        answered(&txn.then, found).into_iter().any(|(op, _)| *op == Op::Delete(self.tail.clone()))
     }
 }
 
@@ -285,10 +287,7 @@ impl<'a, K: Kv> Queue<'a, K> {
     /// [`Failure`]
     pub async fn tickets(&self, reads: &[Op], snapshot: &mut Snapshot) -> Result<Vec<Entry>, Failure> {
         let queue = self.session.keys.queue(self.scope);
-        let mut ops =
-            vec![Op::Tickets { queue, before: None, end: QueueEnd::Oldest, limit: limits::LINE_TICKETS }];
-        ops.extend_from_slice(reads);
-        let txn = Txn::read(ops);
+        let txn = Txn::read([&[Op::Tickets(queue, limits::LINE_TICKETS)], reads].concat());
         let mut reply = self.session.txn(&txn).await?;
         snapshot.absorb(&txn.then, &reply);
         Ok(std::mem::take(&mut reply.found[0].entries))

@@ -35,36 +35,16 @@ pub enum Op {
     Get(Bytes),
     /// Reads keys in order from `start` up to, without, `end`.
     List(List),
-    /// Reads at most `limit` tickets of a queue by age, of those created before `before` (none: all). The
-    /// count in the answer is that of all tickets in the queue.
-    Tickets {
-        /// The prefix of the queue.
-        queue: Bytes,
-        /// Only tickets of a smaller create revision.
-        before: Option<i64>,
-        /// Which end of the queue.
-        end: QueueEnd,
-        /// How many.
-        limit: i64,
-    },
+    /// Reads the oldest tickets of the queue whose tickets begin with this, at most so many. The count in the answer is
+    /// that of all tickets in the queue.
+    Tickets(Bytes, i64),
     /// Writes a key, attached to a lease if one is given.
     Put(Bytes, Vec<u8>, Option<LeaseId>),
     /// Deletes a key; no error if it does not exist.
     Delete(Bytes),
-    /// Deletes a key if it has this value.
-    DeleteIf(Bytes, Vec<u8>),
     /// A transaction inside the transaction: it takes a branch of its own, and does not stop the outer one. etcd judges
     /// all compares, these too, before it writes anything. A key must not be put in it and written elsewhere too.
     Nested(Box<Txn>),
-}
-
-/// Which end of a queue to read first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueEnd {
-    /// The head: the oldest ticket.
-    Oldest,
-    /// The tail: the youngest ticket.
-    Youngest,
 }
 
 /// A read of many keys.
@@ -95,9 +75,9 @@ impl Op {
     #[must_use]
     pub fn writes(&self) -> bool {
         match self {
-            Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..) => true,
+            Op::Put(..) | Op::Delete(_) => true,
             Op::Nested(txn) => !txn.only_reads(),
-            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => false,
+            Op::Get(_) | Op::List(_) | Op::Tickets(..) => false,
         }
     }
 }
@@ -146,8 +126,6 @@ impl Txn {
         let Some(left) = most.checked_sub(longest) else { return false };
         self.then.iter().chain(&self.otherwise).all(|op| match op {
             Op::Nested(txn) => txn.fits_into(left),
-            // For etcd it is a transaction of one compare and one operation.
-            Op::DeleteIf(..) => left > 0,
             _ => true,
         })
     }
@@ -185,7 +163,7 @@ pub struct Found {
     pub entries: Vec<Entry>,
     /// How many keys the range has, also those that were not returned.
     pub count: i64,
-    /// The answer to an operation that has conditions: [`Op::Nested`] or [`Op::DeleteIf`].
+    /// The answer to an [`Op::Nested`].
     pub nested: Option<NestedReply>,
 }
 
@@ -240,7 +218,8 @@ mod tests {
     #[test]
     fn a_condition_inside_takes_one_from_what_fits() {
         let compares = |n: usize| (0..n).map(|i| Compare::Create(vec![i as u8], 0)).collect();
-        let conditional = vec![Op::DeleteIf(b"k".to_vec(), b"v".to_vec())];
+        let one = Txn { compares: compares(1), then: vec![Op::Delete(b"k".to_vec())], ..Txn::default() };
+        let conditional = vec![Op::Nested(Box::new(one))];
         for (count, then, fits) in [
             (limits::TXN_OPS, vec![Op::Delete(b"k".to_vec())], true),
             (limits::TXN_OPS + 1, Vec::new(), false),

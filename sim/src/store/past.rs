@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use metes::store::kv::Failure;
-use metes::store::txn::{Compare, Entry, Found, List, Op, QueueEnd};
+use metes::store::txn::{Compare, Entry, Found, List, Op};
 
 use super::refusal::refused;
 use super::{Model, Record};
@@ -31,10 +31,6 @@ impl<'a> Past<'a> {
         }
     }
 
-    pub(super) fn has_value(&self, key: &[u8], value: &[u8]) -> bool {
-        self.get(key).is_some_and(|record| *record.value == *value)
-    }
-
     /// Whether an operation can be done.
     pub(super) fn check_op(&self, op: &Op) -> Result<(), Failure> {
         let newest = self.revision.min(self.model.revision);
@@ -58,8 +54,8 @@ impl<'a> Past<'a> {
                 Found::read(entries, count)
             }
             Op::List(list) => self.list(list),
-            Op::Tickets { queue, before, end, limit } => self.tickets(queue, *before, *end, *limit),
-            Op::Put(..) | Op::Delete(_) | Op::DeleteIf(..) | Op::Nested(_) => Found::default(),
+            Op::Tickets(queue, limit) => self.tickets(queue, *limit),
+            Op::Put(..) | Op::Delete(_) | Op::Nested(_) => Found::default(),
         }
     }
 
@@ -71,19 +67,10 @@ impl<'a> Past<'a> {
         Found::read(chosen.map(|(key, record)| read(key, record)).collect(), all.len() as i64)
     }
 
-    fn tickets(&self, queue: &[u8], before: Option<i64>, end: QueueEnd, most: i64) -> Found {
+    fn tickets(&self, queue: &[u8], most: i64) -> Found {
         let mut tickets = self.select(Span::Prefix(queue));
         let count = tickets.len() as i64;
-        // To etcd a bound of 0 is none.
-        if let Some(bound) = before.map(|before| before - 1).filter(|bound| *bound != 0) {
-            tickets.retain(|(_, record)| record.create_revision <= bound);
-        }
-        match end {
-            QueueEnd::Oldest => tickets.sort_by_key(|(_, record)| record.create_revision),
-            QueueEnd::Youngest => {
-                tickets.sort_by_key(|(_, record)| std::cmp::Reverse(record.create_revision))
-            }
-        }
+        tickets.sort_by_key(|(_, record)| record.create_revision);
         let chosen = tickets.iter().take(limit(most));
         Found::read(chosen.map(|(key, record)| entry(key, record)).collect(), count)
     }

@@ -18,7 +18,7 @@ pub struct Path<'t> {
 #[derive(Debug)]
 struct Branch<'t> {
     op: &'t Op,
-    /// If it has conditions of its own.
+    /// If it is a transaction.
     inner: Option<Path<'t>>,
 }
 
@@ -50,25 +50,17 @@ impl<'t> Path<'t> {
     fn collect(&self, effects: &mut Vec<(&'static str, &'t Op)>) {
         for Branch { op, inner } in &self.ops {
             match (op, inner) {
-                (Op::Nested(_), Some(inner)) => inner.collect(effects),
-                (_, Some(inner)) if !inner.succeeded => {}
-                _ => effects.push((self.step, op)),
+                (_, Some(inner)) => inner.collect(effects),
+                (op, None) => effects.push((self.step, op)),
             }
         }
     }
 
-    /// Carries out every operation with `carry_out`. [`Op::DeleteIf`] comes to it only if its condition holds, and
-    /// [`Op::Nested`] not at all.
+    /// Carries out every operation with `carry_out`, but not [`Op::Nested`].
     pub(super) fn answer(&self, carry_out: &mut impl FnMut(&Op) -> Found) -> NestedReply {
-        let found = self.ops.iter().map(|Branch { op, inner }| match (op, inner) {
-            (Op::Nested(_), Some(inner)) => {
-                Found { nested: Some(inner.answer(carry_out)), ..Found::default() }
-            }
-            (_, Some(Path { succeeded, .. })) => {
-                let found = if *succeeded { vec![carry_out(op)] } else { Vec::new() };
-                Found { nested: Some(NestedReply { succeeded: *succeeded, found }), ..Found::default() }
-            }
-            _ => carry_out(op),
+        let found = self.ops.iter().map(|Branch { op, inner }| match inner {
+            Some(inner) => Found { nested: Some(inner.answer(carry_out)), ..Found::default() },
+            None => carry_out(op),
         });
         NestedReply { succeeded: self.succeeded, found: found.collect() }
     }
@@ -90,9 +82,6 @@ impl Past<'_> {
         let ops = txn.branch(succeeded).iter().map(|op| {
             let inner = match op {
                 Op::Nested(txn) => Some(self.path(txn)),
-                Op::DeleteIf(key, value) => {
-                    Some(Path { step: txn.step, succeeded: self.has_value(key, value), ops: Vec::new() })
-                }
                 _ => None,
             };
             Branch { op, inner }

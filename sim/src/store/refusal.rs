@@ -36,10 +36,10 @@ fn is_nameless(txn: &Txn) -> bool {
 
 fn has_no_key(op: &Op) -> bool {
     match op {
-        Op::Get(key) | Op::Put(key, ..) | Op::Delete(key) | Op::DeleteIf(key, _) => key.is_empty(),
+        Op::Get(key) | Op::Put(key, ..) | Op::Delete(key) => key.is_empty(),
         Op::List(list) => list.start.is_empty(),
         // The client reads all keys instead.
-        Op::Tickets { .. } => false,
+        Op::Tickets(..) => false,
         Op::Nested(txn) => is_nameless(txn),
     }
 }
@@ -61,10 +61,8 @@ impl<'t> Written<'t> {
             _ => None,
         }));
         for op in ops {
-            match op {
-                Op::Nested(txn) => written.nest(Self::by(&txn.then)?, Self::by(&txn.otherwise)?)?,
-                Op::DeleteIf(key, _) => _ = written.deletes.insert(key),
-                _ => {}
+            if let Op::Nested(txn) = op {
+                written.nest(Self::by(&txn.then)?, Self::by(&txn.otherwise)?)?;
             }
         }
         for op in ops {

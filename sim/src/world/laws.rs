@@ -75,7 +75,7 @@ impl World<'_> {
         let goes = |key: &[u8]| effects.iter().any(|(_, op)| matches!(op, Op::Delete(other) if other == key));
         for (step, op) in &effects {
             match op {
-                Op::Delete(key) | Op::DeleteIf(key, _) => match keys.parse(key) {
+                Op::Delete(key) => match keys.parse(key) {
                     Ok(Key::Pod(interface)) => {
                         let named = self.tree.index.get(&interface);
                         let record_goes = |owner| goes(&keys.owner(owner));
@@ -203,7 +203,7 @@ impl World<'_> {
                 Op::List(_) => found.entries.iter().for_each(|entry| note(&entry.key, entry.mod_revision)),
                 Op::Put(key, ..) => note(key, reply.revision),
                 Op::Delete(key) => note(key, 0),
-                Op::DeleteIf(..) | Op::Tickets { .. } | Op::Nested(_) => {}
+                Op::Tickets(..) | Op::Nested(_) => {}
             }
         }
     }

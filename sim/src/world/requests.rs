@@ -396,10 +396,9 @@ fn shown_txn(txn: &Txn) -> String {
         let (what, key) = match op {
             Op::Get(key) => ("get", key.as_slice()),
             Op::List(list) => ("list", list.start.as_slice()),
-            Op::Tickets { queue, .. } => ("tickets", queue.as_slice()),
+            Op::Tickets(queue, _) => ("tickets", queue.as_slice()),
             Op::Put(key, ..) => ("put", key.as_slice()),
             Op::Delete(key) => ("delete", key.as_slice()),
-            Op::DeleteIf(key, _) => ("delete-if", key.as_slice()),
             Op::Nested(inner) => {
                 text.push_str(&format!(" [{}]", shown_txn(inner)));
                 continue;

@@ -2,7 +2,7 @@
 
 use metes::limits;
 use metes::store::keys::{Bytes, LeaseId};
-use metes::store::txn::{Compare, List, Op, QueueEnd, Txn};
+use metes::store::txn::{Compare, List, Op, Txn};
 use metes_sim::store::Model;
 
 /// What comes after the prefix of a key space: a queue that is sorted, bytes at the end of the order, names of which
@@ -108,7 +108,7 @@ impl Space {
         let count = limits::TXN_OPS - 1 + random.below(3);
         let conditional = match random.below(3) {
             0 => None,
-            1 => Some(Op::DeleteIf(self.key(random), VALUES[1].to_vec())),
+            1 => Some(delete_if(self.key(random), VALUES[1].to_vec())),
             _ => return self.large_inside(random),
         };
         let reads = std::iter::repeat_with(|| Op::Get(self.prefix.clone())).take(count);
@@ -167,14 +167,14 @@ impl Space {
         match if read { random.below(8) } else { random.below(20) } {
             0..3 => Op::Get(self.key(random)),
             3..6 => Op::List(self.list(random, model)),
-            6..8 => self.tickets(random, model),
+            6..8 => Op::Tickets(self.some_prefix(random), some_limit(random)),
             8..14 => Op::Put(self.key(random), random.one_of(&VALUES).to_vec(), self.lease_of_put(random)),
             14..17 => Op::Delete(self.key(random)),
             _ => {
                 let key = self.key(random);
                 let stored = model.entry(&key).map(|record| record.value.to_vec());
                 let value = stored.filter(|_| random.chance(60));
-                Op::DeleteIf(key, value.unwrap_or_else(|| random.one_of(&VALUES).to_vec()))
+                delete_if(key, value.unwrap_or_else(|| random.one_of(&VALUES).to_vec()))
             }
         }
     }
@@ -206,17 +206,6 @@ impl Space {
             keys_only: random.chance(30),
             ..List::prefix(&self.prefix, some_limit(random))
         }
-    }
-
-    fn tickets(&self, random: &mut Random, model: &Model) -> Op {
-        let before = match random.below(8) {
-            0..4 => None,
-            4 => Some(random.below(3) as i64),
-            5 => Some(model.revision() + 1),
-            _ => Some(model.entry(&self.key(random)).map_or(0, |record| record.create_revision)),
-        };
-        let end = if random.chance(50) { QueueEnd::Oldest } else { QueueEnd::Youngest };
-        Op::Tickets { queue: self.some_prefix(random), before, end, limit: some_limit(random) }
     }
 
     fn key(&self, random: &mut Random) -> Bytes {
@@ -252,7 +241,7 @@ fn write_once(ops: &mut Vec<Op>, around: &[Bytes]) {
     let mut written = around.to_vec();
     // etcd looks at what is nested before it looks at the puts around it.
     for op in ops.iter() {
-        if let Op::Delete(key) | Op::DeleteIf(key, _) = op {
+        if let Op::Delete(key) = op {
             written.push(key.clone());
         }
     }
@@ -275,9 +264,15 @@ fn write_once(ops: &mut Vec<Op>, around: &[Bytes]) {
 fn collect_written(txn: &Txn, written: &mut Vec<Bytes>) {
     for op in txn.then.iter().chain(&txn.otherwise) {
         match op {
-            Op::Put(key, ..) | Op::Delete(key) | Op::DeleteIf(key, _) => written.push(key.clone()),
+            Op::Put(key, ..) | Op::Delete(key) => written.push(key.clone()),
             Op::Nested(txn) => collect_written(txn, written),
-            Op::Get(_) | Op::List(_) | Op::Tickets { .. } => {}
+            Op::Get(_) | Op::List(_) | Op::Tickets(..) => {}
         }
     }
+}
+
+/// Deletes a key if it has this value.
+fn delete_if(key: Bytes, value: Vec<u8>) -> Op {
+    let compares = vec![Compare::Value(key.clone(), value)];
+    Op::Nested(Box::new(Txn { compares, then: vec![Op::Delete(key)], ..Txn::default() }))
 }
