@@ -17,13 +17,14 @@ use metes::pool::record::{
 use metes::pool::{Addr, NetworkName};
 use metes::store::builder::{self, BitChanges, Builder};
 use metes::store::change::{Change, Commit, Step};
-use metes::store::drive::{Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, Stopped, TicketLease};
+use metes::store::drive::{Driver, Stopped};
 use metes::store::fence::Fence;
 use metes::store::free;
 use metes::store::keys::{Bytes, Keys, Scope};
 use metes::store::kv::{Failure, Kv};
 use metes::store::line::Line;
 use metes::store::meta;
+use metes::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, TicketLease};
 use metes::store::session::Session;
 use metes::store::snapshot::{BadRecord, Snapshot};
 use metes::store::txn::{Entry, Op};

@@ -8,12 +8,11 @@ use crate::local::scope_hints::ScopeHints;
 use crate::pool::record::Meta;
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::Ask;
-use crate::store::drive::{
-    Acknowledged, Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, Stopped, TicketLease,
-};
+use crate::store::drive::{Acknowledged, Driver, Stopped};
 use crate::store::keys::LeaseId;
 use crate::store::kv::{Failure, Kv};
 use crate::store::meta::HighWater;
+use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease};
 use crate::store::repair::repair_some;
 
 /// Reserves what `ask` asks for.

@@ -79,10 +79,7 @@ impl Change for Allotment<'_> {
     }
 
     fn own_keys(&self) -> Vec<Bytes> {
-        let Self { ask, keys, .. } = *self;
-        let mut own = vec![keys.owner(&ask.owner), keys.tombstone(&ask.owner)];
-        own.extend(ask.index_keys(keys));
-        own
+        self.ask.own_keys(self.keys)
     }
 
     fn learn(&mut self, seen: &Snapshot) {

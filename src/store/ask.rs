@@ -77,9 +77,9 @@ impl Ask {
     }
 
     pub(super) fn base_keys(&self, keys: &Keys) -> Vec<Bytes> {
-        let mut base = vec![keys.meta(), keys.owner(&self.owner), keys.tombstone(&self.owner)];
+        let mut base = vec![keys.meta()];
         base.extend(self.cursor_keys(keys));
-        base.extend(self.index_keys(keys));
+        base.extend(self.own_keys(keys));
         base
     }
 
@@ -89,6 +89,13 @@ impl Ask {
             return Vec::new();
         }
         self.wanted.sets.iter().map(|set| keys.cursor(set, self.start_page(set))).collect()
+    }
+
+    /// The keys that no other run writes, and that do not exist before its first commit: the owner's, and its pod's.
+    pub(super) fn own_keys(&self, keys: &Keys) -> Vec<Bytes> {
+        let mut own = vec![keys.owner(&self.owner), keys.tombstone(&self.owner)];
+        own.extend(self.index_keys(keys));
+        own
     }
 
     pub(super) fn index_keys(&self, keys: &Keys) -> Vec<Bytes> {

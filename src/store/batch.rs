@@ -18,10 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ask::{Ask, cursor};
 use super::builder::{self, BitChanges, Builder};
-use super::change::{Commit, Step};
 use super::free::{self, FreeGuard};
-use super::keys::{Bytes, Key, Keys, LeaseId, Scope};
-use super::line::{Line, NetworkAddress, Waiting};
+use super::keys::{Bytes, Key, Keys, LeaseId, NetworkAddress, Scope};
+use super::line::{Line, Waiting};
 use super::meta;
 use super::pick::{Picked, Picking, Picks};
 use super::refused::{Halt, require};
@@ -123,7 +122,7 @@ impl<'a> Batch<'a> {
         let mut served = 0;
         // The first run that must decide for itself, and that no head has passed yet; or else the one that is kept.
         let mut next: Option<&Waiting> = None;
-        let mut last_served = None;
+        let mut ends_with_add = false;
         let mut all_are_served = true;
         for (at, waiting) in line.waiting.iter().enumerate() {
             // Whoever has the next turn is kept, so that it goes on where this head stops.
@@ -136,14 +135,13 @@ impl<'a> Batch<'a> {
                 None => false,
                 Some(Asked::Add(ask, epoch)) if *epoch == meta.epoch => {
                     let decided = self.decide(waiting, ask, scope)?;
-                    let is_decided = decided.is_some();
+                    ends_with_add = decided.is_some();
                     nested.extend(decided);
-                    last_served = Some(nested.len());
-                    is_decided
+                    ends_with_add
                 }
                 Some(Asked::Add(..)) => false,
                 Some(Asked::Free(owner, request)) => {
-                    last_served = None;
+                    ends_with_add = false;
                     self.free(waiting, (owner, request), scope, builder)?
                 }
             };
@@ -165,9 +163,10 @@ impl<'a> Batch<'a> {
         // Nobody waits any more, if nobody has come since the line was read.
         if let (true, Some(last)) = (all_are_served, line.waiting.last()) {
             let end = head.end_of_queue(&last.ticket.key);
-            match last_served.and_then(|_| nested.last_mut()) {
-                Some(txn) => txn.then.push(end),
-                None => builder.push(end),
+            match nested.last_mut() {
+                // Only if that one is served. A run that drops out is still in the queue.
+                Some(add) if ends_with_add => add.then.push(end),
+                _ => builder.push(end),
             }
         }
         nested.into_iter().for_each(|txn| builder.push(Op::Nested(Box::new(txn))));
@@ -252,15 +251,13 @@ impl<'a> Batch<'a> {
 
     /// The transaction that serves one run; none if it is left for its own turn.
     fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Txn>, Halt> {
-        let (own, tombstone) = (self.keys.owner(&ask.owner), self.keys.tombstone(&ask.owner));
         // A repetition, a takeover or a deleted owner, as an earlier batch has found, or another run of this batch is
         // of the same owner or pod.
-        let mut fresh = ask.index_keys(self.keys).into_iter().chain([own.clone(), tombstone.clone()]);
-        if ask.scope() != *scope
-            || fresh.any(|key| self.written.contains(&key) || self.snapshot.entry(&key).is_some())
-        {
+        let is_known = |key: &Bytes| self.written.contains(key) || self.snapshot.entry(key).is_some();
+        if ask.scope() != *scope || ask.own_keys(self.keys).iter().any(is_known) {
             return Ok(None);
         }
+        let (own, tombstone) = (self.keys.owner(&ask.owner), self.keys.tombstone(&ask.owner));
         let picks = match (Picking { ask, keys: self.keys, snapshot: &self.laid_over }).pick() {
             Ok(Picked::Addresses(picks)) => picks,
             // It has errors of its own.
@@ -315,9 +312,17 @@ fn signal(ticket: &Entry) -> Op {
     }))
 }
 
-/// The next commit of a head that has its own answer; done if there is nobody to serve and nobody to give a turn to.
-#[must_use]
-pub fn plan(keys: &Keys, seen: &Snapshot, head: &Ticket, scope: &Scope, line: &Line) -> Step<()> {
+/// The next commit of a head that has its own answer; none if there is nobody to serve and nobody to give a turn to.
+///
+/// # Errors
+/// What must be read before.
+pub fn plan(
+    keys: &Keys,
+    seen: &Snapshot,
+    head: &Ticket,
+    scope: &Scope,
+    line: &Line,
+) -> Result<Option<Txn>, Vec<Op>> {
     let try_one = |runs| -> Result<Txn, Halt> {
         let mut builder = Builder::new("batch", seen);
         require(seen, vec![keys.meta()])?;
@@ -332,26 +337,20 @@ pub fn plan(keys: &Keys, seen: &Snapshot, head: &Ticket, scope: &Scope, line: &L
     for runs in SIZES {
         match try_one(runs) {
             // Apart from its turn, it writes nothing.
-            Ok(txn) if txn.then.len() == 1 => return Step::Done(()),
-            Ok(txn) if txn.fits() => {
-                return Step::Commit(Commit { txn, done: Some(()), proof: head.key.clone() });
-            }
+            Ok(txn) if txn.then.len() == 1 => return Ok(None),
+            Ok(txn) if txn.fits() => return Ok(Some(txn)),
             Ok(_) => {}
-            Err(Halt::Read(ops)) => return Step::Read(ops),
-            Err(Halt::Refuse(_)) => return Step::Done(()),
+            Err(Halt::Read(ops)) => return Err(ops),
+            Err(Halt::Refuse(_)) => return Ok(None),
         }
     }
-    Step::Done(())
+    Ok(None)
 }
 
 /// The tickets of the runs that an applied commit has served, among other keys that it has deleted.
 #[must_use]
 pub fn served(txn: &Txn, found: &[Found]) -> Vec<Bytes> {
-    let nested = txn.then.iter().zip(found).filter_map(|(op, found)| match op {
-        Op::Nested(nested) if nested.step == SERVE && found.nested.as_ref()?.succeeded => Some(nested),
-        _ => None,
-    });
-    let adds = nested.filter_map(|nested| match nested.compares.first() {
+    let adds = adds(txn, found, true).filter_map(|add| match add.compares.first() {
         Some(Compare::Create(ticket, _)) => Some(ticket.clone()),
         _ => None,
     });
@@ -366,11 +365,7 @@ pub fn served(txn: &Txn, found: &[Found]) -> Vec<Bytes> {
 /// nobody holds them.
 #[must_use]
 pub fn left_out(keys: &Keys, txn: &Txn, found: &[Found]) -> Vec<NetworkAddress> {
-    let left = txn.then.iter().zip(found).filter_map(|(op, found)| match op {
-        Op::Nested(nested) if nested.step == SERVE && !found.nested.as_ref()?.succeeded => Some(nested),
-        _ => None,
-    });
-    let meant = left.flat_map(|nested| &nested.then).filter_map(|op| match op {
+    let meant = adds(txn, found, false).flat_map(|add| &add.then).filter_map(|op| match op {
         Op::Put(key, ..) => match keys.parse(key) {
             Ok(Key::Ip(network, address)) => Some((network, address)),
             _ => None,
@@ -378,6 +373,16 @@ pub fn left_out(keys: &Keys, txn: &Txn, found: &[Found]) -> Vec<NetworkAddress> 
         _ => None,
     });
     meant.collect()
+}
+
+/// The ADDs of an applied commit that it has served, or that it could not serve.
+fn adds<'t>(txn: &'t Txn, found: &'t [Found], are_served: bool) -> impl Iterator<Item = &'t Txn> {
+    txn.then.iter().zip(found).filter_map(move |(op, found)| match op {
+        Op::Nested(nested) if nested.step == SERVE => {
+            (found.nested.as_ref()?.succeeded == are_served).then_some(&**nested)
+        }
+        _ => None,
+    })
 }
 
 /// Whether a commit gives another run its turn. Then its head stops.

@@ -14,112 +14,32 @@
 //!     +-------------------------------------+
 //! ```
 //!
-//! A change without a contender costs one read and one durable write. `Driver::commit` is the only place that sends a
-//! commit, and `Driver::look` the only one that sends a first request.
+//! A change without a contender costs one read and one durable write; with what another run of the node has left behind,
+//! the write alone ([`super::first`]). [`queued`] is the way through the queue.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::batch;
+use self::queued::Head;
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
 use super::first::{self, FirstRequest};
-use super::keys::{Bytes, Keys, LeaseId, Scope};
+use super::keys::{LeaseId, Scope};
 use super::kv::{Failure, Kv};
-use super::line::{Line, NetworkAddress, Waiting};
-use super::meta::{self, HighWater};
+use super::meta;
+use super::policy::{FencePolicy, LeaseUse, Policy, TicketLease};
 use super::session::Session;
 use super::settle::settle;
 use super::snapshot::Snapshot;
-use super::ticket::{Queue, TICKET_OPS, Taken, Ticket, Turn, new_lease};
+use super::ticket::{Queue, TICKET_OPS, new_lease};
 use super::tried::Tried;
-use super::txn::{Compare, Entry, Op, Reply, Txn};
+use super::txn::{Compare, Op};
 use crate::limits;
 use crate::pool::record::{FIRST_EPOCH, Meta};
 use crate::random::random_pause;
 
-/// What prevents that a commit of a change is applied late.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FencePolicy {
-    /// A ticket; where nobody queues, a lease alone, on which the commit writes this key (ADD).
-    LeaseOrTicket(Bytes),
-    /// A ticket (adopt, import).
-    Ticket,
-    /// Nothing: it compares the revision of the record that it frees, so a late copy finds another one (DEL, GC,
-    /// release).
-    Nothing,
-}
-
-impl FencePolicy {
-    /// How many commits a run may lose before it queues.
-    fn tries(&self) -> u32 {
-        match self {
-            FencePolicy::LeaseOrTicket(_) => limits::CLEAR_TRIES,
-            FencePolicy::Ticket => 0,
-            FencePolicy::Nothing => 1,
-        }
-    }
-}
-
-/// When a run takes a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseUse {
-    /// With its first request: each of its commits needs one.
-    Always,
-    /// With its ticket.
-    ForTicket,
-}
-
-/// A lease that another run of the node has left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SharedLease {
-    /// The lease. Whether it exists is for etcd to say.
-    pub id: LeaseId,
-    /// How long it must still live by what etcd says; none: any time is enough.
-    pub stands: Option<Duration>,
-}
-
-/// What lease a run uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeasePolicy {
-    /// When it takes one.
-    pub used: LeaseUse,
-    /// How long one that it grants lives.
-    pub ttl: Duration,
-    /// One that it may use instead of a new one.
-    pub shared: Option<SharedLease>,
-}
-
-/// What lease the tickets of a run hang on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TicketLease {
-    /// The lease of its commits: nothing ever revokes that.
-    OfCommits,
-    /// Another one, because who settles a commit revokes its lease. Perhaps another run of the node has left one.
-    Own(Option<LeaseId>),
-}
-
-/// What differs between verbs in how a change is carried out.
-pub struct Policy<'a> {
-    /// What prevents that its commits are applied late.
-    pub fencing: FencePolicy,
-    /// What lease its commits use, and when.
-    pub lease: LeasePolicy,
-    /// The lease for its tickets.
-    pub tickets: TicketLease,
-    /// Whether others queued a moment ago. Then it takes a ticket at once.
-    pub is_crowded: bool,
-    /// Until when it waits for its turn.
-    pub wait_until: Instant,
-    /// What this node has seen of the store; it is compared with what the store answers.
-    pub high_water: Option<HighWater>,
-    /// What another run of the node has left behind of the scope. If there is something, and a shared lease, the first
-    /// request is a commit ([`super::first`]).
-    pub remembered: Option<Snapshot>,
-    /// Whether the change is still wanted.
-    pub is_wanted: &'a dyn Fn() -> bool,
-}
+mod queued;
 
 /// Why a change was not made.
 #[derive(Debug)]
@@ -175,31 +95,6 @@ enum Approach {
     Look,
     /// With a ticket: others were there, or quicker.
     Queue,
-}
-
-/// What a run knows at the head of its queue.
-#[derive(Default)]
-struct Head {
-    /// The others in the queue, as they were read last.
-    line: Line,
-    /// Tickets that are gone.
-    gone: Vec<Bytes>,
-    /// Addresses with stray bits that its last commit has set for runs which it could not serve.
-    stray: Vec<NetworkAddress>,
-    /// Whether somebody may wait whom nobody has given a turn.
-    owes_turn: bool,
-    /// Whether nobody has given this run its turn. Then it gives way to whoever is quicker.
-    gives_way: bool,
-}
-
-impl Head {
-    /// Notes what a commit from the queue has done.
-    fn has_committed(&mut self, keys: &Keys, ticket: &Ticket, txn: &Txn, reply: &Reply) {
-        self.gone.extend(batch::served(txn, &reply.found));
-        self.stray = batch::left_out(keys, txn, &reply.found);
-        let was_last = ticket.was_last(txn, &reply.found) && self.stray.is_empty();
-        self.owes_turn = !was_last && !batch::hands_over(txn);
-    }
 }
 
 /// The last commit that was acknowledged.
@@ -537,175 +432,6 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.commit(change, (scope, &fence), &mut Head::default(), seen).await
     }
 
-    /// Takes a ticket, waits for its turn, and commits; or another run commits for it. Every way out removes the
-    /// ticket.
-    async fn commit_in_queue<C: Change>(
-        &mut self,
-        change: &mut C,
-        scope: &Scope,
-        seen: &mut Snapshot,
-    ) -> Attempted<C> {
-        let queue = Queue::new(self.session, scope);
-        let lease = self.ticket_lease().await?;
-        // From now on another run may commit for this one. So the lease must have been granted before the deadline, as
-        // for a commit of its own.
-        if !(self.policy.is_wanted)() {
-            return Err(Stopped::OutOfTime);
-        }
-        let reads = reads(change, seen);
-        let record = change.ticket(seen, self.epoch(seen), lease);
-        let mut is_repeated = false;
-        let taken = queue.take(lease, (&record, &change.proof()), &reads, seen, &mut is_repeated).await;
-        let is_open = is_repeated || taken.as_ref().is_err_and(Failure::is_open);
-        self.may_be_served |= is_open && record.asks_for_addresses();
-        let taken = taken?;
-        self.met_others |= !taken.is_first;
-        // Before the wait, because a tombstone may end with its lease while this run waits.
-        change.learn(seen);
-        let ticket = taken.ticket.clone();
-        let mut head = Head::default();
-        let mut attempted = self.stand(change, &queue, taken, &reads, &mut head, seen).await;
-        if !matches!(attempted, Ok(Attempt::Committed(_))) {
-            attempted = self.leave(change, &queue, &ticket, &mut head, attempted).await;
-        }
-        if head.owes_turn || !head.stray.is_empty() {
-            self.serve_others(&queue, &ticket, head, seen).await;
-        }
-        attempted
-    }
-
-    async fn stand<C: Change>(
-        &mut self,
-        change: &mut C,
-        queue: &Queue<'_, K>,
-        mut taken: Taken<K::Watch>,
-        reads: &[Op],
-        head: &mut Head,
-        seen: &mut Snapshot,
-    ) -> Attempted<C> {
-        self.check_high_water(seen).await?;
-        let ticket = taken.ticket.clone();
-        let fence = Fence::Ticket(ticket.clone());
-        if change.is_unhindered(seen) {
-            return self.commit(change, (Some(queue.scope()), &fence), head, seen).await;
-        }
-        let proof = change.proof();
-        let mut has_given_way = false;
-        loop {
-            let is_served = |found: &Entry| change.served(found).is_some();
-            head.gives_way =
-                match queue.by(self.policy.wait_until).wait(&mut taken, &proof, is_served).await? {
-                    Turn::Head => false,
-                    // Once. Where it is a neighbouring queue that is quicker, nobody serves this run.
-                    Turn::Impatient => !has_given_way,
-                    Turn::Served(found) => {
-                        self.acknowledge(None, found.mod_revision, seen).await?;
-                        return Ok(Attempt::Committed(change.served(&found)));
-                    }
-                    Turn::Gone => {
-                        // It ended with its lease.
-                        self.lose_lease();
-                        return Ok(Attempt::Again);
-                    }
-                    Turn::OutOfTime => return Err(Stopped::OutOfTime),
-                };
-            head.owes_turn = true;
-            if !taken.is_first {
-                head.line = self.line(queue, &ticket, reads, seen).await?;
-            }
-            taken.is_first = false;
-            let attempted = match self.commit_in_line(change, &ticket, queue, head, seen).await? {
-                Some(attempt) => Ok(attempt),
-                None => self.commit(change, (Some(queue.scope()), &fence), head, seen).await,
-            };
-            match attempted {
-                // Another run is at the head, and will probably serve this one.
-                Ok(Attempt::GivesWay) => (has_given_way, head.owes_turn) = (true, false),
-                attempted => return attempted,
-            }
-        }
-    }
-
-    /// A DEL at the head is served like those behind it, by a batch. None if it has to go on alone.
-    async fn commit_in_line<C: Change>(
-        &mut self,
-        change: &C,
-        ticket: &Ticket,
-        queue: &Queue<'_, K>,
-        head: &mut Head,
-        seen: &mut Snapshot,
-    ) -> Result<Option<Attempt<C::Done>>, Stopped<C::Done, C::Refused>> {
-        let (Some(done), Some(own), false) =
-            (change.done_by_batch(), seen.entry(&ticket.key).cloned(), head.line.is_empty())
-        else {
-            return Ok(None);
-        };
-        let mut line = std::mem::take(&mut head.line);
-        line.waiting.insert(0, Waiting::of(own));
-        while Instant::now() < self.policy.wait_until {
-            let txn = match batch::plan(self.session.keys, seen, ticket, queue.scope(), &line) {
-                Step::Read(ops) => {
-                    self.session.read_all(ops, seen).await?;
-                    continue;
-                }
-                Step::Done(()) => return Ok(None),
-                Step::Commit(commit) => commit.txn,
-            };
-            let reply = self.session.txn(&txn).await?;
-            if !reply.succeeded {
-                seen.absorb(&txn.otherwise, &reply);
-                return Ok(head.gives_way.then_some(Attempt::GivesWay));
-            }
-            seen.apply(&txn, &reply);
-            head.has_committed(self.session.keys, ticket, &txn, &reply);
-            let is_served = head.gone.contains(&ticket.key);
-            return Ok(is_served.then_some(Attempt::Committed(Some(done))));
-        }
-        Ok(None)
-    }
-
-    /// Reads who waits besides this run, and again what it relies on.
-    async fn line(
-        &self,
-        queue: &Queue<'_, K>,
-        ticket: &Ticket,
-        reads: &[Op],
-        seen: &mut Snapshot,
-    ) -> Result<Line, Failure> {
-        let own = [Op::Get(ticket.key.clone())];
-        let tickets = queue.tickets(&[&own, reads].concat(), seen).await?;
-        Ok(Line::new(&tickets, |key| *key == ticket.key))
-    }
-
-    /// Leaves the queue without a commit. If another run has served this one before it left, that is the result, unless
-    /// this run has found that it must not be.
-    async fn leave<C: Change>(
-        &mut self,
-        change: &C,
-        queue: &Queue<'_, K>,
-        ticket: &Ticket,
-        head: &mut Head,
-        attempted: Attempted<C>,
-    ) -> Attempted<C> {
-        let Ok(reply) = queue.leave(ticket, &[change.proof()]).await else {
-            self.may_be_served = true;
-            return attempted;
-        };
-        let removal = Txn { then: ticket.removal().to_vec(), ..Txn::default() };
-        head.owes_turn &= !ticket.was_last(&removal, &reply.found);
-        let found = reply.found.last().and_then(|found| found.one());
-        let Some(done) = found.and_then(|found| change.served(found)) else { return attempted };
-        match attempted {
-            Err(Stopped::OutOfTime | Stopped::Failed(_)) if !(self.policy.is_wanted)() => {}
-            Ok(_) | Err(Stopped::OutOfTime | Stopped::Failed(_)) => {
-                return Ok(Attempt::Committed(Some(done)));
-            }
-            Err(_) => {}
-        }
-        self.may_be_served = true;
-        attempted
-    }
-
     /// Plans, reads what the plan lacks, and commits, until it is done or has lost.
     async fn commit<C: Change>(
         &mut self,
@@ -784,87 +510,6 @@ impl<'a, K: Kv> Driver<'a, K> {
             self.approach = Approach::Queue;
         }
         Ok(Attempt::Again)
-    }
-
-    /// What follows when this run's ticket is gone: another run has served it, or the ticket has ended with its lease.
-    async fn after_ticket<C: Change>(
-        &mut self,
-        change: &C,
-        head: &mut Head,
-        seen: &mut Snapshot,
-    ) -> Attempted<C> {
-        head.owes_turn = false;
-        let found = seen.entry(&change.proof());
-        match found.and_then(|found| change.served(found)) {
-            Some(done) => {
-                self.acknowledge(None, seen.revision, seen).await?;
-                Ok(Attempt::Committed(Some(done)))
-            }
-            None => {
-                self.lose_lease();
-                Ok(Attempt::Again)
-            }
-        }
-    }
-
-    /// Serves those who wait, after this run's own result is certain, for [`limits::HEAD_SERVES`]. Then it gives the
-    /// next run its turn. If anything fails, the others notice that the queue does not move.
-    async fn serve_others(&self, queue: &Queue<'_, K>, ticket: &Ticket, mut head: Head, seen: &mut Snapshot) {
-        head.gone.push(ticket.key.clone());
-        let stop_at = Instant::now() + limits::HEAD_SERVES;
-        let mut listed: Option<Vec<Entry>> = None;
-        let mut lost = 0;
-        while (head.owes_turn || !head.stray.is_empty())
-            && lost < limits::CLEAR_TRIES
-            && Instant::now() < self.session.until
-        {
-            let is_fresh = listed.is_none();
-            let tickets = match listed.take() {
-                Some(tickets) => tickets,
-                None if !head.owes_turn => Vec::new(),
-                None => match queue.tickets(&[], seen).await {
-                    Ok(tickets) => tickets,
-                    Err(_) => return,
-                },
-            };
-            head.line = Line::new(&tickets, |key| head.gone.iter().any(|gone| gone == key));
-            head.line.hands_over = Instant::now() >= stop_at;
-            head.line.stray.clone_from(&head.stray);
-            let txn = match batch::plan(self.session.keys, seen, ticket, queue.scope(), &head.line) {
-                Step::Read(ops) => {
-                    if self.session.read_all(ops, seen).await.is_err() {
-                        return;
-                    }
-                    listed = Some(tickets);
-                    continue;
-                }
-                Step::Done(()) if is_fresh => return,
-                Step::Done(()) => continue,
-                Step::Commit(commit) => commit.txn,
-            };
-            // The next listing travels with the commit.
-            let mut ignored = Snapshot::default();
-            let (committed, next) = tokio::join!(self.session.txn(&txn), async {
-                if batch::hands_over(&txn) || !head.owes_turn {
-                    None
-                } else {
-                    queue.tickets(&[], &mut ignored).await.ok()
-                }
-            });
-            match committed {
-                Ok(reply) if reply.succeeded => {
-                    seen.apply(&txn, &reply);
-                    head.has_committed(self.session.keys, ticket, &txn, &reply);
-                    listed = next;
-                }
-                // Another run is at the head, too.
-                Ok(reply) => {
-                    seen.absorb(&txn.otherwise, &reply);
-                    lost += 1;
-                }
-                Err(_) => return,
-            }
-        }
     }
 
     /// The store's epoch, as far as it is known.

@@ -25,6 +25,9 @@ pub struct LeaseId(pub i64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub i64);
 
+/// An address in its network.
+pub type NetworkAddress = (NetworkName, Addr);
+
 /// The queue that a run stands in: its network and first range, and with `spread` the
 /// page where its node starts; `-` for a configuration without ranges.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,12 +1,9 @@
 //! The runs that wait in a queue, as a head has read them. Pure.
 
+use super::keys::NetworkAddress;
 use super::request::{Asked, TicketRecord};
 use super::txn::Entry;
 use crate::pool::record::Record;
-use crate::pool::{Addr, NetworkName};
-
-/// An address in its network.
-pub type NetworkAddress = (NetworkName, Addr);
 
 /// A run that waits in a queue, as its ticket was read.
 #[derive(Debug, Clone)]

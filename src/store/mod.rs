@@ -29,6 +29,7 @@ pub mod line;
 pub mod memory;
 pub mod meta;
 mod pick;
+pub mod policy;
 mod refused;
 pub mod release;
 pub mod repair;

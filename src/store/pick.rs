@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 
 use super::ask::{Ask, need_key};
 use super::builder;
-use super::keys::{Key, Keys};
-use super::line::NetworkAddress;
+use super::keys::{Key, Keys, NetworkAddress};
 use super::refused::{Halt, Refused, require};
 use super::snapshot::{BadRecord, Snapshot};
 use crate::pool::choose::{Choice, Refusal, choose};

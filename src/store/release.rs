@@ -2,10 +2,11 @@
 
 use tokio::time::Instant;
 
-use super::drive::{Driver, FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, Stopped, TicketLease};
+use super::drive::{Driver, Stopped};
 use super::free::{Free, FreeGuard, Freed, Freeing, Mode};
 use super::keys::{LeaseId, Scope};
 use super::kv::{Failure, Kv};
+use super::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease};
 use super::session::Session;
 use super::snapshot::{BadRecord, Snapshot};
 use crate::limits;

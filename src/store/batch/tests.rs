@@ -89,9 +89,8 @@ impl World {
     fn plan(&mut self, line: &Line) -> Option<Txn> {
         for _ in 0..10 {
             match plan(&self.keys, &self.seen, &self.head(), &self.scope, line) {
-                Step::Read(ops) => self.store.read_all(&ops, &mut self.seen),
-                Step::Commit(commit) => return Some(commit.txn),
-                Step::Done(()) => return None,
+                Ok(txn) => return txn,
+                Err(lacking) => self.store.read_all(&lacking, &mut self.seen),
             }
         }
         panic!("it goes on reading");

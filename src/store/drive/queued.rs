@@ -1,0 +1,295 @@
+//! A change in the queue: it takes a ticket, waits for its turn or for another run that serves it, commits at the head,
+//! and serves those behind.
+
+use tokio::time::Instant;
+
+use super::{Attempt, Attempted, Driver, Stopped, reads};
+use crate::limits;
+use crate::store::batch;
+use crate::store::change::Change;
+use crate::store::fence::Fence;
+use crate::store::keys::{Bytes, Keys, NetworkAddress, Scope};
+use crate::store::kv::{Failure, Kv};
+use crate::store::line::{Line, Waiting};
+use crate::store::snapshot::Snapshot;
+use crate::store::ticket::{Queue, Taken, Ticket, Turn};
+use crate::store::txn::{Entry, Op, Reply, Txn};
+
+/// What a run knows at the head of its queue.
+#[derive(Default)]
+pub(super) struct Head {
+    /// The others in the queue, as they were read last.
+    pub(super) line: Line,
+    /// Whether nobody has given this run its turn. Then it gives way to whoever is quicker.
+    pub(super) gives_way: bool,
+    /// Tickets that are gone.
+    gone: Vec<Bytes>,
+    /// Addresses with stray bits that its last commit has set for runs which it could not serve.
+    stray: Vec<NetworkAddress>,
+    /// Whether somebody may wait whom nobody has given a turn.
+    owes_turn: bool,
+}
+
+impl Head {
+    /// Notes what a commit from the queue has done.
+    pub(super) fn has_committed(&mut self, keys: &Keys, ticket: &Ticket, txn: &Txn, reply: &Reply) {
+        self.gone.extend(batch::served(txn, &reply.found));
+        self.stray = batch::left_out(keys, txn, &reply.found);
+        let was_last = ticket.was_last(txn, &reply.found) && self.stray.is_empty();
+        self.owes_turn = !was_last && !batch::hands_over(txn);
+    }
+}
+
+impl<K: Kv> Driver<'_, K> {
+    /// Takes a ticket, waits for its turn, and commits; or another run commits for it. Every way out removes the
+    /// ticket.
+    pub(super) async fn commit_in_queue<C: Change>(
+        &mut self,
+        change: &mut C,
+        scope: &Scope,
+        seen: &mut Snapshot,
+    ) -> Attempted<C> {
+        let queue = Queue::new(self.session, scope);
+        let lease = self.ticket_lease().await?;
+        // From now on another run may commit for this one. So the lease must have been granted before the deadline, as
+        // for a commit of its own.
+        if !(self.policy.is_wanted)() {
+            return Err(Stopped::OutOfTime);
+        }
+        let reads = reads(change, seen);
+        let record = change.ticket(seen, self.epoch(seen), lease);
+        let mut is_repeated = false;
+        let taken = queue.take(lease, (&record, &change.proof()), &reads, seen, &mut is_repeated).await;
+        let is_open = is_repeated || taken.as_ref().is_err_and(Failure::is_open);
+        self.may_be_served |= is_open && record.asks_for_addresses();
+        let taken = taken?;
+        self.met_others |= !taken.is_first;
+        // Before the wait, because a tombstone may end with its lease while this run waits.
+        change.learn(seen);
+        let ticket = taken.ticket.clone();
+        let mut head = Head::default();
+        let mut attempted = self.stand(change, &queue, taken, &reads, &mut head, seen).await;
+        if !matches!(attempted, Ok(Attempt::Committed(_))) {
+            attempted = self.leave(change, &queue, &ticket, &mut head, attempted).await;
+        }
+        // If it fails, the others notice that the queue does not move.
+        let _ = self.serve_others(&queue, &ticket, head, seen).await;
+        attempted
+    }
+
+    /// Waits for its turn, and then commits, unless another run has served it.
+    async fn stand<C: Change>(
+        &mut self,
+        change: &mut C,
+        queue: &Queue<'_, K>,
+        mut taken: Taken<K::Watch>,
+        reads: &[Op],
+        head: &mut Head,
+        seen: &mut Snapshot,
+    ) -> Attempted<C> {
+        self.check_high_water(seen).await?;
+        let ticket = taken.ticket.clone();
+        let fence = Fence::Ticket(ticket.clone());
+        if change.is_unhindered(seen) {
+            return self.commit(change, (Some(queue.scope()), &fence), head, seen).await;
+        }
+        let proof = change.proof();
+        let mut has_given_way = false;
+        loop {
+            let is_served = |found: &Entry| change.served(found).is_some();
+            head.gives_way =
+                match queue.by(self.policy.wait_until).wait(&mut taken, &proof, is_served).await? {
+                    Turn::Head => false,
+                    // Once. Where it is a neighbouring queue that is quicker, nobody serves this run.
+                    Turn::Impatient => !has_given_way,
+                    Turn::Served(found) => {
+                        self.acknowledge(None, found.mod_revision, seen).await?;
+                        return Ok(Attempt::Committed(change.served(&found)));
+                    }
+                    Turn::Gone => {
+                        // It ended with its lease.
+                        self.lose_lease();
+                        return Ok(Attempt::Again);
+                    }
+                    Turn::OutOfTime => return Err(Stopped::OutOfTime),
+                };
+            head.owes_turn = true;
+            if !taken.is_first {
+                head.line = self.line(queue, &ticket, reads, seen).await?;
+            }
+            taken.is_first = false;
+            let attempted = match self.commit_in_line(change, &ticket, queue, head, seen).await? {
+                Some(attempt) => Ok(attempt),
+                None => self.commit(change, (Some(queue.scope()), &fence), head, seen).await,
+            };
+            match attempted {
+                // Another run is at the head, and will probably serve this one.
+                Ok(Attempt::GivesWay) => (has_given_way, head.owes_turn) = (true, false),
+                attempted => return attempted,
+            }
+        }
+    }
+
+    /// Reads who waits besides this run, and again what it relies on.
+    pub(super) async fn line(
+        &self,
+        queue: &Queue<'_, K>,
+        ticket: &Ticket,
+        reads: &[Op],
+        seen: &mut Snapshot,
+    ) -> Result<Line, Failure> {
+        let own = [Op::Get(ticket.key.clone())];
+        let tickets = queue.tickets(&[&own, reads].concat(), seen).await?;
+        Ok(Line::new(&tickets, |key| *key == ticket.key))
+    }
+
+    /// A DEL at the head is served like those behind it, by a batch. None if it has to go on alone.
+    async fn commit_in_line<C: Change>(
+        &mut self,
+        change: &C,
+        ticket: &Ticket,
+        queue: &Queue<'_, K>,
+        head: &mut Head,
+        seen: &mut Snapshot,
+    ) -> Result<Option<Attempt<C::Done>>, Stopped<C::Done, C::Refused>> {
+        let (Some(done), Some(own), false) =
+            (change.done_by_batch(), seen.entry(&ticket.key).cloned(), head.line.is_empty())
+        else {
+            return Ok(None);
+        };
+        let mut line = std::mem::take(&mut head.line);
+        line.waiting.insert(0, Waiting::of(own));
+        let Some(txn) = self.plan_batch(queue, ticket, &line, seen).await? else { return Ok(None) };
+        let reply = self.session.txn(&txn).await?;
+        if !reply.succeeded {
+            seen.absorb(&txn.otherwise, &reply);
+            return Ok(head.gives_way.then_some(Attempt::GivesWay));
+        }
+        seen.apply(&txn, &reply);
+        head.has_committed(self.session.keys, ticket, &txn, &reply);
+        let is_served = head.gone.contains(&ticket.key);
+        Ok(is_served.then_some(Attempt::Committed(Some(done))))
+    }
+
+    /// Leaves the queue without a commit. If another run has served this one before it left, that is the result, unless
+    /// this run has found that it must not be.
+    async fn leave<C: Change>(
+        &mut self,
+        change: &C,
+        queue: &Queue<'_, K>,
+        ticket: &Ticket,
+        head: &mut Head,
+        attempted: Attempted<C>,
+    ) -> Attempted<C> {
+        let Ok(reply) = queue.leave(ticket, &[change.proof()]).await else {
+            self.may_be_served = true;
+            return attempted;
+        };
+        let removal = Txn { then: ticket.removal().to_vec(), ..Txn::default() };
+        head.owes_turn &= !ticket.was_last(&removal, &reply.found);
+        let found = reply.found.last().and_then(|found| found.one());
+        let Some(done) = found.and_then(|found| change.served(found)) else { return attempted };
+        match attempted {
+            Err(Stopped::OutOfTime | Stopped::Failed(_)) if !(self.policy.is_wanted)() => {}
+            Ok(_) | Err(Stopped::OutOfTime | Stopped::Failed(_)) => {
+                return Ok(Attempt::Committed(Some(done)));
+            }
+            Err(_) => {}
+        }
+        self.may_be_served = true;
+        attempted
+    }
+
+    /// What follows when this run's ticket is gone: another run has served it, or the ticket has ended with its lease.
+    pub(super) async fn after_ticket<C: Change>(
+        &mut self,
+        change: &C,
+        head: &mut Head,
+        seen: &mut Snapshot,
+    ) -> Attempted<C> {
+        head.owes_turn = false;
+        let found = seen.entry(&change.proof());
+        match found.and_then(|found| change.served(found)) {
+            Some(done) => {
+                self.acknowledge(None, seen.revision, seen).await?;
+                Ok(Attempt::Committed(Some(done)))
+            }
+            None => {
+                self.lose_lease();
+                Ok(Attempt::Again)
+            }
+        }
+    }
+
+    /// Serves those who wait, after this run's own result is certain, for [`limits::HEAD_SERVES`]. Then it gives the
+    /// next run its turn.
+    async fn serve_others(
+        &self,
+        queue: &Queue<'_, K>,
+        ticket: &Ticket,
+        mut head: Head,
+        seen: &mut Snapshot,
+    ) -> Result<(), Failure> {
+        head.gone.push(ticket.key.clone());
+        let stop_at = Instant::now() + limits::HEAD_SERVES;
+        let mut listed: Option<Vec<Entry>> = None;
+        let mut lost = 0;
+        while (head.owes_turn || !head.stray.is_empty())
+            && lost < limits::CLEAR_TRIES
+            && Instant::now() < self.session.until
+        {
+            let is_fresh = listed.is_none();
+            let tickets = match listed.take() {
+                Some(tickets) => tickets,
+                None if !head.owes_turn => Vec::new(),
+                None => queue.tickets(&[], seen).await?,
+            };
+            head.line = Line::new(&tickets, |key| head.gone.iter().any(|gone| gone == key));
+            head.line.hands_over = Instant::now() >= stop_at;
+            head.line.stray.clone_from(&head.stray);
+            let txn = match self.plan_batch(queue, ticket, &head.line, seen).await? {
+                Some(txn) => txn,
+                None if is_fresh => return Ok(()),
+                // Others may have come since.
+                None => continue,
+            };
+            // The next listing travels with the commit.
+            let mut ignored = Snapshot::default();
+            let (committed, next) = tokio::join!(self.session.txn(&txn), async {
+                if batch::hands_over(&txn) || !head.owes_turn {
+                    None
+                } else {
+                    queue.tickets(&[], &mut ignored).await.ok()
+                }
+            });
+            let reply = committed?;
+            if reply.succeeded {
+                seen.apply(&txn, &reply);
+                head.has_committed(self.session.keys, ticket, &txn, &reply);
+                listed = next;
+            } else {
+                // Another run is at the head, too.
+                seen.absorb(&txn.otherwise, &reply);
+                lost += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next batch for a line, after all that it relies on was read; none if there is nobody to serve and nobody to
+    /// give a turn to.
+    async fn plan_batch(
+        &self,
+        queue: &Queue<'_, K>,
+        head: &Ticket,
+        line: &Line,
+        seen: &mut Snapshot,
+    ) -> Result<Option<Txn>, Failure> {
+        loop {
+            match batch::plan(self.session.keys, seen, head, queue.scope(), line) {
+                Ok(txn) => return Ok(txn),
+                Err(lacking) => self.session.read_all(lacking, seen).await?,
+            }
+        }
+    }
+}

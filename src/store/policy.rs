@@ -1,0 +1,92 @@
+//! What differs between ADD, DEL, GC, release, adopt and import in how the driver carries out their changes.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::keys::{Bytes, LeaseId};
+use super::meta::HighWater;
+use super::snapshot::Snapshot;
+use crate::limits;
+
+/// What prevents that a commit of a change is applied late.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FencePolicy {
+    /// A ticket; where nobody queues, a lease alone, on which the commit writes this key (ADD).
+    LeaseOrTicket(Bytes),
+    /// A ticket (adopt, import).
+    Ticket,
+    /// Nothing: it compares the revision of the record that it frees, so a late copy finds another one (DEL, GC,
+    /// release).
+    Nothing,
+}
+
+impl FencePolicy {
+    /// How many commits a run may lose before it queues.
+    pub(super) fn tries(&self) -> u32 {
+        match self {
+            FencePolicy::LeaseOrTicket(_) => limits::CLEAR_TRIES,
+            FencePolicy::Ticket => 0,
+            FencePolicy::Nothing => 1,
+        }
+    }
+}
+
+/// When a run takes a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseUse {
+    /// With its first request: each of its commits needs one.
+    Always,
+    /// With its ticket.
+    ForTicket,
+}
+
+/// A lease that another run of the node has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedLease {
+    /// The lease. Whether it exists is for etcd to say.
+    pub id: LeaseId,
+    /// How long it must still live by what etcd says; none: any time is enough.
+    pub stands: Option<Duration>,
+}
+
+/// What lease a run uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeasePolicy {
+    /// When it takes one.
+    pub used: LeaseUse,
+    /// How long one that it grants lives.
+    pub ttl: Duration,
+    /// One that it may use instead of a new one.
+    pub shared: Option<SharedLease>,
+}
+
+/// What lease the tickets of a run hang on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TicketLease {
+    /// The lease of its commits: nothing ever revokes that.
+    OfCommits,
+    /// Another one, because who settles a commit revokes its lease. Perhaps another run of the node has left one.
+    Own(Option<LeaseId>),
+}
+
+/// How the changes of one run are carried out.
+pub struct Policy<'a> {
+    /// What prevents that its commits are applied late.
+    pub fencing: FencePolicy,
+    /// What lease its commits use, and when.
+    pub lease: LeasePolicy,
+    /// The lease for its tickets.
+    pub tickets: TicketLease,
+    /// Whether others queued a moment ago. Then it takes a ticket at once.
+    pub is_crowded: bool,
+    /// Until when it waits for its turn.
+    pub wait_until: Instant,
+    /// What this node has seen of the store; it is compared with what the store answers.
+    pub high_water: Option<HighWater>,
+    /// What another run of the node has left behind of the scope. If there is something, and a shared lease, the first
+    /// request is a commit ([`super::first`]).
+    pub remembered: Option<Snapshot>,
+    /// Whether the change is still wanted.
+    pub is_wanted: &'a dyn Fn() -> bool,
+}
