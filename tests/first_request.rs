@@ -105,6 +105,18 @@ fn nodes_that_take_turns_on_a_range_stop_trying() {
 
 #[test]
 fn a_store_that_went_back_and_took_a_first_commit_is_suspect_and_keeps_nothing_of_it() {
+    the_next_add_is_refused_after_a_restore(|_| ());
+}
+
+/// Its ticket gets the very revision that the node has seen last.
+#[test]
+fn a_store_that_went_back_by_one_commit_is_suspect_to_an_add_without_hints() {
+    the_next_add_is_refused_after_a_restore(|node| {
+        hints(node).iter().for_each(|file| fs::remove_file(file).expect("a file can be removed"));
+    });
+}
+
+fn the_next_add_is_refused_after_a_restore(meanwhile: impl FnOnce(&Node)) {
     let mut etcd = Etcd::start();
     let cluster = Cluster::on(&etcd);
     let node = cluster.node("n1");
@@ -113,6 +125,7 @@ fn a_store_that_went_back_and_took_a_first_commit_is_suspect_and_keeps_nothing_o
     // What the hints for the first range say stays true in the backup.
     add(&node, "b", &range(1));
     etcd.restore_data(&backup);
+    meanwhile(&node);
     node.add("c").config(&range(0)).run().error(102);
     let holders: Vec<Value> = node.list().iter().map(|row| row["container_id"].clone()).collect();
     assert_eq!(holders, ["a"]);

@@ -27,7 +27,7 @@ use super::fence::Fence;
 use super::first::{self, FirstRequest};
 use super::keys::{LeaseId, Scope};
 use super::kv::{Failure, Kv};
-use super::meta;
+use super::meta::{self, HighWater};
 use super::policy::{FencePolicy, LeaseUse, Policy, TicketLease};
 use super::session::Session;
 use super::settle::settle;
@@ -280,7 +280,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.met_others |= others_queue;
         // Only a write proves that a store has gone back: the one that takes a ticket.
         let waits = others_queue && !change.is_unhindered(seen);
-        if !looks || waits || self.is_doubtful(seen) {
+        if !looks || waits || self.is_doubtful(seen, seen.revision) {
             return self.commit_in_queue(change, &scope, seen).await;
         }
         self.commit_alone(change, Some(&scope), seen).await
@@ -317,7 +317,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 seen.absorb(&commit.txn.otherwise, &reply);
                 change.learn(seen);
                 // Unlike that of a look, this answer is to a write.
-                self.check_high_water(seen).await?;
+                self.check_high_water(seen, seen.revision).await?;
                 Ok(None)
             }
             Err(failure) if failure.is_open() => {
@@ -478,7 +478,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Ok(reply) => {
                     seen.absorb(&commit.txn.otherwise, &reply);
                     // The store may have been emptied or exchanged since it was looked at.
-                    self.check_high_water(seen).await?;
+                    self.check_high_water(seen, seen.revision).await?;
                 }
                 Err(failure) if failure.is_open() && self.policy.fencing != FencePolicy::Nothing => {
                     return self.settle_commit(change, fence, commit, failure, seen).await;
@@ -529,7 +529,7 @@ impl<'a, K: Kv> Driver<'a, K> {
     ) -> Result<(), Stopped<D, R>> {
         let keys = self.session.keys;
         if let Some(known) = &self.policy.high_water
-            && known.contradicts_applied(keys, seen, revision)
+            && known.contradicts_read(keys, seen, before(revision))
         {
             let accused = async {
                 self.session.read(&[keys.meta()], seen).await?;
@@ -574,21 +574,30 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 
     /// Whether the store seems to have forgotten something that this node has seen.
-    fn is_doubtful(&self, seen: &Snapshot) -> bool {
-        self.policy.high_water.as_ref().is_some_and(|known| known.contradicts_read(self.session.keys, seen))
+    fn is_doubtful(&self, seen: &Snapshot, revision: i64) -> bool {
+        let contradicts = |known: &HighWater| known.contradicts_read(self.session.keys, seen, revision);
+        self.policy.high_water.as_ref().is_some_and(contradicts)
     }
 
     /// Marks a store that has gone back, was emptied or is another one. Only the answer to a write proves that: to
-    /// taking a ticket, or to a commit that was refused.
-    async fn check_high_water<D, R>(&self, seen: &Snapshot) -> Result<(), Stopped<D, R>> {
+    /// taking a ticket, or to a commit that was refused. `revision` is that of the store before the write.
+    async fn check_high_water<D, R>(&self, seen: &Snapshot, revision: i64) -> Result<(), Stopped<D, R>> {
         match &self.policy.high_water {
-            Some(known) if self.is_doubtful(seen) => match known.accuse(self.session, seen).await? {
-                Some(epoch) => Err(Stopped::Suspect(epoch)),
-                None => Ok(()),
-            },
+            Some(known) if self.is_doubtful(seen, revision) => {
+                match known.accuse(self.session, seen).await? {
+                    Some(epoch) => Err(Stopped::Suspect(epoch)),
+                    None => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }
+}
+
+/// The store's revision before a write that it has applied at `revision`, at least: a write makes a revision that nobody
+/// has seen before.
+fn before(revision: i64) -> i64 {
+    revision - 1
 }
 
 /// What a change reads first, as much as fits beside a ticket's own operations. The plan asks for the rest.

@@ -203,18 +203,7 @@ impl HighWater {
 
     /// The same, from what was read. A meta that does not decode is refused elsewhere.
     #[must_use]
-    pub fn contradicts_read(&self, keys: &Keys, seen: &Snapshot) -> bool {
-        self.contradicts_at(keys, seen, seen.revision)
-    }
-
-    /// The same, from what was read before a commit that was applied at `revision`: a write makes a revision that
-    /// nobody has seen before.
-    #[must_use]
-    pub fn contradicts_applied(&self, keys: &Keys, seen: &Snapshot, revision: i64) -> bool {
-        self.contradicts_at(keys, seen, revision - 1)
-    }
-
-    fn contradicts_at(&self, keys: &Keys, seen: &Snapshot, revision: i64) -> bool {
+    pub fn contradicts_read(&self, keys: &Keys, seen: &Snapshot, revision: i64) -> bool {
         seen.record(&keys.meta()).is_ok_and(|meta| self.contradicts(meta.as_ref(), revision))
     }
 

@@ -3,7 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::{Attempt, Attempted, Driver, Stopped, reads};
+use super::{Attempt, Attempted, Driver, Stopped, before, reads};
 use crate::limits;
 use crate::store::batch;
 use crate::store::change::Change;
@@ -87,8 +87,8 @@ impl<K: Kv> Driver<'_, K> {
         head: &mut Head,
         seen: &mut Snapshot,
     ) -> Attempted<C> {
-        self.check_high_water(seen).await?;
         let ticket = taken.ticket.clone();
+        self.check_high_water(seen, before(ticket.create_revision)).await?;
         let fence = Fence::Ticket(ticket.clone());
         if change.is_unhindered(seen) {
             return self.commit(change, (Some(queue.scope()), &fence), head, seen).await;
