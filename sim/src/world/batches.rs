@@ -154,8 +154,9 @@ impl World<'_> {
     }
 
     /// A record that a batch frees is one whose DEL has asked for it, from its node, and after the record was written.
+    /// A DEL that is served leaves its tombstone, as if it had freed by itself.
     fn frees_wrongly(&self, txn: &Txn) -> Result<(), String> {
-        if txn.step != "batch" {
+        if !matches!(txn.step, "batch" | "commit") {
             return Ok(());
         }
         let removed = txn.then.iter().filter_map(|op| match op {
@@ -168,6 +169,17 @@ impl World<'_> {
                 _ => None,
             })
             .collect();
+        for (sandbox, _) in &dels {
+            let tombstone = self.shared.keys.tombstone(&sandbox.owner);
+            let leaves_it = |op: &Op| matches!(op, Op::Put(key, _, Some(_)) if *key == tombstone);
+            if !txn.then.iter().any(leaves_it) {
+                return Err(format!("a DEL of {} was served and leaves no tombstone", words(&sandbox.owner)));
+            }
+        }
+        // An ADD frees the record that it takes over, too.
+        if txn.step == "commit" {
+            return Ok(());
+        }
         for op in &txn.then {
             let Op::Delete(key) = op else { continue };
             let Ok(Key::Owner(owner)) = self.shared.keys.parse(key) else { continue };

@@ -125,7 +125,9 @@ impl World<'_> {
             Fate::AnswerLost
         } else if writes && chance.happens(faults.space_late) {
             Fate::SpaceLate
-        } else if chance.happens(faults.slow) {
+        } else if chance.happens(faults.slow)
+            || work.as_ref().is_some_and(|work| self.strikes_with_pause(work))
+        {
             Fate::Slow(delay(chance))
         } else if matches!(sent.ask, Ask::Txn(_))
             && !writes

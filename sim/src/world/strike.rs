@@ -5,6 +5,7 @@ use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, Record, Reserva
 use metes::store::keys::Key;
 use metes::store::txn::{Compare, Op, Txn};
 
+use super::process::Work;
 use super::requests::Step;
 use super::wire::{Ask, Sent};
 use super::{CLUSTER, World, checked};
@@ -19,6 +20,20 @@ impl World<'_> {
         matches!(guard.kind, Kind::Lease | Kind::Create)
             && Guard::all_of(txn, &self.shared.keys).any(|found| found == guard)
             && self.chance.one_in(2)
+    }
+
+    /// Whether an answer should come slowly: that of an ADD, so that its DEL overtakes it and relies on its tombstone;
+    /// or that of a DEL which leaves the queue for want of time.
+    pub(crate) fn strikes_with_pause(&self, work: &Work) -> bool {
+        let Some(Guard { step, kind: Kind::Put, class: "tombstone" }) = self.setup.target else {
+            return false;
+        };
+        let is_meant = match work {
+            Work::Add { .. } => true,
+            Work::Del { .. } => step == "free-quick",
+            _ => false,
+        };
+        is_meant && !self.is_healing && self.chance.one_in(4)
     }
 
     /// Changes what a transaction on its way relies on, as chance decides.
