@@ -14,8 +14,8 @@
 //!     +-------------------------------------+
 //! ```
 //!
-//! A change without a contender costs one read and one durable write; with what another run of the node has left behind,
-//! the write alone ([`super::first`]). [`queued`] is the way through the queue.
+//! A change without a contender costs one read and one durable write; with what another run of the node has left
+//! behind, the write alone ([`super::first`]). [`queued`] is the way through the queue.
 
 use std::time::Duration;
 
@@ -594,8 +594,8 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 }
 
-/// The store's revision before a write that it has applied at `revision`, at least: a write makes a revision that nobody
-/// has seen before.
+/// The store's revision before a write that it has applied at `revision`, at least: a write makes a revision that
+/// nobody has seen before.
 fn before(revision: i64) -> i64 {
     revision - 1
 }
