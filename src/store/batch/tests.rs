@@ -417,3 +417,44 @@ fn the_bit_of_a_run_that_was_left_out_is_cleared_by_the_next_commit() {
     assert!(!taken.apply(&clearing).succeeded);
     assert!(world.apply(&clearing).succeeded && !has_bit(&world));
 }
+
+#[test]
+fn what_a_batch_frees_under_a_clear_bit_it_does_not_hand_out() {
+    let mut world = World::new();
+    world.ask("a");
+    world.serve();
+    let del = freeing(&world, "a", 9);
+    world.stand(&del);
+    let waits = world.ask("b");
+    let line = world.line(false);
+    world.plan(&line).expect("a batch, after all that the DEL relies on was read");
+    // The page was written after that, and another tool has cleared the bit.
+    let page = world.keys.page(&NetworkName::default(), ask("a").wanted.sets[0].ranges()[0].first().page());
+    world.store.put(page.clone(), crate::pool::Bits::empty().to_bytes());
+    world.store.read(&[page], &mut world.seen);
+    // A key that is written twice would panic.
+    assert!(world.serve().succeeded);
+    assert!(world.held("a").is_none() && world.held("b").is_none());
+    assert!(world.store.get(&waits).is_some(), "it waits for the next batch");
+    world.serve();
+    assert_eq!(world.held("b").as_deref(), Some("10.0.0.1"));
+}
+
+#[test]
+fn a_batch_frees_only_the_record_that_the_del_has_read() {
+    let mut world = World::new();
+    world.ask("a");
+    world.serve();
+    let del = freeing(&world, "a", 9);
+    // A run of the next boot, whose start no start of this boot can be compared with.
+    let own = world.keys.owner(&ask("a").owner);
+    let mut later = ask("a");
+    later.stamp.start = RunStart { boot: "later".into(), ns: 1 };
+    let held = OwnerRecord::decode(&world.store.get(&own).expect("held").value).expect("decodes").addresses;
+    world.store.put(own.clone(), later.record(held).encode());
+    let written = world.store.get(&own).cloned();
+    world.seen = Snapshot::default();
+    world.stand(&del);
+    world.serve();
+    assert_eq!(world.store.get(&own), written.as_ref());
+}
