@@ -514,27 +514,27 @@ fn without(bounds: Span, mut holes: Vec<Span>) -> Vec<Span> {
 
 /// Ranges for tests, as a configuration would compute them.
 #[cfg(test)]
-pub(super) mod fixtures {
+pub(crate) mod fixtures {
     use super::*;
 
-    pub(in crate::pool) fn ip(text: &str) -> IpAddr {
+    pub(crate) fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
     }
 
-    pub(in crate::pool) fn addr(text: &str) -> Addr {
+    pub(crate) fn addr(text: &str) -> Addr {
         ip(text).into()
     }
 
-    pub(in crate::pool) fn net(text: &str) -> IpNetwork {
+    pub(crate) fn net(text: &str) -> IpNetwork {
         text.parse().expect("a network")
     }
 
-    pub(in crate::pool) fn span(first: &str, last: &str) -> Span {
+    pub(crate) fn span(first: &str, last: &str) -> Span {
         Span { first: addr(first), last: addr(last) }
     }
 
     /// A CIDR with whereabouts' bounds: without the first and the last address, if there are more.
-    pub(in crate::pool) fn cidr(text: &str) -> RangeSpec {
+    pub(crate) fn cidr(text: &str) -> RangeSpec {
         let all = Span::of_cidr(net(text));
         let trim = u128::from(all.size() > 2);
         RangeSpec {
@@ -549,7 +549,7 @@ pub(super) mod fixtures {
     }
 
     /// A CIDR as host-local reads it: the first usable address is the gateway.
-    pub(in crate::pool) fn host_local(text: &str) -> RangeSpec {
+    pub(crate) fn host_local(text: &str) -> RangeSpec {
         let mut spec = cidr(text);
         spec.gateway = Some(spec.first);
         spec.never = vec![spec.first];
@@ -561,42 +561,42 @@ pub(super) mod fixtures {
     }
 
     impl RangeSpec {
-        pub(in crate::pool) fn bounds(mut self, first: &str, last: &str) -> Self {
+        pub(crate) fn bounds(mut self, first: &str, last: &str) -> Self {
             (self.first, self.last) = (ip(first), ip(last));
             self
         }
 
-        pub(in crate::pool) fn from(mut self, first: &str) -> Self {
+        pub(crate) fn from(mut self, first: &str) -> Self {
             self.first = ip(first);
             self
         }
 
-        pub(in crate::pool) fn to(mut self, last: &str) -> Self {
+        pub(crate) fn to(mut self, last: &str) -> Self {
             self.last = ip(last);
             self
         }
 
-        pub(in crate::pool) fn exclude(mut self, excludes: &[&str]) -> Self {
+        pub(crate) fn exclude(mut self, excludes: &[&str]) -> Self {
             self.excludes = excludes.iter().map(|text| net(text)).collect();
             self
         }
 
-        pub(in crate::pool) fn never(mut self, gateways: &[&str]) -> Self {
+        pub(crate) fn never(mut self, gateways: &[&str]) -> Self {
             self.never = gateways.iter().map(|text| ip(text)).collect();
             self
         }
 
-        pub(in crate::pool) fn network(mut self, name: &str) -> Self {
+        pub(crate) fn network(mut self, name: &str) -> Self {
             self.network = NetworkName::configured(name).expect("a name");
             self
         }
 
-        pub(in crate::pool) fn range(self) -> Range {
+        pub(crate) fn range(self) -> Range {
             Range::new(self).expect("a range")
         }
     }
 
-    pub(in crate::pool) fn set(specs: impl IntoIterator<Item = RangeSpec>) -> RangeSet {
+    pub(crate) fn set(specs: impl IntoIterator<Item = RangeSpec>) -> RangeSet {
         RangeSet::new(specs.into_iter().map(RangeSpec::range).collect()).expect("a set")
     }
 }

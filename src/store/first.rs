@@ -65,8 +65,9 @@ pub fn is_shared(keys: &Keys, key: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::pool::choose::Order;
+    use crate::pool::range::fixtures::{cidr, set};
     use crate::pool::record::{Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, RunStart, Tombstone};
-    use crate::pool::{NetworkName, Range, RangeSet, RangeSpec, Wanted};
+    use crate::pool::{NetworkName, Wanted};
     use crate::store::allot::{Added, Allotment, Allotted};
     use crate::store::ask::{Ask, RunStamp};
     use crate::store::keys::LeaseId;
@@ -113,16 +114,7 @@ mod tests {
     }
 
     fn ask(container: &str, order: Order) -> Ask {
-        let spec = RangeSpec {
-            network: NetworkName::default(),
-            subnet: "10.0.0.0/29".parse().expect("a subnet"),
-            first: "10.0.0.1".parse().expect("an address"),
-            last: "10.0.0.3".parse().expect("an address"),
-            excludes: Vec::new(),
-            never: Vec::new(),
-            gateway: None,
-        };
-        let set = RangeSet::new(vec![Range::new(spec).expect("a range")]).expect("a set");
+        let set = set([cidr("10.0.0.0/29").bounds("10.0.0.1", "10.0.0.3")]);
         let pod =
             Pod { namespace: "ns".into(), name: "p".into(), uid: format!("u-{container}").parse().ok() };
         let start = RunStart { boot: "b".into(), ns: 5 };

@@ -162,19 +162,11 @@ fn some_pages(set: &RangeSet, seed: u64) -> Vec<(NetworkName, Page)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::{Range, RangeSpec};
+    use crate::pool::Range;
+    use crate::pool::range::fixtures::cidr;
 
     fn range(subnet: &str, first: &str, last: &str) -> Range {
-        Range::new(RangeSpec {
-            network: NetworkName::default(),
-            subnet: subnet.parse().expect("a prefix"),
-            first: first.parse().expect("an address"),
-            last: last.parse().expect("an address"),
-            excludes: Vec::new(),
-            never: Vec::new(),
-            gateway: None,
-        })
-        .expect("a range")
+        cidr(subnet).bounds(first, last).range()
     }
 
     /// The pages of a search, as numbers of the pages of the set.

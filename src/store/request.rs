@@ -168,30 +168,12 @@ impl TicketRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::range::RangeSpec;
-    use crate::pool::{NetworkName, Range};
+    use crate::pool::range::fixtures::{cidr, host_local, set};
 
     fn ask() -> Ask {
-        let spec = RangeSpec {
-            network: NetworkName::configured("blue").expect("a name"),
-            subnet: "10.0.0.0/24".parse().expect("a CIDR"),
-            first: "10.0.0.1".parse().expect("ip"),
-            last: "10.0.0.200".parse().expect("ip"),
-            excludes: vec!["10.0.0.16/28".parse().expect("a CIDR")],
-            never: vec!["10.0.0.1".parse().expect("ip")],
-            gateway: Some("10.0.0.1".parse().expect("ip")),
-        };
-        let v6 = RangeSpec {
-            subnet: "fd00::/64".parse().expect("a CIDR"),
-            first: "fd00::1".parse().expect("ip"),
-            last: "fd00::ffff".parse().expect("ip"),
-            excludes: Vec::new(),
-            never: Vec::new(),
-            gateway: None,
-            ..spec.clone()
-        };
-        let set = |spec| RangeSet::new(vec![Range::new(spec).expect("a range")]).expect("a set");
-        let wanted = Wanted { order: Order::Spread, ..Wanted::lowest_of(vec![set(spec), set(v6)]) };
+        let v4 = host_local("10.0.0.0/24").to("10.0.0.200").exclude(&["10.0.0.16/28"]).network("blue");
+        let v6 = cidr("fd00::/64").bounds("fd00::1", "fd00::ffff").network("blue");
+        let wanted = Wanted { order: Order::Spread, ..Wanted::lowest_of(vec![set([v4]), set([v6])]) };
         let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
         let stamp = RunStamp {
             start: RunStart { boot: "b".into(), ns: 5 },

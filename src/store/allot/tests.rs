@@ -3,8 +3,9 @@
 use super::*;
 use crate::pool::choose::Order;
 use crate::pool::choose::Refusal;
+use crate::pool::range::fixtures::{self, addr, cidr};
 use crate::pool::record::{Labels, Pod, RunStart};
-use crate::pool::{Addr, Bits, NetworkName, RangeSet, RangeSpec, Wanted};
+use crate::pool::{Bits, NetworkName, RangeSet, Wanted};
 use crate::store::keys::{Key, LeaseId, TicketId};
 use crate::store::memory::Memory;
 use crate::store::meta::OutOfService;
@@ -119,21 +120,8 @@ fn added(commit: Commit<Allotted>) -> Added {
     }
 }
 
-fn addr(text: &str) -> Addr {
-    Addr::from(text.parse::<std::net::IpAddr>().expect("an address"))
-}
-
 fn set(subnet: &str, first: &str, last: &str) -> RangeSet {
-    let range = crate::pool::Range::new(RangeSpec {
-        network: NetworkName::default(),
-        subnet: subnet.parse().expect("a subnet"),
-        first: first.parse().expect("an address"),
-        last: last.parse().expect("an address"),
-        excludes: Vec::new(),
-        never: Vec::new(),
-        gateway: None,
-    });
-    RangeSet::new(vec![range.expect("a range")]).expect("a set")
+    fixtures::set([cidr(subnet).bounds(first, last)])
 }
 
 fn owner(container: &str) -> Owner {
@@ -622,19 +610,11 @@ fn thirty_networks_whose_pages_all_fill_up_fit_into_one_transaction() {
     asked.wanted.sets = (0..30)
         .map(|i| {
             let name = NetworkName::configured(&format!("n{i}")).expect("a name");
-            let spec = RangeSpec {
-                network: name.clone(),
-                subnet: "10.0.0.0/8".parse().expect("a subnet"),
-                first: "10.0.0.1".parse().expect("an address"),
-                last: "10.0.15.254".parse().expect("an address"),
-                excludes: Vec::new(),
-                never: Vec::new(),
-                gateway: None,
-            };
+            let spec = cidr("10.0.0.0/8").to("10.0.15.254").network(name.as_str());
             let mut bits = Bits::full();
             bits.clear(9);
             world.store.put(world.keys.page(&name, addr("10.0.0.9").page()), bits.to_bytes());
-            RangeSet::new(vec![crate::pool::Range::new(spec).expect("a range")]).expect("a set")
+            fixtures::set([spec])
         })
         .collect();
     assert_eq!(world.hold(&asked), ["10.0.0.9"; 30]);

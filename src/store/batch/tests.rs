@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::pool::choose::Order;
+use crate::pool::range::fixtures::{addr, cidr, set};
 use crate::pool::record::{Caller, Labels, Owner, OwnerRecord, Pod, Reservation, RunStart, Tombstone};
-use crate::pool::{Addr, NetworkName, Range, RangeSet, RangeSpec, Wanted};
+use crate::pool::{Addr, NetworkName, Wanted};
 use crate::store::ask::RunStamp;
 use crate::store::keys::TicketId;
 use crate::store::line::Waiting;
@@ -20,19 +21,9 @@ struct World {
 }
 
 fn ask(id: &str) -> Ask {
-    let spec = |subnet: &str, first: &str, last: &str| RangeSpec {
-        network: NetworkName::default(),
-        subnet: subnet.parse().expect("a CIDR"),
-        first: first.parse().expect("ip"),
-        last: last.parse().expect("ip"),
-        excludes: Vec::new(),
-        never: Vec::new(),
-        gateway: None,
-    };
-    let set = |spec| RangeSet::new(vec![Range::new(spec).expect("a range")]).expect("a set");
     let sets = vec![
-        set(spec("10.0.0.0/24", "10.0.0.1", "10.0.0.200")),
-        set(spec("fd00::/64", "fd00::1", "fd00::200")),
+        set([cidr("10.0.0.0/24").bounds("10.0.0.1", "10.0.0.200")]),
+        set([cidr("fd00::/64").bounds("fd00::1", "fd00::200")]),
     ];
     let uid = format!("uid-{id}").parse().ok();
     let pod = Pod { namespace: "ns".into(), name: id.to_owned(), uid };
@@ -154,7 +145,6 @@ fn those_who_wait_are_served_in_order_by_one_commit() {
 
 #[test]
 fn one_that_cannot_be_served_any_more_does_not_stop_the_others() {
-    let address = |text: &str| Addr::from(text.parse::<std::net::IpAddr>().expect("ip"));
     type Spoil = fn(&mut World, Addr);
     let spoils: [Spoil; 5] = [
         |world, _| {
@@ -182,7 +172,7 @@ fn one_that_cannot_be_served_any_more_does_not_stop_the_others() {
         world.ask("b");
         let line = world.line(false);
         let txn = world.plan(&line).expect("a batch");
-        spoil(&mut world, address("10.0.0.1"));
+        spoil(&mut world, addr("10.0.0.1"));
         let before = world.store.get(&world.keys.owner(&ask("a").owner)).cloned();
         let reply = world.apply(&txn);
         assert!(reply.succeeded, "case {case}");
@@ -198,8 +188,7 @@ fn a_commit_of_somebody_else_stops_the_whole_batch() {
     world.ask("a");
     let line = world.line(false);
     let txn = world.plan(&line).expect("a batch");
-    let page =
-        world.keys.page(&NetworkName::default(), Addr::from(std::net::IpAddr::from([10, 0, 0, 1])).page());
+    let page = world.keys.page(&NetworkName::default(), addr("10.0.0.1").page());
     world.store.put(page, vec![0xff; 512]);
     assert!(!world.apply(&txn).succeeded);
     assert_eq!(world.held("a"), None);
@@ -429,7 +418,7 @@ fn what_a_batch_frees_under_a_clear_bit_it_does_not_hand_out() {
     let line = world.line(false);
     world.plan(&line).expect("a batch, after all that the DEL relies on was read");
     // The page was written after that, and another tool has cleared the bit.
-    let page = world.keys.page(&NetworkName::default(), ask("a").wanted.sets[0].ranges()[0].first().page());
+    let page = world.keys.page(&NetworkName::default(), addr("10.0.0.1").page());
     world.store.put(page.clone(), crate::pool::Bits::empty().to_bytes());
     world.store.read(&[page], &mut world.seen);
     // A key that is written twice would panic.
