@@ -466,10 +466,19 @@ impl<'a, K: Kv> Driver<'a, K> {
             if !(self.policy.is_wanted)() {
                 return Err(Stopped::OutOfTime);
             }
-            match self.session.txn(&commit.txn).await {
+            // Where a crowd was met, others have come since the queue was read.
+            let crowd = match (fence, scope) {
+                (Fence::Ticket(_), Some(scope)) if self.policy.is_crowded || self.met_others => {
+                    Some(Queue::new(self.session, scope))
+                }
+                _ => None,
+            };
+            let (committed, listed) = self.send(&commit.txn, crowd.as_ref()).await;
+            match committed {
                 Ok(reply) if reply.succeeded => {
                     seen.apply(&commit.txn, &reply);
                     if let Fence::Ticket(ticket) = fence {
+                        head.listed = listed;
                         head.has_committed(self.session.keys, ticket, &commit.txn, &reply);
                     }
                     self.acknowledge(scope, reply.revision, seen).await?;

@@ -28,6 +28,8 @@ pub(super) struct Head {
     stray: Vec<NetworkAddress>,
     /// Whether somebody may wait whom nobody has given a turn.
     owes_turn: bool,
+    /// The queue as it was listed while the last commit was on its way.
+    pub(super) listed: Option<Vec<Entry>>,
 }
 
 impl Head {
@@ -232,14 +234,13 @@ impl<K: Kv> Driver<'_, K> {
     ) -> Result<(), Failure> {
         head.gone.push(ticket.key.clone());
         let stop_at = Instant::now() + limits::HEAD_SERVES;
-        let mut listed: Option<Vec<Entry>> = None;
         let mut lost = 0;
         while (head.owes_turn || !head.stray.is_empty())
             && lost < limits::CLEAR_TRIES
             && Instant::now() < self.session.until
         {
-            let is_fresh = listed.is_none();
-            let tickets = match listed.take() {
+            let is_fresh = head.listed.is_none();
+            let tickets = match head.listed.take() {
                 Some(tickets) => tickets,
                 None if !head.owes_turn => Vec::new(),
                 None => queue.tickets(&[], seen).await?,
@@ -253,20 +254,13 @@ impl<K: Kv> Driver<'_, K> {
                 // Others may have come since.
                 None => continue,
             };
-            // The next listing travels with the commit.
-            let mut ignored = Snapshot::default();
-            let (committed, next) = tokio::join!(self.session.txn(&txn), async {
-                if batch::hands_over(&txn) || !head.owes_turn {
-                    None
-                } else {
-                    queue.tickets(&[], &mut ignored).await.ok()
-                }
-            });
+            let goes_on = head.owes_turn && !batch::hands_over(&txn);
+            let (committed, listed) = self.send(&txn, goes_on.then_some(queue)).await;
             let reply = committed?;
             if reply.succeeded {
                 seen.apply(&txn, &reply);
                 head.has_committed(self.session.keys, ticket, &txn, &reply);
-                listed = next;
+                head.listed = listed;
             } else {
                 // Another run is at the head, too.
                 seen.absorb(&txn.otherwise, &reply);
@@ -274,6 +268,18 @@ impl<K: Kv> Driver<'_, K> {
             }
         }
         Ok(())
+    }
+
+    /// Sends a commit. The listing of the queue for the next one travels with it, if a queue is named.
+    pub(super) async fn send(
+        &self,
+        txn: &Txn,
+        queue: Option<&Queue<'_, K>>,
+    ) -> (Result<Reply, Failure>, Option<Vec<Entry>>) {
+        let Some(queue) = queue else { return (self.session.txn(txn).await, None) };
+        let mut ignored = Snapshot::default();
+        let (committed, listed) = tokio::join!(self.session.txn(txn), queue.tickets(&[], &mut ignored));
+        (committed, listed.ok())
     }
 
     /// The next batch for a line, after all that it relies on was read; none if there is nobody to serve and nobody to
