@@ -112,6 +112,8 @@ pub struct Driver<'a, K> {
     policy: Policy<'a>,
     approach: Approach,
     lease: Option<LeaseId>,
+    /// Whether this run has granted its lease. Then no other run uses it yet.
+    is_new: bool,
     tickets: TicketLease,
     /// How long the shared lease must still live; none once etcd has confirmed it.
     unconfirmed: Option<Duration>,
@@ -140,6 +142,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             session,
             approach: if must_queue { Approach::Queue } else { Approach::Look },
             lease,
+            is_new: false,
             tickets: policy.tickets,
             unconfirmed: policy.lease.shared.and_then(|shared| shared.stands),
             met_others: false,
@@ -359,7 +362,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 let (granted, read) = tokio::join!(kv.grant(lease, self.policy.lease.ttl, until), read);
                 read?;
                 match granted {
-                    Ok(()) => self.lease = Some(lease),
+                    Ok(()) => (self.lease, self.is_new) = (Some(lease), true),
                     // If it was granted and the answer was lost, it ends by itself.
                     Err(Failure::Unknown(_) | Failure::LeaseExists) => {}
                     Err(failure) => return Err(failure),
@@ -378,11 +381,11 @@ impl<'a, K: Kv> Driver<'a, K> {
 
     /// The lease for a commit where nobody queues.
     async fn fence_lease(&mut self) -> Result<LeaseId, Failure> {
-        let lease = match self.lease {
-            Some(lease) => lease,
-            None => self.granted(self.policy.lease.ttl).await?,
-        };
-        self.lease = Some(lease);
+        if let Some(lease) = self.lease {
+            return Ok(lease);
+        }
+        let lease = self.granted(self.policy.lease.ttl).await?;
+        (self.lease, self.is_new) = (Some(lease), true);
         Ok(lease)
     }
 
@@ -391,7 +394,11 @@ impl<'a, K: Kv> Driver<'a, K> {
         let lease = match self.tickets {
             TicketLease::OfCommits => return self.fence_lease().await,
             TicketLease::Own(Some(lease)) => lease,
-            TicketLease::Own(None) => self.granted(limits::LEASE_TTL).await?,
+            // One for commits that nobody else knows is as good, if this run does not use it for commits any more.
+            TicketLease::Own(None) => match self.lease.take_if(|_| self.is_new) {
+                Some(lease) => lease,
+                None => self.granted(limits::LEASE_TTL).await?,
+            },
         };
         self.tickets = TicketLease::Own(Some(lease));
         Ok(lease)
