@@ -88,24 +88,24 @@ impl Setting {
     }
 }
 
-/// All that is played, and how many cases it makes at least: a little below what it makes, which is 839 in all. What is
+/// All that is played, and how many cases it makes at least: a little below what it makes, which is some 815 in all. What is
 /// not here does not happen: a pass that only looks stands in no queue.
 const SETTINGS: [(Subject, Setting, usize); 16] = [
     (Subject::Add, Setting::Alone, 75),
     (Subject::Add, Setting::Hinted, 27),
-    (Subject::Add, Setting::Contended, 50),
+    (Subject::Add, Setting::Contended, 55),
     (Subject::Add, Setting::Unanswered, 35),
     (Subject::Add, Setting::CutOff, 10),
     (Subject::Del, Setting::Alone, 36),
-    (Subject::Del, Setting::Contended, 35),
+    (Subject::Del, Setting::Contended, 42),
     (Subject::Del, Setting::Unanswered, 36),
     (Subject::Del, Setting::CutOff, 9),
     (Subject::Gc, Setting::Alone, 42),
-    (Subject::Gc, Setting::Contended, 60),
+    (Subject::Gc, Setting::Contended, 90),
     (Subject::Gc, Setting::Unanswered, 9),
-    (Subject::Look, Setting::Alone, 55),
-    (Subject::Free, Setting::Alone, 74),
-    (Subject::Free, Setting::Contended, 60),
+    (Subject::Look, Setting::Alone, 62),
+    (Subject::Free, Setting::Alone, 80),
+    (Subject::Free, Setting::Contended, 105),
     (Subject::Free, Setting::Unanswered, 12),
 ];
 
@@ -170,6 +170,7 @@ fn every_request_of_every_verb_may_be_the_last_one() {
     let all = cases.len();
     for (subject, setting, least) in SETTINGS {
         let count = cases.iter().filter(|case| (case.subject, case.setting) == (subject, setting)).count();
+        println!("{subject:?} {setting:?}: {count} cases, at least {least}");
         assert!(count >= least, "only {count} cases of {subject:?} {setting:?}");
     }
     let known = names(&cases);

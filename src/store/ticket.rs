@@ -155,7 +155,8 @@ impl<'a, K: Kv> Queue<'a, K> {
         let watched = [ticket.key.clone(), proof.clone()];
         kv.connect(until).await;
         let began = Instant::now();
-        let (watch, placed) = tokio::join!(kv.watch(&watched, until), self.place(&txn, is_repeated));
+        let place = async { (self.place(&txn, is_repeated).await, began.elapsed()) };
+        let (watch, (placed, latency)) = tokio::join!(kv.watch(&watched, until), place);
         let reply = match placed {
             Ok(reply) => reply,
             Err(failure) => {
@@ -173,7 +174,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             is_first: reply.succeeded && reply.found[0].one().is_none(),
             watch: watch.ok(),
             moved: snapshot.mod_revision(&ticket.turn),
-            latency: began.elapsed(),
+            latency,
             ticket,
         })
     }
