@@ -47,7 +47,7 @@ struct Queue<'a> {
     cluster: &'a Cluster,
     prefix: String,
     tail: String,
-    turn: String,
+    moved: String,
 }
 
 impl<'a> Queue<'a> {
@@ -57,9 +57,9 @@ impl<'a> Queue<'a> {
         let record = cluster.store().get(&own).expect("it holds an address");
         let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
         let scope = record["scope"].as_str().expect("it names its queue");
-        let [prefix, tail, turn] =
-            [format!("v1/ticket/{scope}/"), format!("v1/tail/{scope}"), format!("v1/turn/{scope}")];
-        Self { cluster, prefix, tail, turn }
+        let [prefix, tail, moved] =
+            [format!("v1/ticket/{scope}/"), format!("v1/tail/{scope}"), format!("v1/moved/{scope}")];
+        Self { cluster, prefix, tail, moved }
     }
 
     fn tickets(&self) -> Vec<String> {
@@ -78,7 +78,7 @@ impl<'a> Queue<'a> {
 
     /// Lets those who wait see that the queue moves.
     fn move_on(&self) {
-        self.cluster.store().put_leased(&self.turn, "", 60);
+        self.cluster.store().put_leased(&self.moved, "", 60);
     }
 
     /// Waits until somebody waits behind the blocker.

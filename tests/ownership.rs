@@ -365,7 +365,7 @@ fn a_del_that_is_short_of_time_frees_and_an_add_in_need_repairs_the_bit() {
         threads.spawn(|| {
             let until = Instant::now() + DEL_MAX;
             while !is_over.load(Ordering::Relaxed) && Instant::now() < until {
-                cluster.store().put_leased(&format!("v1/turn/{scope}"), "", 60);
+                cluster.store().put_leased(&format!("v1/moved/{scope}"), "", 60);
             }
         });
         let del = node.del("a").config(&small).run();

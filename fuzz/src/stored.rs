@@ -49,7 +49,7 @@ fn check_key(bytes: &[u8]) {
         Key::Tombstone(owner) => keys.tombstone(owner),
         Key::Ticket(scope, id) => keys.ticket(scope, *id),
         Key::Tail(scope) => keys.tail(scope),
-        Key::Turn(scope) => keys.turn(scope),
+        Key::Moved(scope) => keys.moved(scope),
         Key::Fence(node) => keys.fence(node),
         Key::Cluster(name) => keys.cluster(name),
         Key::Orphan(owner) => keys.orphan(owner),

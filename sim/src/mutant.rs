@@ -155,7 +155,7 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
         Ok(Key::Tombstone(_)) => "tombstone",
         Ok(Key::Ticket(..)) => "ticket",
         Ok(Key::Tail(_)) => "tail",
-        Ok(Key::Turn(_)) => "turn",
+        Ok(Key::Moved(_)) => "moved",
         Ok(Key::Fence(_)) => "fence",
         Ok(Key::Cluster(_)) => "cluster",
         Ok(Key::Orphan(_)) => "orphan",

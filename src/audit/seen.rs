@@ -100,7 +100,7 @@ impl Audit {
             Ok(Key::Pod(interface)) => self.see_pod(entry, interface),
             Ok(Key::Tombstone(_)) => self.see_tombstone(entry),
             Ok(Key::Ticket(..)) => self.see_ticket(entry),
-            Ok(Key::Tail(_) | Key::Turn(_) | Key::Fence(_)) => self.goes_with_lease(entry),
+            Ok(Key::Tail(_) | Key::Moved(_) | Key::Fence(_)) => self.goes_with_lease(entry),
             Ok(Key::Cluster(_)) => self.see_cluster(entry),
             Ok(Key::Orphan(_)) => self.see_note::<Sighting>(entry),
             Ok(Key::Seen(..)) => self.see_seen_node(entry),

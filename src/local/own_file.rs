@@ -47,7 +47,7 @@ struct Content<T> {
 /// What is in the file at `path`, if it is whole and belongs to `whose`.
 pub(super) fn read<T: DeserializeOwned>(path: &Path, whose: &Whose) -> Option<T> {
     let bytes = files::read_trusted(path, OWN_FILE_BYTES, files::Trust::OwnerWrites).ok()?;
-    let (digest, content) = std::str::from_utf8(&bytes).ok()?.trim_end_matches(' ').split_once('\n')?;
+    let (digest, content) = std::str::from_utf8(bytes.trim_ascii_end()).ok()?.split_once('\n')?;
     if digest != digest_hex(content.as_bytes()) {
         return None;
     }

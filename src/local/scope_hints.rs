@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::node::Identity;
@@ -81,7 +83,7 @@ struct KeptKey {
 
 #[derive(Serialize, Deserialize)]
 struct KeptValue {
-    /// In hex.
+    /// In base64.
     value: String,
     created: i64,
     modified: i64,
@@ -92,7 +94,7 @@ impl KeptHints {
     fn of(hints: &ScopeHints) -> Option<Self> {
         let key = |(key, entry): (&Vec<u8>, Option<&Entry>)| {
             let found = entry.map(|entry| KeptValue {
-                value: entry.value.iter().map(|byte| format!("{byte:02x}")).collect(),
+                value: BASE64.encode(&entry.value),
                 created: entry.create_revision,
                 modified: entry.mod_revision,
             });
@@ -104,7 +106,7 @@ impl KeptHints {
         fits.then(|| Self { keys, missed: hints.missed.clone() })
     }
 
-    /// None if a value is no hex.
+    /// None if a value is no base64.
     fn hints(self) -> Option<ScopeHints> {
         let mut keys = Snapshot::default();
         for KeptKey { key, found } in self.keys {
@@ -113,7 +115,7 @@ impl KeptHints {
                 None => None,
                 Some(KeptValue { value, created, modified }) => Some(Entry {
                     key: key.clone(),
-                    value: from_hex(&value)?,
+                    value: BASE64.decode(value).ok()?,
                     create_revision: created,
                     mod_revision: modified,
                     lease: 0,
@@ -123,12 +125,6 @@ impl KeptHints {
         }
         Some(ScopeHints { keys, missed: self.missed })
     }
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect()
 }
 
 /// The files with the hints of a node, one for each scope. Each may be missing at any time.
@@ -261,8 +257,6 @@ mod tests {
             fs::write(&path, garbage).expect("written");
             assert!(files.read(&scope("s")).is_none(), "{garbage:?}");
         }
-        assert_eq!(from_hex("00fF"), Some(vec![0, 255]));
-        assert_eq!([from_hex("0"), from_hex("0x"), from_hex("é")], [None, None, None]);
     }
 
     #[test]

@@ -331,7 +331,7 @@ pub fn plan(
         batch.clear(&line.stray, &mut builder);
         batch.serve(line, head, scope, runs, &mut builder)?;
         batch.finish(Cursors::Moved, &mut builder);
-        builder.push(head.takes_turn());
+        builder.push(head.moves_queue());
         builder.finish().map_err(Halt::read)
     };
     for runs in SIZES {

@@ -42,7 +42,7 @@ impl Fence {
             Fence::Ticket(ticket) => {
                 builder.exactly(ticket.key.clone(), ticket.create_revision);
                 ticket.removal().into_iter().for_each(|op| builder.push(op));
-                builder.push(ticket.takes_turn());
+                builder.push(ticket.moves_queue());
             }
             Fence::Lease { key, lease } => builder.put_on(key.clone(), Vec::new(), *lease),
             Fence::Unfenced { .. } => {}

@@ -96,8 +96,8 @@ pub enum Key {
     Ticket(Scope, TicketId),
     /// `v1/tail/<scope>`
     Tail(Scope),
-    /// `v1/turn/<scope>`.
-    Turn(Scope),
+    /// `v1/moved/<scope>`.
+    Moved(Scope),
     /// `v1/fence/<node>`
     Fence(NodeName),
     /// `v1/cluster/<cluster>`
@@ -307,10 +307,10 @@ impl Keys {
         self.join(&format!("tail/{scope}"))
     }
 
-    /// The turn of a queue: every commit from the queue writes it.
+    /// What shows when a queue moved last: every commit from the queue writes it.
     #[must_use]
-    pub fn turn(&self, scope: &Scope) -> Bytes {
-        self.join(&format!("turn/{scope}"))
+    pub fn moved(&self, scope: &Scope) -> Bytes {
+        self.join(&format!("moved/{scope}"))
     }
 
     /// The key that a node's commits write on their lease, so that etcd refuses them after the lease has ended.
@@ -358,7 +358,7 @@ fn parse_path(path: &str) -> Option<Key> {
         })),
         ["ticket", scope, id] => Some(Key::Ticket(Scope::stored(scope).ok()?, parse_ticket(id)?)),
         ["tail", scope] => Some(Key::Tail(Scope::stored(scope).ok()?)),
-        ["turn", scope] => Some(Key::Turn(Scope::stored(scope).ok()?)),
+        ["moved", scope] => Some(Key::Moved(Scope::stored(scope).ok()?)),
         ["fence", node] => node.parse().ok().map(Key::Fence),
         ["cluster", name] => name.parse().ok().map(Key::Cluster),
         ["lead", name] => name.parse().ok().map(Key::Lead),
@@ -412,7 +412,8 @@ fn cluster_part(cluster: Option<&ClusterName>) -> &str {
 #[must_use]
 pub fn digest_hex(bytes: &[u8]) -> String {
     let digest = digest::digest(&digest::SHA256, bytes);
-    digest.as_ref()[..16].iter().map(|b| format!("{b:02x}")).collect()
+    let half = digest.as_ref()[..16].iter().fold(0, |half: u128, byte| half << 8 | u128::from(*byte));
+    format!("{half:032x}")
 }
 
 /// The first key after all keys that begin with `prefix`.

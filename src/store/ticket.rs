@@ -34,7 +34,7 @@ pub struct Ticket {
     /// The key that names the ticket which was taken last.
     pub tail: Bytes,
     /// The key that every commit from the queue writes, so that those who wait see that it moves.
-    pub turn: Bytes,
+    pub moved: Bytes,
 }
 
 impl Ticket {
@@ -58,8 +58,8 @@ impl Ticket {
 
     /// The operation that shows those who wait that the queue moves.
     #[must_use]
-    pub fn takes_turn(&self) -> Op {
-        Op::Put(self.turn.clone(), Vec::new(), Some(self.lease))
+    pub fn moves_queue(&self) -> Op {
+        Op::Put(self.moved.clone(), Vec::new(), Some(self.lease))
     }
 
     /// Whether the ticket still exists, by what was read last.
@@ -108,7 +108,7 @@ pub struct Taken<W> {
     /// Whether nobody was before it.
     pub is_first: bool,
     watch: Option<W>,
-    /// When the queue moved last: the revision of its turn.
+    /// When the queue moved last: the mod revision of [`Ticket::moved`].
     moved: i64,
     /// How long a durable write takes.
     latency: Duration,
@@ -149,8 +149,8 @@ impl<'a, K: Kv> Queue<'a, K> {
         let Session { kv, keys, until } = self.session;
         // Runs of one node share leases, so a lease does not name a ticket.
         let key = keys.ticket(self.scope, TicketId(random_positive()));
-        let (tail, turn) = (keys.tail(self.scope), keys.turn(self.scope));
-        let mut ticket = Ticket { key, create_revision: 0, lease, tail, turn };
+        let (tail, moved) = (keys.tail(self.scope), keys.moved(self.scope));
+        let mut ticket = Ticket { key, create_revision: 0, lease, tail, moved };
         let txn = ticket_txn(&ticket, record, reads);
         let watched = [ticket.key.clone(), proof.clone()];
         kv.connect(until).await;
@@ -173,7 +173,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             // The answer to a request that was sent twice may name this ticket, or one that came after it.
             is_first: reply.succeeded && reply.found[0].one().is_none(),
             watch: watch.ok(),
-            moved: snapshot.mod_revision(&ticket.turn),
+            moved: snapshot.mod_revision(&ticket.moved),
             latency,
             ticket,
         })
@@ -224,9 +224,9 @@ impl<'a, K: Kv> Queue<'a, K> {
                             .await?,
                     );
                 }
-                let keys = [&ticket.key, proof, &ticket.turn].map(|key| Op::Get(key.clone()));
+                let keys = [&ticket.key, proof, &ticket.moved].map(|key| Op::Get(key.clone()));
                 let reply = self.session.txn(&Txn::read(keys.to_vec())).await?;
-                let [own, record, turn] = [0, 1, 2].map(|at| reply.found[at].one());
+                let [own, record, last] = [0, 1, 2].map(|at| reply.found[at].one());
                 match (own, record) {
                     (_, Some(record)) if is_served(record) => return Ok(Turn::Served(record.clone())),
                     (Some(own), _) if own.create_revision == ticket.create_revision => {
@@ -236,15 +236,15 @@ impl<'a, K: Kv> Queue<'a, K> {
                     }
                     _ => return Ok(Turn::Gone),
                 }
-                let turn = turn.map_or(0, |turn| turn.mod_revision);
-                if is_due && turn == *moved {
+                let last = last.map_or(0, |last| last.mod_revision);
+                if is_due && last == *moved {
                     tracing::info!(queue = %self.scope, "the queue does not move; going to its head");
                     return Ok(Turn::Impatient);
                 }
                 if is_due {
                     patience = (patience * 2).min(limits::PATIENCE_AT_MOST);
                 }
-                *moved = turn;
+                *moved = last;
                 look_at = Some(Instant::now() + patience + random_pause(patience));
                 continue;
             };
@@ -316,15 +316,15 @@ impl<'a, K: Kv> Queue<'a, K> {
 
 /// The transaction that takes a ticket, and reads what the run needs.
 fn ticket_txn(ticket: &Ticket, record: &TicketRecord, reads: &[Op]) -> Txn {
-    let Ticket { key, tail, turn, lease, .. } = ticket;
+    let Ticket { key, tail, moved, lease, .. } = ticket;
     let mut then = vec![
         Op::Get(tail.clone()),
         Op::Put(tail.clone(), tail_value(key).to_vec(), Some(*lease)),
         Op::Put(key.clone(), record.encode(), Some(*lease)),
         Op::Get(key.clone()),
-        Op::Get(turn.clone()),
+        Op::Get(moved.clone()),
     ];
-    let mut otherwise = vec![Op::Get(tail.clone()), Op::Get(key.clone()), Op::Get(turn.clone())];
+    let mut otherwise = vec![Op::Get(tail.clone()), Op::Get(key.clone()), Op::Get(moved.clone())];
     then.extend_from_slice(reads);
     otherwise.extend_from_slice(reads);
     Txn { step: "ticket", compares: vec![Compare::Create(key.clone(), 0)], then, otherwise }

@@ -20,9 +20,14 @@ struct World {
 impl World {
     fn new() -> Self {
         let keys = Keys::new("/m/");
-        let turn = keys.turn(&Scope::stored("-").expect("a scope"));
-        let ticket =
-            Ticket { key: Vec::new(), create_revision: 0, lease: LeaseId(7), tail: Default::default(), turn };
+        let moved = keys.moved(&Scope::stored("-").expect("a scope"));
+        let ticket = Ticket {
+            key: Vec::new(),
+            create_revision: 0,
+            lease: LeaseId(7),
+            tail: Default::default(),
+            moved,
+        };
         let mut world = Self { keys, store: Memory::default(), ticket };
         world.put_meta(meta(Some(1), None));
         world
@@ -98,7 +103,7 @@ impl World {
         for key in self.store.keys() {
             let entry = self.store.get(key.as_bytes()).expect("listed");
             // This store keeps no leases.
-            if !matches!(self.keys.parse(&entry.key), Ok(Key::Ticket(..) | Key::Turn(_))) {
+            if !matches!(self.keys.parse(&entry.key), Ok(Key::Ticket(..) | Key::Moved(_))) {
                 audit.see(entry);
             }
         }

@@ -144,7 +144,7 @@ impl World<'_> {
             Ok(
                 Key::Ticket(..)
                 | Key::Tail(_)
-                | Key::Turn(_)
+                | Key::Moved(_)
                 | Key::Fence(_)
                 | Key::Orphan(_)
                 | Key::Seen(..),

@@ -27,7 +27,7 @@ impl World {
                 key: Vec::new(),
                 create_revision: 0,
                 lease: LeaseId(7),
-                turn: b"turn".to_vec(),
+                moved: b"moved".to_vec(),
                 tail: Default::default(),
             },
             keys,

@@ -66,7 +66,7 @@ impl World {
             create_revision: 1,
             lease: LeaseId(7),
             tail: self.keys.tail(&self.scope),
-            turn: self.keys.turn(&self.scope),
+            moved: self.keys.moved(&self.scope),
         }
     }
 
