@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::queued::Head;
+use self::queued::{Head, send};
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
 use super::first::{self, FirstRequest};
@@ -73,6 +73,9 @@ impl<D, R> From<meta::FoundingError> for Stopped<D, R> {
     }
 }
 
+/// What the log says if a suspect store cannot be marked. The run does not go on either.
+const NOT_MARKED: &str = "the store has gone back, and cannot be marked as suspect now";
+
 type Attempted<C> =
     Result<Attempt<<C as Change>::Done>, Stopped<<C as Change>::Done, <C as Change>::Refused>>;
 
@@ -112,7 +115,7 @@ pub struct Driver<'a, K> {
     policy: Policy<'a>,
     approach: Approach,
     lease: Option<LeaseId>,
-    /// Whether this run has granted its lease. Then no other run uses it yet.
+    /// Whether this run has got its lease from etcd, and has not left it for other runs yet.
     is_new: bool,
     tickets: TicketLease,
     /// How long the shared lease must still live; none once etcd has confirmed it.
@@ -180,6 +183,8 @@ impl<'a, K: Kv> Driver<'a, K> {
 
     /// The last commit that was acknowledged. A second call returns none.
     pub fn take_acknowledged(&mut self) -> Option<Acknowledged> {
+        // Whoever asks leaves the lease for other runs.
+        self.is_new = false;
         self.acknowledged.take()
     }
 
@@ -480,7 +485,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 }
                 _ => None,
             };
-            let (committed, listed) = self.send(&commit.txn, crowd.as_ref()).await;
+            let (committed, listed) = send(self.session, &commit.txn, crowd.as_ref()).await;
             match committed {
                 Ok(reply) if reply.succeeded => {
                     seen.apply(&commit.txn, &reply);
@@ -552,7 +557,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 known.accuse(self.session, seen).await
             };
             if let Err(why) = accused.await {
-                tracing::warn!(%why, "the store has gone back, and cannot be marked as suspect now");
+                tracing::warn!(%why, "{NOT_MARKED}");
             }
             self.may_be_served = true;
             return Err(Stopped::Suspect(known.epoch));
@@ -599,12 +604,14 @@ impl<'a, K: Kv> Driver<'a, K> {
     /// taking a ticket, or to a commit that was refused. `revision` is that of the store before the write.
     async fn check_high_water<D, R>(&self, seen: &Snapshot, revision: i64) -> Result<(), Stopped<D, R>> {
         match &self.policy.high_water {
-            Some(known) if self.is_doubtful(seen, revision) => {
-                match known.accuse(self.session, seen).await? {
-                    Some(epoch) => Err(Stopped::Suspect(epoch)),
-                    None => Ok(()),
+            Some(known) if self.is_doubtful(seen, revision) => match known.accuse(self.session, seen).await {
+                Ok(Some(epoch)) => Err(Stopped::Suspect(epoch)),
+                Ok(None) => Ok(()),
+                Err(why) => {
+                    tracing::warn!(%why, "{NOT_MARKED}");
+                    Err(Stopped::Suspect(known.epoch))
                 }
-            }
+            },
             _ => Ok(()),
         }
     }
