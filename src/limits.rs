@@ -57,8 +57,8 @@ pub const REPLACEMENT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The longest pause between two tries; every pause is random, from a tenth of it up.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// How many commits a run tries where nobody queues before it queues itself, and how many a head loses that serves others
-/// before it stops.
+/// How many commits a run tries where nobody queues before it queues itself, and how many a head that serves others
+/// loses before it stops.
 pub const CLEAR_TRIES: u32 = 2;
 /// The longest pause after a lost race.
 pub const RACE_PAUSE: Duration = Duration::from_millis(5);

@@ -88,8 +88,8 @@ impl Setting {
     }
 }
 
-/// All that is played, and how many cases it makes at least: a little below what it makes, which is some 815 in all. What is
-/// not here does not happen: a pass that only looks stands in no queue.
+/// All that is played, and how many cases it makes at least: a little below what it makes, which is some 815 in all.
+/// What is not here does not happen: a pass that only looks stands in no queue.
 const SETTINGS: [(Subject, Setting, usize); 16] = [
     (Subject::Add, Setting::Alone, 75),
     (Subject::Add, Setting::Hinted, 27),
