@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A change without a contender costs one read and one durable write; with what another run of the node has left
-//! behind, the write alone ([`super::first`]). [`queued`] is the way through the queue.
+//! behind, the write alone ([`super::first`]). The way through the queue is in `drive/queued.rs`.
 
 use std::time::Duration;
 
