@@ -82,8 +82,6 @@ pub const TICKET_BYTES: usize = 4096;
 
 /// How long a run takes to remove its ticket on its way out.
 pub const LEAVE: Duration = Duration::from_millis(300);
-/// The same where durable writes are slow.
-pub const LEAVE_AT_MOST: Duration = Duration::from_secs(1);
 /// What DEL keeps in reserve to free without a ticket.
 pub const DEL_RESERVE: Duration = Duration::from_millis(1200);
 /// How long a run that has answered carries out what others spooled.

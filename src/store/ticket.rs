@@ -111,7 +111,7 @@ pub struct Taken<W> {
     /// When the queue moved last: the mod revision of [`Ticket::moved`].
     moved: i64,
     /// How long a durable write takes.
-    pub latency: Duration,
+    latency: Duration,
 }
 
 impl<'a, K: Kv> Queue<'a, K> {
@@ -167,7 +167,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             Ok(reply) => reply,
             Err(failure) => {
                 if failure.is_open() || *is_repeated {
-                    let _ = self.leave(&ticket, &[], latency).await;
+                    let _ = self.leave(&ticket, &[]).await;
                 }
                 return Err(failure);
             }
@@ -301,19 +301,18 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(std::mem::take(&mut reply.found[0].entries))
     }
 
-    /// Removes a ticket and reads keys at the same revision, if a durable write of `latency` allows it in at most
-    /// [`limits::LEAVE_AT_MOST`]. After that nobody serves the run any more.
+    /// Removes a ticket and reads keys at the same revision, in at most [`limits::LEAVE`]. After that nobody serves the
+    /// run any more.
     ///
     /// # Errors
     /// [`Failure`] if it is not known whether the ticket was removed. Then it ends with its lease.
-    pub async fn leave(&self, ticket: &Ticket, keys: &[Bytes], latency: Duration) -> Result<Reply, Failure> {
-        let within = (latency * 2).clamp(limits::LEAVE, limits::LEAVE_AT_MOST);
+    pub async fn leave(&self, ticket: &Ticket, keys: &[Bytes]) -> Result<Reply, Failure> {
         let then = ticket.removal().into_iter().chain(keys.iter().cloned().map(Op::Get)).collect();
         let txn = Txn { step: "leave", then, ..Txn::default() };
-        let session = self.session.by(Instant::now() + within);
-        let left = match timeout(within, session.txn(&txn)).await {
+        let session = self.session.by(Instant::now() + limits::LEAVE);
+        let left = match timeout(limits::LEAVE, session.txn(&txn)).await {
             Ok(left) => left,
-            Err(_) => Err(Failure::Unknown(format!("no answer in {} ms", within.as_millis()))),
+            Err(_) => Err(Failure::Unknown(format!("no answer in {} ms", limits::LEAVE.as_millis()))),
         };
         if left.is_err() {
             tracing::info!(queue = %self.scope, "the ticket in the queue stays until its lease ends");

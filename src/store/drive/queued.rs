@@ -2,7 +2,6 @@
 //! and serves those behind.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
@@ -79,11 +78,11 @@ impl<K: Kv> Driver<'_, K> {
         self.met_others |= !taken.is_first;
         // Before the wait, because a tombstone may end with its lease while this run waits.
         change.learn(seen);
-        let (ticket, latency) = (taken.ticket.clone(), taken.latency);
+        let ticket = taken.ticket.clone();
         let mut head = Head::default();
         let mut attempted = self.stand(change, &queue, taken, &reads, &mut head, seen).await;
         if !matches!(attempted, Ok(Attempt::Committed(_))) {
-            attempted = self.leave(change, &queue, (&ticket, latency), &mut head, attempted).await;
+            attempted = self.leave(change, &queue, &ticket, &mut head, attempted).await;
         }
         // If it fails, the others notice that the queue does not move.
         let _ = self.serve_others(&queue, &ticket, head, seen).await;
@@ -192,11 +191,11 @@ impl<K: Kv> Driver<'_, K> {
         &mut self,
         change: &C,
         queue: &Queue<'_, K>,
-        (ticket, latency): (&Ticket, Duration),
+        ticket: &Ticket,
         head: &mut Head,
         attempted: Attempted<C>,
     ) -> Attempted<C> {
-        let Ok(reply) = queue.leave(ticket, &[change.proof()], latency).await else {
+        let Ok(reply) = queue.leave(ticket, &[change.proof()]).await else {
             self.may_be_served = true;
             return attempted;
         };
