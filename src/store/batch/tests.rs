@@ -470,3 +470,23 @@ fn a_del_that_fits_into_no_batch_gets_its_turn() {
     let kept = Waiting { ticket: world.store.get(&wide).expect("it waits").clone(), asked: None };
     assert!(kept.has_its_turn());
 }
+
+#[test]
+fn a_reservation_that_was_read_before_its_page_was_deleted_holds_nothing() {
+    let mut world = World::new();
+    world.ask("a");
+    world.serve();
+    let [ip, page] = [
+        world.keys.ip(&NetworkName::default(), addr("10.0.0.1")),
+        world.keys.page(&NetworkName::default(), addr("10.0.0.1").page()),
+    ];
+    world.store.read(&[ip.clone()], &mut world.seen);
+    world.store.apply(&Txn { then: vec![Op::Delete(ip), Op::Delete(page.clone())], ..Txn::default() });
+    world.store.read(&[page], &mut world.seen);
+    world.ask("b");
+    let line = world.line(false);
+    let txn = world.plan(&line).expect("a batch");
+    let reply = world.apply(&txn);
+    assert_eq!(served(&txn, &reply.found).len(), 1);
+    assert_eq!(world.held("b").as_deref(), Some("10.0.0.1"));
+}
