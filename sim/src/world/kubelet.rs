@@ -679,8 +679,7 @@ impl World<'_> {
                     .tree
                     .owners
                     .get(&owner)
-                    .is_some_and(|owned| owned.record.start.as_ref() == Some(start))
-                    && !self.truth.written_by_hand.contains(&owner);
+                    .is_some_and(|owned| owned.record.start.as_ref() == Some(start));
                 self.truth.failed(*sandbox, start, is_spooled, holds).map_err(|why| format!("#{id} {why}"))
             }
             (Work::Del { sandbox, start }, Outcome::Deleted(Ok(done))) => {
