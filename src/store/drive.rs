@@ -115,7 +115,7 @@ pub struct Driver<'a, K> {
     policy: Policy<'a>,
     approach: Approach,
     lease: Option<LeaseId>,
-    /// Whether this run has granted its lease. Then no other run uses it yet.
+    /// Whether this run got its lease from etcd, and not from another run. Others may know it once a hint was left.
     is_new: bool,
     tickets: TicketLease,
     /// How long the shared lease must still live; none once etcd has confirmed it.

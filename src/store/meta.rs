@@ -201,7 +201,7 @@ impl HighWater {
         }
     }
 
-    /// The same, from what was read. A meta that does not decode is refused elsewhere.
+    /// The same, with the meta that was read. A meta that does not decode is refused elsewhere.
     #[must_use]
     pub fn contradicts_read(&self, keys: &Keys, seen: &Snapshot, revision: i64) -> bool {
         seen.record(&keys.meta()).is_ok_and(|meta| self.contradicts(meta.as_ref(), revision))

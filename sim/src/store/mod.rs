@@ -22,9 +22,9 @@
 //!   next one, one that deletes nothing takes none. Later operations see what earlier ones of their transaction wrote,
 //!   a list at a revision of its own does not.
 //! - Lists (`executeRange`, `storage/mvcc/index.go`): an empty end reads one key, an end of one zero byte reads to the
-//!   last key, a limit up to 0 is none, the count is of the whole range. [`Op::Tickets`] is sorted
-//!   by create revision. Tickets that one transaction created stay in the order of their names; etcd keeps that order
-//!   for up to 12 of them (it sorts with Go's `sort.Sort`, which is not stable beyond).
+//!   last key, a limit up to 0 is none, the count is of the whole range. [`Op::Tickets`] is sorted by
+//!   create revision. Tickets that one transaction created stay in the order of their names; etcd keeps that order for
+//!   up to 12 of them (it sorts with Go's `sort.Sort`, which is not stable beyond).
 //! - Leases (`lease/lessor.go`): whole seconds, at least 2 with the default election timeout; an id is refused while it
 //!   lives. A key hangs on the lease of its last put, or on none. A lease that ends or is revoked takes its keys with
 //!   it under one revision, in the order of their names, or under none if it has no keys. A new leader gives every

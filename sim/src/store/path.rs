@@ -49,9 +49,9 @@ impl<'t> Path<'t> {
 
     fn collect(&self, effects: &mut Vec<(&'static str, &'t Op)>) {
         for Branch { op, inner } in &self.ops {
-            match (op, inner) {
-                (_, Some(inner)) => inner.collect(effects),
-                (op, None) => effects.push((self.step, op)),
+            match inner {
+                Some(inner) => inner.collect(effects),
+                None => effects.push((self.step, op)),
             }
         }
     }
