@@ -167,13 +167,18 @@ impl Picking<'_> {
         bits
     }
 
-    /// The reservations of a page that were read at the page's last write or later. One that was read earlier may have
-    /// been freed by that write.
+    /// The reservations of a page that were read at the page's last write or later. One that was read earlier may
+    /// have been freed by that write. If the page does not exist, nobody knows since when: those count that were
+    /// read no earlier than the page.
     pub(super) fn reserved_in(&self, network: &NetworkName, page: Page) -> Vec<Addr> {
         let (first, last) = (self.keys.ip(network, page.first()), self.keys.ip(network, page.last()));
-        let written = self.snapshot.mod_revision(&self.keys.page(network, page));
+        let page = self.keys.page(network, page);
+        let since = match self.snapshot.mod_revision(&page) {
+            0 => self.snapshot.read_at(&page),
+            written => written,
+        };
         self.snapshot
-            .existing(&first, &last, written)
+            .existing(&first, &last, since)
             .filter_map(|entry| match self.keys.parse(&entry.key) {
                 Ok(Key::Ip(_, address)) => Some(address),
                 _ => None,

@@ -104,10 +104,16 @@ impl Snapshot {
         self.known.contains_key(key)
     }
 
+    /// The store's revision when the key was read last; 0 if it was not.
+    #[must_use]
+    pub fn read_at(&self, key: &[u8]) -> i64 {
+        self.known.get(key).map_or(0, |known| known.at)
+    }
+
     /// Whether the key was read at this revision or later.
     #[must_use]
     pub fn knows_since(&self, key: &[u8], revision: i64) -> bool {
-        self.known.get(key).is_some_and(|known| known.at >= revision)
+        self.knows(key) && self.read_at(key) >= revision
     }
 
     /// The key as it was read; none if it does not exist or was not read.

@@ -447,3 +447,28 @@ fn a_batch_frees_only_the_record_that_the_del_has_read() {
     world.serve();
     assert_eq!(world.store.get(&own), written.as_ref());
 }
+
+#[test]
+fn reservations_that_were_read_before_their_page_was_deleted_hold_nothing() {
+    let mut world = World::new();
+    for id in ["a", "b"] {
+        world.ask(id);
+    }
+    world.serve();
+    let network = NetworkName::default();
+    let ips = ["10.0.0.1", "10.0.0.2"].map(|ip| world.keys.ip(&network, addr(ip)));
+    let page = world.keys.page(&network, addr("10.0.0.1").page());
+    world.store.read(&ips, &mut world.seen);
+    let then = ips.into_iter().chain([page.clone()]).map(Op::Delete).collect();
+    world.store.apply(&Txn { then, ..Txn::default() });
+    world.store.read(&[page], &mut world.seen);
+    for id in ["c", "d"] {
+        world.ask(id);
+    }
+    let line = world.line(false);
+    let txn = world.plan(&line).expect("a batch");
+    let reply = world.apply(&txn);
+    assert_eq!(served(&txn, &reply.found).len(), 2);
+    // The second one is decided on the page as the first one has left it.
+    assert_eq!(["c", "d"].map(|id| world.held(id).expect("it was served")), ["10.0.0.1", "10.0.0.2"]);
+}
