@@ -57,7 +57,8 @@ pub const REPLACEMENT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The longest pause between two tries; every pause is random, from a tenth of it up.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// How many commits a run tries where nobody queues before it queues itself.
+/// How many commits a run tries where nobody queues before it queues itself, and how many a head that serves others
+/// loses before it stops.
 pub const CLEAR_TRIES: u32 = 2;
 /// The longest pause after a lost race.
 pub const RACE_PAUSE: Duration = Duration::from_millis(5);
@@ -72,6 +73,8 @@ pub const PATIENCE_AT_MOST: Duration = Duration::from_secs(2);
 pub const SERVED_WITHIN: Duration = Duration::from_millis(20);
 /// For how long a run that has its own result serves others.
 pub const HEAD_SERVES: Duration = Duration::from_millis(100);
+/// How much longer it takes at most to end that, where requests are slow.
+pub const HEAD_ENDS: Duration = Duration::from_millis(500);
 /// How many tickets a head reads at once.
 pub const LINE_TICKETS: i64 = 200;
 /// The largest ticket, in bytes. A larger request is left out of it, and its run is not served by others.

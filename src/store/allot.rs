@@ -224,6 +224,8 @@ impl Deciding<'_> {
         for key in self.reservations_of(&self.ask.owner, &record)? {
             builder.unchanged(key);
         }
+        // Another run may have served this one without its knowledge.
+        let repeats = record.start.as_ref() != Some(&self.ask.stamp.start);
         let start = match record.start {
             Some(other) if !self.ask.stamp.start.is_after(Some(&other)) => other,
             _ => self.ask.stamp.start.clone(),
@@ -232,7 +234,7 @@ impl Deciding<'_> {
         let record = OwnerRecord::new(record.addresses, Some(start), record.scope, record.labels);
         let record = record.on_machine(machine);
         self.put_owner(&mut builder, &record);
-        Ok(self.commit(finish(builder)?, record.addresses, true))
+        Ok(self.commit(finish(builder)?, record.addresses, repeats))
     }
 
     /// A retried sandbox of the same pod inherits all addresses of the older one.

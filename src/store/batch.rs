@@ -32,6 +32,8 @@ use crate::pool::record::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, To
 
 /// How many runs a batch serves at most, and how many where that does not fit into one transaction.
 pub(super) const SIZES: [usize; 3] = [96, 48, 16];
+/// If not even those fit, the first run that waits gets its turn.
+const NOBODY: usize = 0;
 
 /// How many frees a batch reads for at most, and how many compares one of them has about.
 const FREES: usize = 20;
@@ -124,12 +126,13 @@ impl<'a> Batch<'a> {
         let mut next: Option<&Waiting> = None;
         let mut ends_with_add = false;
         let mut all_are_served = true;
+        let hands_over = line.hands_over || runs == NOBODY;
         for (at, waiting) in line.waiting.iter().enumerate() {
             // Whoever has the next turn is kept, so that it goes on where this head stops.
             let is_last = at + 1 == line.waiting.len();
             let is_free = matches!(waiting.asked, Some(Asked::Free(..)));
             let has_no_room = served == runs || is_free && builder.compares() + FREE_COMPARES > runs;
-            let is_kept = has_no_room || line.hands_over && is_last && next.is_none();
+            let is_kept = has_no_room || hands_over && is_last && next.is_none();
             let is_served = match &waiting.asked {
                 _ if is_kept || !is_in_service => false,
                 None => false,
@@ -150,11 +153,8 @@ impl<'a> Batch<'a> {
                 continue;
             }
             all_are_served = false;
-            if next.is_none() && !waiting.has_its_turn() && (!is_kept || line.hands_over) {
+            if next.is_none() && !waiting.has_its_turn() && (!is_kept || hands_over) {
                 next = Some(waiting);
-            }
-            if served == runs {
-                break;
             }
         }
         if let Some(next) = next {
@@ -334,7 +334,7 @@ pub fn plan(
         builder.push(head.moves_queue());
         builder.finish().map_err(Halt::read)
     };
-    for runs in SIZES {
+    for runs in SIZES.into_iter().chain([NOBODY]) {
         match try_one(runs) {
             // Apart from its turn, it writes nothing.
             Ok(txn) if txn.then.len() == 1 => return Ok(None),
@@ -385,10 +385,21 @@ fn adds<'t>(txn: &'t Txn, found: &'t [Found], are_served: bool) -> impl Iterator
     })
 }
 
-/// Whether a commit gives another run its turn. Then its head stops.
+/// Whether a commit is to give another run its turn. Then its head stops.
 #[must_use]
 pub fn hands_over(txn: &Txn) -> bool {
-    txn.then.iter().any(|op| matches!(op, Op::Nested(nested) if nested.step == SIGNAL))
+    txn.then.iter().any(is_signal)
+}
+
+/// Whether an applied commit has given another run its turn: that run was still there.
+#[must_use]
+pub fn has_handed_over(txn: &Txn, found: &[Found]) -> bool {
+    let has_succeeded = |found: &Found| found.nested.as_ref().is_some_and(|nested| nested.succeeded);
+    txn.then.iter().zip(found).any(|(op, found)| is_signal(op) && has_succeeded(found))
+}
+
+fn is_signal(op: &Op) -> bool {
+    matches!(op, Op::Nested(nested) if nested.step == SIGNAL)
 }
 
 #[cfg(test)]

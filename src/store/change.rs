@@ -38,7 +38,7 @@ pub trait Change {
     /// Remembers what an answer shows, if the next one may not show it any more.
     fn learn(&mut self, _seen: &Snapshot) {}
 
-    /// What to do next. Only an ADD serves the others in the queue, together with itself.
+    /// What to do next. The plan of an ADD serves the others in the queue too, together with itself.
     ///
     /// # Errors
     /// Why the change cannot be made.

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::queued::Head;
+use self::queued::{Head, send};
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
 use super::first::{self, FirstRequest};
@@ -115,7 +115,7 @@ pub struct Driver<'a, K> {
     policy: Policy<'a>,
     approach: Approach,
     lease: Option<LeaseId>,
-    /// Whether this run got its lease from etcd, and not from another run. Others may know it once a hint was left.
+    /// Whether this run has got its lease from etcd, and has not left it for other runs yet.
     is_new: bool,
     tickets: TicketLease,
     /// How long the shared lease must still live; none once etcd has confirmed it.
@@ -183,6 +183,8 @@ impl<'a, K: Kv> Driver<'a, K> {
 
     /// The last commit that was acknowledged. A second call returns none.
     pub fn take_acknowledged(&mut self) -> Option<Acknowledged> {
+        // Whoever asks leaves the lease for other runs.
+        self.is_new = false;
         self.acknowledged.take()
     }
 
@@ -483,7 +485,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 }
                 _ => None,
             };
-            let (committed, listed) = self.send(&commit.txn, crowd.as_ref()).await;
+            let (committed, listed) = send(self.session, &commit.txn, crowd.as_ref()).await;
             match committed {
                 Ok(reply) if reply.succeeded => {
                     seen.apply(&commit.txn, &reply);

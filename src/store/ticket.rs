@@ -126,6 +126,12 @@ impl<'a, K: Kv> Queue<'a, K> {
         self.scope
     }
 
+    /// What its requests are sent with.
+    #[must_use]
+    pub fn session(&self) -> Session<'a, K> {
+        self.session
+    }
+
     /// The same queue with another deadline.
     #[must_use]
     pub fn by(&self, until: Instant) -> Self {
@@ -212,10 +218,10 @@ impl<'a, K: Kv> Queue<'a, K> {
         let mut patience = commits.clamp(limits::PATIENCE, limits::PATIENCE_AT_MOST);
         // A watch that was opened before the ticket was taken shows all that happens to it. Else one look is due.
         let shows_all = watch.as_ref().is_some_and(|watch| watch.since() < ticket.create_revision);
-        let mut look_at = shows_all.then(|| Instant::now() + patience + random_pause(patience));
+        let mut due = Instant::now() + patience + random_pause(patience);
+        let mut look_at = if shows_all { due } else { Instant::now() };
         while Instant::now() < self.session.until {
-            let Some(at) = look_at.filter(|at| Instant::now() < *at) else {
-                let is_due = look_at.is_some();
+            if Instant::now() >= look_at {
                 if watch.is_none() {
                     *watch = Some(
                         self.session
@@ -237,17 +243,18 @@ impl<'a, K: Kv> Queue<'a, K> {
                     _ => return Ok(Turn::Gone),
                 }
                 let last = last.map_or(0, |last| last.mod_revision);
-                if is_due && last == *moved {
-                    tracing::info!(queue = %self.scope, "the queue does not move; going to its head");
-                    return Ok(Turn::Impatient);
-                }
-                if is_due {
+                if Instant::now() >= due {
+                    if last == *moved {
+                        tracing::info!(queue = %self.scope, "the queue does not move; going to its head");
+                        return Ok(Turn::Impatient);
+                    }
+                    *moved = last;
                     patience = (patience * 2).min(limits::PATIENCE_AT_MOST);
+                    due = Instant::now() + patience + random_pause(patience);
                 }
-                *moved = last;
-                look_at = Some(Instant::now() + patience + random_pause(patience));
+                look_at = due;
                 continue;
-            };
+            }
             let Some(open) = watch.as_mut() else { continue };
             // In this order, so that the result is not random.
             tokio::select! {
@@ -260,7 +267,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                     }
                     Some(Event { key, entry: None }) if key == ticket.key => {
                         // The owner's record was written with it, or the ticket has ended.
-                        look_at = Some(Instant::now() + limits::SERVED_WITHIN);
+                        look_at = look_at.min(Instant::now() + limits::SERVED_WITHIN);
                     }
                     // The watch may be older than the ticket, and then it shows that, too.
                     Some(Event { key, entry: Some(entry) })
@@ -272,10 +279,10 @@ impl<'a, K: Kv> Queue<'a, K> {
                     None => {
                         // A pause, because a watch that ends as soon as it is opened would make this a busy loop.
                         tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
-                        (*watch, look_at) = (None, None);
+                        (*watch, look_at) = (None, Instant::now());
                     }
                 },
-                () = sleep_until(at) => {}
+                () = sleep_until(look_at) => {}
                 () = sleep_until(self.session.until) => {}
             }
         }

@@ -7,7 +7,7 @@ use metes::local::mark::{Hints, Mark, MarkFile};
 use metes::local::spool::Spool;
 use metes::pool::record::{Labels, Meta, Owner, OwnerRecord, PodIndex, Record, RunStart, Tombstone, VERSION};
 use metes::pool::{Addr, Bits, NetworkName, Page};
-use metes::store::keys::{LeaseId, PodInterface};
+use metes::store::keys::{Key, LeaseId, PodInterface};
 use metes::store::meta::HighWater;
 use metes::store::txn::{Compare, Op, Txn};
 
@@ -280,6 +280,15 @@ impl<'w> World<'w> {
             // Whoever writes with other tools makes room first.
             self.model.set_space(false);
         }
+        let owner = |op: &Op| match op {
+            Op::Put(key, ..) => match self.shared.keys.parse(key) {
+                Ok(Key::Owner(owner)) => Some(owner),
+                _ => None,
+            },
+            _ => None,
+        };
+        let owners: Vec<Owner> = ops.iter().filter_map(owner).collect();
+        self.truth.written_by_hand.extend(owners);
         self.is_by_hand = true;
         self.tree.is_by_hand = true;
         let done = self.model.txn(&Txn { step: "by hand", then: ops, ..Txn::default() });

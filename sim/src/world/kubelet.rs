@@ -679,7 +679,8 @@ impl World<'_> {
                     .tree
                     .owners
                     .get(&owner)
-                    .is_some_and(|owned| owned.record.start.as_ref() == Some(start));
+                    .is_some_and(|owned| owned.record.start.as_ref() == Some(start))
+                    && !self.truth.written_by_hand.contains(&owner);
                 self.truth.failed(*sandbox, start, is_spooled, holds).map_err(|why| format!("#{id} {why}"))
             }
             (Work::Del { sandbox, start }, Outcome::Deleted(Ok(done))) => {

@@ -78,6 +78,9 @@ pub(crate) struct Truth {
     pub(crate) excused: HashSet<ProcessId>,
     /// A new leader has prolonged leases: fences last longer.
     pub(crate) leases_prolonged: bool,
+    /// Owners whose records were written with other tools: an ADD cannot know whether another run has answered with
+    /// such a record since.
+    pub(crate) written_by_hand: HashSet<Owner>,
 }
 
 impl Truth {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::pool::choose::Order;
 use crate::pool::range::fixtures::{addr, cidr, set};
-use crate::pool::record::{Caller, Labels, Owner, OwnerRecord, Pod, Reservation, RunStart, Tombstone};
+use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Pod, Reservation, RunStart, Tombstone};
 use crate::pool::{Addr, NetworkName, Wanted};
 use crate::store::ask::RunStamp;
 use crate::store::keys::TicketId;
@@ -81,7 +81,9 @@ impl World {
         for _ in 0..10 {
             match plan(&self.keys, &self.seen, &self.head(), &self.scope, line) {
                 Ok(txn) => return txn,
-                Err(lacking) => self.store.read_all(&lacking, &mut self.seen),
+                Err(lacking) => {
+                    lacking.chunks(100).for_each(|ops| self.store.read_all(ops, &mut self.seen));
+                }
             }
         }
         panic!("it goes on reading");
@@ -238,7 +240,8 @@ fn a_turn_is_not_given_to_a_ticket_that_is_gone() {
     let line = world.line(false);
     let txn = world.plan(&line).expect("a batch");
     world.store.apply(&Txn { then: vec![Op::Delete(first.clone())], ..Txn::default() });
-    assert!(world.apply(&txn).succeeded);
+    let reply = world.apply(&txn);
+    assert!(reply.succeeded && !has_handed_over(&txn, &reply.found));
     assert_eq!(world.store.get(&first), None);
 }
 
@@ -471,4 +474,24 @@ fn reservations_that_were_read_before_their_page_was_deleted_hold_nothing() {
     assert_eq!(served(&txn, &reply.found).len(), 2);
     // The second one is decided on the page as the first one has left it.
     assert_eq!(["c", "d"].map(|id| world.held(id).expect("it was served")), ["10.0.0.1", "10.0.0.2"]);
+}
+
+#[test]
+fn a_del_that_fits_into_no_batch_gets_its_turn() {
+    let mut world = World::new();
+    let (mut held, owner) = (Vec::new(), ask("wide").owner);
+    for at in 0..60 {
+        let network = NetworkName::configured(&format!("n{at}")).expect("a name");
+        let address = addr("10.0.0.1");
+        world.store.put(world.keys.ip(&network, address), ask("wide").reservation());
+        world.store.put(world.keys.page(&network, address.page()), crate::pool::Bits::empty().to_bytes());
+        held.push(Held { address: address.ip(), network: Some(network) });
+    }
+    world.store.put(world.keys.owner(&owner), ask("wide").record(held).encode());
+    let del = freeing(&world, "wide", 9);
+    let wide = world.stand(&del);
+    world.ask("b");
+    world.serve();
+    let kept = Waiting { ticket: world.store.get(&wide).expect("it waits").clone(), asked: None };
+    assert!(kept.has_its_turn());
 }

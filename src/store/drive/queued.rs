@@ -1,7 +1,9 @@
 //! A change in the queue: it takes a ticket, waits for its turn or for another run that serves it, commits at the head,
 //! and serves those behind.
 
-use tokio::time::Instant;
+use std::collections::BTreeSet;
+
+use tokio::time::{Instant, timeout};
 
 use super::{Attempt, Attempted, Driver, Stopped, before, reads};
 use crate::limits;
@@ -11,6 +13,7 @@ use crate::store::fence::Fence;
 use crate::store::keys::{Bytes, Keys, NetworkAddress, Scope};
 use crate::store::kv::{Failure, Kv};
 use crate::store::line::{Line, Waiting};
+use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 use crate::store::ticket::{Queue, Taken, Ticket, Turn};
 use crate::store::txn::{Entry, Op, Reply, Txn};
@@ -23,7 +26,7 @@ pub(super) struct Head {
     /// Whether nobody has given this run its turn. Then it gives way to whoever is quicker.
     pub(super) gives_way: bool,
     /// Tickets that are gone.
-    gone: Vec<Bytes>,
+    gone: BTreeSet<Bytes>,
     /// Addresses with stray bits that its last commit has set for runs which it could not serve.
     stray: Vec<NetworkAddress>,
     /// Whether somebody may wait whom nobody has given a turn.
@@ -38,7 +41,14 @@ impl Head {
         self.gone.extend(batch::served(txn, &reply.found));
         self.stray = batch::left_out(keys, txn, &reply.found);
         let was_last = ticket.was_last(txn, &reply.found) && self.stray.is_empty();
-        self.owes_turn = !was_last && !batch::hands_over(txn);
+        self.owes_turn &= !(was_last && self.has_served_all() || batch::has_handed_over(txn, &reply.found));
+    }
+
+    /// Whether nobody is left of those who were read, apart from runs that have had their turn. The last one in the
+    /// queue may have become the head out of impatience, with others before it.
+    fn has_served_all(&self) -> bool {
+        let is_left = |waiting: &Waiting| !waiting.has_its_turn() && !self.gone.contains(&waiting.ticket.key);
+        !self.line.waiting.iter().any(is_left)
     }
 }
 
@@ -93,6 +103,8 @@ impl<K: Kv> Driver<'_, K> {
         self.check_high_water(seen, before(ticket.create_revision)).await?;
         let fence = Fence::Ticket(ticket.clone());
         if change.is_unhindered(seen) {
+            // Nobody is before it, so those who have come since wait for it.
+            head.owes_turn = taken.is_first;
             return self.commit(change, (Some(queue.scope()), &fence), head, seen).await;
         }
         let proof = change.proof();
@@ -188,7 +200,7 @@ impl<K: Kv> Driver<'_, K> {
             return attempted;
         };
         let removal = Txn { then: ticket.removal().to_vec(), ..Txn::default() };
-        head.owes_turn &= !ticket.was_last(&removal, &reply.found);
+        head.owes_turn &= !(ticket.was_last(&removal, &reply.found) && head.has_served_all());
         let found = reply.found.last().and_then(|found| found.one());
         let Some(done) = found.and_then(|found| change.served(found)) else { return attempted };
         match attempted {
@@ -232,20 +244,23 @@ impl<K: Kv> Driver<'_, K> {
         mut head: Head,
         seen: &mut Snapshot,
     ) -> Result<(), Failure> {
-        head.gone.push(ticket.key.clone());
+        head.gone.insert(ticket.key.clone());
         let stop_at = Instant::now() + limits::HEAD_SERVES;
+        // Its caller waits for the result that is certain.
+        let until = self.session.until.min(stop_at + limits::HEAD_ENDS);
+        let queue = &queue.by(until);
         let mut lost = 0;
         while (head.owes_turn || !head.stray.is_empty())
             && lost < limits::CLEAR_TRIES
-            && Instant::now() < self.session.until
+            && Instant::now() < until
         {
             let is_fresh = head.listed.is_none();
             let tickets = match head.listed.take() {
+                _ if !head.owes_turn => Vec::new(),
                 Some(tickets) => tickets,
-                None if !head.owes_turn => Vec::new(),
                 None => queue.tickets(&[], seen).await?,
             };
-            head.line = Line::new(&tickets, |key| head.gone.iter().any(|gone| gone == key));
+            head.line = Line::new(&tickets, |key| head.gone.contains(key));
             head.line.hands_over = Instant::now() >= stop_at;
             head.line.stray.clone_from(&head.stray);
             let txn = match self.plan_batch(queue, ticket, &head.line, seen).await? {
@@ -255,7 +270,7 @@ impl<K: Kv> Driver<'_, K> {
                 None => continue,
             };
             let goes_on = head.owes_turn && !batch::hands_over(&txn);
-            let (committed, listed) = self.send(&txn, goes_on.then_some(queue)).await;
+            let (committed, listed) = send(queue.session(), &txn, goes_on.then_some(queue)).await;
             let reply = committed?;
             if reply.succeeded {
                 seen.apply(&txn, &reply);
@@ -270,18 +285,6 @@ impl<K: Kv> Driver<'_, K> {
         Ok(())
     }
 
-    /// Sends a commit. The listing of the queue for the next one travels with it, if a queue is named.
-    pub(super) async fn send(
-        &self,
-        txn: &Txn,
-        queue: Option<&Queue<'_, K>>,
-    ) -> (Result<Reply, Failure>, Option<Vec<Entry>>) {
-        let Some(queue) = queue else { return (self.session.txn(txn).await, None) };
-        let mut ignored = Snapshot::default();
-        let (committed, listed) = tokio::join!(self.session.txn(txn), queue.tickets(&[], &mut ignored));
-        (committed, listed.ok())
-    }
-
     /// The next batch for a line, after all that it relies on was read; none if there is nobody to serve and nobody to
     /// give a turn to.
     async fn plan_batch(
@@ -294,8 +297,61 @@ impl<K: Kv> Driver<'_, K> {
         loop {
             match batch::plan(self.session.keys, seen, head, queue.scope(), line) {
                 Ok(txn) => return Ok(txn),
-                Err(lacking) => self.session.read_all(lacking, seen).await?,
+                Err(lacking) => queue.session().read_all(lacking, seen).await?,
             }
         }
+    }
+}
+
+/// Sends a commit. The listing of the queue for the next one travels with it, if a queue is named. The commit's answer
+/// does not wait for a slow one.
+pub(super) async fn send<K: Kv>(
+    session: Session<'_, K>,
+    txn: &Txn,
+    queue: Option<&Queue<'_, K>>,
+) -> (Result<Reply, Failure>, Option<Vec<Entry>>) {
+    let Some(queue) = queue else { return (session.txn(txn).await, None) };
+    let mut ignored = Snapshot::default();
+    let listing = timeout(limits::HEAD_SERVES, queue.tickets(&[], &mut ignored));
+    let (committed, listed) = tokio::join!(session.txn(txn), listing);
+    (committed, listed.ok().and_then(Result::ok))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::keys::{LeaseId, TicketId};
+    use crate::store::txn::{Found, NestedReply};
+
+    /// A dead run is before those that wait, and the last one of them becomes the head out of impatience.
+    #[test]
+    fn the_last_in_the_queue_goes_on_as_long_as_somebody_is_before_it() {
+        let keys = Keys::new("/m/");
+        let scope = Scope::stored("s").expect("a scope");
+        let key = |id| keys.ticket(&scope, TicketId(id));
+        let entry = |id, turn| Entry {
+            key: key(id),
+            value: Vec::new(),
+            create_revision: id,
+            mod_revision: id + turn,
+            lease: 7,
+        };
+        let (tail, moved) = (keys.tail(&scope), keys.moved(&scope));
+        let ticket = Ticket { key: key(9), create_revision: 9, lease: LeaseId(7), tail, moved };
+        let txn = Txn { then: ticket.removal().to_vec(), ..Txn::default() };
+        let end = NestedReply { succeeded: true, found: vec![Found::default()] };
+        let found = vec![Found::default(), Found { nested: Some(end), ..Found::default() }];
+        let reply = Reply { succeeded: true, revision: 20, found };
+        let owes = |tickets: &[Entry], gone: &[Bytes]| {
+            let line = Line::new(tickets, |_| false);
+            let gone = gone.iter().cloned().collect();
+            let mut head = Head { line, owes_turn: true, gone, ..Head::default() };
+            head.has_committed(&keys, &ticket, &txn, &reply);
+            head.owes_turn
+        };
+        assert!(owes(&[entry(1, 0), entry(2, 0)], &[key(1)]), "one is left");
+        assert!(!owes(&[entry(1, 0), entry(2, 0)], &[key(1), key(2)]));
+        assert!(!owes(&[entry(1, 3)], &[]), "it had its turn");
+        assert!(!owes(&[], &[]));
     }
 }
