@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// Worlds in which the guards are collected, and in how many of each kind each must be noticed: in as many that know
 /// nothing of it, and if none of them does, in as many that strike at it and at nothing else.
-const HUNT: [&str; 6] = ["--seeds", "300", "--ops", "45000", "--mutants", "100"];
+const HUNT: [&str; 6] = ["--seeds", "300", "--ops", "45000", "--mutants", "200"];
 
 /// What transactions rely on, by step, kind and key: none may go missing, and who adds one adds it here.
 const GUARDS: [&str; 108] = [

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use metes::pool::choose::Order;
-use metes::pool::record::{OwnerRecord, Record};
+use metes::pool::record::{Owner, OwnerRecord, Record};
 use metes::pool::{Addr, Bits, NetworkName, Page};
 use metes::store::keys::{Bytes, Key};
 use metes::store::txn::{Op, Reply, Txn};
@@ -97,7 +97,7 @@ impl World<'_> {
             SIGNAL => self.signals_wrongly(nested).err(),
             _ => None,
         };
-        let freed = if path.succeeded() { self.frees_wrongly(txn).err() } else { None };
+        let freed = if path.succeeded() { self.frees_wrongly(txn, work).err() } else { None };
         freed
             .or_else(|| done.filter_map(wrong).next())
             .or_else(|| path.succeeded().then(|| self.skips_lower(txn, work)).flatten())
@@ -154,8 +154,27 @@ impl World<'_> {
     }
 
     /// A record that a batch frees is one whose DEL has asked for it, from its node, and after the record was written.
-    /// A DEL that is served leaves its tombstone, as if it had freed by itself.
-    fn frees_wrongly(&self, txn: &Txn) -> Result<(), String> {
+    /// A DEL that is served leaves its tombstone, as one that frees by itself without a ticket does.
+    fn frees_wrongly(&self, txn: &Txn, work: Option<&Work>) -> Result<(), String> {
+        let buries = |owner: &Owner| {
+            let tombstone = self.shared.keys.tombstone(owner);
+            txn.then.iter().any(|op| matches!(op, Op::Put(key, _, Some(_)) if *key == tombstone))
+        };
+        let owner = |op: &Op| match op {
+            Op::Delete(key) => match self.shared.keys.parse(key) {
+                Ok(Key::Owner(owner)) => Some(owner),
+                _ => None,
+            },
+            _ => None,
+        };
+        let mut freed = txn.then.iter().filter_map(owner);
+        // A pass leaves none.
+        if let ("free-quick", Some(Work::Del { .. })) = (txn.step, work) {
+            return match freed.find(|owner| !buries(owner) && !self.tree.is_buried(owner)) {
+                Some(owner) => Err(format!("a DEL of {} has freed and leaves no tombstone", words(&owner))),
+                None => Ok(()),
+            };
+        }
         if !matches!(txn.step, "batch" | "commit") {
             return Ok(());
         }
@@ -170,9 +189,7 @@ impl World<'_> {
             })
             .collect();
         for (sandbox, _) in &dels {
-            let tombstone = self.shared.keys.tombstone(&sandbox.owner);
-            let leaves_it = |op: &Op| matches!(op, Op::Put(key, _, Some(_)) if *key == tombstone);
-            if !txn.then.iter().any(leaves_it) {
+            if !buries(&sandbox.owner) {
                 return Err(format!("a DEL of {} was served and leaves no tombstone", words(&sandbox.owner)));
             }
         }
@@ -180,9 +197,7 @@ impl World<'_> {
         if txn.step == "commit" {
             return Ok(());
         }
-        for op in &txn.then {
-            let Op::Delete(key) = op else { continue };
-            let Ok(Key::Owner(owner)) = self.shared.keys.parse(key) else { continue };
+        for owner in freed {
             let Some(owned) = self.tree.owners.get(&owner) else { continue };
             let written = self.truth.order(owned.record.start.as_ref());
             let node = self.truth.writer(&owned.record);

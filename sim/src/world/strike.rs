@@ -41,7 +41,8 @@ impl World<'_> {
         let Some(guard) = self.setup.target else { return Ok(()) };
         self.hurry_what_is_settled(guard);
         let relied_on = self.relied_on(guard);
-        if relied_on.is_empty() || !self.chance.one_in(3) {
+        // A first commit is seldom, and short on its way.
+        if relied_on.is_empty() || guard.step != "commit-first" && !self.chance.one_in(3) {
             return Ok(());
         }
         self.count("strike");
