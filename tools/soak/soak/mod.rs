@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use etcd_client::GetOptions;
 use serde_json::{Value, json};
 
 use crate::chaos_proxies::{GrpcProxy, TcpProxy, next_random};
@@ -26,6 +27,8 @@ pub(crate) const CALLERS: u64 = 24;
 /// How old an owner must be before GC frees it: longer than a process is ever stopped.
 const GC_GRACE_S: u64 = 20;
 const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// What the names of IPv4 addresses begin with in keys.
+const IPV4: &str = "00000000000000000000ffff";
 
 /// What to do.
 #[derive(Clone, Copy, Debug)]
@@ -139,6 +142,15 @@ impl Soak {
         if let Some(what) = what.into() {
             self.report().violations.push(what);
         }
+    }
+
+    /// How many IPv4 addresses etcd holds in a network now; none if no member answers.
+    fn held_in(&self, network: &str) -> Option<usize> {
+        let store = self.cluster.store();
+        let prefix = store.key(&format!("v1/net/{network}/ip/{IPV4}"));
+        let options = GetOptions::new().with_prefix().with_count_only();
+        let counted = store.try_run(async |client| client.get(prefix, Some(options)).await);
+        counted.ok().map(|answer| answer.count() as usize)
     }
 
     /// Looks for what is left when all faults are over and every caller has deleted what it had.

@@ -15,8 +15,9 @@ pub(crate) struct Report {
     /// By kind.
     faults: BTreeMap<&'static str, u64>,
     longest_add: Duration,
-    /// The smallest number of owners that held something in a network when an ADD found no free address.
-    fewest_when_full: Option<usize>,
+    /// When an ADD found no free address: the smallest number of addresses that etcd held in the network, and the
+    /// smallest number of owners there that nobody had begun to delete.
+    fewest_when_full: Option<(usize, usize)>,
     pub(super) intervals: usize,
     pub(super) overlaps: usize,
     pub(super) violations: Vec<String>,
@@ -43,8 +44,9 @@ impl Report {
         }
     }
 
-    pub(super) fn was_full(&mut self, held: usize) {
-        self.fewest_when_full = Some(self.fewest_when_full.map_or(held, |fewest| fewest.min(held)));
+    pub(super) fn was_full(&mut self, held: usize, known: usize) {
+        let (fewest, fewest_known) = self.fewest_when_full.unwrap_or((held, known));
+        self.fewest_when_full = Some((fewest.min(held), fewest_known.min(known)));
     }
 
     pub(super) fn befell(&mut self, fault: &'static str) {
@@ -91,8 +93,11 @@ impl fmt::Display for Report {
             writeln!(f, "  {count:>4} {fault}")?;
         }
         writeln!(f, "longest ADD  {:.1} s, of those that were not stopped", self.longest_add.as_secs_f64())?;
-        if let Some(held) = self.fewest_when_full {
-            writeln!(f, "no address free: with {held} or more owners")?;
+        if let Some((held, known)) = self.fewest_when_full {
+            writeln!(
+                f,
+                "no address free: with {held} or more held, {known} or more of them by pods that stay"
+            )?;
         }
         writeln!(f, "intervals    {}", self.intervals)?;
         writeln!(f, "overlaps     {}", self.overlaps)?;
