@@ -27,6 +27,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
+use metes::local::node::timestamp;
 use metes::pool::NetworkName;
 use metes::pool::names::PodUid;
 use metes::pool::record::{Owner, OwnerRecord, Record};
@@ -169,7 +170,7 @@ impl<K: Kv> Import<'_, K> {
     }
 
     fn pause(&self) -> Pause<'_, K> {
-        Pause { session: self.context.session, cluster: self.context.cluster }
+        Pause { session: self.context.session, cluster: self.context.cluster, now: timestamp() }
     }
 
     async fn nads(&mut self) -> Result<Vec<Nad>, ImportError> {

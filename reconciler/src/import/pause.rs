@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use metes::local::node::timestamp;
 use metes::pool::names::ClusterName;
 use metes::pool::record::{Definitions, Meta, Record};
 use metes::random::random_id;
@@ -36,6 +35,8 @@ pub struct Pause<'a, K> {
     pub session: Session<'a, K>,
     /// The cluster's name.
     pub cluster: &'a ClusterName,
+    /// The time, for people: RFC 3339 in UTC.
+    pub now: String,
 }
 
 /// The state of the store.
@@ -75,7 +76,7 @@ impl<K: Kv> Pause<'_, K> {
             let is_first = meta.is_none();
             let mut meta = meta.unwrap_or_else(|| Meta::first(random_id()));
             meta.paused = Some(self.text());
-            meta.paused_since = Some(timestamp());
+            meta.paused_since = Some(self.now.clone());
             let txn = match is_first {
                 true => meta::founding(keys, STEP, &meta),
                 false => meta::replacement(keys, STEP, revision, &meta),

@@ -268,7 +268,7 @@ pub(crate) fn import(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>,
     Box::pin(async move {
         let line = shared.line(process);
         let session = Session { kv: &line, keys: &shared.keys, until };
-        let pause = Pause { session, cluster: &shared.cluster };
+        let pause = Pause { session, cluster: &shared.cluster, now: String::new() };
         let imported = async {
             pause.set().await.ok()?;
             for one in &claims {
