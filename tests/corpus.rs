@@ -13,7 +13,7 @@ const KINDS: [&str; 3] = ["seeds", "corpus", "regressions"];
 
 /// What there is at least of each target, of each kind: none of it is thrown away, and what
 /// `hack/fuzz --keep` leaves in a corpus is about as much each time.
-const LEAST: [(&str, [usize; 3]); 12] = [
+const LEAST: [(&str, [usize; 3]); 13] = [
     ("args", [11, 130, 0]),
     ("choice", [0, 130, 0]),
     ("definitions", [50, 200, 0]),
@@ -21,6 +21,7 @@ const LEAST: [(&str, [usize; 3]); 12] = [
     ("lists", [21, 200, 2]),
     ("node_files", [5, 110, 0]),
     ("pem", [31, 70, 0]),
+    ("pools", [8, 0, 0]),
     ("previous", [10, 130, 0]),
     ("results", [0, 130, 0]),
     ("stdin", [59, 270, 1]),

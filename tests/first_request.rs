@@ -69,6 +69,32 @@ fn an_add_whose_hints_hold_is_one_request_and_one_proposal() {
 }
 
 #[test]
+fn an_add_from_a_pool_costs_what_one_from_a_range_does() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    let config = network(json!({"pool": "storage"}));
+    let write = |range: &str| {
+        let definition = json!({"pool": "storage", "ranges": [{"range": range}]});
+        cluster.store().put("v1/pool/storage", json!({"v": 1, "definition": definition}).to_string());
+    };
+    write("10.90.0.0/24");
+    assert_eq!(add(&node, "first", &config), "10.90.0.1");
+    for number in 2..5 {
+        let one = cost(&etcd, || {
+            assert_eq!(add(&node, &format!("c{number}"), &config), format!("10.90.0.{number}"));
+        });
+        assert_eq!(one, [1, 1], "{number}");
+    }
+    // The commit by the old text is refused, and its answer has the new one, whose page is read then.
+    write("10.91.0.0/24");
+    assert_eq!(cost(&etcd, || assert_eq!(add(&node, "changed", &config), "10.91.0.1")), [3, 2]);
+    // A repetition is answered from the record.
+    assert_eq!(add(&node, "first", &config), "10.90.0.1");
+    cluster.assert_clean();
+}
+
+#[test]
 fn a_wrong_hint_costs_a_proposal_and_no_request() {
     let etcd = Etcd::start();
     let cluster = Cluster::on(&etcd);

@@ -251,6 +251,8 @@ fn records_that_do_not_decode() {
         (POD, "undecodable-pod-index", "node", false),
         (TOMBSTONE, "undecodable-tombstone", "start", false),
         (CLUSTER, "undecodable-cluster", "uid", false),
+        ("v1/pool/storage", "undecodable-pool", "definition", false),
+        ("v1/pools", "undecodable-pool", "v", false),
     ];
     let scene = Scene::new();
     report(rows.into_iter().flat_map(|(key, name, field, holds)| {

@@ -122,10 +122,7 @@ fn owner(keys: &Keys, index: u32) -> [(Vec<u8>, Vec<u8>); 3] {
     let pod = Pod { namespace: namespace(index), name: name(index), uid: Some(uid.clone()) };
     let labels = Labels { pod, cni_network: "storage".into() };
     let start = RunStart { boot: format!("{:032x}", index % NODES), ns: u64::from(index) + 1 };
-    let held = Held {
-        address: std::net::IpAddr::from((FIRST + index).to_be_bytes()),
-        network: Some(network.clone()),
-    };
+    let held = Held::new((FIRST + index).to_be_bytes().into(), Some(network.clone()));
     let scope = "default,00000000000000000000ffff0a000000-8".to_owned();
     let record = OwnerRecord::new(vec![held], Some(start), scope, labels.clone());
     let reservation = Reservation::new(owner.clone(), labels, "2026-01-02T03:04:05Z".into());

@@ -314,7 +314,7 @@ fn reservation() -> Reservation {
 }
 
 fn owner_record() -> OwnerRecord {
-    let held = Held { address: addr("10.0.0.1").ip(), network: Some(NetworkName::default()) };
+    let held = Held::new(addr("10.0.0.1").ip(), Some(NetworkName::default()));
     let scope = ask(set("10.0.0.0/8")).scope().as_str().to_owned();
     OwnerRecord::new(vec![held], Some(start()), scope, labels())
 }

@@ -6,12 +6,13 @@ use metes::pool::record::Held;
 use metes::store::keys::Scope;
 use metes_reconciler::import::nads::{Nad, NadId, Plugin, prefixes};
 use metes_reconciler::nad::Definition;
+use metes_reconciler::pools::Pools;
 
 use super::config::check_set;
 
 pub(super) fn definitions(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Definition::Metes(network) = Definition::parse("nad", text) {
+    if let Definition::Metes(network) = Definition::parse("nad", text, &Pools::default()) {
         let scope = network.scope();
         assert_eq!(Scope::stored(scope.as_str()), Ok(scope));
         for addresses in [&["10.0.0.9", "fd00::9"][..], &["fd00::9", "10.0.0.9", "192.0.2.7"], &[]] {

@@ -21,7 +21,8 @@ pub(super) fn host(data: &[u8]) {
     };
     check_settings(&settings);
     if let Some(config) = parts.next().and_then(config) {
-        let is_allowed = settings.check_allowed(&config).is_ok();
+        let is_allowed =
+            settings.check_allowed(&config).is_ok() && settings.check_pools_only(&config).is_ok();
         let should_be = settings.unclear.is_none() && all_allowed(&settings, &config);
         assert_eq!(is_allowed, should_be, "{:?}", settings.allowed);
     }
@@ -39,12 +40,21 @@ fn config(stdin: &[u8]) -> Option<Config> {
     Config::parse(&Request::parse(&environment, stdin).ok()?).ok()
 }
 
-/// Whether each address and both ends of each range lie together in one prefix of their network.
+/// Whether each address and both ends of each range lie together in one prefix of their network, and each pool is
+/// named.
 fn all_allowed(settings: &Settings, config: &Config) -> bool {
+    if settings.pools_only && config.pools.is_none() {
+        return false;
+    }
     let Some(allowed) = &settings.allowed else { return true };
+    let mut pools = config.pools.iter().flat_map(|pools| pools.names());
+    if pools.any(|pool| !allowed.pools.contains(pool)) {
+        return false;
+    }
     let may = |network: &NetworkName, addresses: &[Addr]| {
         let base = network.as_str().split('@').next().unwrap_or_default();
-        let prefixes = allowed.iter().filter(|(name, _)| name.as_str() == base).flat_map(|(_, all)| all);
+        let prefixes =
+            allowed.prefixes.iter().filter(|(name, _)| name.as_str() == base).flat_map(|(_, all)| all);
         prefixes.into_iter().any(|prefix| addresses.iter().all(|address| prefix.contains(address.ip())))
     };
     let ranges = config.sets.iter().flat_map(|set| set.ranges());

@@ -12,6 +12,7 @@ mod host;
 mod lists;
 mod node_files;
 mod pem;
+mod pools;
 mod previous;
 mod results;
 mod stdin;
@@ -22,7 +23,7 @@ mod verdict;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also that of its corpus.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("args", args::args),
     ("choice", choice::choice),
     ("definitions", definitions::definitions),
@@ -30,6 +31,7 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("lists", lists::lists),
     ("node_files", node_files::node_files),
     ("pem", pem::pem),
+    ("pools", pools::pools),
     ("previous", previous::previous),
     ("results", results::results),
     ("stdin", stdin::stdin),

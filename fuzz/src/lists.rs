@@ -22,6 +22,7 @@ use metes_reconciler::import::nads::{Plugin, Use};
 use metes_reconciler::import::objects;
 use metes_reconciler::kubernetes::Kubernetes;
 use metes_reconciler::nad::Definitions;
+use metes_reconciler::pools::Pools;
 use metes_reconciler::running::Running;
 use metes_reconciler::verdict::{Graces, Keep, orphaned};
 use metes_reconciler::world::{Nodes, Pods};
@@ -140,7 +141,7 @@ impl Asked<'_> {
         let settings =
             HostFile::parse(br#"{"allowed":{"default":["10.0.0.0/8"]}}"#).and_then(Settings::from_host);
         let settings = settings.expect("a host file");
-        let listed = Definitions::list(self.api, &settings).await;
+        let listed = Definitions::list(self.api, &settings, &Pools::default()).await;
         let count = listed.as_ref().map_or(0, Definitions::len);
         let Some(items) = self.items(listed.map(|_| ())) else { return };
         assert!(count <= items.len() && (count > 0 || items.is_empty()));

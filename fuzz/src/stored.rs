@@ -1,8 +1,8 @@
 //! What etcd holds: the bytes as a key, and as the value of every kind of key. Anybody may have written them.
 
 use metes::pool::record::{
-    ClusterId, Definitions, Leader, Meta, OwnerRecord, PodIndex, Record, Reservation, SeenNode, Sighting,
-    Tombstone, VERSION,
+    ClusterId, Definitions, Leader, Meta, OwnerRecord, PodIndex, PoolChanges, PoolRecord, Record,
+    Reservation, SeenNode, Sighting, Tombstone, VERSION,
 };
 use metes::pool::{Bits, NetworkName};
 use metes::store::keys::{Key, Keys, PodInterface, Scope};
@@ -19,6 +19,8 @@ pub(super) fn stored(data: &[u8]) {
     check_record::<Sighting>(data);
     check_record::<SeenNode>(data);
     check_record::<Definitions>(data);
+    check_record::<PoolRecord>(data);
+    check_record::<PoolChanges>(data);
     check_record::<Leader>(data);
     check_record::<Meta>(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -56,6 +58,8 @@ fn check_key(bytes: &[u8]) {
         Key::Seen(cluster, node) => keys.seen_node(cluster, node),
         Key::Lead(name) => keys.lead(name),
         Key::Import(name) => keys.import(name),
+        Key::Pool(name) => keys.pool(name),
+        Key::PoolChanges => keys.pool_changes(),
     };
     assert_eq!(written, bytes, "{key:?}");
 }

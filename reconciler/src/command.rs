@@ -14,6 +14,7 @@ use crate::import::report::ImportReport;
 use crate::import::{self, Import, ImportError};
 use crate::nad::Network;
 use crate::once::{Place, fail, kubernetes, print};
+use crate::pools;
 
 /// Carries a subcommand out and reports it.
 ///
@@ -30,10 +31,14 @@ pub async fn run(cli: &Cli, command: &Command) -> Result<ExitCode, String> {
 async fn adopt(cli: &Cli, args: &AdoptArgs, place: &Place) -> Result<ExitCode, String> {
     let (kv, api) = (place.etcd()?, kubernetes(cli).await?);
     let report = RefCell::new(AdoptionReport::new(place.cluster.as_str(), cli.common.dry_run));
+    let context = place.context(&kv, &api, &cli.common, cli.common.timeout);
+    let pools = pools::read(context.session).await.map_err(|e| format!("cannot read the pools: {e}"))?;
+    let default_network = args.default_network.as_deref().map(|file| Network::read(file, &pools));
     let adoption = Adoption {
-        context: place.context(&kv, &api, &cli.common, cli.common.timeout),
+        context,
         settings: &place.settings,
-        default_network: args.default_network.as_deref().map(Network::read).transpose()?,
+        pools: &pools,
+        default_network: default_network.transpose()?,
         not_metes: &args.not_metes,
         is_last: (args.last || args.not_last).then_some(args.last),
         report: &report,

@@ -41,6 +41,7 @@ pub mod nad;
 mod object;
 pub mod once;
 pub mod pass;
+pub mod pools;
 pub mod report;
 pub mod running;
 pub mod second_look;

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use metes::cni::{Environment, Request};
 use metes::config::network::ADDRESSES_MAX;
 use metes::config::{Config, Settings};
-use metes::pool::Addr;
-use metes::pool::record::Held;
+use metes::pool::definition::PoolDefinition;
+use metes::pool::record::{FromPool, Held};
+use metes::pool::{Addr, PoolElement, RangeSet};
 use metes::store::keys::Scope;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 use crate::api::ApiError;
 use crate::kubernetes::{Detail, Kubernetes};
 use crate::object::Metadata;
+use crate::pools::Pools;
 
 /// The API path of NetworkAttachmentDefinitions.
 const PATH: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
@@ -37,6 +39,11 @@ pub enum Definition {
 #[derive(Debug)]
 pub struct Network {
     config: Config,
+    /// The range sets, of the configuration or of its pools. Of a pool also ranges that are not open: pods may have
+    /// addresses of them.
+    sets: Vec<RangeSet>,
+    /// The pools of each set, if it has some.
+    pools: Vec<Vec<PoolDefinition>>,
     /// Whether `network_name` is given. If it is, static addresses are reserved in it.
     is_named: bool,
 }
@@ -50,11 +57,11 @@ impl Definitions {
     ///
     /// # Errors
     /// [`ApiError`], also if the API does not know the kind: then nothing is known about any pod.
-    pub async fn list(api: &Kubernetes, settings: &Settings) -> Result<Self, ApiError> {
+    pub async fn list(api: &Kubernetes, settings: &Settings, pools: &Pools) -> Result<Self, ApiError> {
         let mut all = Self::default();
         let mut see = |object: DefinitionObject| {
             let DefinitionObject { metadata: Metadata { namespace, name, .. }, spec } = object;
-            let definition = Definition::parse(&name, &spec.config).if_allowed(settings);
+            let definition = Definition::parse(&name, &spec.config, pools).if_allowed(settings);
             all.0.insert(format!("{namespace}/{name}"), definition);
         };
         api.list("list network-attachment-definitions", PATH, Detail::Whole, None, &mut see).await?;
@@ -65,8 +72,12 @@ impl Definitions {
     ///
     /// # Errors
     /// [`ApiError`]
-    pub async fn list_if_known(api: &Kubernetes, settings: &Settings) -> Result<Self, ApiError> {
-        match Self::list(api, settings).await {
+    pub async fn list_if_known(
+        api: &Kubernetes,
+        settings: &Settings,
+        pools: &Pools,
+    ) -> Result<Self, ApiError> {
+        match Self::list(api, settings, pools).await {
             Err(e) if e.why.starts_with("404 ") => Ok(Self::default()),
             listed => listed,
         }
@@ -107,7 +118,7 @@ struct DefinitionSpec {
 impl Definition {
     /// Reads the `spec.config` of the definition of this name.
     #[must_use]
-    pub fn parse(name: &str, config: &str) -> Self {
+    pub fn parse(name: &str, config: &str, pools: &Pools) -> Self {
         if config.trim().is_empty() {
             return Definition::Unclear("its configuration is a file on the nodes".to_owned());
         }
@@ -122,7 +133,7 @@ impl Definition {
         if let Some(version) = config.get("cniVersion") {
             plugin["cniVersion"] = version.clone();
         }
-        match Network::parse(&plugin) {
+        match Network::parse(&plugin, pools) {
             Ok(network) => Definition::Metes(Rc::new(network)),
             Err(why) => Definition::Unclear(format!("metes cannot use its configuration: {why}")),
         }
@@ -158,17 +169,17 @@ impl Network {
     ///
     /// # Errors
     /// Why it cannot be used.
-    pub fn read(path: &Path) -> Result<Rc<Self>, String> {
+    pub fn read(path: &Path, pools: &Pools) -> Result<Rc<Self>, String> {
         let unusable = |why: &dyn Display| format!("{}: {why}", path.display());
         let text = std::fs::read_to_string(path).map_err(|e| unusable(&e))?;
-        match Definition::parse("default", &text) {
+        match Definition::parse("default", &text, pools) {
             Definition::Metes(network) => Ok(network),
             Definition::Other => Err(unusable(&"no plugin in it has an `ipam` of type metes")),
             Definition::Unclear(why) => Err(unusable(&why)),
         }
     }
 
-    fn parse(plugin: &Value) -> Result<Self, String> {
+    fn parse(plugin: &Value, pools: &Pools) -> Result<Self, String> {
         // DEL checks the least. What a pod asks for is not known here.
         let environment = Environment {
             command: "DEL".to_owned(),
@@ -180,7 +191,23 @@ impl Network {
         let text = plugin.to_string();
         let request = Request::parse(&environment, text.as_bytes()).map_err(|e| e.to_string())?;
         let config = Config::parse(&request).map_err(|e| e.to_string())?;
-        Ok(Self { is_named: plugin["ipam"].get("network_name").is_some(), config })
+        let is_named = plugin["ipam"].get("network_name").is_some();
+        let Some(wanted) = &config.pools else {
+            return Ok(Self { sets: config.sets.clone(), config, pools: Vec::new(), is_named });
+        };
+        // An ADD goes without a pool that is not there, if its element has another one.
+        let known = |element: &PoolElement| {
+            let known: Vec<PoolDefinition> =
+                element.names.iter().filter_map(|name| pools.get(name).cloned()).collect();
+            if known.is_empty() { Err(format!("there is no pool {}", element.name())) } else { Ok(known) }
+        };
+        let pools: Vec<Vec<PoolDefinition>> = wanted.elements.iter().map(known).collect::<Result<_, _>>()?;
+        let set = |pools: &Vec<PoolDefinition>| {
+            let ranges: Result<Vec<_>, _> = pools.iter().map(PoolDefinition::all_ranges).collect();
+            RangeSet::new(ranges.map_err(|e| e.to_string())?.concat()).map_err(|e| e.to_string())
+        };
+        let sets = pools.iter().map(set).collect::<Result<_, _>>()?;
+        Ok(Self { config, sets, pools, is_named })
     }
 
     /// The network's name for CNI.
@@ -192,14 +219,14 @@ impl Network {
     /// The scope whose queue a claim waits in. The node's page for `spread` is left out: it only spreads contenders.
     #[must_use]
     pub fn scope(&self) -> Scope {
-        Scope::of(&self.config.sets, None)
+        Scope::of(&self.sets, None)
     }
 
     /// The most addresses that an interface can have: one from each range set, and the static ones. Without ranges it
     /// is as many as a pod may ask for.
     #[must_use]
     pub fn most_addresses(&self) -> usize {
-        match self.config.sets.len() {
+        match self.sets.len() {
             0 => ADDRESSES_MAX,
             sets => sets + self.config.statics.len(),
         }
@@ -210,10 +237,10 @@ impl Network {
     /// # Errors
     /// An address that this configuration cannot have given.
     pub fn held(&self, addresses: &[IpAddr]) -> Result<Vec<Held>, IpAddr> {
-        let Config { sets, statics, network, .. } = &self.config;
+        let Self { sets, config: Config { statics, network, .. }, .. } = self;
         let mut placed = Vec::with_capacity(addresses.len());
         for ip in addresses {
-            let covering = |(set, ranges): (usize, &metes::pool::RangeSet)| {
+            let covering = |(set, ranges): (usize, &RangeSet)| {
                 ranges.covers(Addr::from(*ip)).map(|range| (set, Some(range.network().clone())))
             };
             let fixed = statics.iter().position(|fixed| fixed.address.ip() == *ip);
@@ -227,7 +254,10 @@ impl Network {
                 (None, None) if sets.is_empty() => (sets.len() + statics.len(), None),
                 (None, None) => return Err(*ip),
             };
-            placed.push((place, Held { address: *ip, network }));
+            let held = Held::new(*ip, network);
+            let pools: Vec<&PoolDefinition> = self.pools.get(place).into_iter().flatten().collect();
+            let pool = FromPool::of(&pools, &held);
+            placed.push((place, Held { pool, ..held }));
         }
         placed.sort_by_key(|(place, _)| *place);
         Ok(placed.into_iter().map(|(_, held)| held).collect())
@@ -238,8 +268,16 @@ impl Network {
 mod tests {
     use super::*;
 
+    /// A pool of which one range is closed.
+    fn pools() -> Pools {
+        let text = r#"{"pool":"storage","network":"blue","ranges":[
+            {"range":"10.1.0.0/24","gateway":"10.1.0.254"},{"range":"10.2.0.0/24","state":"closed"}]}"#;
+        let pool: PoolDefinition = serde_json::from_str(text).expect("a pool");
+        Pools::from([(pool.pool.clone(), pool)])
+    }
+
     fn network(config: &Value) -> Rc<Network> {
-        match Definition::parse("nad", &config.to_string()) {
+        match Definition::parse("nad", &config.to_string(), &pools()) {
             Definition::Metes(network) => network,
             other => panic!("not of metes: {other:?}"),
         }
@@ -277,12 +315,18 @@ mod tests {
             json!({"type": "ovs"}),
             json!({"plugins": [{"type": "bridge", "ipam": {"type": "whereabouts", "range": "10.0.0.0/24"}}]}),
         ] {
-            assert!(matches!(Definition::parse("nad", &other.to_string()), Definition::Other), "{other}");
+            assert!(
+                matches!(Definition::parse("nad", &other.to_string(), &pools()), Definition::Other),
+                "{other}"
+            );
         }
         let ipam = json!({"type": "metes", "range": "10.0.0.0/99"});
         let invalid = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": ipam});
         for unclear in ["", "  ", "{", &invalid.to_string()] {
-            assert!(matches!(Definition::parse("nad", unclear), Definition::Unclear(_)), "{unclear}");
+            assert!(
+                matches!(Definition::parse("nad", unclear, &pools()), Definition::Unclear(_)),
+                "{unclear}"
+            );
         }
     }
 
@@ -314,5 +358,26 @@ mod tests {
         assert_eq!(held(&config, &["10.0.0.9"]), Ok(vec!["10.0.0.9 -".to_owned()]));
         config["ipam"]["network_name"] = json!("blue");
         assert_eq!(held(&config, &["10.0.0.9"]), Ok(vec!["10.0.0.9 blue".to_owned()]));
+    }
+
+    #[test]
+    fn addresses_of_a_pool_are_in_its_network_whatever_the_state_of_their_range() {
+        let config = |pool: &str| {
+            let ipam = json!({"type": "metes", "pool": pool});
+            json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": ipam})
+        };
+        for address in ["10.1.0.9", "10.2.0.9"] {
+            assert_eq!(held(&config("storage"), &[address]), Ok(vec![format!("{address} blue")]));
+        }
+        assert_eq!(held(&config("storage"), &["10.3.0.9"]), Err("10.3.0.9".to_owned()));
+        let known = network(&config("storage"));
+        let held = known.held(&["10.1.0.9".parse().expect("an address")]).expect("it is the pool's");
+        let pool = held[0].pool.as_ref().expect("it is from a pool");
+        assert_eq!(
+            (pool.name.as_str(), pool.prefix_len, pool.gateway),
+            ("storage", 24, "10.1.0.254".parse().ok())
+        );
+        let unknown = Definition::parse("nad", &config("other").to_string(), &pools());
+        assert!(matches!(unknown, Definition::Unclear(why) if why.contains("there is no pool other")));
     }
 }

@@ -162,6 +162,8 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
         Ok(Key::Seen(..)) => "seen",
         Ok(Key::Lead(_)) => "lead",
         Ok(Key::Import(_)) => "import",
+        Ok(Key::Pool(_)) => "pool",
+        Ok(Key::PoolChanges) => "pools",
         Err(_) if key == keys.nets() => "nets",
         Err(_) if key == keys.owners() => "owners",
         Err(_) if key == keys.pods() => "pods",

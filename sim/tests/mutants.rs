@@ -12,7 +12,7 @@ use std::process::Command;
 const HUNT: [&str; 6] = ["--seeds", "300", "--ops", "45000", "--mutants", "200"];
 
 /// What transactions rely on, by step, kind and key: none may go missing, and who adds one adds it here.
-const GUARDS: [&str; 108] = [
+const GUARDS: [&str; 111] = [
     "batch/Absent/ip",
     "batch/Create/ticket",
     "batch/Mod/cursor",
@@ -53,6 +53,7 @@ const GUARDS: [&str; 108] = [
     "commit/Mod/owner",
     "commit/Mod/page",
     "commit/Mod/pod",
+    "commit/Mod/pool",
     "commit/Put/tombstone",
     "commit-first/Absent/ip",
     "commit-first/Absent/owner",
@@ -62,6 +63,7 @@ const GUARDS: [&str; 108] = [
     "commit-first/Lease/fence",
     "commit-first/Mod/cursor",
     "commit-first/Mod/page",
+    "commit-first/Mod/pool",
     "commit-first/Mod/summary",
     "commit-first/Value/meta",
     "delete-stale/Mod/tombstone",
@@ -114,6 +116,7 @@ const GUARDS: [&str; 108] = [
     "serve/Absent/pod",
     "serve/Absent/tombstone",
     "serve/Create/ticket",
+    "serve/Mod/pool",
     "ticket/Absent/ticket",
     "settle/Delete/ticket",
     "settle/Revoke/lease",

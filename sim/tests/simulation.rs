@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
 const OPERATIONS: u64 = 1_000_000;
 /// All that may go wrong, and must.
-const FAULTS: [&str; 33] = [
+const FAULTS: [&str; 34] = [
     "Kubernetes fails",
     "answer lost",
     "compaction",
@@ -35,6 +35,7 @@ const FAULTS: [&str; 33] = [
     "node not ready",
     "pause",
     "paused",
+    "pool changed",
     "reboot",
     "request lost",
     "slow",

@@ -27,6 +27,8 @@ crate::named_enum! {
         UndecodableCluster = "undecodable-cluster",
         /// What a reconciler notes for its next pass, and does not decode.
         UndecodableNote = "undecodable-note",
+        /// A pool does not decode: no address is given from it.
+        UndecodablePool = "undecodable-pool",
         /// A reservation whose bit is not set: a scan would try to hand it out.
         ReservationWithoutBit = "reservation-without-bit",
         /// A reservation whose owner record is missing or does not list it.

@@ -44,7 +44,7 @@ pub(crate) fn entry(key: Bytes, value: Vec<u8>) -> Entry {
 
 pub(crate) fn record(addresses: &[&str]) -> OwnerRecord {
     let network = Some(NetworkName::default());
-    let held = |text: &&str| Held { address: text.parse().expect("ip"), network: network.clone() };
+    let held = |text: &&str| Held::new(text.parse().expect("ip"), network.clone());
     let start = RunStart { boot: "b".into(), ns: 1 };
     OwnerRecord::new(addresses.iter().map(held).collect(), Some(start), SCOPE.into(), labels())
 }

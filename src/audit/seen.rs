@@ -9,8 +9,8 @@ use super::{Counts, MetaState};
 use crate::pool::bitmap::Bits;
 use crate::pool::names::PodUid;
 use crate::pool::record::{
-    ClusterId, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, SeenNode,
-    Sighting, Tombstone, Undecodable, VERSION,
+    ClusterId, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, PoolChanges, PoolRecord,
+    Record, Reservation, SeenNode, Sighting, Tombstone, Undecodable, VERSION,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
 use crate::store::keys::{Key, Keys, PodInterface};
@@ -106,6 +106,8 @@ impl Audit {
             Ok(Key::Seen(..)) => self.see_seen_node(entry),
             Ok(Key::Lead(_)) => self.see_note::<Leader>(entry),
             Ok(Key::Import(_)) => self.see_note::<Definitions>(entry),
+            Ok(Key::Pool(_)) => self.see_pool::<PoolRecord>(entry),
+            Ok(Key::PoolChanges) => self.see_pool::<PoolChanges>(entry),
         }
     }
 
@@ -241,6 +243,11 @@ impl Audit {
     fn see_cluster(&mut self, entry: &Entry) {
         self.lives_without_lease(entry);
         self.decode::<ClusterId>(Kind::UndecodableCluster, entry);
+    }
+
+    fn see_pool<R: Record>(&mut self, entry: &Entry) {
+        self.lives_without_lease(entry);
+        self.decode::<R>(Kind::UndecodablePool, entry);
     }
 
     fn see_seen_node(&mut self, entry: &Entry) {

@@ -140,7 +140,7 @@ mod tests {
         let keys = fixture::keys();
         let mut entries = fixture::clean();
         let owner = Owner::named(["-", "n2", "cafe", "eth0"]).expect("plain names");
-        let held = vec![Held { address: "192.0.2.1".parse().expect("ip"), network: None }];
+        let held = vec![Held::new("192.0.2.1".parse().expect("ip"), None)];
         let labels = Labels { cni_network: "fixed".into(), ..Labels::default() };
         let record = OwnerRecord::new(held, None, "-".into(), labels);
         entries.push(fixture::entry(keys.owner(&owner), record.encode()));

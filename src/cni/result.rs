@@ -56,6 +56,14 @@ pub struct Route {
     pub scope: Option<i64>,
 }
 
+impl Route {
+    /// A route with nothing but its destination and next hop.
+    #[must_use]
+    pub fn new(dst: IpNetwork, gw: Option<IpAddr>) -> Self {
+        Self { dst, gw, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
+    }
+}
+
 /// Name resolution.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Dns {

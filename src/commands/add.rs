@@ -5,15 +5,31 @@ use crate::cni::error::{Code, Error};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, NodeLease};
 use crate::local::scope_hints::ScopeHints;
-use crate::pool::record::Meta;
+use crate::pool::definition::PoolRoute;
+use crate::pool::names::PoolName;
+use crate::pool::record::{Held, Meta, RunStart};
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::Ask;
 use crate::store::drive::{Acknowledged, Driver, Stopped};
-use crate::store::keys::LeaseId;
+use crate::store::keys::{Bytes, Key, LeaseId, Scope};
 use crate::store::kv::{Failure, Kv};
 use crate::store::meta::HighWater;
 use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease};
+use crate::store::pools::{AskedPools, PoolRefused};
 use crate::store::repair::repair_some;
+use crate::store::snapshot::Snapshot;
+use crate::store::txn::{Entry, List, Op, Txn};
+
+/// What an ADD comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddDone {
+    /// The addresses, in result order.
+    pub held: Vec<Held>,
+    /// Whether the owner held them before this run.
+    pub repeats: bool,
+    /// The routes of the pools that they are from.
+    pub routes: Vec<PoolRoute>,
+}
 
 /// Reserves what `ask` asks for.
 ///
@@ -22,15 +38,16 @@ use crate::store::repair::repair_some;
 ///
 /// # Errors
 /// A CNI error. Then the owner holds nothing new, or a spooled DEL will free it.
-pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
+pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
     for kept in run.spool.of(&ask.owner) {
         run.carry_out_spooled(&kept, run.session.until).await?;
     }
     run.must_go_on()?;
-    let left = LeftBehind::read(run, ask);
+    let mut allotment = Allotment::new(ask, run.session.keys);
+    let left = LeftBehind::read(run, &allotment, ask);
     let is_wanted = || run.must_go_on().is_ok();
-    let mut driver = Driver::new(run.session, policy(run, &left, &is_wanted));
-    let added = allot(run, ask, &left, &mut driver).await;
+    let mut driver = Driver::new(run.session, policy(run, &left, &is_wanted)).expecting(left.pools.clone());
+    let added = allot(run, ask, &mut allotment, &left, &mut driver).await;
     if added.is_err() && driver.may_be_served() {
         undo(run, ask).await;
     }
@@ -40,27 +57,48 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<Added, Error> {
 async fn allot<K: Kv>(
     run: &Run<'_, K>,
     ask: &Ask,
+    allotment: &mut Allotment<'_>,
     left: &LeftBehind,
     driver: &mut Driver<'_, K>,
-) -> Result<Added, Error> {
-    let mut allotment = Allotment::new(ask, run.session.keys);
+) -> Result<AddDone, Error> {
     let mut repairs = 0;
     loop {
-        let allotted = driver.run(&mut allotment).await;
-        leave_hints(run, driver, left);
+        let allotted = driver.run(allotment).await;
+        leave_hints(run, ask, driver, left);
+        let asked = allotment.asked(driver.shared());
+        let pools = asked.as_ref().and_then(|asked| asked.pools.as_ref());
         let set = match allotted {
-            Ok(Allotted::Held(added)) => return Ok(added),
+            Ok(Allotted::Held(Added { held, repeats })) => {
+                let routes = pools.map(|pools| pools.routes(&held)).unwrap_or_default();
+                return Ok(AddDone { held, repeats, routes });
+            }
             Ok(Allotted::Full { set }) => set,
-            Err(stopped) => return Err(error(run, ask, stopped)),
+            Err(stopped) => return Err(error(run, ask, stopped).await),
+        };
+        let full = || match (pools.and_then(|pools| pools.of_element(set)), asked.as_ref()) {
+            (Some(pool), _) => errors::pool_full(pool),
+            (None, Some(asked)) => asked.wanted.sets.get(set).map_or_else(errors::out_of_time, errors::full),
+            (None, None) => errors::out_of_time(),
         };
         // Stray bits may fill the set, and others may have freed something since.
         let is_wanted = || run.must_go_on().is_ok();
-        if repairs == limits::REPAIRS
-            || !repair_some(run.session, &ask.wanted.sets[set], driver.shared(), &is_wanted).await?
-        {
-            return Err(errors::full(&ask.wanted.sets[set]));
+        let range_set = asked.as_ref().and_then(|asked| asked.wanted.sets.get(set));
+        let is_repaired = match range_set {
+            Some(set) if repairs < limits::REPAIRS => {
+                repair_some(run.session, set, driver.shared(), &is_wanted).await?
+            }
+            _ => false,
+        };
+        if is_repaired {
+            repairs += 1;
+        } else {
+            let full = full();
+            drop(asked);
+            if !allotment.turn_to_next_pool(set) {
+                return Err(full);
+            }
+            repairs = 0;
         }
-        repairs += 1;
         driver.forget_shared();
     }
 }
@@ -83,20 +121,34 @@ pub async fn undo<K: Kv>(run: &Run<'_, K>, ask: &Ask) {
 #[derive(Default)]
 struct LeftBehind {
     mark: Option<Mark>,
+    /// The pools of this ADD, as they were read last.
+    pools: Snapshot,
     /// Of the scope of this ADD.
     scope: Option<ScopeHints>,
 }
 
 impl LeftBehind {
     /// Without a mark there are no hints: they may be of another store.
-    fn read<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Self {
+    fn read<K: Kv>(run: &Run<'_, K>, allotment: &Allotment<'_>, ask: &Ask) -> Self {
         let Some(mark) = run.mark.read() else { return Self::default() };
         let is_of_store = |hints: &ScopeHints| {
             let meta = hints.keys.record::<Meta>(&run.session.keys.meta());
             meta.is_ok_and(|meta| meta.is_some_and(|meta| mark.seen.is_of(&meta)))
         };
-        let scope = run.scope_hints.read(&ask.scope()).filter(is_of_store);
-        Self { mark: Some(mark), scope }
+        let pools =
+            ask.pools.as_ref().and_then(AskedPools::scope).and_then(|scope| run.scope_hints.read(&scope));
+        let mut pools = pools.filter(is_of_store).map(|hints| hints.keys).unwrap_or_default();
+        pools.retain(|key| is_pool(run, key));
+        let asked = allotment.asked(&pools);
+        let scope = asked.and_then(|asked| run.scope_hints.read(&asked.scope())).filter(is_of_store);
+        Self { mark: Some(mark), pools, scope }
+    }
+
+    /// What the first commit of a run may be planned on.
+    fn remembered(&self, start: &RunStart) -> Option<Snapshot> {
+        let mut keys = self.scope.as_ref().filter(|scope| scope.serves(start))?.keys.clone();
+        self.pools.iter().for_each(|(key, entry)| keys.set(key, entry.cloned()));
+        Some(keys)
     }
 
     fn hints(&self) -> Hints {
@@ -107,7 +159,6 @@ impl LeftBehind {
 fn policy<'a, K: Kv>(run: &'a Run<'_, K>, left: &LeftBehind, is_wanted: &'a dyn Fn() -> bool) -> Policy<'a> {
     let hints = left.hints();
     let shared = hints.lease_for(&run.start);
-    let serving = left.scope.as_ref().filter(|scope| scope.serves(&run.start));
     Policy {
         fencing: FencePolicy::LeaseOrTicket(run.session.keys.fence(&run.identity.node)),
         lease: LeasePolicy {
@@ -119,13 +170,13 @@ fn policy<'a, K: Kv>(run: &'a Run<'_, K>, left: &LeftBehind, is_wanted: &'a dyn 
         is_crowded: hints.is_crowded(&run.start),
         wait_until: run.session.until,
         high_water: left.mark.as_ref().map(|mark| mark.seen.clone()),
-        remembered: serving.map(|scope| scope.keys.clone()),
+        remembered: left.remembered(&run.start),
         is_wanted,
     }
 }
 
 /// Raises the mark, and leaves hints that may save the next run of the node a request.
-fn leave_hints<K: Kv>(run: &Run<'_, K>, driver: &mut Driver<'_, K>, before: &LeftBehind) {
+fn leave_hints<K: Kv>(run: &Run<'_, K>, ask: &Ask, driver: &mut Driver<'_, K>, before: &LeftBehind) {
     let Some(Acknowledged { revision, scope }) = driver.take_acknowledged() else { return };
     let keys = driver.shared();
     let Ok(Some(Meta { id: store, epoch, .. })) = keys.record::<Meta>(&run.session.keys.meta()) else {
@@ -143,14 +194,40 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, driver: &mut Driver<'_, K>, before: &Lef
     // Without a scope, what this run has read of the pages is older than what another run has written for it.
     if let Some(scope) = scope {
         let known = before.scope.clone().unwrap_or_default();
-        run.scope_hints.keep(&scope, &known.left(keys.clone(), driver.first(), now));
+        let mut shared = keys.clone();
+        shared.retain(|key| !is_pool(run, key));
+        run.scope_hints.keep(&scope, &known.left(shared, driver.first(), now));
+    }
+    if let Some(scope) = ask.pools.as_ref().and_then(AskedPools::scope) {
+        leave_pools(run, &scope, keys, &before.pools);
     }
     let hints = Hints { lease, tickets, crowded, ..hints };
     run.leave_mark(Mark { seen: HighWater { store, epoch, revision }, hints });
 }
 
-fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Refused>) -> Error {
+/// Leaves the texts of its pools for the next run, unless they are known. Meta goes with them: it says of which store
+/// they are.
+fn leave_pools<K: Kv>(run: &Run<'_, K>, scope: &Scope, seen: &Snapshot, before: &Snapshot) {
+    let meta = run.session.keys.meta();
+    let mut pools = seen.clone();
+    pools.retain(|key| *key == *meta || is_pool(run, key));
+    let is_known = |(key, entry): (&Bytes, Option<&Entry>)| {
+        *key == meta || before.knows(key) && before.entry(key) == entry
+    };
+    if !pools.iter().all(is_known) {
+        run.scope_hints.keep(scope, &ScopeHints { keys: pools, missed: None });
+    }
+}
+
+fn is_pool<K>(run: &Run<'_, K>, key: &[u8]) -> bool {
+    matches!(run.session.keys.parse(key), Ok(Key::Pool(_)))
+}
+
+async fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Refused>) -> Error {
     match stopped {
+        Stopped::Refused(Refused::Pool(PoolRefused::Missing(name))) => {
+            errors::no_such_pool(&name, &pool_names(run).await)
+        }
         Stopped::Refused(why) => why.into(),
         Stopped::Failed(failure) => failure.into(),
         // What the owner held before this run stays held, because another run has answered with it.
@@ -160,6 +237,20 @@ fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Refused>
         Stopped::TooOld(text) => Error::new(Code::Refused, text),
         Stopped::OutOfTime => run.must_go_on().err().unwrap_or_else(errors::out_of_time),
     }
+}
+
+/// The names of all pools, as far as they can be read.
+async fn pool_names<K: Kv>(run: &Run<'_, K>) -> Vec<PoolName> {
+    let prefix = run.session.keys.pools();
+    let list = Op::List(List { keys_only: true, ..List::prefix(&prefix, 0) });
+    let Ok(read) = run.session.txn(&Txn { step: "pools", then: vec![list], ..Txn::default() }).await else {
+        return Vec::new();
+    };
+    let name = |entry: &Entry| match run.session.keys.parse(&entry.key) {
+        Ok(Key::Pool(name)) => Some(name),
+        _ => None,
+    };
+    read.found.iter().flat_map(|found| &found.entries).filter_map(name).collect()
 }
 
 /// The commit cannot be settled in time. Spools a DEL that frees what it reserved, unless another run of the owner has

@@ -2,11 +2,13 @@
 
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
+
 use super::Run;
 use crate::cni::error::{Code, Error};
 use crate::limits;
 use crate::pool::names::{ContainerId, PodUid};
-use crate::pool::record::{Caller, Owner, OwnerRecord, Reservation};
+use crate::pool::record::{Caller, Held, Owner, OwnerRecord, Reservation};
 use crate::pool::{Addr, RangeSet};
 use crate::store::allot::OtherMachine;
 use crate::store::keys::Bytes;
@@ -47,7 +49,23 @@ pub async fn check<K: Kv>(
     }
     check_reservations(run, holder, &record, &mut snapshot).await?;
     let is_held = |ip: &IpAddr| record.addresses.iter().any(|held| held.address == *ip);
-    let in_ranges = |ip: &IpAddr| sets.iter().any(|set| set.covers(Addr::from(*ip)).is_some());
+    // Of a pool only what was given is known: another address of the same prefix is not this interface's.
+    let is_beside = |ip: &IpAddr, held: &Held| {
+        let prefix_len = held.pool.as_ref().map(|from| from.prefix_len);
+        prefix_len.and_then(|len| IpNetwork::new(held.address, len).ok()).is_some_and(|net| net.contains(*ip))
+    };
+    let in_ranges = |ip: &IpAddr| {
+        sets.iter().any(|set| set.covers(Addr::from(*ip)).is_some())
+            || record.addresses.iter().any(|held| is_beside(ip, held))
+    };
+    let is_missing = |held: &&Held| held.pool.is_some() && !previous.contains(&held.address);
+    if let Some(missing) = record.addresses.iter().find(is_missing).filter(|_| !previous.is_empty()) {
+        let text = format!(
+            "interface {} of container {} holds {}, which is not in the previous result",
+            owner.ifname, owner.container_id, missing.address
+        );
+        return Err(Error::new(Code::StoredState, text).with_details("`metes show` tells what it holds"));
+    }
     match previous.iter().find(|ip| in_ranges(ip) && !is_held(ip)) {
         None => Ok(()),
         Some(ip) => {
@@ -92,7 +110,7 @@ async fn check_reservations<K: Kv>(
     record: &OwnerRecord,
     snapshot: &mut Snapshot,
 ) -> Result<(), Error> {
-    let key_of = |held: &crate::pool::record::Held| {
+    let key_of = |held: &Held| {
         held.network
             .as_ref()
             .map(|network| (run.session.keys.ip(network, Addr::from(held.address)), held.address))

@@ -3,13 +3,17 @@
 use std::fmt::Write;
 
 use crate::cni::error::{Code, Error};
+use crate::config::keys::nearest;
 use crate::pool::RangeSet;
 use crate::pool::choose::Refusal;
+use crate::pool::definition::{PoolDefinition, RangeState};
+use crate::pool::names::PoolName;
 use crate::pool::range::Standing;
 use crate::pool::record::{Held, VERSION};
 use crate::store::allot::Refused;
 use crate::store::kv::Failure;
 use crate::store::meta::OutOfService;
+use crate::store::pools::PoolRefused;
 use crate::store::release::FreeError;
 use crate::store::snapshot::BadRecord;
 
@@ -33,8 +37,9 @@ impl From<Failure> for Error {
             Failure::Corrupt(_) => Error::new(Code::Refused, text).with_details(REPLACE_MEMBER),
             Failure::NoSpace(_) => Error::new(Code::Refused, text)
                 .with_details("compact and defragment etcd, then clear its alarm; DEL and GC work meanwhile"),
-            Failure::Denied(_) => Error::new(Code::PermissionDenied, text)
-                .with_details("the user of this node's certificate needs read and write on the whole prefix"),
+            Failure::Denied(_) => Error::new(Code::PermissionDenied, text).with_details(
+                "this node's user needs to read and write below the prefix, and only to read pools",
+            ),
             Failure::Refused(_) => Error::new(Code::Refused, text).with_details(
                 "etcd's --max-txn-ops must be at least 128 and --max-request-bytes 1.5 MiB, their defaults",
             ),
@@ -84,6 +89,7 @@ impl From<Refused> for Error {
                 ),
             )
             .with_details("DEL first, or repeat the ADD with the configuration that it was made with"),
+            Refused::Pool(why) => pool(why),
             Refused::Address(address, network, why) => Error::new(
                 Code::AddressNotAvailable,
                 format!("the requested address {address} in network {network} {}", because(why)),
@@ -97,6 +103,65 @@ impl From<Refused> for Error {
             }
         }
     }
+}
+
+fn pool(why: PoolRefused) -> Error {
+    match why {
+        PoolRefused::Missing(name) => no_such_pool(&name, &[]),
+        PoolRefused::NotAllowed { name, why: fact, .. } => {
+            Error::new(Code::InvalidConfig, format!("pool {name} is not for {fact}"))
+                .with_details("`allow` of the pool says who may use it: `metes pool show` prints it")
+        }
+        PoolRefused::Closed { .. } => Error::new(Code::NoFreeAddress, "no range of the pool is open"),
+        PoolRefused::Outside(address) => Error::new(
+            Code::AddressNotAvailable,
+            format!("the requested address {address} is in no range of the pool"),
+        )
+        .with_details("ask for another address, or for none; `metes pool show` prints the ranges"),
+        PoolRefused::NotOpen(address, name, state) => Error::new(
+            Code::AddressNotAvailable,
+            format!("the requested address {address} is in a range of pool {name} that is {state}"),
+        )
+        .with_details("ask for another address, or for none; `metes pool show` prints the ranges"),
+        PoolRefused::Bad(bad) => bad.into(),
+    }
+}
+
+/// There is no pool of this name. Of those that there are, only a similar one is named.
+#[must_use]
+pub fn no_such_pool(name: &PoolName, known: &[PoolName]) -> Error {
+    let names: Vec<&str> = known.iter().map(PoolName::as_str).collect();
+    let similar = nearest(name.as_str(), &names, SIMILAR_POOL_EDITS);
+    let similar = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
+    Error::new(Code::InvalidConfig, format!("there is no pool {:?}{similar}", name.as_str()))
+        .with_details("`metes pool list` prints the pools, `metes pool apply` makes one")
+}
+
+/// Every open range of a pool is full.
+#[must_use]
+pub fn pool_full(pool: &PoolDefinition) -> Error {
+    let size_of = |state: RangeState| {
+        let ranges = pool.all_ranges().unwrap_or_default();
+        let of_state = ranges.iter().zip(&pool.ranges).filter(|(_, range)| range.state == state);
+        of_state.fold(0, |sum: u128, (range, _)| sum.saturating_add(range.size()))
+    };
+    let [open, draining, closed] = RangeState::ALL.map(size_of);
+    let (name, network) = (&pool.pool, &pool.network);
+    let what = match open {
+        0 => "no range of it is open".to_owned(),
+        _ => format!("size {open}, held {open}"),
+    };
+    let beside = match (draining, closed) {
+        (0, 0) => String::new(),
+        _ => format!("; {draining} more are in draining ranges, and {closed} in closed ones"),
+    };
+    Error::new(
+        Code::NoFreeAddress,
+        format!("no free address in pool {name} of network {network}: {what}{beside}"),
+    )
+    .with_details(
+        "`metes pool show` prints the ranges, `metes list` who holds what; another range makes room",
+    )
 }
 
 fn out_of_service(why: OutOfService) -> Error {
@@ -125,6 +190,9 @@ pub fn out_of_time() -> Error {
 
 /// How many ranges of a set are named when it is full.
 const RANGES_NAMED: usize = 8;
+
+/// How many edits a similar name may be away.
+const SIMILAR_POOL_EDITS: usize = 2;
 
 /// No address of a set is free.
 #[must_use]

@@ -11,7 +11,7 @@ use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Version};
 use crate::pool::names::{NodeName, PodUid};
 use crate::pool::record::{Held, Labels};
-use crate::pool::{RangeSet, Wanted};
+use crate::pool::{PoolsWanted, RangeSet, Wanted};
 
 /// A command of CNI that works with the store. VERSION, which does not, is none of them.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub struct AddConfig {
     pub labels: Labels,
     /// What is to be reserved.
     pub wanted: Wanted,
+    /// What is taken from pools instead.
+    pub pools: Option<PoolsWanted>,
     /// What the result says besides.
     pub result: ResultConfig,
 }
@@ -102,13 +104,15 @@ impl AddConfig {
         if settings.rule == Rule::HostFile {
             config.notes.extend(IpamSettings::of(&request).without_effect());
         }
-        settings.check_allowed(&config).map_err(|e| e.with_notes(&config.notes))?;
-        let Config { sets, requests, statics, order, routes, dns, resolv_conf, notes, .. } = config;
-        let held = |fixed: &Static| Held { address: fixed.address.ip(), network: fixed.network.clone() };
+        let allowed = settings.check_allowed(&config).and_then(|()| settings.check_pools_only(&config));
+        allowed.map_err(|e| e.with_notes(&config.notes))?;
+        let Config { sets, requests, statics, pools, order, routes, dns, resolv_conf, notes, .. } = config;
+        let held = |fixed: &Static| Held::new(fixed.address.ip(), fixed.network.clone());
         let add = Self {
             attachment: request.attachment()?.clone(),
             labels: Labels { pod: request.args.pod, cni_network: request.name },
             wanted: Wanted { sets, requests, order, statics: statics.iter().map(held).collect() },
+            pools,
             result: ResultConfig { version: request.version, statics, routes, dns, resolv_conf },
         };
         Ok((add, notes))

@@ -3,7 +3,7 @@
 //! Errors name keys and say what is expected, but never repeat what the file contains: they
 //! reach whoever may read a pod's events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnetwork::IpNetwork;
 
@@ -14,7 +14,7 @@ use crate::cni::section::Shows;
 use crate::cni::{Error, Json, Section};
 use crate::limits;
 use crate::pool::NetworkName;
-use crate::pool::names::{ClusterName, NodeName};
+use crate::pool::names::{ClusterName, NodeName, PoolName};
 
 /// The largest host file that is read, in bytes.
 pub const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
@@ -23,7 +23,7 @@ pub const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
 const GC_GRACE_MAX_S: u64 = 365 * 24 * 3600;
 
 /// All keys of the file.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "etcd",
     "node_name",
     "cluster",
@@ -33,6 +33,7 @@ const KEYS: [&str; 15] = [
     "log_level",
     "allow_plaintext",
     "allowed",
+    "pools_only",
     "etcd_host",
     "etcd_username",
     "etcd_password",
@@ -42,10 +43,16 @@ const KEYS: [&str; 15] = [
 ];
 
 /// Without one of these that was meant, others than the addresses that are meant may be given.
-const LEVEL: Level<'_> = Level { known: &KEYS, deciding: &["etcd", "etcd_host", "allowed"] };
+const LEVEL: Level<'_> = Level { known: &KEYS, deciding: &["etcd", "etcd_host", "allowed", "pools_only"] };
 
-/// Which prefixes each network may use.
-pub type Allowed = BTreeMap<NetworkName, Vec<IpNetwork>>;
+/// What configurations may use on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// The prefixes of each network, for the ranges and addresses of configurations.
+    pub prefixes: BTreeMap<NetworkName, Vec<IpNetwork>>,
+    /// The pools.
+    pub pools: BTreeSet<PoolName>,
+}
 
 /// The host file, read and checked key by key.
 #[derive(Debug, Clone)]
@@ -66,8 +73,10 @@ pub struct HostFile {
     pub log_level: Option<String>,
     /// Whether endpoints on other machines may have no TLS.
     pub allow_plaintext: bool,
-    /// Which prefixes each network may use; none: all.
+    /// Which prefixes each network may use, and which pools may be used; none: all.
     pub allowed: Option<Allowed>,
+    /// Whether configurations may have no ranges and addresses of their own.
+    pub pools_only: bool,
     /// Why no ADD can use it: one of its keys makes it unclear what is meant.
     pub unclear: Option<Error>,
     /// One line for each unknown key, for the log.
@@ -105,6 +114,7 @@ impl HostFile {
             log_level: file.text("log_level")?.map(str::to_owned),
             allow_plaintext: file.flag("allow_plaintext")?.unwrap_or(false),
             allowed: file.section("allowed")?.map(|allowed| read_allowed(&allowed)).transpose()?,
+            pools_only: file.flag("pools_only")?.unwrap_or(false),
             unclear: refused.map(|why| {
                 Error::invalid_config(format!("host file: {why}"))
                     .with_details("what is meant is not guessed: correct the key or remove it")
@@ -128,9 +138,10 @@ fn gc_grace_s(file: &Section<'_>) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Networks by name. Names keep their case: `a` and `A` are two networks.
+/// Networks by name. Names keep their case: `a` and `A` are two networks. Each has an array of prefixes, or an object
+/// of `prefixes` and `pools`.
 fn read_allowed(section: &Section<'_>) -> Result<Allowed, Error> {
-    let mut allowed = Allowed::new();
+    let mut allowed = Allowed::default();
     for pair in section.pairs() {
         let network = NetworkName::configured(&pair.0).map_err(|e| {
             Error::invalid_config(format!(
@@ -140,9 +151,23 @@ fn read_allowed(section: &Section<'_>) -> Result<Allowed, Error> {
         })?;
         // A section of this pair alone: keys of sections match in any case.
         let alone = Section::new("allowed", std::slice::from_ref(pair), Shows::Kinds);
-        let prefixes =
-            alone.parsed_list(&pair.0, "an array of prefixes", |text| parse_prefix(text, Zeros::Refused))?;
-        allowed.insert(network, prefixes);
+        let prefixes = |section: &Section<'_>, key: &str| {
+            section.parsed_list(key, "an array of prefixes", |text| parse_prefix(text, Zeros::Refused))
+        };
+        if pair.1.pairs().is_none() {
+            allowed.prefixes.insert(network, prefixes(&alone, &pair.0)?);
+            continue;
+        }
+        let Some(both) = alone.section(&pair.0)? else { continue };
+        if let Some((key, _)) = both.pairs().iter().find(|(key, _)| key != "prefixes" && key != "pools") {
+            return Err(Error::invalid_config(format!(
+                "`{}` is unknown: expected `prefixes` or `pools`",
+                both.at(key)
+            )));
+        }
+        allowed.prefixes.insert(network, prefixes(&both, "prefixes")?);
+        let pools = both.parsed_list("pools", "an array of pool names", |text| text.parse().ok())?;
+        allowed.pools.extend(pools);
     }
     Ok(allowed)
 }

@@ -20,6 +20,9 @@ pub(super) const WHEREABOUTS: [&str; 7] = [
 /// Keys that only host-local's form has.
 pub(super) const HOST_LOCAL: [&str; 5] = ["subnet", "rangeStart", "rangeEnd", "ranges", "resolvConf"];
 
+/// Keys that only the form of pools has.
+pub(super) const POOLS: [&str; 2] = ["pool", "pools"];
+
 /// Keys of one of whereabouts' `ipRanges`.
 pub(super) const WHEREABOUTS_ENTRY: [&str; 5] =
     ["range", "range_start", "range_end", "exclude", "pick_addresses"];
@@ -66,7 +69,7 @@ const IGNORED: [&str; 10] = [
 const STORE: [&str; 6] = ["etcd", "ca_file", "cert_file", "key_file", "server_name", "password_file"];
 
 /// All of these: the keys of `ipam` that have a meaning, here or for another program.
-const KNOWN: [&[&str]; 5] = [&WHEREABOUTS, &HOST_LOCAL, &COMMON, &IGNORED, &STORE];
+const KNOWN: [&[&str]; 6] = [&WHEREABOUTS, &HOST_LOCAL, &POOLS, &COMMON, &IGNORED, &STORE];
 
 /// The prefix of whereabouts' names for the keys of the store.
 const STORE_PREFIX: &str = "etcd_";
@@ -162,7 +165,7 @@ impl Findings {
         }
         let mut known = KNOWN.concat();
         known.extend(ipam.pairs().iter().map(|(key, _)| key.as_str()).filter(|key| has_store_prefix(key)));
-        let deciding = [&WHEREABOUTS[..], &HOST_LOCAL[..4], &DECIDING_COMMON].concat();
+        let deciding = [&WHEREABOUTS[..], &HOST_LOCAL[..4], &POOLS, &DECIDING_COMMON].concat();
         self.own(ipam, &Level { known: &known, deciding: &deciding });
         let entries = |key| ipam.sections(key).unwrap_or_default();
         entries("ipRanges").iter().for_each(|range| self.own(range, &WHEREABOUTS_RANGE));
@@ -264,7 +267,8 @@ fn has_store_prefix(key: &str) -> bool {
 
 /// The known key that takes the fewest edits, at most `most` and at most half of its length. Case and `_` count only
 /// between keys that take as many edits.
-fn nearest<'a>(key: &str, known: &[&'a str], most: usize) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(key: &str, known: &[&'a str], most: usize) -> Option<&'a str> {
     if key.len() > SIMILAR_MAX {
         return None;
     }

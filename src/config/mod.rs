@@ -12,6 +12,7 @@ pub mod host;
 mod hostlocal;
 pub mod keys;
 pub mod network;
+pub mod pools;
 mod requests;
 pub mod resolv;
 mod results;

@@ -8,12 +8,12 @@ use ipnetwork::IpNetwork;
 use super::keys::{Findings, two_forms};
 use super::sections::Sections;
 use super::statics::Given;
-use super::{hostlocal, keys, requests, results, statics, whereabouts};
+use super::{hostlocal, keys, pools, requests, results, statics, whereabouts};
 use crate::cni::address::Zeros;
 use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Section};
 use crate::pool::range::RangeSet;
-use crate::pool::{Addr, NetworkName, Order};
+use crate::pool::{Addr, NetworkName, Order, PoolsWanted};
 
 /// The most addresses that one interface may have, from range sets and static ones together. One transaction takes all
 /// of them, and etcd bounds its operations.
@@ -35,6 +35,8 @@ pub struct Config {
     pub requests: Vec<Option<Addr>>,
     /// Static addresses, in result order after those of the sets.
     pub statics: Vec<Static>,
+    /// What is taken from pools instead of sets and static addresses.
+    pub pools: Option<PoolsWanted>,
     /// The order of allocation.
     pub order: Order,
     /// Routes for the result.
@@ -64,6 +66,7 @@ enum Form {
     Whereabouts,
     HostLocal,
     Static,
+    Pools,
 }
 
 impl Form {
@@ -74,6 +77,13 @@ impl Form {
             None => capability(sections)?,
             key => key,
         };
+        if let Some(pools) = pools::key(ipam) {
+            return match (given(&keys::WHEREABOUTS), host_local) {
+                (Some(key), _) => Err(Form::Pools.beside(&pools, Form::Whereabouts, &key)),
+                (_, Some(key)) => Err(Form::Pools.beside(&pools, Form::HostLocal, &key)),
+                (None, None) => Ok(Form::Pools),
+            };
+        }
         match (given(&keys::WHEREABOUTS), host_local) {
             (Some(key), Some(other)) => Err(Form::Whereabouts.beside(&key, Form::HostLocal, &other)),
             (None, Some(key)) if ipam.has("addresses") => {
@@ -89,7 +99,7 @@ impl Form {
         match self {
             Form::Whereabouts => whereabouts::ZEROS,
             Form::HostLocal => hostlocal::ZEROS,
-            Form::Static => Zeros::Refused,
+            Form::Static | Form::Pools => Zeros::Refused,
         }
     }
 
@@ -99,6 +109,7 @@ impl Form {
             Form::Whereabouts => "whereabouts",
             Form::HostLocal => "host-local",
             Form::Static => "static",
+            Form::Pools => pools::FORM,
         }
     }
 
@@ -110,7 +121,7 @@ impl Form {
     /// host-local takes the DNS from a file.
     fn dns(self, ipam: &Section<'_>) -> Result<Dns, Error> {
         match self {
-            Form::Whereabouts | Form::Static => results::dns(ipam),
+            Form::Whereabouts | Form::Static | Form::Pools => results::dns(ipam),
             Form::HostLocal => Ok(Dns::default()),
         }
     }
@@ -119,14 +130,14 @@ impl Form {
     fn goes_without_ranges(self) -> bool {
         match self {
             Form::Whereabouts | Form::Static => true,
-            Form::HostLocal => false,
+            Form::HostLocal | Form::Pools => false,
         }
     }
 
     fn default_order(self) -> Order {
         match self {
             Form::Whereabouts => Order::Lowest,
-            Form::HostLocal | Form::Static => Order::Next,
+            Form::HostLocal | Form::Static | Form::Pools => Order::Next,
         }
     }
 }
@@ -167,6 +178,12 @@ impl Config {
     fn read(sections: &Sections<'_>, notes: &mut Vec<String>) -> Result<Config, Error> {
         let form = Form::of(sections)?;
         let mut config = Config::without_addresses(sections, form)?;
+        if let Form::Pools = form {
+            let order = sections.ipam.has("order").then_some(config.order);
+            let gateways = config.routes.iter().filter_map(|route| route.gw).collect();
+            config.pools = Some(pools::wanted(sections, order, gateways)?);
+            return Ok(config);
+        }
         let given = statics::configured(&sections.ipam, form.zeros())?;
         config.sets = config.take_sets(sections, form, &given, notes)?;
         config.requests = vec![None; config.sets.len()];
@@ -193,6 +210,7 @@ impl Config {
             sets: Vec::new(),
             requests: Vec::new(),
             statics: Vec::new(),
+            pools: None,
             order: order.unwrap_or(form.default_order()),
             routes: results::routes(ipam, form.zeros())?,
             dns: form.dns(ipam)?,
@@ -219,7 +237,7 @@ impl Config {
         match form {
             Form::Whereabouts => whereabouts::sets(sections, &self.network, &gateways, notes),
             Form::HostLocal => hostlocal::sets(sections, &self.network, &gateways, notes),
-            Form::Static => Ok(Vec::new()),
+            Form::Static | Form::Pools => Ok(Vec::new()),
         }
     }
 
@@ -295,7 +313,7 @@ fn without_effect(sections: &Sections<'_>, form: Form, config: &Config) -> Vec<S
     let notes = match form {
         Form::HostLocal => dns(),
         Form::Whereabouts | Form::Static if config.sets.is_empty() => gateway(),
-        Form::Whereabouts | Form::Static => None,
+        Form::Whereabouts | Form::Static | Form::Pools => None,
     };
     notes.into_iter().collect()
 }

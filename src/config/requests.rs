@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use super::sections::Sections;
 use crate::cni::address::{self, Zeros, parse_cidr, parse_ip};
 use crate::cni::{Error, Section};
-use crate::pool::Addr;
 use crate::pool::range::RangeSet;
+use crate::pool::{Addr, place};
 
 /// The address that is asked of each set, by `IP=` in CNI_ARGS, args.cni.ips or runtimeConfig.ips. The prefix length of
 /// the range counts, not one that is written there.
@@ -15,13 +15,8 @@ pub(super) fn of_sets(
     zeros: Zeros,
     sets: &[RangeSet],
 ) -> Result<Vec<Option<Addr>>, Error> {
-    let mut requests = vec![None; sets.len()];
-    for ip in wanted(sections, zeros)? {
-        let addr = Addr::from(ip);
-        let set = set_for(addr, sets, &requests).ok_or_else(|| unmatched(addr, sets))?;
-        requests[set] = Some(addr);
-    }
-    Ok(requests)
+    let wanted = wanted(sections, zeros)?.into_iter().map(Addr::from);
+    place(wanted, sets).map_err(|addr| unmatched(addr, sets))
 }
 
 /// The error for a part of CNI_ARGS that cannot be read.
@@ -31,7 +26,7 @@ pub(super) fn bad_arg(key: &str, expected: &str, found: &str) -> Error {
 }
 
 /// All requested addresses, each once.
-fn wanted(sections: &Sections<'_>, zeros: Zeros) -> Result<Vec<IpAddr>, Error> {
+pub(super) fn wanted(sections: &Sections<'_>, zeros: Zeros) -> Result<Vec<IpAddr>, Error> {
     let mut wanted = Vec::new();
     for text in &sections.request.args.ips {
         wanted.push(with_or_without_prefix(text, zeros).ok_or_else(|| bad_arg("IP", address::IP, text))?);
@@ -57,17 +52,6 @@ fn with_or_without_prefix(text: &str, zeros: Zeros) -> Option<IpAddr> {
         true => parse_cidr(text, zeros).map(|cidr| cidr.ip()),
         false => parse_ip(text, zeros),
     }
-}
-
-/// The first set without a request that has the address between the bounds of a range; else the first one whose subnets
-/// cover it, because that one can say why it does not give it.
-fn set_for(addr: Addr, sets: &[RangeSet], requests: &[Option<Addr>]) -> Option<usize> {
-    let free = || (0..sets.len()).filter(|set| requests[*set].is_none());
-    let holds = |set: &usize| {
-        let mut ranges = sets[*set].ranges().iter();
-        ranges.any(|range| range.covers(addr) && range.first() <= addr && addr <= range.last())
-    };
-    free().find(holds).or_else(|| free().find(|set| sets[*set].covers(addr).is_some()))
 }
 
 fn unmatched(addr: Addr, sets: &[RangeSet]) -> Error {

@@ -80,6 +80,8 @@ pub struct Settings {
     pub allow_plaintext: bool,
     /// Which prefixes each network may use; none: all.
     pub allowed: Option<Allowed>,
+    /// Whether configurations may have no ranges and addresses of their own.
+    pub pools_only: bool,
     /// Why no ADD can use the host file: one of its keys makes it unclear what is meant.
     pub unclear: Option<Error>,
     /// One line for each key of the host file that has no effect, for the log.
@@ -126,6 +128,7 @@ impl Settings {
             log_level: file.log_level,
             allow_plaintext: file.allow_plaintext,
             allowed: file.allowed,
+            pools_only: file.pools_only,
             unclear: file.unclear,
             notes: file.notes,
             rule: Rule::HostFile,
@@ -158,6 +161,11 @@ impl Settings {
         let Some(allowed) = &self.allowed else {
             return Ok(());
         };
+        let mut pools = config.pools.iter().flat_map(|pools| pools.names());
+        if let Some(pool) = pools.find(|pool| !allowed.pools.contains(*pool)) {
+            return Err(Error::invalid_config(format!("pool {pool} may not be used on this node"))
+                .with_details("the host file's `allowed` says which pools may be used"));
+        }
         for (i, set) in config.sets.iter().enumerate() {
             for range in set.ranges() {
                 check_span(allowed, range.network(), range.first().ip(), range.last().ip())?;
@@ -170,6 +178,20 @@ impl Settings {
         for given in &config.statics {
             let ip = given.address.ip();
             check_span(allowed, given.network.as_ref().unwrap_or(&config.network), ip, ip)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a configuration against `pools_only` of the host file. Pods that run keep what they have.
+    ///
+    /// # Errors
+    /// Code 7 if it has ranges or addresses of its own and may not.
+    pub fn check_pools_only(&self, config: &Config) -> Result<(), Error> {
+        if self.pools_only && config.pools.is_none() {
+            return Err(Error::invalid_config(
+                "on this node addresses come from pools alone, and `ipam` names none",
+            )
+            .with_details("name a pool in `ipam.pool`: the host file has `pools_only`"));
         }
         Ok(())
     }
@@ -194,6 +216,7 @@ impl Settings {
             log_level: None,
             allow_plaintext: false,
             allowed: None,
+            pools_only: false,
             unclear: None,
             notes: Vec::new(),
             rule: Rule::Network,
@@ -215,7 +238,7 @@ impl Settings {
 /// Whether all addresses from `first` to `last` lie in one prefix that the network may use.
 fn check_span(allowed: &Allowed, network: &NetworkName, first: IpAddr, last: IpAddr) -> Result<(), Error> {
     let base = base_name(network);
-    let prefixes: &[IpNetwork] = allowed.get(&base).map(Vec::as_slice).unwrap_or_default();
+    let prefixes: &[IpNetwork] = allowed.prefixes.get(&base).map(Vec::as_slice).unwrap_or_default();
     if prefixes.iter().any(|prefix| prefix.contains(first) && prefix.contains(last)) {
         return Ok(());
     }

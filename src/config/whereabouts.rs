@@ -8,9 +8,9 @@ use ipnetwork::IpNetwork;
 use super::keys::two_forms;
 use super::sections::Sections;
 use super::{keys, results};
-use crate::cni::address::{Zeros, masked, next, parse_cidr, parse_ip, parse_prefix, previous};
+use crate::cni::address::{Zeros, masked, next, parse_cidr, parse_ip, parse_prefix};
 use crate::cni::{Error, Section, Verb};
-use crate::pool::range::{Range, RangeSet, RangeSpec};
+use crate::pool::range::{Range, RangeSet, RangeSpec, usable};
 use crate::pool::{Addr, NetworkName};
 
 /// In this form, leading zeros are decimal.
@@ -207,13 +207,4 @@ fn bounds(
         return Err(section.invalid(keys[1], &what));
     }
     Ok((first, last))
-}
-
-/// A subnet without its network and broadcast address, in both families. A /31, /32, /127 or /128 has neither.
-fn usable(subnet: IpNetwork) -> (IpAddr, IpAddr) {
-    let bits = if subnet.is_ipv4() { 32 } else { 128 };
-    if subnet.prefix() + 1 >= bits {
-        return (subnet.network(), subnet.broadcast());
-    }
-    (next(subnet.network()), previous(subnet.broadcast()))
 }

@@ -17,7 +17,7 @@ use crate::store::keys::digest_hex;
 /// A file's length is a multiple of this, so that it seldom changes: then the file is overwritten in place.
 const PADDED_BYTES: usize = 2048;
 /// The most that such a file may hold, in bytes.
-pub(super) const OWN_FILE_BYTES: u64 = 64 << 10;
+pub(super) const OWN_FILE_BYTES: u64 = 128 << 10;
 
 /// Whose file it is: a disk may have been copied from another machine or cluster, and another etcd has other revisions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

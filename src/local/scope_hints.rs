@@ -150,7 +150,11 @@ impl ScopeHintFiles {
     /// Keeps hints for the next run in a scope. If they cannot be kept, the next run looks first.
     pub fn keep(&self, scope: &Scope, hints: &ScopeHints) {
         let path = self.path(scope);
-        let Some(kept) = KeptHints::of(hints) else { return };
+        let Some(kept) = KeptHints::of(hints) else {
+            // What was kept before is wrong now.
+            let _ = fs::remove_file(&path);
+            return;
+        };
         if !path.exists() {
             self.make_room();
         }
@@ -273,7 +277,7 @@ mod tests {
         assert!(files.read(&scope("s2")).is_none());
         assert!(files.read(&scope("s3")).is_some());
         files.keep(&scope("s3"), &hints(1000));
-        assert_eq!(shown(files.read(&scope("s3"))), shown(Some(hints(1))), "what was there stays");
+        assert!(files.read(&scope("s3")).is_none(), "what was there is wrong");
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cni::result::{IpConfig, Success};
+use crate::cni::result::{IpConfig, Route, Success};
 use crate::cni::version::version_json;
 use crate::cni::{Error, Version};
 use crate::config::command::ResultConfig;
+use crate::pool::definition::PoolRoute;
 use crate::pool::record::Held;
 use crate::pool::{Addr, RangeSet};
 
@@ -21,19 +22,34 @@ pub(super) enum VerbAnswer {
 }
 
 impl VerbAnswer {
-    /// What is held, with the prefix lengths and gateways of the configuration.
-    pub(super) fn addresses(sets: &[RangeSet], held: &[Held], result: ResultConfig) -> Self {
+    /// What is held: with the prefix lengths and gateways of the configuration, or with those that a pool had when it
+    /// gave an address.
+    pub(super) fn addresses(
+        sets: &[RangeSet],
+        held: &[Held],
+        of_pools: Vec<PoolRoute>,
+        result: ResultConfig,
+    ) -> Self {
+        let longest = |held: &Held| if held.address.is_ipv4() { 32 } else { 128 };
         let from_set = |(set, held): (&RangeSet, &Held)| {
             let range = set.covers(Addr::from(held.address));
-            let longest = if held.address.is_ipv4() { 32 } else { 128 };
             IpConfig {
                 address: held.address,
-                prefix_len: range.map_or(longest, |range| range.prefix_len()),
+                prefix_len: range.map_or(longest(held), |range| range.prefix_len()),
                 gateway: range.and_then(|range| range.gateway()),
             }
         };
+        let from_pool = |held: &Held| {
+            let pool = held.pool.as_ref();
+            let prefix_len = pool.map_or(longest(held), |from| from.prefix_len);
+            IpConfig { address: held.address, prefix_len, gateway: pool.and_then(|from| from.gateway) }
+        };
         let ResultConfig { version, statics, routes, dns, .. } = result;
-        let mut ips: Vec<IpConfig> = sets.iter().zip(held).map(from_set).collect();
+        let mut ips: Vec<IpConfig> = match sets {
+            [] if statics.is_empty() => held.iter().map(from_pool).collect(),
+            sets => sets.iter().zip(held).map(from_set).collect(),
+        };
+        let routes = of_pools.iter().map(|route| Route::new(route.dst, route.gw)).chain(routes).collect();
         ips.extend(statics.iter().map(|fixed| IpConfig {
             address: fixed.address.ip(),
             prefix_len: fixed.address.prefix(),

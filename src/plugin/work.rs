@@ -7,6 +7,7 @@ use super::Input;
 use super::answer::VerbAnswer;
 use super::parse::Call;
 use crate::cni::Error;
+use crate::commands::add::AddDone;
 use crate::commands::{Run, add, check, del, gc, status};
 use crate::config::command::{AddConfig, ResultConfig};
 use crate::config::{StoreCommand, resolv};
@@ -81,16 +82,20 @@ async fn carry_out(run: &Run<'_, Store>, command: StoreCommand) -> Result<Finish
 }
 
 async fn add(run: &Run<'_, Store>, config: AddConfig) -> Result<Finished, Error> {
-    let AddConfig { attachment, labels, wanted, result } = config;
+    let AddConfig { attachment, labels, wanted, pools, result } = config;
     let result = match &result.resolv_conf {
         None => result,
         Some(path) => ResultConfig { dns: resolv::parse(&setup::resolv_conf(path)?), ..result },
     };
     let ask = run.ask(run.owner(&attachment), labels, wanted);
-    let added = add::add(run, &ask).await?;
+    let ask = match pools {
+        Some(pools) => ask.from_pools(pools),
+        None => ask,
+    };
+    let AddDone { held, repeats, routes } = add::add(run, &ask).await?;
     Ok(Finished {
-        answer: VerbAnswer::addresses(&ask.wanted.sets, &added.held, result),
-        unheard: (!added.repeats).then_some(ask),
+        answer: VerbAnswer::addresses(&ask.wanted.sets, &held, routes, result),
+        unheard: (!repeats).then_some(ask),
         drains_spool: true,
     })
 }

@@ -238,6 +238,15 @@ checked_name!(
     "1 to 63 characters out of A-Z a-z 0-9 . _ - (and not \".\", \"..\" or \"-\")"
 );
 
+checked_name!(
+    /// The name of a pool.
+    PoolName,
+    "pool name",
+    63,
+    is_plain,
+    "1 to 63 characters out of A-Z a-z 0-9 . _ - (and not \".\" or \"..\")"
+);
+
 impl ClusterName {
     /// Reads a cluster's name where `-` stands for none.
     ///

@@ -466,6 +466,17 @@ fn canonical(subnet: IpNetwork) -> IpNetwork {
     IpNetwork::new(subnet.network(), subnet.prefix()).expect("the prefix length of a network is valid")
 }
 
+/// First and last address of a subnet without its network and broadcast address, in both families. A /31, /32, /127 or
+/// /128 has neither.
+#[must_use]
+pub fn usable(subnet: IpNetwork) -> (IpAddr, IpAddr) {
+    let (all, bits) = (Span::of_cidr(subnet), if subnet.is_ipv4() { 32 } else { 128 });
+    if subnet.prefix() + 1 >= bits {
+        return (all.first.ip(), all.last.ip());
+    }
+    (Addr(all.first.0 + 1).ip(), Addr(all.last.0 - 1).ip())
+}
+
 /// One bound of a range as a number, checked against its subnet.
 fn bound(bound: IpAddr, subnet: IpNetwork, cidr: Span) -> Result<Addr, RangeError> {
     let address = Addr::from(bound);

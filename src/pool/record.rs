@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::names::{ClusterName, ContainerId, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid};
+use super::definition::{PoolDefinition, PoolRange};
+use super::names::{
+    ClusterName, ContainerId, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid, PoolName,
+};
 use super::{Addr, NetworkName};
 
 /// The version of the stored records that this program reads and writes.
@@ -127,6 +130,90 @@ pub struct Held {
     /// The network it is reserved in; none for a static address that is only recorded.
     #[serde(rename = "net", default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkName>,
+    /// The pool that it was taken from; none if a configuration's own range has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<FromPool>,
+}
+
+impl Held {
+    /// An address that was taken from no pool.
+    #[must_use]
+    pub fn new(address: IpAddr, network: Option<NetworkName>) -> Self {
+        Self { address, network, pool: None }
+    }
+}
+
+/// What a pool said of an address when it was given. Whoever asks again is answered from it, whatever became of the
+/// pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FromPool {
+    /// The pool.
+    pub name: PoolName,
+    /// The prefix length of the address.
+    #[serde(rename = "prefix")]
+    pub prefix_len: u8,
+    /// Its gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+}
+
+impl FromPool {
+    /// What the first of these pools that has a range with the address says of it, whether the range is open or not;
+    /// none if no pool has such a range. Several ranges may be of one prefix. Where the address lies between the first
+    /// and the last address of none of them, the prefix counts.
+    #[must_use]
+    pub fn of(pools: &[&PoolDefinition], held: &Held) -> Option<Self> {
+        let find = |fits: &dyn Fn(&PoolRange) -> bool| {
+            pools.iter().filter(|pool| held.network.as_ref() == Some(&pool.network)).find_map(|pool| {
+                let range = pool.ranges.iter().find(|range| fits(range))?;
+                let (prefix_len, gateway) = (range.range.subnet.prefix(), range.gateway);
+                Some(Self { name: pool.pool.clone(), prefix_len, gateway })
+            })
+        };
+        let covers = |range: &PoolRange| range.range.subnet.contains(held.address);
+        let is_between = |range: &PoolRange| {
+            let (first, last) = range.range.bounds();
+            covers(range) && first <= held.address && held.address <= last
+        };
+        find(&is_between).or_else(|| find(&covers))
+    }
+}
+
+/// `v1/pool/<pool>`: a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolRecord {
+    v: u32,
+    /// The pool.
+    pub definition: PoolDefinition,
+}
+
+impl PoolRecord {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(definition: PoolDefinition) -> Self {
+        Self { v: VERSION, definition }
+    }
+}
+
+/// `v1/pools`: every change of any pool compares and writes it, so two changes that were made side by side cannot both
+/// be checked against pools that the other one changes. Its mod revision is all that it says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolChanges {
+    v: u32,
+}
+
+impl PoolChanges {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { v: VERSION }
+    }
+}
+
+impl Default for PoolChanges {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// `v1/owner/<cluster>/<node>/<container>/<ifname>`: all that one owner holds, in result order.
@@ -474,6 +561,12 @@ impl Record for Sighting {
 impl Record for SeenNode {
     const KIND: &'static str = "seen node";
 }
+impl Record for PoolRecord {
+    const KIND: &'static str = "pool";
+}
+impl Record for PoolChanges {
+    const KIND: &'static str = "pool changes";
+}
 impl Record for Definitions {
     const KIND: &'static str = "definitions";
 }
@@ -502,8 +595,8 @@ mod tests {
     #[test]
     fn golden_records() {
         let held = vec![
-            Held { address: "10.0.0.1".parse().expect("ip"), network: Some(NetworkName::default()) },
-            Held { address: "fd00::1".parse().expect("ip"), network: None },
+            Held::new("10.0.0.1".parse().expect("ip"), Some(NetworkName::default())),
+            Held::new("fd00::1".parse().expect("ip"), None),
         ];
         let start = RunStart { boot: "b0".into(), ns: 7 };
         let record = OwnerRecord::new(held, Some(start.clone()), "-".into(), labels()).on_machine("0f");
@@ -533,6 +626,13 @@ mod tests {
         check(&Definitions::new("0f".into(), None), r#"{"v":1,"digest":"0f"}"#);
         check(&Leader::new("web-0-1f".into()), r#"{"v":1,"holder":"web-0-1f"}"#);
         check(&Meta::first("0f".into()), r#"{"v":1,"min_writer":1,"id":"0f","epoch":1}"#);
+        let pool =
+            serde_json::from_str(r#"{"pool":"a","ranges":[{"range":"10.0.0.0/24"}]}"#).expect("a pool");
+        check(
+            &PoolRecord::new(pool),
+            r#"{"v":1,"definition":{"pool":"a","network":"default","ranges":[{"range":"10.0.0.0/24"}]}}"#,
+        );
+        check(&PoolChanges::new(), r#"{"v":1}"#);
     }
 
     fn check<R: Record + PartialEq + std::fmt::Debug>(record: &R, golden: &str) {

@@ -1,7 +1,12 @@
 //! The addresses that one interface is to have.
 
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
 use super::address::Addr;
 use super::choose::Order;
+use super::names::PoolName;
 use super::range::RangeSet;
 use super::record::Held;
 
@@ -24,4 +29,88 @@ impl Wanted {
     pub fn lowest_of(sets: Vec<RangeSet>) -> Self {
         Self { requests: vec![None; sets.len()], sets, statics: Vec::new(), order: Order::Lowest }
     }
+}
+
+/// The most addresses that one interface may have from pools. The commit compares each pool besides all else.
+pub const POOLED_MAX: usize = 16;
+/// The most pools that one configuration may name. All of them are read in one request.
+pub const POOLS_MAX: usize = 32;
+
+/// What one ADD is to take from pools. What that comes to, the pools say as they are read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolsWanted {
+    /// One address is taken from each element, in result order.
+    pub elements: Vec<PoolElement>,
+    /// The order of allocation, if it is not to be the pool's.
+    #[serde(default, with = "super::definition::text", skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
+    /// Addresses that are asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<IpAddr>,
+    /// Gateways that the configuration names besides. They are never given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub never: Vec<IpAddr>,
+}
+
+/// Pools that one address is taken from: the first of them that has a free one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolElement {
+    /// In the order in which they are used; at least one.
+    pub names: Vec<PoolName>,
+    /// Which of them is used now.
+    pub at: usize,
+}
+
+impl PoolElement {
+    /// The pool that is used now.
+    #[must_use]
+    pub fn name(&self) -> &PoolName {
+        &self.names[self.at.min(self.names.len() - 1)]
+    }
+}
+
+impl PoolsWanted {
+    /// Turns to the next pool of an element, because the present one is full; false if there is none.
+    pub fn turn_to_next(&mut self, element: usize) -> bool {
+        let Some(element) = self.elements.get_mut(element) else { return false };
+        element.at += 1;
+        element.at < element.names.len()
+    }
+
+    /// Whether somebody else may decide for it: each element has a pool, there are no more than a configuration may
+    /// name, and no address is asked for.
+    #[must_use]
+    pub fn is_servable(&self) -> bool {
+        let is_sound = |element: &PoolElement| element.at < element.names.len();
+        (1..=POOLED_MAX).contains(&self.elements.len())
+            && self.names().count() <= POOLS_MAX
+            && self.elements.iter().all(is_sound)
+            && self.requests.is_empty()
+    }
+
+    /// All pools that it may use.
+    pub fn names(&self) -> impl Iterator<Item = &PoolName> {
+        self.elements.iter().flat_map(|element| &element.names)
+    }
+}
+
+/// The requested address of each set: of the first set without one that has it between the bounds of a range, else of
+/// the first one whose subnets cover it, because that one can say why it does not give it.
+///
+/// # Errors
+/// The first address that has no set.
+pub fn place(requests: impl IntoIterator<Item = Addr>, sets: &[RangeSet]) -> Result<Vec<Option<Addr>>, Addr> {
+    let mut placed = vec![None; sets.len()];
+    for address in requests {
+        let free = || (0..sets.len()).filter(|&set| placed[set].is_none());
+        let holds = |set: &usize| {
+            let mut ranges = sets[*set].ranges().iter();
+            ranges.any(|range| range.covers(address) && range.first() <= address && address <= range.last())
+        };
+        let set = free().find(holds).or_else(|| free().find(|set| sets[*set].covers(address).is_some()));
+        placed[set.ok_or(address)?] = Some(address);
+    }
+    Ok(placed)
 }

@@ -1,6 +1,8 @@
 //! What an ADD does next, from what it has read. Pure, so that a test can play every case, and a simulation makes the
 //! same decisions.
 
+use std::borrow::Cow;
+
 use super::ask::{Ask, RunStamp};
 use super::batch::{self, Batch, Cursors};
 use super::builder::Builder;
@@ -11,6 +13,7 @@ use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::line::Line;
 use super::meta::{self, Emptiness};
 use super::pick::{Picked, Picking, Picks};
+use super::pools::{AskedPools, DecodedPools};
 use super::refused::{Halt, require};
 pub use super::refused::{OtherMachine, Refused};
 use super::request::TicketRecord;
@@ -41,8 +44,10 @@ pub struct Added {
 
 /// An ADD as a change of what is held.
 pub struct Allotment<'a> {
-    ask: &'a Ask,
+    /// As it was asked: what pools say is added to it for each decision, because they may change.
+    ask: Cow<'a, Ask>,
     keys: &'a Keys,
+    pools: DecodedPools,
     /// Whether a tombstone of this owner was ever seen. Then nothing is taken over.
     was_deleted: bool,
 }
@@ -51,7 +56,19 @@ impl<'a> Allotment<'a> {
     /// The change that `ask` asks for.
     #[must_use]
     pub fn new(ask: &'a Ask, keys: &'a Keys) -> Self {
-        Self { ask, keys, was_deleted: false }
+        Self { ask: Cow::Borrowed(ask), keys, pools: DecodedPools::default(), was_deleted: false }
+    }
+
+    /// Turns to the next pool for an address, because the present one is full; false if there is none.
+    pub fn turn_to_next_pool(&mut self, element: usize) -> bool {
+        self.ask.pools.is_some()
+            && self.ask.to_mut().pools.as_mut().is_some_and(|pools| pools.wanted.turn_to_next(element))
+    }
+
+    /// What it asks for now, by what was read; none if a pool was not read yet.
+    #[must_use]
+    pub fn asked(&self, seen: &Snapshot) -> Option<Cow<'_, Ask>> {
+        self.ask.resolved(self.keys, seen, &self.pools).ok()
     }
 }
 
@@ -63,23 +80,26 @@ impl Change for Allotment<'_> {
         &self.ask.owner
     }
 
-    fn scope(&self, _seen: &Snapshot) -> Option<Scope> {
-        Some(self.ask.scope())
+    fn scope(&self, seen: &Snapshot) -> Option<Scope> {
+        Some(self.asked(seen)?.scope())
     }
 
-    fn reads(&self, _seen: &Snapshot) -> Vec<Bytes> {
-        self.ask.first_reads(self.keys)
+    fn reads(&self, seen: &Snapshot) -> Vec<Bytes> {
+        match self.asked(seen) {
+            Some(ask) => ask.first_reads(self.keys),
+            None => self.ask.first_reads(self.keys),
+        }
     }
 
     /// What a repetition and a takeover write belongs to the owner alone.
     fn is_unhindered(&self, seen: &Snapshot) -> bool {
-        let mut own = self.ask.index_keys(self.keys);
+        let mut own = self.asked(seen).map(|ask| ask.index_keys(self.keys)).unwrap_or_default();
         own.push(self.keys.owner(&self.ask.owner));
         own.iter().any(|key| seen.entry(key).is_some())
     }
 
-    fn own_keys(&self) -> Vec<Bytes> {
-        self.ask.own_keys(self.keys)
+    fn own_keys(&self, seen: &Snapshot) -> Vec<Bytes> {
+        self.asked(seen).map_or_else(|| self.ask.own_keys(self.keys), |ask| ask.own_keys(self.keys))
     }
 
     fn learn(&mut self, seen: &Snapshot) {
@@ -87,8 +107,12 @@ impl Change for Allotment<'_> {
     }
 
     fn plan(&self, seen: &Snapshot, fence: &Fence, line: &Line) -> Result<Step<Allotted>, Refused> {
-        let Self { ask, keys, was_deleted } = *self;
-        match (Deciding { ask, keys, snapshot: seen, fence, line, was_deleted }).decide() {
+        let Self { keys, was_deleted, .. } = *self;
+        let ask = match self.ask.resolved(keys, seen, &self.pools) {
+            Ok(ask) => ask,
+            Err(pools) => return Ok(Step::read(pools)),
+        };
+        match (Deciding { ask: &ask, keys, snapshot: seen, fence, line, was_deleted }).decide() {
             Ok(step) => Ok(step),
             Err(Halt::Read(ops)) => Ok(Step::Read(ops)),
             Err(Halt::Refuse(why)) => Err(why),
@@ -106,7 +130,7 @@ impl Change for Allotment<'_> {
     }
 
     fn ticket(&self, _seen: &Snapshot, epoch: u64, _lease: LeaseId) -> TicketRecord {
-        TicketRecord::asking(self.ask, epoch)
+        TicketRecord::asking(&self.ask, epoch)
     }
 
     /// The owner's record says it, because it has the start of the run that asked.
@@ -147,7 +171,18 @@ impl Deciding<'_> {
                 self.take_over(&older)
             }
             (None, Some(older)) if !was_deleted => self.free_first(&older),
-            (None, _) => match self.picking().pick()? {
+            (None, _) => self.take_new(),
+        }
+    }
+
+    fn take_new(&self) -> Result<Step<Allotted>, Halt> {
+        let pools = self.ask.pools.as_ref();
+        if let Some(set) = pools.and_then(AskedPools::full_element) {
+            return Ok(Step::Done(Allotted::Full { set }));
+        }
+        match pools.and_then(|pools| pools.refused.clone()) {
+            Some(why) => Err(Halt::Refuse(Refused::Pool(why))),
+            None => match self.picking().pick()? {
                 Picked::Full { set } => Ok(Step::Done(Allotted::Full { set })),
                 Picked::Addresses(picks) => self.allot(&picks),
             },
@@ -231,7 +266,8 @@ impl Deciding<'_> {
             _ => self.ask.stamp.start.clone(),
         };
         // Scope and labels stay as they are, because reservations and pod index were written with them.
-        let record = OwnerRecord::new(record.addresses, Some(start), record.scope, record.labels);
+        let addresses = self.ask.kept(record.addresses);
+        let record = OwnerRecord::new(addresses, Some(start), record.scope, record.labels);
         let record = record.on_machine(machine);
         self.put_owner(&mut builder, &record);
         Ok(self.commit(finish(builder)?, record.addresses, repeats))
@@ -247,7 +283,11 @@ impl Deciding<'_> {
         let own = self.keys.owner(&older.owner);
         builder.unchanged(own.clone());
         builder.delete(own);
-        let record = self.ask.record(older.record.addresses.clone());
+        let mut record = self.ask.record(self.ask.kept(older.record.addresses.clone()));
+        if self.ask.pools.as_ref().is_some_and(|pools| pools.refused.is_some()) {
+            // Its pools have no ranges now, by which it would know its queue.
+            record.scope.clone_from(&older.record.scope);
+        }
         self.put_owner(&mut builder, &record);
         Ok(self.commit(finish(builder)?, record.addresses, false))
     }
@@ -330,6 +370,9 @@ impl Deciding<'_> {
         self.fence.guard(&mut builder);
         meta::rely_on(self.keys, self.snapshot, &self.ask.first_meta(), &mut builder);
         builder.unchanged(self.keys.tombstone(&self.ask.owner));
+        for pool in self.ask.used_pool_keys(self.keys) {
+            builder.unchanged(pool);
+        }
         builder
     }
 

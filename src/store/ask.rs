@@ -1,13 +1,16 @@
 //! What one ADD asks for, and the keys that it leads to. Pure.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::keys::{Bytes, Keys, Scope, digest_hex};
+use super::pools::{AskedPools, DecodedPools};
 use super::snapshot::Snapshot;
 use crate::pool::choose::{Choice, Order, choose, spread_start};
 use crate::pool::range::Standing;
 use crate::pool::record::{Held, Labels, Meta, Owner, OwnerRecord, Record, Reservation, RunStart};
-use crate::pool::{Addr, Need, NetworkName, Page, RangeSet, Start, View, Wanted, Wish};
+use crate::pool::selector::Facts;
+use crate::pool::{Addr, Need, NetworkName, Page, PoolsWanted, RangeSet, Start, View, Wanted, Wish};
 
 /// What one ADD asks for.
 #[derive(Debug, Clone)]
@@ -16,8 +19,10 @@ pub struct Ask {
     pub owner: Owner,
     /// Labels for the records: the pod and the CNI network.
     pub labels: Labels,
-    /// What is to be reserved.
+    /// What is to be reserved. From pools: once they are read, see [`Ask::resolved`].
     pub wanted: Wanted,
+    /// The pools that addresses are taken from; none if the configuration has ranges of its own.
+    pub pools: Option<AskedPools>,
     /// Which run asks.
     pub stamp: RunStamp,
     /// Selects the node's page for `spread`.
@@ -43,7 +48,39 @@ impl Ask {
     pub fn new(owner: Owner, labels: Labels, wanted: Wanted, stamp: RunStamp) -> Self {
         let digest = digest_hex(owner.node.as_str().as_bytes());
         let node_seed = u64::from_str_radix(&digest[..16], 16).unwrap_or_default();
-        Self { owner, labels, wanted, stamp, node_seed }
+        Self { owner, labels, wanted, pools: None, stamp, node_seed }
+    }
+
+    /// The same from pools, and from nothing else.
+    #[must_use]
+    pub fn from_pools(self, pools: PoolsWanted) -> Self {
+        Self { wanted: Wanted::lowest_of(Vec::new()), pools: Some(AskedPools::new(pools)), ..self }
+    }
+
+    /// The same with the ranges that its pools have by what was read. One without pools is complete as it is.
+    ///
+    /// # Errors
+    /// The keys of the pools that were not read yet.
+    pub fn resolved(
+        &self,
+        keys: &Keys,
+        seen: &Snapshot,
+        decoded: &DecodedPools,
+    ) -> Result<Cow<'_, Self>, Vec<Bytes>> {
+        let Some(pools) = &self.pools else { return Ok(Cow::Borrowed(self)) };
+        let facts = Facts {
+            cluster: self.owner.cluster.as_ref().map_or("", |cluster| cluster.as_str()),
+            namespace: &self.labels.pod.namespace,
+            node: self.owner.node.as_str(),
+        };
+        let (pools, wanted) = pools.read(keys, seen, facts, decoded)?;
+        let wanted = wanted.unwrap_or_else(|| self.wanted.clone());
+        Ok(Cow::Owned(Self { wanted, pools: Some(pools), ..self.clone() }))
+    }
+
+    /// The keys of the pools that addresses are taken from.
+    pub(super) fn used_pool_keys(&self, keys: &Keys) -> Vec<Bytes> {
+        self.pools.as_ref().map(|pools| pools.used_keys(keys)).unwrap_or_default()
     }
 
     /// The meta of a store that this ADD is the first to write to.
@@ -68,6 +105,7 @@ impl Ask {
     #[must_use]
     pub fn first_reads(&self, keys: &Keys) -> Vec<Bytes> {
         let mut reads = self.base_keys(keys);
+        reads.extend(self.pools.iter().flat_map(|pools| pools.keys(keys)));
         if let Choice::Need(needs) = choose(&self.wishes(keys, &Snapshot::default()), &View::default()) {
             reads.extend(needs.iter().map(|need| need_key(keys, need)));
         }
@@ -107,11 +145,18 @@ impl Ask {
 
     /// What the owner holds if it gets these addresses, in result order.
     pub(super) fn held<'a>(&self, taken: impl Iterator<Item = &'a (NetworkName, Addr)>) -> Vec<Held> {
-        let held = |(network, address): &(NetworkName, Addr)| Held {
-            address: address.ip(),
-            network: Some(network.clone()),
-        };
-        taken.map(held).chain(self.wanted.statics.iter().cloned()).collect()
+        let held = |(network, address): &(NetworkName, Addr)| Held::new(address.ip(), Some(network.clone()));
+        let held = taken.map(held);
+        match &self.pools {
+            None => held.chain(self.wanted.statics.iter().cloned()).collect(),
+            Some(pools) => held.enumerate().map(|(element, held)| pools.give(element, held)).collect(),
+        }
+    }
+
+    /// What the owner keeps of what it, or an older owner, holds already.
+    pub(super) fn kept(&self, held: Vec<Held>) -> Vec<Held> {
+        let Some(pools) = &self.pools else { return held };
+        held.into_iter().enumerate().map(|(element, held)| pools.keep(element, held)).collect()
     }
 
     /// The owner's record with these addresses.
@@ -130,7 +175,11 @@ impl Ask {
     /// Every network that this configuration can reserve in.
     fn networks(&self) -> BTreeSet<&NetworkName> {
         let of_ranges = self.wanted.sets.iter().flat_map(RangeSet::ranges).map(crate::pool::Range::network);
-        of_ranges.chain(self.wanted.statics.iter().filter_map(|held| held.network.as_ref())).collect()
+        let of_pools = self.pools.iter().flat_map(AskedPools::networks);
+        of_ranges
+            .chain(of_pools)
+            .chain(self.wanted.statics.iter().filter_map(|held| held.network.as_ref()))
+            .collect()
     }
 
     pub(super) fn wishes(&self, keys: &Keys, snapshot: &Snapshot) -> Vec<Wish<'_>> {
@@ -151,9 +200,12 @@ impl Ask {
     }
 
     /// Whether this configuration could give what an owner holds. Start, end and excludes may have changed since;
-    /// ranges, networks and static addresses may not.
+    /// ranges, networks and static addresses may not. Of a pool only its name counts.
     #[must_use]
     pub fn fits(&self, addresses: &[Held]) -> bool {
+        if let Some(pools) = &self.pools {
+            return pools.fits(addresses);
+        }
         let (from_sets, statics) = addresses.split_at(self.wanted.sets.len().min(addresses.len()));
         from_sets.len() == self.wanted.sets.len()
             && statics == self.wanted.statics
@@ -163,6 +215,9 @@ impl Ask {
     /// Whether this sandbox may inherit what another sandbox of the pod holds: it fits, and no address of it is now a
     /// gateway, network or broadcast address.
     pub(super) fn gives(&self, addresses: &[Held]) -> bool {
+        if let Some(pools) = &self.pools {
+            return pools.fits(addresses) && addresses.iter().all(|held| pools.is_no_gateway(held));
+        }
         let is_nobodys = |(set, held): (&RangeSet, &Held)| {
             let standing = set.standing(Addr::from(held.address));
             // A gateway may lie outside of start and end.

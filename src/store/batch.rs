@@ -23,6 +23,7 @@ use super::keys::{Bytes, Key, Keys, LeaseId, NetworkAddress, Scope};
 use super::line::{Line, Waiting};
 use super::meta;
 use super::pick::{Picked, Picking, Picks};
+use super::pools::DecodedPools;
 use super::refused::{Halt, require};
 use super::request::{Asked, FreeRequest};
 use super::snapshot::Snapshot;
@@ -59,6 +60,7 @@ pub(super) struct Batch<'a> {
     laid_over: Snapshot,
     changes: BitChanges,
     cursors: BTreeMap<Bytes, Vec<u8>>,
+    pools: DecodedPools,
     /// The owners' keys that are written. No key may be written twice.
     written: BTreeSet<Bytes>,
 }
@@ -71,6 +73,7 @@ impl<'a> Batch<'a> {
             laid_over: snapshot.clone(),
             changes: BitChanges::default(),
             cursors: BTreeMap::new(),
+            pools: DecodedPools::default(),
             written: BTreeSet::new(),
         }
     }
@@ -251,6 +254,11 @@ impl<'a> Batch<'a> {
 
     /// The transaction that serves one run; none if it is left for its own turn.
     fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Txn>, Halt> {
+        let ask = &*ask.resolved(self.keys, self.snapshot, &self.pools).map_err(Halt::read)?;
+        // It has errors of its own.
+        if ask.pools.as_ref().is_some_and(|pools| pools.refused.is_some()) {
+            return Ok(None);
+        }
         // A repetition, a takeover or a deleted owner, as an earlier batch has found, or another run of this batch is
         // of the same owner or pod.
         let is_known = |key: &Bytes| self.written.contains(key) || self.snapshot.entry(key).is_some();
@@ -274,6 +282,9 @@ impl<'a> Batch<'a> {
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
         builder.absent(tombstone);
         builder.absent(own.clone());
+        for pool in ask.used_pool_keys(self.keys) {
+            builder.unchanged(pool);
+        }
         for (network, address) in picks.all() {
             let key = self.keys.ip(network, *address);
             builder.absent(key.clone());

@@ -31,7 +31,7 @@ pub trait Change {
     }
 
     /// The keys that no other run writes, and that do not exist unless this change was tried before.
-    fn own_keys(&self) -> Vec<Bytes> {
+    fn own_keys(&self, _seen: &Snapshot) -> Vec<Bytes> {
         Vec::new()
     }
 

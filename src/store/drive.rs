@@ -157,6 +157,12 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
     }
 
+    /// Begins with keys as another run has left them behind. They say what to read; a look reads them anew.
+    #[must_use]
+    pub fn expecting(self, shared: Snapshot) -> Self {
+        Self { shared, ..self }
+    }
+
     /// The lease that it used last, if it is not known to have ended.
     #[must_use]
     pub fn lease(&self) -> Option<LeaseId> {
@@ -281,7 +287,8 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
         // A free learns its queue from the record that it frees.
         let Some(scope) = change.scope(seen) else { return self.commit_alone(change, None, seen).await };
-        if looks && known.is_none() {
+        // So does an ADD from a pool that was not known, or that has changed.
+        if looks && known.as_ref() != Some(&scope) {
             self.session.read_all(self.first_reads(change, Some(&scope), seen), seen).await?;
         }
         let others_queue = looks && seen.entry(&self.session.keys.tail(&scope)).is_some();

@@ -33,7 +33,7 @@ pub fn commit_first<C: Change>(
     (tail, look): (Bytes, Vec<Op>),
 ) -> Option<Commit<C::Done>> {
     let mut remembered = remembered.clone();
-    let mut absent = change.own_keys();
+    let mut absent = change.own_keys(&remembered);
     absent.push(tail);
     absent.iter().for_each(|key| remembered.set(key, None));
     // What cannot be done by a hint may be possible all the same, and what is finished by a hint is not.
@@ -58,7 +58,10 @@ pub fn commit_first<C: Change>(
 /// Whether a key is worth remembering: what the plans of all runs of a scope rely on.
 #[must_use]
 pub fn is_shared(keys: &Keys, key: &[u8]) -> bool {
-    matches!(keys.parse(key), Ok(Key::Meta | Key::Page(..) | Key::Summary(..) | Key::Cursor(..)))
+    matches!(
+        keys.parse(key),
+        Ok(Key::Meta | Key::Page(..) | Key::Summary(..) | Key::Cursor(..) | Key::Pool(_))
+    )
 }
 
 #[cfg(test)]
@@ -174,7 +177,11 @@ mod tests {
             ),
             ("record", own, record),
             ("tombstone", dead, tombstone),
-            ("index", Allotment::new(&new, &keys).own_keys().pop().expect("it has one"), index),
+            (
+                "index",
+                Allotment::new(&new, &keys).own_keys(&Snapshot::default()).pop().expect("it has one"),
+                index,
+            ),
             ("tail", keys.tail(&new.scope()), b"7".to_vec()),
         ];
         for (what, key, value) in changes {

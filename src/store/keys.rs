@@ -7,7 +7,7 @@ use std::fmt;
 
 use ring::digest;
 
-use crate::pool::names::{ClusterName, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid};
+use crate::pool::names::{ClusterName, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid, PoolName};
 use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName, Page, RangeSet, Summary};
 
@@ -110,6 +110,10 @@ pub enum Key {
     Lead(ClusterName),
     /// `v1/import/<cluster>`
     Import(ClusterName),
+    /// `v1/pool/<pool>`
+    Pool(PoolName),
+    /// `v1/pools`
+    PoolChanges,
 }
 
 /// One interface of a pod in one network: the key of the pod index.
@@ -200,15 +204,14 @@ impl Keys {
     /// address of each), so that it does not depend on a set's position in a configuration.
     #[must_use]
     pub fn cursor(&self, set: &RangeSet, start: Option<Page>) -> Bytes {
-        let mut canonical = String::new();
-        for range in set.ranges() {
-            canonical.push_str(&format!("{:032x}-{:032x};", range.first().0, range.last().0));
-        }
+        let numbers = set.ranges().iter().flat_map(|range| [range.first(), range.last()]);
+        let mut canonical: Vec<u8> = numbers.flat_map(|address| address.0.to_be_bytes()).collect();
         if let Some(page) = start {
-            canonical.push_str(&format!("@{:032x}", page.first().0));
+            canonical.push(b'@');
+            canonical.extend(page.first().0.to_be_bytes());
         }
         let network = set.ranges()[0].network();
-        self.join(&format!("net/{network}/cursor/{}", digest_hex(canonical.as_bytes())))
+        self.join(&format!("net/{network}/cursor/{}", digest_hex(&canonical)))
     }
 
     /// An owner's record.
@@ -251,6 +254,24 @@ impl Keys {
     #[must_use]
     pub fn import(&self, cluster: &ClusterName) -> Bytes {
         self.join(&format!("import/{cluster}"))
+    }
+
+    /// A pool.
+    #[must_use]
+    pub fn pool(&self, pool: &PoolName) -> Bytes {
+        self.join(&format!("pool/{pool}"))
+    }
+
+    /// The prefix of all pools.
+    #[must_use]
+    pub fn pools(&self) -> Bytes {
+        self.join("pool/")
+    }
+
+    /// What every change of a pool writes.
+    #[must_use]
+    pub fn pool_changes(&self) -> Bytes {
+        self.join("pools")
     }
 
     /// The prefix of the orphans that a cluster's reconciler has seen.
@@ -363,6 +384,8 @@ fn parse_path(path: &str) -> Option<Key> {
         ["cluster", name] => name.parse().ok().map(Key::Cluster),
         ["lead", name] => name.parse().ok().map(Key::Lead),
         ["import", name] => name.parse().ok().map(Key::Import),
+        ["pool", name] => name.parse().ok().map(Key::Pool),
+        ["pools"] => Some(Key::PoolChanges),
         _ => None,
     }
 }
@@ -455,6 +478,7 @@ mod tests {
         let a = addr("10.1.2.3");
         let scope = Scope::stored("default,00000000000000000000ffff0a000000-8").expect("scope");
         let (east, node): (ClusterName, NodeName) = (checked("east"), checked("n-1.example"));
+        let pool: PoolName = checked("storage");
         let pod = PodInterface {
             cluster: Some(east.clone()),
             uid: checked("u-1"),
@@ -519,6 +543,8 @@ mod tests {
                 Key::Tail(scope.clone()),
             ),
             (keys().fence(&node), "/metes/v1/fence/n-1.example", Key::Fence(node.clone())),
+            (keys().pool(&pool), "/metes/v1/pool/storage", Key::Pool(pool.clone())),
+            (keys().pool_changes(), "/metes/v1/pools", Key::PoolChanges),
         ];
         for (built, golden, parsed) in cases {
             assert_eq!(String::from_utf8_lossy(&built), golden);

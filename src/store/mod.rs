@@ -5,6 +5,7 @@
 //! - [`change`]: what a change decides; [`allot`] (ADD, of an [`ask`]) and [`free`] are two; pure.
 //! - [`drive`]: the one way in which a change is carried out, with [`first`], [`ticket`], [`fence`] and [`settle`];
 //!   [`release`] drives frees.
+//! - [`pools`]: what an ADD from pools asks for; [`pool_change`]: the operator's changes of pools; pure.
 //! - [`meta`]: the one judge and the one writer of a prefix's meta.
 //! - [`repair`]: clears stray bits for an ADD that finds its range full.
 //! - [`kv`]: what a store is; [`etcd`]: the real one; [`session`]: what a run holds of it.
@@ -30,6 +31,7 @@ pub mod memory;
 pub mod meta;
 mod pick;
 pub mod policy;
+pub mod pools;
 mod refused;
 pub mod release;
 pub mod repair;

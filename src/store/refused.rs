@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::keys::Bytes;
 use super::meta::OutOfService;
+use super::pools::PoolRefused;
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::Op;
 use crate::pool::choose::Refusal;
@@ -21,6 +22,8 @@ pub enum Refused {
     OtherMachine(Box<OtherMachine>),
     /// The owner holds addresses that the configuration does not describe.
     Unfit(Vec<Held>),
+    /// Its pools give no address.
+    Pool(PoolRefused),
     /// A requested address cannot be had.
     Address(Addr, NetworkName, Refusal),
     /// The store hands out nothing.

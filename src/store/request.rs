@@ -12,7 +12,7 @@ use crate::limits;
 use crate::pool::choose::Order;
 use crate::pool::names::PodUid;
 use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Record, RunStart, VERSION};
-use crate::pool::{RangeSet, Wanted};
+use crate::pool::{PoolsWanted, RangeSet, Wanted};
 
 /// The version of the requests that this program writes and decides.
 const REQUEST_VERSION: u32 = 1;
@@ -43,7 +43,11 @@ struct AddRequest {
     v: u32,
     /// The epoch that the run knows. A ticket that came back with a restored store names an earlier one.
     epoch: u64,
+    /// Its ranges; none if it asks pools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sets: Vec<RangeSet>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pools: Option<PoolsWanted>,
     order: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     statics: Vec<Held>,
@@ -95,7 +99,9 @@ impl TicketRecord {
         let Wanted { sets, requests, statics, order } = &ask.wanted;
         let names_addresses =
             requests.iter().any(Option::is_some) || statics.iter().any(|held| held.network.is_some());
-        if sets.is_empty() || names_addresses {
+        let pools = ask.pools.as_ref().map(|pools| &pools.wanted);
+        let of_pools = pools.is_some_and(PoolsWanted::is_servable);
+        if names_addresses || sets.is_empty() && !of_pools {
             return bare;
         }
         let RunStamp { start, machine, created_at, .. } = &ask.stamp;
@@ -103,6 +109,7 @@ impl TicketRecord {
             v: REQUEST_VERSION,
             epoch,
             sets: sets.clone(),
+            pools: pools.cloned(),
             order: order.name().to_owned(),
             statics: statics.clone(),
             start: start.clone(),
@@ -152,7 +159,7 @@ impl TicketRecord {
             let is_known = request.v == REQUEST_VERSION && request.lease > 0;
             return is_known.then(|| Asked::Free(self.owner, Box::new(request)));
         }
-        let AddRequest { v, epoch, sets, order, statics, start, machine, labels, at } =
+        let AddRequest { v, epoch, sets, pools, order, statics, start, machine, labels, at } =
             serde_json::from_value(self.add?).ok()?;
         if v != REQUEST_VERSION {
             return None;
@@ -161,7 +168,14 @@ impl TicketRecord {
         // Only a commit that makes the first meta of a store writes this id, and no such commit serves others.
         let store_id = String::new();
         let stamp = RunStamp { start, machine, store_id, created_at: at };
-        Some(Asked::Add(Box::new(Ask::new(self.owner, labels, wanted, stamp)), epoch))
+        let has_ranges = !wanted.sets.is_empty() || !wanted.statics.is_empty();
+        let ask = Ask::new(self.owner, labels, wanted, stamp);
+        let ask = match pools {
+            Some(pools) if pools.is_servable() && !has_ranges => ask.from_pools(pools),
+            Some(_) => return None,
+            None => ask,
+        };
+        Some(Asked::Add(Box::new(ask), epoch))
     }
 }
 

@@ -37,6 +37,7 @@ use crate::api::{self, Api};
 use crate::context::{Context, within};
 use crate::kubernetes::Kubernetes;
 use crate::nad::{Definitions, Network};
+use crate::pools::Pools;
 use crate::running::Running;
 use crate::world::{Nodes, Pods};
 use demand::{Demand, Demands};
@@ -50,6 +51,8 @@ pub struct Adoption<'a, K> {
     pub context: Context<'a, K, Kubernetes>,
     /// Which prefixes each network may use.
     pub settings: &'a Settings,
+    /// The pools that definitions may name.
+    pub pools: &'a Pools,
     /// The cluster's own network, if its addresses come from metes: what the nodes have in /etc/cni/net.d.
     pub default_network: Option<Rc<Network>>,
     /// Networks that do not use metes, as `namespace/name`, whatever their definitions say.
@@ -121,8 +124,8 @@ impl<'a, K: Kv> Adoption<'a, K> {
     async fn look(&self, reserved: &Reserved) -> Result<(Vec<Demand>, InUse), AdoptionError> {
         let api = self.context.api;
         let definitions = match &self.default_network {
-            None => Definitions::list(api, self.settings).await?,
-            Some(_) => Definitions::list_if_known(api, self.settings).await?,
+            None => Definitions::list(api, self.settings, self.pools).await?,
+            Some(_) => Definitions::list_if_known(api, self.settings, self.pools).await?,
         };
         self.report.borrow_mut().scanned.networks = definitions.len();
         let (mut pods, mut nodes) = (Pods::default(), Nodes::default());

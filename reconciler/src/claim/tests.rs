@@ -132,7 +132,7 @@ fn meta(suspect: Option<u64>, hold: Option<&str>) -> Meta {
 }
 
 fn held(address: &str) -> Held {
-    Held { address: address.parse().expect("an address"), network: Some(NetworkName::default()) }
+    Held::new(address.parse().expect("an address"), Some(NetworkName::default()))
 }
 
 fn index_key(keys: &Keys, uid: &str) -> Bytes {
@@ -369,7 +369,7 @@ fn claims_are_made_only_while_add_waits() {
 fn addresses_without_a_network_are_recorded_only() {
     let mut world = World::new();
     let mut claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    claim.held.push(Held { address: "192.0.2.1".parse().expect("an address"), network: None });
+    claim.held.push(Held::new("192.0.2.1".parse().expect("an address"), None));
     assert_eq!(world.carry_out(&claim), made(&["10.0.0.5"]));
     assert_eq!(world.record_of(&claim).expect("a record").addresses, claim.held);
 }

@@ -353,8 +353,7 @@ impl<'a> Gathering<'a> {
         if let Some(ranges) = first {
             found.sort_by_key(|one| (position(ranges, one), one.address));
         }
-        let held =
-            |one: &FoundAddress| Held { address: one.address.ip(), network: Some(one.network.clone()) };
+        let held = |one: &FoundAddress| Held::new(one.address.ip(), Some(one.network.clone()));
         let mut held: Vec<Held> = found.iter().map(held).collect();
         let statics = first.map(|ranges| ranges.statics.clone()).unwrap_or_default();
         held.extend(

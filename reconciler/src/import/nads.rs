@@ -145,13 +145,16 @@ fn ranges(plugin: &Json, name: &str) -> Result<Ranges, String> {
         ..empty_request()?
     };
     let config = Config::parse(&request).map_err(|e| e.msg)?;
+    if config.pools.is_some() {
+        return Err("`ipam` names a pool: write its ranges there until the import has finished".to_owned());
+    }
     let document = Section::new("", request.config.pairs().unwrap_or_default(), Shows::Values);
     let ipam = document.section("ipam").map_err(|e| e.msg)?;
     let given = |key| ipam.as_ref().is_some_and(|ipam| ipam.has(key));
     let prefix = if given("network_name") { format!("{}-", config.network) } else { String::new() };
     let scope = Scope::of(&config.sets, None);
     let statics = config.statics.iter();
-    let statics = statics.map(|one| Held { address: one.address.ip(), network: one.network.clone() });
+    let statics = statics.map(|one| Held::new(one.address.ip(), one.network.clone()));
     // An `ipam` in another form has no pools.
     let sets = if given("range") || given("ipRanges") { config.sets.clone() } else { Vec::new() };
     Ok(Ranges { prefix, is_sliced: given("node_slice_size"), sets, statics: statics.collect(), scope })

@@ -101,6 +101,7 @@ impl World<'_> {
         freed
             .or_else(|| done.filter_map(wrong).next())
             .or_else(|| path.succeeded().then(|| self.skips_lower(txn, work)).flatten())
+            .or_else(|| self.takes_closed(txn))
     }
 
     fn serves_wrongly(&self, nested: &Txn) -> Result<(), String> {
@@ -286,7 +287,12 @@ impl World<'_> {
     /// A free address that a run should have got instead of a higher one of the same page.
     fn passes_over(&self, sandbox: &Sandbox, part: &Txn, is_free: impl Fn(&Place) -> bool) -> Option<String> {
         let config = &self.plan.configs[sandbox.config];
-        if config.order != Order::Lowest || sandbox.request.is_some() || sandbox.with_fixed {
+        // Of a pool not every range is open.
+        if config.order != Order::Lowest
+            || config.is_pooled
+            || sandbox.request.is_some()
+            || sandbox.with_fixed
+        {
             return None;
         }
         let reserved = part.then.iter().filter_map(|op| self.reserves(op));

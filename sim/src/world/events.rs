@@ -26,7 +26,7 @@ impl<'w> World<'w> {
     /// Lets something go wrong, as chance decides.
     pub(crate) fn happen(&mut self) -> Result<(), String> {
         let events = self.plan.events;
-        let all: [(u32, Event<'w>); 13] = [
+        let all: [(u32, Event<'w>); 14] = [
             (events.new_leader, Self::new_leader),
             (events.compaction, Self::compact),
             (events.space, Self::lose_space),
@@ -40,6 +40,7 @@ impl<'w> World<'w> {
             (events.copy, Self::copy_files),
             (events.image, Self::begin_from_image),
             (events.emptied, Self::empty),
+            (events.pool, Self::edit_pool),
         ];
         let sum: u32 = all.iter().map(|(parts, _)| parts).sum();
         if !self.chance.happens(sum) {

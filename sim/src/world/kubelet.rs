@@ -25,7 +25,7 @@ use super::process::{Outcome, Process, Work};
 use super::tree::words;
 use super::truth::{Asks, Live, Sandbox};
 use super::works::{self, Begun, Future_};
-use super::{CLUSTER, World, checked};
+use super::{CLUSTER, World, checked, pools};
 use crate::mutant::Guard;
 
 impl World<'_> {
@@ -400,6 +400,7 @@ impl World<'_> {
             created_at: String::new(),
         };
         let ask = Ask::new(sandbox.owner.clone(), self.labels(sandbox.config, pod), wanted, stamp);
+        let ask = if config.is_pooled { ask.from_pools(pools::wanted(config, sandbox.request)) } else { ask };
         Ask { node_seed: sandbox.node as u64 * 7, ..ask }
     }
 
@@ -523,7 +524,7 @@ impl World<'_> {
             let Some(address) = self.some_address(config) else { continue };
             let set = &self.plan.configs[config].sets[0];
             let network = set.ranges()[0].network().clone();
-            let held = vec![Held { address, network: Some(network.clone()) }];
+            let held = vec![Held::new(address, Some(network.clone()))];
             let holder = self.tree.reservations.get(&(network, metes::pool::Addr::from(address)));
             let gone = holder.filter(|owner| !self.is_used(owner)).and_then(|owner| {
                 let revision = self.tree.owners.get(owner)?.revision;
@@ -811,8 +812,8 @@ impl World<'_> {
         if self.emptied.is_some() {
             return Ok(());
         }
-        // A DEL leaves no tombstone if there is no space, or if a younger run holds something.
-        if !self.lacked_space(id) && held.is_none() {
+        // A DEL leaves no tombstone if there is no space, or if a younger run held something when it looked.
+        if !self.lacked_space(id) && held.is_none() && sandbox.youngest < order {
             let sandbox = &mut self.truth.sandboxes[sandbox_id];
             sandbox.freed = sandbox.freed.max(order);
         }

@@ -367,6 +367,7 @@ impl World<'_> {
         let config = &self.plan.configs[sandbox.config];
         if !matches!(txn.step, "commit" | "commit-first")
             || config.order != Order::Next
+            || config.is_pooled
             || sandbox.request.is_some()
             || sandbox.with_fixed
         {

@@ -17,6 +17,7 @@ mod ids;
 mod kubelet;
 mod laws;
 mod plan;
+mod pools;
 mod process;
 mod requests;
 mod strike;
@@ -241,6 +242,7 @@ impl<'a> World<'a> {
         if self.plan.full_pages {
             self.fill_pages()?;
         }
+        self.open_pool()?;
         let mut turns_left = TURNS;
         while self.result.operations < self.plan.operations || !self.is_quiet() {
             turns_left -= 1;

@@ -33,6 +33,8 @@ metes::named_enum! {
         Twins = "twins",
         /// All that the store holds is deleted while pods run.
         Emptied = "emptied",
+        /// Addresses come from a pool, whose text changes all the time.
+        Pools = "pools",
         /// What pods use is claimed, after restores and from another plugin, and reconcilers take turns.
         Adopted = "adopted",
     }
@@ -99,6 +101,8 @@ pub(crate) struct Events {
     pub(crate) image: Parts,
     /// All keys are deleted.
     pub(crate) emptied: Parts,
+    /// An operator changes the pool.
+    pub(crate) pool: Parts,
 }
 
 /// One network configuration.
@@ -106,6 +110,8 @@ pub(crate) struct Events {
 pub(crate) struct Config {
     pub(crate) cni_network: String,
     pub(crate) sets: Vec<RangeSet>,
+    /// Whether the sets are a pool's, of which not every range is open.
+    pub(crate) is_pooled: bool,
     pub(crate) order: Order,
     /// May be asked for beside an address of each set, reserved.
     pub(crate) fixed: Option<Held>,
@@ -262,6 +268,15 @@ impl Plan {
                 self.width = chance.between(3, 8) as usize;
                 self.fates.pause = 600;
             }
+            Theme::Pools => {
+                self.faults = faults(1, chance);
+                self.events.pool = *chance.pick(&[30, 150]);
+                // Often so many that they queue, and that heads serve others.
+                self.width = *chance.pick(&[4, 10, 16]);
+                self.pods = self.width + 2;
+                self.full_pages = false;
+                self.passes = 4;
+            }
             Theme::Emptied => {
                 self.faults = faults(1, chance);
                 self.events.mark = 0;
@@ -307,6 +322,7 @@ fn events(rough: u32, chance: &Chance) -> Events {
         copy: 0,
         image: 0,
         emptied: 0,
+        pool: 0,
     }
 }
 
@@ -335,24 +351,56 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
         (&default, "10.0.0.0/24", "10.0.0.1".into(), "10.0.0.2".into()),
         (&default, "10.7.0.0/24", "10.7.0.1".into(), format!("10.7.0.{}", size / 2 + 1)),
     ]);
-    let fixed = |address: &str| Held { address: parse(address), network: Some(default.clone()) };
+    let fixed = |address: &str| Held::new(parse(address), Some(default.clone()));
     let mut configs = vec![
-        Config { cni_network: "one".into(), sets: vec![small.clone()], order: order(chance), fixed: None },
-        Config { cni_network: "two".into(), sets: vec![overlapping], order: order(chance), fixed: None },
-        Config { cni_network: "dual".into(), sets: vec![small, v6], order: order(chance), fixed: None },
+        Config {
+            cni_network: "one".into(),
+            sets: vec![small.clone()],
+            is_pooled: false,
+            order: order(chance),
+            fixed: None,
+        },
+        Config {
+            cni_network: "two".into(),
+            sets: vec![overlapping],
+            is_pooled: false,
+            order: order(chance),
+            fixed: None,
+        },
+        Config {
+            cni_network: "dual".into(),
+            sets: vec![small, v6],
+            is_pooled: false,
+            order: order(chance),
+            fixed: None,
+        },
         Config {
             cni_network: "wide".into(),
             sets: vec![wide],
+            is_pooled: false,
             order: *chance.pick(&[Order::Next, Order::Spread]),
             fixed: None,
         },
         Config {
             cni_network: "ranges".into(),
-            sets: vec![two_ranges],
+            sets: vec![two_ranges.clone()],
+            is_pooled: false,
             order: order(chance),
             fixed: Some(fixed("10.0.0.1")),
         },
     ];
+    if plan.theme == Theme::Pools {
+        let pooled = |cni_network: &str, chance: &Chance| Config {
+            cni_network: cni_network.into(),
+            sets: vec![two_ranges.clone()],
+            is_pooled: true,
+            order: order(chance),
+            fixed: None,
+        };
+        configs.truncate(1);
+        configs.extend([pooled("pooled", chance), pooled("pooled too", chance)]);
+        return configs;
+    }
     let kept = if plan.theme == Theme::Narrow { 2 } else { chance.between(1, 5) as usize };
     while configs.len() > kept {
         configs.remove(chance.index(configs.len()));

@@ -9,9 +9,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use metes::cni::Error;
+use metes::commands::add::AddDone;
 use metes::commands::del::Done;
 use metes::pool::record::RunStart;
-use metes::store::allot::Added;
 use metes::store::kv::Failure;
 use metes_reconciler::pass::PassError;
 
@@ -56,7 +56,7 @@ impl Work {
 /// How a process has ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Added(Result<Added, Error>),
+    Added(Result<AddDone, Error>),
     Deleted(Result<Done, Error>),
     Checked(Result<(), Error>),
     Collected(Result<(), Error>),

@@ -47,6 +47,7 @@ impl World<'_> {
         }
         self.count("strike");
         match relied_on[self.chance.index(relied_on.len())].clone() {
+            Compare::Mod(..) if guard.class == "pool" => self.close_pool(),
             Compare::Mod(..) if guard.class == "meta" && guard.step == "claim" => self.take_into_service(),
             Compare::Value(..) => self.pause(),
             Compare::Mod(..) if guard.class == "meta" && self.chance.one_in(2) => self.pause(),
@@ -123,7 +124,7 @@ impl World<'_> {
             cluster: Some(checked(CLUSTER)),
         };
         let own = keys.owner(&owner);
-        let held = vec![Held { address: address.ip(), network: Some(network) }];
+        let held = vec![Held::new(address.ip(), Some(network))];
         // Of a pod that is gone, so that a pass will free it.
         let pod = Pod { namespace: "ns".into(), name: "restored".into(), uid: Some(checked("u-restored")) };
         let labels = Labels { pod, cni_network: "one".into() };

@@ -266,7 +266,9 @@ impl Tree {
             | Key::Fence(_)
             | Key::Orphan(_)
             | Key::Seen(..)
-            | Key::Import(_) => {}
+            | Key::Import(_)
+            | Key::Pool(_)
+            | Key::PoolChanges => {}
         }
         Ok(())
     }

@@ -75,7 +75,7 @@ fn every_key_is_read() {
     assert_eq!((settings.spool_dir.as_str(), settings.gc_grace_s), ("/s", 0));
     assert_eq!((settings.log_file.as_deref(), settings.log_level.as_deref()), (Some("/l"), Some("debug")));
     assert!(settings.allow_plaintext && settings.notes.is_empty());
-    assert_eq!(settings.allowed.expect("given").len(), 1);
+    assert_eq!(settings.allowed.expect("given").prefixes.len(), 1);
 }
 
 #[test]

@@ -447,7 +447,7 @@ fn a_request_is_judged_by_its_reservation_not_its_bit() {
 #[test]
 fn a_reserved_static_address_is_never_picked_for_a_set() {
     let mut world = World::new();
-    let fixed = Held { address: addr("10.0.0.1").ip(), network: Some(NetworkName::default()) };
+    let fixed = Held::new(addr("10.0.0.1").ip(), Some(NetworkName::default()));
     let mut asked = ask("a", 1, "");
     asked.wanted.statics = vec![fixed.clone()];
     assert_eq!(world.hold(&asked), ["10.0.0.2", "10.0.0.1"]);
@@ -541,7 +541,7 @@ fn a_free_leaves_the_youngest_tombstone() {
 #[test]
 fn a_static_address_takes_nothing_but_itself() {
     let pinned = |sets, request: Option<&str>| {
-        let statics = vec![Held { address: addr("10.0.0.1").ip(), network: Some(NetworkName::default()) }];
+        let statics = vec![Held::new(addr("10.0.0.1").ip(), Some(NetworkName::default()))];
         let requests = vec![request.map(addr)];
         with(ask("a", 1, ""), |wanted| *wanted = Wanted { sets, requests, statics, order: Order::Lowest })
     };
@@ -580,8 +580,7 @@ fn an_address_in_a_page_that_does_not_decode_is_not_given_even_on_request() {
     let mut fixed = ask("a", 1, "");
     fixed.wanted.sets = Vec::new();
     fixed.wanted.requests = Vec::new();
-    fixed.wanted.statics =
-        vec![Held { address: addr("10.0.0.4").ip(), network: Some(NetworkName::default()) }];
+    fixed.wanted.statics = vec![Held::new(addr("10.0.0.4").ip(), Some(NetworkName::default()))];
     for asked in [requested, fixed] {
         assert!(matches!(world.refusal(&asked), Refused::Bad(_)));
     }

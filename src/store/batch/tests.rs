@@ -485,7 +485,7 @@ fn a_del_that_fits_into_no_batch_gets_its_turn() {
         let address = addr("10.0.0.1");
         world.store.put(world.keys.ip(&network, address), ask("wide").reservation());
         world.store.put(world.keys.page(&network, address.page()), crate::pool::Bits::empty().to_bytes());
-        held.push(Held { address: address.ip(), network: Some(network) });
+        held.push(Held::new(address.ip(), Some(network)));
     }
     world.store.put(world.keys.owner(&owner), ask("wide").record(held).encode());
     let del = freeing(&world, "wide", 9);

@@ -52,7 +52,7 @@ impl HeldRun {
         let cni_network = self.network.to_string();
         let labels = Labels { pod, cni_network };
         let address = self.address(number);
-        let held = vec![Held { address: address.ip(), network: Some(self.network.clone()) }];
+        let held = vec![Held::new(address.ip(), Some(self.network.clone()))];
         let record = OwnerRecord::new(held, None, self.scope.to_string(), labels.clone());
         let own = keys.owner(&owner);
         let reservation = Reservation::new(owner, labels, "2026-01-02T03:04:05Z".to_owned());

@@ -1,0 +1,475 @@
+//! Named pools: what an operator writes of one, checked, and the ranges that it folds into.
+//!
+//! One type is both the text of an operator and the stored record. Whatever reads it checks it, and an error names the
+//! place: a parser adds line and column.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnetwork::IpNetwork;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::choose::Order;
+use super::names::{NetworkName, PoolName};
+use super::range::{Range, RangeError, RangeSpec, usable};
+use super::selector::Selector;
+
+/// The largest text of a pool, in bytes.
+pub const POOL_BYTES: usize = 64 << 10;
+
+/// A pool as it is written and stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct PoolDefinition {
+    /// Its name.
+    pub pool: PoolName,
+    /// The uniqueness domain of its addresses. Several pools may share one.
+    #[serde(default, deserialize_with = "configured")]
+    pub network: NetworkName,
+    /// Its ranges, in the order in which they are used: at least one, all of one family, none of which overlap.
+    pub ranges: Vec<PoolRange>,
+    /// The order of allocation; `next` if none is given.
+    #[serde(default, with = "text", skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
+    /// Routes for the result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<PoolRoute>,
+    /// Who may take addresses from it; absent: everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow: Option<Selector>,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+/// One range of a pool, checked as a part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolRange {
+    /// Which addresses.
+    #[serde(with = "text")]
+    pub range: RangeText,
+    /// Its gateway, which is never given to a pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+    /// Prefixes and addresses that are never given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<Excluded>,
+    /// Whether addresses of it are given.
+    #[serde(default, with = "text", skip_serializing_if = "RangeState::is_open")]
+    pub state: RangeState,
+}
+
+/// A route of a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolRoute {
+    /// The destination.
+    #[serde(with = "text")]
+    pub dst: IpNetwork,
+    /// The next hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gw: Option<IpAddr>,
+}
+
+/// A prefix, or one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Excluded(#[serde(with = "text")] pub IpNetwork);
+
+/// The addresses of a range: `10.0.0.0/24`, or `10.0.0.5-10.0.0.9/24` with first and last address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeText {
+    /// The prefix, without host bits.
+    pub subnet: IpNetwork,
+    /// First and last address, if they are written.
+    pub bounds: Option<(IpAddr, IpAddr)>,
+}
+
+crate::named_enum! {
+    /// Whether addresses of a range are given.
+    #[derive(Default)]
+    pub enum RangeState {
+        /// They are.
+        #[default]
+        Open = "open",
+        /// No more: whoever holds one keeps it, and the range empties.
+        Draining = "draining",
+        /// No more. It holds its place in the pool, and may be opened again.
+        Closed = "closed",
+    }
+}
+
+impl RangeState {
+    fn is_open(&self) -> bool {
+        *self == Self::Open
+    }
+}
+
+impl PoolDefinition {
+    /// The order of allocation.
+    #[must_use]
+    pub fn order(&self) -> Order {
+        self.order.unwrap_or(Order::Next)
+    }
+
+    /// The ranges that addresses are given from. `never` are gateways that are named elsewhere.
+    ///
+    /// # Errors
+    /// [`RangeError`] for a definition that was not checked.
+    pub fn open_ranges(&self, never: &[IpAddr]) -> Result<Vec<Range>, RangeError> {
+        self.fold(|range| range.state.is_open(), never)
+    }
+
+    /// All ranges, in their order.
+    ///
+    /// # Errors
+    /// [`RangeError`] for a definition that was not checked.
+    pub fn all_ranges(&self) -> Result<Vec<Range>, RangeError> {
+        self.fold(|_| true, &[])
+    }
+
+    fn fold(
+        &self,
+        is_meant: impl Fn(&PoolRange) -> bool,
+        never: &[IpAddr],
+    ) -> Result<Vec<Range>, RangeError> {
+        let gateways = self.ranges.iter().filter_map(|range| range.gateway);
+        let next_hops = self.routes.iter().filter_map(|route| route.gw);
+        let mut never: Vec<IpAddr> = gateways.chain(next_hops).chain(never.iter().copied()).collect();
+        // Hundreds of ranges may have as many gateways. Each gets those between its bounds.
+        never.sort_unstable();
+        never.dedup();
+        let fold = |range: &PoolRange| {
+            let (first, last) = range.range.bounds();
+            let from = never.partition_point(|gateway| *gateway < first);
+            let inside = never[from..].iter().take_while(|gateway| **gateway <= last);
+            Range::new(RangeSpec {
+                network: self.network.clone(),
+                subnet: range.range.subnet,
+                first,
+                last,
+                excludes: range.exclude.iter().map(|excluded| excluded.0).collect(),
+                never: inside.copied().collect(),
+                gateway: range.gateway,
+            })
+        };
+        self.ranges.iter().filter(|range| is_meant(range)).map(fold).collect()
+    }
+
+    /// What only the whole shows.
+    fn check(&self) -> Result<(), String> {
+        let Some(first) = self.ranges.first() else {
+            return Err(
+                "`ranges` is empty: write at least one range, with `state: closed` if it is not used".into(),
+            );
+        };
+        for (at, range) in self.ranges.iter().enumerate() {
+            range.check().map_err(|why| format!("ranges[{at}]: {why}"))?;
+        }
+        let is_ipv4 = |range: &PoolRange| range.range.subnet.is_ipv4();
+        if let Some(other) = self.ranges.iter().find(|range| is_ipv4(range) != is_ipv4(first)) {
+            return Err(format!(
+                "{} and {} are not of one address family: write one pool for each family",
+                first.range, other.range
+            ));
+        }
+        let mut ranges: Vec<_> =
+            self.ranges.iter().enumerate().map(|(at, range)| (range.range.bounds(), at)).collect();
+        ranges.sort_unstable();
+        for pair in ranges.windows(2) {
+            let [((_, last), at), ((first, _), other)] = [pair[0], pair[1]];
+            if first <= last {
+                let (at, other) = (at.min(other), at.max(other));
+                return Err(format!(
+                    "ranges[{at}] {} and ranges[{other}] {} overlap: give each its own first and last address",
+                    self.ranges[at].range, self.ranges[other].range
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PoolRange {
+    /// What the range alone shows.
+    fn check(&self) -> Result<(), String> {
+        let Self { range, gateway, exclude, .. } = self;
+        let subnet = range.subnet;
+        if let Some(gateway) =
+            gateway.filter(|gateway| !subnet.contains(*gateway) && !is_link_local(*gateway))
+        {
+            return Err(format!("the gateway {gateway} is outside of {subnet}"));
+        }
+        if let Some(other) = exclude.iter().find(|excluded| excluded.0.is_ipv4() != subnet.is_ipv4()) {
+            return Err(format!("`exclude` has {}, which is not of the address family of {range}", other.0));
+        }
+        let network = NetworkName::default();
+        let (first, last) = range.bounds();
+        let spec = RangeSpec {
+            network,
+            subnet,
+            first,
+            last,
+            excludes: exclude.iter().map(|excluded| excluded.0).collect(),
+            never: gateway.iter().copied().collect(),
+            gateway: *gateway,
+        };
+        let folded = Range::new(spec).map_err(|e| e.to_string())?;
+        if folded.size() == 0 {
+            return Err(format!("{range} has no address that could be given: all are excluded or gateways"));
+        }
+        Ok(())
+    }
+}
+
+/// A next hop of IPv6 is often one of the link.
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+impl RangeText {
+    /// First and last address that may be given.
+    #[must_use]
+    pub fn bounds(&self) -> (IpAddr, IpAddr) {
+        self.bounds.unwrap_or_else(|| usable(self.subnet))
+    }
+}
+
+impl FromStr for RangeText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let invalid = || {
+            format!(
+                "{text:?} is no range: expected a prefix such as 10.0.0.0/24, or first and last address such as \
+                 10.0.0.5-10.0.0.9/24"
+            )
+        };
+        let (start, end) = match text.split_once('-') {
+            None => (None, text.trim()),
+            Some((start, end)) => (Some(start.trim()), end.trim()),
+        };
+        if !end.contains('/') {
+            return Err(invalid());
+        }
+        let written: IpNetwork = end.parse().map_err(|_| invalid())?;
+        let subnet = IpNetwork::new(written.network(), written.prefix()).map_err(|_| invalid())?;
+        let Some(start) = start else { return Ok(Self { subnet, bounds: None }) };
+        let (first, last): (IpAddr, IpAddr) = (start.parse().map_err(|_| invalid())?, written.ip());
+        if !subnet.contains(first) {
+            return Err(format!("{text:?} is no range: {first} is not in {subnet}"));
+        }
+        if first > last {
+            return Err(format!("{text:?} is no range: its start {first} is above its end {last}"));
+        }
+        let (lowest, highest) = usable(subnet);
+        if first < lowest || last > highest {
+            return Err(format!(
+                "{text:?} is no range: it may have the addresses from {lowest} to {highest}, without the network's \
+                 own address and the broadcast address"
+            ));
+        }
+        Ok(Self { subnet, bounds: Some((first, last)) })
+    }
+}
+
+impl fmt::Display for RangeText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bounds {
+            None => write!(f, "{}", self.subnet),
+            Some((first, last)) => write!(f, "{first}-{last}/{}", self.subnet.prefix()),
+        }
+    }
+}
+
+/// A pool that is read is checked, so that there is no unchecked one.
+impl<'de> Deserialize<'de> for PoolDefinition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let read = Self::deserialize(deserializer)?;
+        read.check().map_err(D::Error::custom)?;
+        Ok(read)
+    }
+}
+
+impl Serialize for PoolDefinition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+fn configured<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NetworkName, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    NetworkName::configured(&name).map_err(D::Error::custom)
+}
+
+/// Values that are written as their text.
+pub(super) trait Text: Sized {
+    fn read(text: &str) -> Result<Self, String>;
+    fn write(&self) -> String;
+}
+
+impl Text for RangeText {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Text for IpNetwork {
+    fn read(text: &str) -> Result<Self, String> {
+        let read =
+            text.parse::<Self>().map_err(|_| format!("{text:?} is neither a prefix nor an address"))?;
+        Self::new(read.network(), read.prefix()).map_err(|e| e.to_string())
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Text for RangeState {
+    fn read(text: &str) -> Result<Self, String> {
+        Self::named(text)
+            .ok_or_else(|| format!("{text:?} is no state of a range: expected {}", names(Self::ALL)))
+    }
+
+    fn write(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+impl Text for Option<Order> {
+    fn read(text: &str) -> Result<Self, String> {
+        match Order::named(text) {
+            Some(order) => Ok(Some(order)),
+            None => Err(format!("{text:?} is no order: expected {}", names(Order::ALL))),
+        }
+    }
+
+    fn write(&self) -> String {
+        self.map(Order::name).unwrap_or_default().to_owned()
+    }
+}
+
+/// `open, draining or closed`
+fn names<T: fmt::Display, const N: usize>(all: [T; N]) -> String {
+    let names = all.map(|one| one.to_string());
+    match &names[..] {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        names => names.concat(),
+    }
+}
+
+/// Writes values as their text.
+pub(super) mod text {
+    use super::*;
+
+    pub(in crate::pool) fn serialize<T: Text, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&value.write())
+    }
+
+    pub(in crate::pool) fn deserialize<'de, T: Text, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        T::read(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<PoolDefinition, String> {
+        serde_json::from_str(text).map_err(|e| e.to_string())
+    }
+
+    const WHOLE: &str = concat!(
+        r#"{"pool":"storage","network":"blue","ranges":["#,
+        r#"{"range":"10.56.0.0/16","gateway":"10.56.255.254","exclude":["10.56.0.0/28","10.56.1.1/32"]},"#,
+        r#"{"range":"10.57.0.5-10.57.0.9/20","state":"draining"}],"order":"lowest","#,
+        r#""routes":[{"dst":"10.0.0.0/8","gw":"10.56.255.254"}],"allow":{"namespaces":["team-*"]},"#,
+        r#""note":"owner netops"}"#
+    );
+
+    #[test]
+    fn a_pool_comes_back_as_it_was_written() {
+        let pool = read(WHOLE).expect("it is sound");
+        assert_eq!(serde_json::to_string(&pool).expect("JSON"), WHOLE);
+        let least = read(r#"{"pool":"a","ranges":[{"range":"10.0.0.7/24"}]}"#).expect("it is sound");
+        assert_eq!(
+            serde_json::to_string(&least).expect("JSON"),
+            r#"{"pool":"a","network":"default","ranges":[{"range":"10.0.0.0/24"}]}"#
+        );
+        assert_eq!((least.order(), least.network), (Order::Next, NetworkName::default()));
+    }
+
+    #[test]
+    fn what_is_not_open_is_not_chosen_and_gateways_never_are() {
+        let pool = read(WHOLE).expect("it is sound");
+        let other = "10.56.3.3".parse().expect("an address");
+        let open = pool.open_ranges(&[other]).expect("ranges");
+        assert_eq!(open.len(), 1);
+        // Without the network's own and the broadcast address, 16 excludes of which the first is no address of the
+        // range, one more, the gateway, and the one that is named elsewhere.
+        assert_eq!(open[0].size(), 65_534 - 15 - 1 - 1 - 1);
+        assert_eq!(pool.all_ranges().expect("ranges")[1].size(), 5);
+    }
+
+    #[test]
+    fn each_wrong_text_is_refused_with_its_reason() {
+        let ranges = |ranges: &str| format!(r#"{{"pool":"a","ranges":[{ranges}]}}"#);
+        for (text, expected) in [
+            (ranges(r#"{"range":"10.0.0.9-10.0.0.5/24"}"#), "start 10.0.0.9 is above its end 10.0.0.5"),
+            (ranges(r#"{"range":"10.0.1.1-10.0.0.5/24"}"#), "10.0.1.1 is not in 10.0.0.0/24"),
+            (ranges(r#"{"range":"10.0.0.0-10.0.0.5/24"}"#), "from 10.0.0.1 to 10.0.0.254"),
+            (ranges(r#"{"range":"10.0.0.5"}"#), "expected a prefix such as"),
+            (ranges(r#"{"range":"10.0.0.0/33"}"#), "expected a prefix such as"),
+            (
+                ranges(r#"{"range":"10.0.0.0/24","gateway":"10.0.1.1"}"#),
+                "gateway 10.0.1.1 is outside of 10.0.0.0/24",
+            ),
+            (
+                ranges(r#"{"range":"10.0.0.0/24","gatway":"10.0.0.1"}"#),
+                "unknown field `gatway`, expected one of `range`, `gateway`",
+            ),
+            (ranges(r#"{"range":"10.0.0.0/24","exclude":["fd00::/64"]}"#), "not of the address family"),
+            (
+                ranges(r#"{"range":"10.0.0.0/30","exclude":["10.0.0.0/29"]}"#),
+                "has no address that could be given",
+            ),
+            (ranges(r#"{"range":"10.0.0.0/24","state":"shut"}"#), "expected open, draining or closed"),
+            (
+                ranges(r#"{"range":"10.0.0.0/24"},{"range":"10.0.0.128/25"}"#),
+                "ranges[0] 10.0.0.0/24 and ranges[1] 10.0.0.128/25 overlap",
+            ),
+            (ranges(r#"{"range":"10.0.0.0/24"},{"range":"fd00::/64"}"#), "one pool for each family"),
+            (ranges(r#"{"range":"::ffff:10.0.0.0/120"}"#), "IPv4 network written as IPv6"),
+            (ranges(""), "write at least one range"),
+            (
+                r#"{"pool":"a/b","ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(),
+                "pool name \"a/b\" is not valid",
+            ),
+            (
+                r#"{"pool":"a","network":"b/c","ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(),
+                "network_name \"b/c\" is not valid",
+            ),
+            (
+                r#"{"pool":"a","order":"first","ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(),
+                "expected lowest, next or spread",
+            ),
+            (r#"{"ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(), "missing field `pool`"),
+        ] {
+            let why = read(&text).expect_err(&text);
+            assert!(why.contains(expected), "{text}: {why}");
+        }
+    }
+}

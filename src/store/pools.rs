@@ -1,0 +1,285 @@
+//! What an ADD from pools asks for, by what the pools say. Pure.
+//!
+//! A pool is read like all else that a decision relies on, and every commit compares it. So no address is given by a
+//! text that has been replaced: not by a head that serves others, and not by a first commit that was planned on a hint.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use super::keys::{Bytes, Keys, Scope, digest_hex};
+use super::snapshot::{BadRecord, Snapshot};
+use crate::pool::definition::{PoolDefinition, PoolRoute, RangeState};
+use crate::pool::names::PoolName;
+use crate::pool::record::{FromPool, Held, PoolRecord, Record, Undecodable};
+use crate::pool::selector::Facts;
+use crate::pool::{Addr, NetworkName, Order, PoolElement, PoolsWanted, Range, RangeSet, Wanted, place};
+
+/// The pools of one ADD.
+#[derive(Debug, Clone)]
+pub struct AskedPools {
+    /// What the configuration asks of them.
+    pub wanted: PoolsWanted,
+    /// The pools as they were read.
+    known: BTreeMap<PoolName, Rc<KnownPool>>,
+    /// Why they give no address.
+    pub(super) refused: Option<PoolRefused>,
+}
+
+/// A pool as it was read.
+#[derive(Debug)]
+struct KnownPool {
+    /// The stored record.
+    text: Vec<u8>,
+    definition: PoolDefinition,
+    /// The ranges that addresses are given from.
+    open: Vec<Range>,
+}
+
+/// Pools that a run has decoded already. It decides several times on the same texts, which may have hundreds of ranges.
+#[derive(Debug, Default)]
+pub struct DecodedPools(RefCell<BTreeMap<PoolName, Rc<KnownPool>>>);
+
+impl DecodedPools {
+    /// The pool of this name; none if it does not exist.
+    fn read(
+        &self,
+        keys: &Keys,
+        seen: &Snapshot,
+        name: &PoolName,
+    ) -> Result<Option<Rc<KnownPool>>, BadRecord> {
+        let key = keys.pool(name);
+        let Some(entry) = seen.entry(&key) else { return Ok(None) };
+        if let Some(known) = self.0.borrow().get(name).filter(|known| known.text == entry.value) {
+            return Ok(Some(known.clone()));
+        }
+        let malformed = |reason: String| BadRecord {
+            key: String::from_utf8_lossy(&key).into_owned(),
+            why: Undecodable::Malformed { kind: PoolRecord::KIND, reason },
+        };
+        let Some(PoolRecord { definition, .. }) = seen.record(&key)? else { return Ok(None) };
+        if definition.pool != *name {
+            return Err(malformed(format!("it is named {}", definition.pool)));
+        }
+        let open = definition.open_ranges(&[]).map_err(|e| malformed(e.to_string()))?;
+        let known = Rc::new(KnownPool { text: entry.value.clone(), definition, open });
+        self.0.borrow_mut().insert(name.clone(), known.clone());
+        Ok(Some(known))
+    }
+}
+
+/// Why pools give no address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PoolRefused {
+    /// There is no pool of this name.
+    Missing(PoolName),
+    /// The pool of this element is not for whoever asks: this fact is not among those that it allows.
+    NotAllowed {
+        /// Its position.
+        element: usize,
+        /// The pool.
+        name: PoolName,
+        /// The fact.
+        why: String,
+    },
+    /// No range of the pool of this element is open.
+    Closed {
+        /// Its position.
+        element: usize,
+    },
+    /// An address is asked for that lies in no range of the pools.
+    Outside(Addr),
+    /// An address is asked for that lies in a range which gives none.
+    NotOpen(Addr, PoolName, RangeState),
+    /// The record of a pool does not decode.
+    Bad(BadRecord),
+}
+
+impl AskedPools {
+    /// The element whose next pool may give what the present one does not; none if there is no other pool.
+    pub(super) fn full_element(&self) -> Option<usize> {
+        let has_next = |element: &usize| {
+            self.wanted.elements.get(*element).is_some_and(|element| element.at + 1 < element.names.len())
+        };
+        match self.refused.as_ref()? {
+            PoolRefused::Closed { element } => Some(*element),
+            PoolRefused::NotAllowed { element, .. } => Some(*element).filter(has_next),
+            PoolRefused::Outside(_) | PoolRefused::NotOpen(..) => {
+                (0..self.wanted.elements.len()).find(has_next)
+            }
+            PoolRefused::Missing(_) | PoolRefused::Bad(_) => None,
+        }
+    }
+
+    /// Pools that were not read yet.
+    #[must_use]
+    pub fn new(wanted: PoolsWanted) -> Self {
+        Self { wanted, known: BTreeMap::new(), refused: None }
+    }
+
+    /// The same as the pools are by what was read, and the ranges that they have; none if they give nothing.
+    ///
+    /// # Errors
+    /// The keys of the pools that were not read yet.
+    pub(super) fn read(
+        &self,
+        keys: &Keys,
+        seen: &Snapshot,
+        facts: Facts<'_>,
+        decoded: &DecodedPools,
+    ) -> Result<(Self, Option<Wanted>), Vec<Bytes>> {
+        let missing: Vec<Bytes> = self.keys(keys).into_iter().filter(|key| !seen.knows(key)).collect();
+        if !missing.is_empty() {
+            return Err(missing);
+        }
+        let mut read = Self::new(self.wanted.clone());
+        let mut bad = None;
+        for name in self.wanted.names() {
+            match decoded.read(keys, seen, name) {
+                Ok(Some(pool)) => _ = read.known.insert(name.clone(), pool),
+                Ok(None) => {}
+                // A pool that is not used now does not matter.
+                Err(_) if !self.used().any(|used| used == name) => {}
+                Err(why) => bad = Some(PoolRefused::Bad(why)),
+            }
+        }
+        let wanted = bad.map_or_else(|| read.fold(facts), Err);
+        read.refused = wanted.as_ref().err().cloned();
+        Ok((read, wanted.ok()))
+    }
+
+    /// The keys of all pools that may be used.
+    pub(super) fn keys(&self, keys: &Keys) -> Vec<Bytes> {
+        self.wanted.names().map(|name| keys.pool(name)).collect()
+    }
+
+    /// The keys of the pools that are used, each once.
+    pub(super) fn used_keys(&self, keys: &Keys) -> Vec<Bytes> {
+        self.used().map(|name| keys.pool(name)).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Under which name a node remembers the texts of these pools. No queue has it.
+    #[must_use]
+    pub fn scope(&self) -> Option<Scope> {
+        let names: Vec<&str> = self.wanted.names().map(PoolName::as_str).collect();
+        Scope::stored(&format!("pools,{}", digest_hex(names.join("/").as_bytes()))).ok()
+    }
+
+    /// The pools that addresses are taken from, one for each, in result order.
+    pub(super) fn used(&self) -> impl Iterator<Item = &PoolName> {
+        self.wanted.elements.iter().map(|element| element.name())
+    }
+
+    /// The routes of the pools that these addresses are from, as they are now.
+    #[must_use]
+    pub fn routes(&self, held: &[Held]) -> Vec<PoolRoute> {
+        let names: BTreeSet<&PoolName> =
+            held.iter().filter_map(|held| held.pool.as_ref()).map(|from| &from.name).collect();
+        names
+            .into_iter()
+            .filter_map(|name| self.definition(name))
+            .flat_map(|pool| pool.routes.clone())
+            .collect()
+    }
+
+    /// The pool that the address of an element is taken from.
+    #[must_use]
+    pub fn of_element(&self, element: usize) -> Option<&PoolDefinition> {
+        self.definition(self.wanted.elements.get(element)?.name())
+    }
+
+    fn definition(&self, name: &PoolName) -> Option<&PoolDefinition> {
+        self.known.get(name).map(|known| &known.definition)
+    }
+
+    fn definitions(&self) -> impl Iterator<Item = &PoolDefinition> {
+        self.known.values().map(|known| &known.definition)
+    }
+
+    /// The networks of all pools that may be used.
+    pub(super) fn networks(&self) -> impl Iterator<Item = &NetworkName> {
+        self.definitions().map(|pool| &pool.network)
+    }
+
+    /// Whether an owner may keep these addresses: each is from a pool of its element, or lies in a range of one, and
+    /// those that are asked for are among them.
+    pub(super) fn fits(&self, addresses: &[Held]) -> bool {
+        let of_element = |(element, held): (&PoolElement, &Held)| {
+            held.pool.as_ref().is_some_and(|from| element.names.contains(&from.name))
+                || self.gave(&element.names, held).is_some()
+        };
+        addresses.len() == self.wanted.elements.len()
+            && self.wanted.elements.iter().zip(addresses).all(of_element)
+            && self.wanted.requests.iter().all(|asked| addresses.iter().any(|held| held.address == *asked))
+    }
+
+    /// Whether no range of the pools has this address as its gateway.
+    pub(super) fn is_no_gateway(&self, held: &Held) -> bool {
+        !self.definitions().any(|pool| {
+            held.network.as_ref() == Some(&pool.network)
+                && pool.ranges.iter().any(|range| range.gateway == Some(held.address))
+        })
+    }
+
+    /// An address that the pool of this element gives now, with what that says of it.
+    pub(super) fn give(&self, element: usize, held: Held) -> Held {
+        let pool = self.of_element(element).and_then(|pool| FromPool::of(&[pool], &held));
+        Held { pool, ..held }
+    }
+
+    /// An address that an owner keeps. If a configuration's own range has given it, one of the element's pools has it
+    /// from now on.
+    pub(super) fn keep(&self, element: usize, held: Held) -> Held {
+        if held.pool.is_some() {
+            return held;
+        }
+        let names = self.wanted.elements.get(element).map(|element| element.names.as_slice());
+        let pool = self.gave(names.unwrap_or_default(), &held);
+        Held { pool, ..held }
+    }
+
+    /// What the first of these pools that has the address says of it.
+    fn gave(&self, names: &[PoolName], held: &Held) -> Option<FromPool> {
+        FromPool::of(&names.iter().filter_map(|name| self.definition(name)).collect::<Vec<_>>(), held)
+    }
+
+    /// The range sets of the pools that are used. The order of allocation is the first pool's, unless one is asked for.
+    fn fold(&self, facts: Facts<'_>) -> Result<Wanted, PoolRefused> {
+        let mut sets = Vec::new();
+        let mut order = self.wanted.order;
+        for (element, name) in self.used().enumerate() {
+            let KnownPool { definition: pool, open, .. } =
+                &**self.known.get(name).ok_or_else(|| PoolRefused::Missing(name.clone()))?;
+            if let Some(why) = pool.allow.as_ref().and_then(|allow| allow.mismatch(facts)) {
+                return Err(PoolRefused::NotAllowed { element, name: name.clone(), why });
+            }
+            let open = match &self.wanted.never[..] {
+                [] => open.clone(),
+                never => pool.open_ranges(never).unwrap_or_default(),
+            };
+            sets.push(RangeSet::new(open).map_err(|_| PoolRefused::Closed { element })?);
+            order = order.or(Some(pool.order()));
+        }
+        let requests = self.wanted.requests.iter().map(|&ip| Addr::from(ip));
+        let requests = place(requests, &sets).map_err(|address| self.refuse(address))?;
+        Ok(Wanted { sets, requests, statics: Vec::new(), order: order.unwrap_or(Order::Next) })
+    }
+
+    /// Why no pool gives an address that was asked for.
+    fn refuse(&self, address: Addr) -> PoolRefused {
+        for name in self.used() {
+            let Some(pool) = self.definition(name) else { continue };
+            let ranges = pool.all_ranges().unwrap_or_default();
+            let states = pool.ranges.iter().map(|range| range.state);
+            let is_between = |range: &Range| range.first() <= address && address <= range.last();
+            let found = ranges.iter().zip(states).find(|(range, _)| is_between(range));
+            if let Some((_, state)) = found.filter(|(_, state)| *state != RangeState::Open) {
+                return PoolRefused::NotOpen(address, name.clone(), state);
+            }
+        }
+        PoolRefused::Outside(address)
+    }
+}
+
+#[cfg(test)]
+mod tests;
