@@ -78,6 +78,7 @@ fn list() {
     let expected = json!({
         "network": "default",
         "address": "10.0.0.1",
+        "pool": null,
         "container_id": "c1",
         "ifname": "eth0",
         "pod": {"namespace": "ns", "name": "web-0", "uid": "u1"},

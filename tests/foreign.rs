@@ -124,6 +124,11 @@ impl Scene {
             let flags = ["-o", "json", "--grace", "0s", "--finished-grace", "0s"];
             self.cluster.reconciler(KubeApi::shared()).args(flags).run()
         };
+        let apply = || {
+            let file = self.cluster.folder().join("pool.yaml");
+            std::fs::write(&file, "pool: storage\nranges:\n- range: 10.9.0.0/24\n").expect("written");
+            self.cli(&["pool", "apply", "--yes", "-f", file.to_str().expect("a plain path")]).run()
+        };
         vec![
             ("ADD of another container", Box::new(move || add("c2").run())),
             ("ADD of the same container", Box::new(move || pod(add("c1")).run())),
@@ -142,6 +147,7 @@ impl Scene {
             ("release of the address", Box::new(|| self.cli(&["release", HELD, "-y"]).run())),
             ("check --repair", Box::new(|| self.cli(&["check", "--repair"]).run())),
             ("check --accept-store", Box::new(|| self.cli(&["check", "--accept-store"]).run())),
+            ("pool apply", Box::new(apply)),
             ("a pass of the reconciler", Box::new(pass)),
         ]
     }

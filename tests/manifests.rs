@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use metes::config::{HostFile, Settings};
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Run, metes, tool, wait_for};
+use support::{Cluster, Etcd, Node, Run, metes, tool, wait_for};
 use tempfile::TempDir;
 
 const MEMBERS: [Ipv4Addr; 3] =
@@ -91,10 +91,24 @@ fn as_delegated(config: &Value) -> Vec<Value> {
         .collect()
 }
 
+/// Applies the pool that stands in the comment of its example.
+fn apply_the_pool(node: &Node) {
+    let example = read(manifests().join("examples/pool.yaml"));
+    let lines = example.lines().skip_while(|line| !line.ends_with("<<END")).skip(1);
+    let text: Vec<&str> =
+        lines.map_while(|line| line.strip_prefix("#   ").filter(|line| *line != "END")).collect();
+    let file = node.spool().with_file_name("pool.yaml");
+    fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+    fs::write(&file, text.join("\n")).expect("written");
+    let outcome = node.cli(["pool", "apply", "--yes", "-f", file.to_str().expect("a plain path")]);
+    assert!(outcome.succeeded(), "{outcome}");
+}
+
 #[test]
 fn every_example_gives_an_address() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
+    apply_the_pool(&node);
     let mut count = 0;
     for (file, config) in examples() {
         for plugin in as_delegated(&config) {
@@ -107,7 +121,7 @@ fn every_example_gives_an_address() {
             node.del(&container).config(&plugin).run().silent();
         }
     }
-    assert_eq!(count, 11, "an example for each main plugin");
+    assert_eq!(count, 12, "an example for each main plugin, and one of a pool");
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }

@@ -103,12 +103,17 @@ impl Server {
                     .iter()
                     .find(|(documented, _)| *documented == prefix)
                     .unwrap_or_else(|| panic!("no prefix of this test stands for {prefix}"));
-                let rights = match rights {
-                    "readwrite" => PermissionType::Readwrite,
-                    "read" => PermissionType::Read,
-                    other => panic!("rights {other}"),
+                let permission = Permission::new(rights_of(rights), *prefix).with_prefix();
+                client.role_grant_permission(role, permission).await.map(drop)
+            }
+            ["role", "grant-permission", role, rights, first, end] => {
+                let (documented, prefix) = prefixes[0];
+                let own = |key: &str| {
+                    // The end of a prefix is the prefix with a higher last byte.
+                    let after = |prefix: &str| format!("{}0", prefix.trim_end_matches('/'));
+                    key.replace(documented, prefix).replace(&after(documented), &after(prefix))
                 };
-                let permission = Permission::new(rights, *prefix).with_prefix();
+                let permission = Permission::new(rights_of(rights), own(first)).with_range_end(own(end));
                 client.role_grant_permission(role, permission).await.map(drop)
             }
             ["auth", "enable"] => client.auth_enable().await.map(drop),
@@ -118,6 +123,14 @@ impl Server {
 
     fn switch_off(&self) {
         self.as_administrator(async |client| client.auth_disable().await);
+    }
+}
+
+fn rights_of(name: &str) -> PermissionType {
+    match name {
+        "readwrite" => PermissionType::Readwrite,
+        "read" => PermissionType::Read,
+        other => panic!("rights {other}"),
     }
 }
 
@@ -185,6 +198,49 @@ fn every_verb_works_with_the_documented_role() {
 
     node.del("c1").config(&config()).run().silent();
     cluster.assert_nothing_held();
+    cluster.assert_clean();
+    server.switch_off();
+}
+
+#[test]
+fn a_node_uses_pools_and_cannot_change_them() {
+    let server = Server::start();
+    let cluster = Cluster::on(&server.etcd);
+    server.set_up(&[("/metes/", cluster.prefix()), ("/metes-east/", "/elsewhere/")]);
+    let node = cluster.node("a");
+    let operator = cluster.node_with("operator", server.user("metes-admin"));
+    let folder = cluster.folder();
+    let write = |range: &str| {
+        let file = folder.join("pool.yaml");
+        fs::write(&file, format!("pool: storage\nranges:\n- range: {range}\n")).expect("written");
+        file.to_str().expect("a plain path").to_owned()
+    };
+    let file = write("10.71.0.0/24");
+    let refused = node.cli(["pool", "apply", "--yes", "-f", &file]);
+    assert!(!refused.succeeded() && refused.stderr.contains("permission"), "{refused}");
+    let applied = operator.cli(["pool", "apply", "--yes", "-f", &file]);
+    assert!(applied.succeeded(), "{applied}");
+    let pool = network_as("1.1.0", "net", json!({"pool": "storage"}));
+    assert_eq!(node.add("c1").config(&pool).run().address(), "10.71.0.1");
+    node.add("c2").config(&network_as("1.1.0", "net", json!({"pool": "storag"}))).run().error(7);
+    for arguments in [&["list"][..], &["pool", "list"], &["pool", "show", "storage"], &["check"]] {
+        let outcome = node.cli(arguments);
+        assert!(outcome.succeeded(), "{outcome}");
+    }
+    let wider = write("10.0.0.0/8");
+    for arguments in [&["pool", "apply", "--yes", "-f", &wider][..], &["pool", "delete", "--yes", "storage"]]
+    {
+        let outcome = node.cli(arguments);
+        assert!(!outcome.succeeded(), "{outcome}");
+    }
+    // Not with other tools either.
+    let key = cluster.store().key("v1/pool/storage");
+    let stolen = server.client("metes");
+    assert!(server.run_as(&stolen, async |client| client.put(key.as_str(), "", None).await).is_err());
+    assert!(server.run_as(&stolen, async |client| client.delete(key.as_str(), None).await).is_err());
+    node.del("c1").config(&pool).run().silent();
+    assert_eq!(node.add("c3").config(&pool).run().address(), "10.71.0.2");
+    node.del("c3").config(&pool).run().silent();
     cluster.assert_clean();
     server.switch_off();
 }

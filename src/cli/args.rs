@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::pool::NetworkName;
+use crate::pool::names::PoolName;
 use crate::pool::record::Owner;
 
 const LONG_ABOUT: &str = "\
@@ -43,7 +44,26 @@ The host file says where etcd is; it is --config, else $METES_CONF, else
     }
   }
 
-Exit codes: 0 done, 1 it failed or `check` found a violation, 2 it was called wrongly.";
+Exit codes: 0 done, 1 it failed or `check` found a violation, 2 it was called wrongly, 3 `pool` did
+it, and addresses are held outside of the open ranges.";
+
+pub(super) const POOL_AFTER_HELP: &str = "\
+A pool as a file for `metes pool apply -f`:
+
+  pool: storage
+  network: storage            # no address is held twice in it; pools may share one
+  ranges:
+  - {range: 10.56.0.0/16, gateway: 10.56.255.254, exclude: [10.56.0.0/28]}
+  - {range: 10.57.0.5-10.57.0.9/20, state: draining}     # open (default), draining or closed
+  order: next                 # lowest, next or spread
+  routes: [{dst: 10.0.0.0/8, gw: 10.56.255.254}]
+  allow: {clusters: [prod-1], namespaces: [\"team-*\"], nodes: [\"gpu-*\"]}
+  note: owner netops
+
+Only `pool` and `ranges` are needed. A network uses it with `\"ipam\": {\"type\": \"metes\", \"pool\": \"storage\"}`.
+
+Exit codes: 0 done, 1 refused or failed, and nothing was written for what was refused, 2 it was
+called wrongly, 3 done, and addresses are held outside of the open ranges.";
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -86,6 +106,9 @@ pub(super) enum Command {
     /// An owner is freed as a whole, with all its addresses. Make sure that nothing uses them any
     /// more: they may be handed out again at once.
     Release(ReleaseArgs),
+    /// Show and change named pools of addresses
+    #[command(after_help = POOL_AFTER_HELP)]
+    Pool(PoolArgs),
 }
 
 /// How to print.
@@ -223,6 +246,139 @@ pub(super) struct ReleaseArgs {
     pub(super) yes: bool,
 }
 
+/// `metes pool`
+#[derive(Debug, Args)]
+pub(super) struct PoolArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub(super) verb: PoolVerb,
+}
+
+/// What to do with pools.
+#[derive(Debug, Subcommand)]
+pub(super) enum PoolVerb {
+    /// List the pools
+    List(PoolListArgs),
+    /// Show all that one pool says, and how much of each range is held
+    Show(PoolShowArgs),
+    /// Count how many addresses of each pool are held and free
+    ///
+    /// SIZE, HELD and FREE are of the open ranges. DRAINING and CLOSED are what is still held in such
+    /// ranges. OUTSIDE is what was taken from the pool and lies in none of its ranges now.
+    Status(PoolStatusArgs),
+    /// Make or change the pools of a file
+    ///
+    /// Prints what changes, and who holds addresses outside of the open ranges after it; asks, and
+    /// writes each pool in one transaction. When it has returned, no pod gets an address by the old
+    /// text. Running pods keep their addresses. Nothing is written if any pool of the file is wrong.
+    Apply(PoolApplyArgs),
+    /// Print what `apply` would change
+    Diff(PoolFileArgs),
+    /// Give no more addresses of a range; who holds one keeps it
+    Drain(PoolDrainArgs),
+    /// Give no more addresses of a range, as `drain` does, and say that it is to stay so
+    ///
+    /// A pool can be deleted when all its ranges are closed.
+    Close(PoolRangeArgs),
+    /// Give addresses of a range again
+    Open(PoolRangeArgs),
+    /// Delete a pool whose ranges are all closed, and of which nothing is held
+    Delete(PoolDeleteArgs),
+    /// Print pools as YAML that `apply` takes
+    Export(PoolExportArgs),
+}
+
+/// `metes pool list`
+#[derive(Debug, Args)]
+pub(super) struct PoolListArgs {
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+/// `metes pool show`
+#[derive(Debug, Args)]
+pub(super) struct PoolShowArgs {
+    /// The pool
+    pub(super) name: PoolName,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+/// `metes pool status`
+#[derive(Debug, Args)]
+pub(super) struct PoolStatusArgs {
+    /// Only this pool
+    pub(super) name: Option<PoolName>,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+/// The file with pools.
+#[derive(Debug, Args)]
+pub(super) struct PoolFileArgs {
+    /// A file with pools in YAML or JSON, several as documents; - for stdin
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub(super) file: PathBuf,
+}
+
+/// `metes pool apply`
+#[derive(Debug, Args)]
+pub(super) struct PoolApplyArgs {
+    /// The file.
+    #[command(flatten)]
+    pub(super) file: PoolFileArgs,
+    /// Only print what would change
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    pub(super) yes: bool,
+}
+
+/// One range of a pool.
+#[derive(Debug, Args)]
+pub(super) struct PoolRangeArgs {
+    /// The pool
+    pub(super) name: PoolName,
+    /// The range, exactly as `metes pool show` prints it
+    #[arg(long)]
+    pub(super) range: String,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    pub(super) yes: bool,
+}
+
+/// `metes pool drain`
+#[derive(Debug, Args)]
+pub(super) struct PoolDrainArgs {
+    /// The range.
+    #[command(flatten)]
+    pub(super) range: PoolRangeArgs,
+    /// Wait until nobody holds an address of the range; says who is left each time that changes
+    #[arg(long)]
+    pub(super) wait: bool,
+}
+
+/// `metes pool delete`
+#[derive(Debug, Args)]
+pub(super) struct PoolDeleteArgs {
+    /// The pool
+    pub(super) name: PoolName,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    pub(super) yes: bool,
+}
+
+/// `metes pool export`
+#[derive(Debug, Args)]
+pub(super) struct PoolExportArgs {
+    /// Only this pool
+    pub(super) name: Option<PoolName>,
+}
+
 /// A pod as a person names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodName {
@@ -279,6 +435,19 @@ mod tests {
             "release 10.0.0.1 --network a --yes",
             "release --container c1 --cluster - -y",
             "show c1 --node a --cluster east",
+            "pool list -o json",
+            "pool show storage",
+            "pool status",
+            "pool status storage -o json",
+            "pool apply -f - --yes",
+            "pool apply -f pools.yaml --dry-run",
+            "pool diff -f pools.yaml",
+            "pool drain storage --range 10.0.0.0/24 --wait -y",
+            "pool close storage --range 10.0.0.5-10.0.0.9/24",
+            "pool open storage --range 10.0.0.0/24 --config /x",
+            "pool delete storage --yes",
+            "pool export",
+            "pool export storage",
         ] {
             assert!(parse(good).is_ok(), "{good}");
         }
@@ -295,6 +464,14 @@ mod tests {
             "check --yes",
             "release 10.0.0.1 --container c1",
             "release --container c1 --network a",
+            "pool",
+            "pool show",
+            "pool show a/b",
+            "pool apply",
+            "pool diff -f a --yes",
+            "pool drain storage",
+            "pool close storage --range 10.0.0.0/24 --wait",
+            "pool delete",
         ] {
             let error = parse(bad).expect_err(bad);
             assert_eq!(error.exit_code(), 2, "{bad}");

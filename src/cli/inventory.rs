@@ -1,6 +1,6 @@
 //! All held addresses of a tree, as rows. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::Serialize;
@@ -9,9 +9,10 @@ use serde::ser::{SerializeMap, Serializer};
 use super::args::{ListArgs, Place};
 use super::ranges::Cidr;
 use crate::pool::names::PodUid;
-use crate::pool::record::{Labels, Owner, OwnerRecord, Record, Reservation};
+use crate::pool::record::{FromPool, Labels, Owner, OwnerRecord, Record, Reservation};
 use crate::pool::{Addr, NetworkName};
 use crate::store::keys::{Key, Keys};
+use crate::store::pool_change::StoredPools;
 use crate::store::txn::Entry;
 
 /// One held address, as far as it is known.
@@ -22,6 +23,8 @@ pub(super) struct Row {
     pub(super) address: Addr,
     /// Who holds it and since when; none if its reservation does not decode.
     pub(super) holder: Option<Holder>,
+    /// The pool that it was taken from, and what the pool said of it; none if a configuration's own range gave it.
+    pub(super) pool: Option<FromPool>,
 }
 
 /// Who holds an address.
@@ -53,11 +56,16 @@ pub(super) struct Inventory {
     pub(super) ranges: Vec<(NetworkName, Cidr)>,
     /// What does not decode.
     pub(super) unreadable: Vec<Unreadable>,
+    /// The pools, and what a change of them relies on.
+    pub(super) pools: StoredPools,
+    /// What owners have from pools.
+    from_pools: BTreeMap<(NetworkName, Addr), (Owner, FromPool)>,
 }
 
 impl Inventory {
     /// Takes one key.
     pub(super) fn see(&mut self, keys: &Keys, entry: &Entry) {
+        self.pools.see(keys, entry);
         match keys.parse(&entry.key) {
             Ok(Key::Ip(network, address)) => self.see_reservation(entry, network, address),
             Ok(Key::Owner(owner)) => self.see_owner(entry, owner),
@@ -74,7 +82,7 @@ impl Inventory {
             labels: record.labels,
             created_at: Some(record.created_at),
         });
-        self.rows.push(Row { network: Some(network), address, holder });
+        self.rows.push(Row { network: Some(network), address, holder, pool: None });
     }
 
     fn see_owner(&mut self, entry: &Entry, owner: Owner) {
@@ -86,7 +94,13 @@ impl Inventory {
             network: None,
             address: Addr::from(held.address),
             holder: Some(holder.clone()),
+            pool: None,
         }));
+        for held in record.addresses {
+            if let (Some(network), Some(pool)) = (held.network, held.pool) {
+                self.from_pools.insert((network, Addr::from(held.address)), (owner.clone(), pool));
+            }
+        }
         self.owners.insert(owner);
     }
 
@@ -96,19 +110,36 @@ impl Inventory {
         R::decode(&entry.value).map_err(|why| self.unreadable.push(unreadable(why))).ok()
     }
 
-    /// By network, then by address; what is only recorded last.
+    /// By network, then by address; what is only recorded last. Each row knows its pool then.
     pub(super) fn sorted(mut self) -> Self {
         self.rows.sort_by(|a, b| a.order().cmp(&b.order()));
+        if !self.from_pools.is_empty() {
+            for row in &mut self.rows {
+                let Some(network) = row.network.clone() else { break };
+                let from = self.from_pools.remove(&(network, row.address));
+                row.pool = from.filter(|(owner, _)| row.owner() == Some(owner)).map(|(_, pool)| pool);
+            }
+        }
         self.ranges.sort();
         self.ranges.dedup();
         self
     }
+
+    /// The rows of a network from `first` to `last`.
+    pub(super) fn between(&self, network: &NetworkName, first: Addr, last: Addr) -> &[Row] {
+        let begin = self.rows.partition_point(|row| row.place() < (false, Some(network), first));
+        let end = self.rows.partition_point(|row| row.place() <= (false, Some(network), last));
+        &self.rows[begin..end.max(begin)]
+    }
 }
 
 impl Row {
-    fn order(&self) -> (bool, Option<&NetworkName>, Addr, Option<&Owner>) {
-        let owner = self.holder.as_ref().map(|holder| &holder.owner);
-        (self.network.is_none(), self.network.as_ref(), self.address, owner)
+    fn place(&self) -> (bool, Option<&NetworkName>, Addr) {
+        (self.network.is_none(), self.network.as_ref(), self.address)
+    }
+
+    fn order(&self) -> ((bool, Option<&NetworkName>, Addr), Option<&Owner>) {
+        (self.place(), self.owner())
     }
 
     /// Who owns it, if that is known.
@@ -146,9 +177,10 @@ impl Serialize for Row {
             name: pod.and_then(|pod| known(&pod.name)),
             uid: pod.and_then(|pod| pod.uid.as_ref()),
         };
-        let mut map = serializer.serialize_map(Some(9))?;
+        let mut map = serializer.serialize_map(Some(10))?;
         map.serialize_entry("network", &self.network)?;
         map.serialize_entry::<_, IpAddr>("address", &self.address.ip())?;
+        map.serialize_entry("pool", &self.pool.as_ref().map(|pool| &pool.name))?;
         map.serialize_entry("container_id", &owner.map(|owner| &owner.container_id))?;
         map.serialize_entry("ifname", &owner.map(|owner| &owner.ifname))?;
         map.serialize_entry("pod", &pod)?;

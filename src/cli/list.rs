@@ -101,7 +101,7 @@ fn cells(row: &Row) -> [String; 8] {
     ]
 }
 
-fn pod_words(pod: &Pod) -> Option<String> {
+pub(super) fn pod_words(pod: &Pod) -> Option<String> {
     known(&pod.name).map(|name| format!("{}/{name}", pod.namespace))
 }
 
@@ -111,6 +111,7 @@ fn block(row: &Row) -> String {
     let owner = row.owner();
     let labels = holder.map(|holder| &holder.labels);
     let network = row.network.as_ref().map(NetworkName::as_str);
+    let pool = row.pool.as_ref().map(|pool| ("pool", Some(pool.name.to_string())));
     let lines = [
         ("address", Some(row.address.to_string())),
         ("network", Some(network.unwrap_or("none: a static address, only recorded").to_owned())),
@@ -126,7 +127,9 @@ fn block(row: &Row) -> String {
     let line = |(name, value): (&str, Option<String>)| {
         format!("{:<14}{}\n", format!("{name}:"), printable(&or_dash(value.as_deref())))
     };
-    lines.into_iter().map(line).collect()
+    let (address, others) = lines.split_at(2);
+    let lines = address.iter().cloned().chain(pool).chain(others.iter().cloned());
+    lines.map(line).collect()
 }
 
 #[cfg(test)]
@@ -173,7 +176,7 @@ default  10.0.0.3   -        -     -         -       -                     -
         assert_eq!(
             text[0],
             concat!(
-                r#"{"network":"default","address":"10.0.0.1","container_id":"c1","ifname":"net1","#,
+                r#"{"network":"default","address":"10.0.0.1","pool":null,"container_id":"c1","ifname":"net1","#,
                 r#""pod":{"namespace":"ns","name":"web-0","uid":"u-1"},"#,
                 r#""node":"n1","cluster":"east","cni_network":"mynet","created_at":"2026-01-02T03:04:05Z"}"#,
             )
@@ -181,7 +184,7 @@ default  10.0.0.3   -        -     -         -       -                     -
         assert_eq!(
             text[2],
             concat!(
-                r#"{"network":"default","address":"10.0.0.3","container_id":null,"ifname":null,"#,
+                r#"{"network":"default","address":"10.0.0.3","pool":null,"container_id":null,"ifname":null,"#,
                 r#""pod":{"namespace":null,"name":null,"uid":null},"#,
                 r#""node":null,"cluster":null,"cni_network":null,"created_at":null}"#,
             )
@@ -189,7 +192,7 @@ default  10.0.0.3   -        -     -         -       -                     -
         assert_eq!(
             text[3],
             concat!(
-                r#"{"network":null,"address":"192.0.2.1","container_id":"cafe","ifname":"eth0","#,
+                r#"{"network":null,"address":"192.0.2.1","pool":null,"container_id":"cafe","ifname":"eth0","#,
                 r#""pod":{"namespace":null,"name":null,"uid":null},"#,
                 r#""node":"n2","cluster":null,"cni_network":"fixed","created_at":null}"#,
             )

@@ -2,16 +2,17 @@
 //!
 //! - `args`: what may be typed, and the help.
 //! - [`start`]: from the command line and the host file to a command that runs.
-//! - `list` (with show), `usage`, `check`, `release`: one verb each.
+//! - `list` (with show), `usage`, `check`, `release`: one verb each; `pool`: the verbs of named pools.
 //! - `inventory`, `ranges`, `table`: pure; rows, ranges and text.
 //!
 //! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
-//! or something is wrong, 2 (from clap) it was called wrongly.
+//! or something is wrong, 2 (from clap) it was called wrongly. `pool` has one more.
 
 mod args;
 mod check;
 mod inventory;
 mod list;
+mod pool;
 mod ranges;
 mod release;
 pub mod start;
@@ -110,6 +111,7 @@ async fn run<K: Kv>(
         Command::Usage(args) => usage::usage(&context, &args, terminal).await,
         Command::Check(args) => check::check(&context, &args, terminal).await,
         Command::Release(args) => release::release(&context, &args, terminal).await,
+        Command::Pool(args) => pool::pool(&context, &args, terminal).await,
     };
     done.unwrap_or_else(|failed| {
         let cause = std::error::Error::source(&failed).map(|cause| format!(": {cause}")).unwrap_or_default();
@@ -124,7 +126,9 @@ impl<K: Kv> Context<'_, K> {
         let see = |inventory: &mut Inventory, entry| inventory.see(self.session.keys, &entry);
         let root = self.session.keys.root();
         let walked = walk(self.session, &root, Inventory::default, see).await;
-        walked.map(|(inventory, _)| inventory.sorted()).map_err(CliError::store(doing))
+        let (mut inventory, revision) = walked.map_err(CliError::store(doing))?;
+        inventory.pools.complete(self.session.keys, revision);
+        Ok(inventory.sorted())
     }
 }
 

@@ -162,7 +162,7 @@ mod tests {
             created_at: None,
         });
         let network = network.map(|network| NetworkName::stored(network).expect("network"));
-        Row { network, address: Addr::from(address.parse::<IpAddr>().expect("ip")), holder }
+        Row { network, address: Addr::from(address.parse::<IpAddr>().expect("ip")), holder, pool: None }
     }
 
     fn inventory() -> Inventory {
@@ -183,7 +183,9 @@ mod tests {
         rows.iter_mut().filter(|row| row.address == fixture::addr("10.0.0.7")).for_each(|row| {
             row.holder.as_mut().expect("it is held").owner.cluster = "east".parse().ok();
         });
-        Inventory { rows, ..Inventory::default() }
+        let mut inventory = Inventory::default();
+        inventory.rows = rows;
+        inventory
     }
 
     fn args(line: &str) -> ReleaseArgs {

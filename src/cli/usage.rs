@@ -104,6 +104,7 @@ mod tests {
             network: name.map(network),
             address: addr(address),
             holder: None,
+            pool: None,
         };
         let rows = [
             row(Some("a"), "10.0.0.1"),

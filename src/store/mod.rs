@@ -31,6 +31,7 @@ pub mod memory;
 pub mod meta;
 mod pick;
 pub mod policy;
+pub mod pool_change;
 pub mod pools;
 mod refused;
 pub mod release;

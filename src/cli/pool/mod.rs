@@ -1,0 +1,131 @@
+//! `metes pool`: named pools, as an operator sees and changes them.
+//!
+//! - `text`: what an operator writes; `effect`, `words`: what a change does, in words. All pure.
+//! - `change`: how a change is told, asked for and carried out.
+//! - `show` (with list, status and export), `wait`: one verb each.
+//!
+//! Exit codes: 0 done, 1 refused or failed, 3 done, and addresses are held outside of the open ranges.
+
+mod change;
+mod effect;
+mod show;
+mod text;
+mod wait;
+mod words;
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::args::{PoolArgs, PoolFileArgs, PoolRangeArgs, PoolVerb};
+use super::{CliError, Context, Terminal};
+use crate::limits;
+use crate::local::files::read_bounded;
+use crate::pool::definition::{PoolDefinition, RangeState};
+use crate::store::kv::Kv;
+use crate::store::pool_change::{PoolIntent, StoredPools};
+use change::{HowToChange, change};
+
+/// Done, and addresses are held outside of the open ranges.
+const HELD_OUTSIDE: u8 = 3;
+
+/// Carries out one verb of pools.
+pub(super) async fn pool<K: Kv>(
+    context: &Context<'_, K>,
+    args: &PoolArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    match &args.verb {
+        PoolVerb::List(args) => show::list(context, args, terminal).await?,
+        PoolVerb::Show(args) => show::show(context, args, terminal).await?,
+        PoolVerb::Status(args) => show::status(context, args, terminal).await?,
+        PoolVerb::Export(args) => show::export(context, args.name.as_ref(), terminal).await?,
+        PoolVerb::Diff(file) => {
+            let how = HowToChange { yes: false, dry_run: true };
+            return apply(context, file, how, terminal).await;
+        }
+        PoolVerb::Apply(args) => {
+            let how = HowToChange { yes: args.yes, dry_run: args.dry_run };
+            return apply(context, &args.file, how, terminal).await;
+        }
+        PoolVerb::Drain(args) => {
+            let code = set_state(context, &args.range, RangeState::Draining, terminal).await?;
+            if !args.wait {
+                return Ok(code);
+            }
+            let inventory = context.renewed().inventory("read the pool").await?;
+            let Some(pool) = inventory.pools.get(&args.range.name) else {
+                return Err(CliError::Refused(format!("pool {} was deleted meanwhile", args.range.name)));
+            };
+            wait::wait_until_empty(context, pool, &args.range.range, terminal).await?;
+        }
+        PoolVerb::Close(args) => return set_state(context, args, RangeState::Closed, terminal).await,
+        PoolVerb::Open(args) => return set_state(context, args, RangeState::Open, terminal).await,
+        PoolVerb::Delete(args) => {
+            let how = HowToChange { yes: args.yes, dry_run: false };
+            let wanting = |_: &StoredPools| Ok(vec![PoolIntent::Delete(args.name.clone())]);
+            change(context, &wanting, how, terminal).await?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn apply<K: Kv>(
+    context: &Context<'_, K>,
+    file: &PoolFileArgs,
+    how: HowToChange,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    let is_stdin = file.file == Path::new("-");
+    if is_stdin && !how.yes && !how.dry_run {
+        return Err(CliError::Refused(
+            "nothing was changed: stdin has the pools, so it cannot have the answer to a question; give --yes".into(),
+        ));
+    }
+    let name = if is_stdin { "stdin".to_owned() } else { file.file.display().to_string() };
+    let text =
+        read_text(&file.file, is_stdin).map_err(|e| CliError::Refused(format!("cannot read {name}: {e}")))?;
+    let pools =
+        text::parse(&name, &text).map_err(|why| CliError::Refused(format!("nothing was changed: {why}")))?;
+    let wanting = |_: &StoredPools| Ok(pools.iter().cloned().map(PoolIntent::Put).collect());
+    Ok(exit_code(change(context, &wanting, how, terminal).await?))
+}
+
+/// As many bytes as one request of a runtime may have: many pools.
+fn read_text(path: &Path, is_stdin: bool) -> io::Result<String> {
+    let bytes = match is_stdin {
+        true => read_bounded(io::stdin().lock(), limits::INPUT_BYTES)?,
+        false => read_bounded(File::open(path)?, limits::INPUT_BYTES)?,
+    };
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is no UTF-8 text"))
+}
+
+/// Sets the state of one range.
+async fn set_state<K: Kv>(
+    context: &Context<'_, K>,
+    args: &PoolRangeArgs,
+    state: RangeState,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    let wanting = |pools: &StoredPools| {
+        let stored = pools.get(&args.name).ok_or_else(|| words::missing(&args.name, pools))?;
+        let mut pool = stored.clone();
+        let Some(range) = pool.ranges.iter_mut().find(|range| range.range.to_string() == args.range) else {
+            return Err(no_such_range(stored, &args.range));
+        };
+        range.state = state;
+        Ok(vec![PoolIntent::Put(pool)])
+    };
+    let how = HowToChange { yes: args.yes, dry_run: false };
+    Ok(exit_code(change(context, &wanting, how, terminal).await?))
+}
+
+fn no_such_range(pool: &PoolDefinition, range: &str) -> String {
+    let ranges: Vec<String> = pool.ranges.iter().map(|range| range.range.to_string()).collect();
+    format!("pool {} has no range {range:?}: it has {}", pool.pool, ranges.join(", "))
+}
+
+fn exit_code(outside: usize) -> ExitCode {
+    if outside == 0 { ExitCode::SUCCESS } else { ExitCode::from(HELD_OUTSIDE) }
+}

@@ -1,0 +1,290 @@
+//! `metes pool list`, `show`, `status` and `export`.
+
+use serde::Serialize;
+
+use super::super::args::{Format, PoolListArgs, PoolShowArgs, PoolStatusArgs};
+use super::super::inventory::Inventory;
+use super::super::table::{or_dash, printable, table};
+use super::super::{CliError, Context, Terminal};
+use super::effect::{FoldedPool, RangeUse};
+use super::{text, words};
+use crate::pool::definition::{Excluded, PoolDefinition, PoolRoute, RangeState};
+use crate::pool::names::PoolName;
+use crate::pool::selector::Selector;
+use crate::pool::{NetworkName, Order};
+use crate::store::kv::Kv;
+use crate::store::pool_change::StoredPools;
+use crate::store::walk::walk;
+
+/// Lists the pools.
+pub(super) async fn list<K: Kv>(
+    context: &Context<'_, K>,
+    args: &PoolListArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<(), CliError> {
+    let pools = read(context, terminal).await?;
+    let keys = context.session.keys;
+    let rows: Vec<ListedPool<'_>> =
+        pools.iter().map(|pool| ListedPool::new(pool, pools.revision_of(keys, &pool.pool))).collect();
+    match args.output.format {
+        Format::Json => terminal.answer_json(&rows),
+        Format::Table => {
+            let cells: Vec<[String; 6]> = rows.iter().map(ListedPool::cells).collect();
+            terminal.answer(&table(["POOL", "NETWORK", "RANGES", "SIZE", "ORDER", "NOTE"], &cells))
+        }
+    }
+}
+
+/// Prints pools as documents that `apply` takes.
+pub(super) async fn export<K: Kv>(
+    context: &Context<'_, K>,
+    name: Option<&PoolName>,
+    terminal: &mut Terminal<'_>,
+) -> Result<(), CliError> {
+    let pools = read(context, terminal).await?;
+    terminal.answer(&text::export(chosen(&pools, name)?))
+}
+
+/// Shows one pool with all that it says, and how much of it is held.
+pub(super) async fn show<K: Kv>(
+    context: &Context<'_, K>,
+    args: &PoolShowArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<(), CliError> {
+    let inventory = context.inventory("read the pool").await?;
+    let pools = &inventory.pools;
+    tell_bad(pools, terminal);
+    let pool = pools.get(&args.name).ok_or_else(|| missing(&args.name, pools))?;
+    let shown = ShownPool::new(pool, pools.revision_of(context.session.keys, &pool.pool), &inventory);
+    match args.output.format {
+        Format::Json => terminal.answer_json(&shown),
+        Format::Table => terminal.answer(&shown.words(pool)),
+    }
+}
+
+/// Counts what is held of each pool, or of one.
+pub(super) async fn status<K: Kv>(
+    context: &Context<'_, K>,
+    args: &PoolStatusArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<(), CliError> {
+    let inventory = context.inventory("count what is held of the pools").await?;
+    tell_bad(&inventory.pools, terminal);
+    let pools = chosen(&inventory.pools, args.name.as_ref())?;
+    let rows: Vec<PoolUse<'_>> = pools.into_iter().map(|pool| PoolUse::new(pool, &inventory)).collect();
+    match args.output.format {
+        Format::Json => terminal.answer_json(&rows),
+        Format::Table => {
+            let header = ["POOL", "NETWORK", "SIZE", "HELD", "FREE", "DRAINING", "CLOSED", "OUTSIDE"];
+            let cells: Vec<[String; 8]> = rows.iter().map(PoolUse::cells).collect();
+            terminal.answer(&table(header, &cells))
+        }
+    }
+}
+
+fn missing(name: &PoolName, pools: &StoredPools) -> CliError {
+    CliError::Refused(words::missing(name, pools))
+}
+
+async fn read<K: Kv>(context: &Context<'_, K>, terminal: &mut Terminal<'_>) -> Result<StoredPools, CliError> {
+    let keys = context.session.keys;
+    let see = |pools: &mut StoredPools, entry| pools.see(keys, &entry);
+    let walked = walk(context.session, &keys.pools(), StoredPools::default, see).await;
+    let (pools, _) = walked.map_err(CliError::store("read the pools"))?;
+    tell_bad(&pools, terminal);
+    Ok(pools)
+}
+
+fn tell_bad(pools: &StoredPools, terminal: &mut Terminal<'_>) {
+    pools.bad().iter().for_each(|bad| terminal.tell(&format!("metes: cannot decode {bad}")));
+}
+
+/// The pool of this name, or all.
+fn chosen<'p>(pools: &'p StoredPools, name: Option<&PoolName>) -> Result<Vec<&'p PoolDefinition>, CliError> {
+    match name {
+        None => Ok(pools.iter().collect()),
+        Some(name) => Ok(vec![pools.get(name).ok_or_else(|| missing(name, pools))?]),
+    }
+}
+
+/// A pool in a list.
+#[derive(Serialize)]
+struct ListedPool<'a> {
+    pool: &'a PoolName,
+    network: &'a NetworkName,
+    ranges: usize,
+    /// How many addresses its open ranges have.
+    size: u128,
+    #[serde(serialize_with = "as_text")]
+    order: Order,
+    note: &'a str,
+    revision: i64,
+}
+
+fn as_text<T: std::fmt::Display, S: serde::Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+impl<'a> ListedPool<'a> {
+    fn new(pool: &'a PoolDefinition, revision: i64) -> Self {
+        let open = pool.open_ranges(&[]).unwrap_or_default();
+        Self {
+            pool: &pool.pool,
+            network: &pool.network,
+            ranges: pool.ranges.len(),
+            size: open.iter().fold(0, |sum: u128, range| sum.saturating_add(range.size())),
+            order: pool.order(),
+            note: &pool.note,
+            revision,
+        }
+    }
+
+    fn cells(&self) -> [String; 6] {
+        [
+            self.pool.to_string(),
+            self.network.to_string(),
+            self.ranges.to_string(),
+            self.size.to_string(),
+            self.order.to_string(),
+            or_dash(Some(self.note)),
+        ]
+    }
+}
+
+/// A pool with all that it says.
+#[derive(Serialize)]
+struct ShownPool<'a> {
+    pool: &'a PoolName,
+    network: &'a NetworkName,
+    revision: i64,
+    ranges: Vec<ShownRange<'a>>,
+    #[serde(serialize_with = "as_text")]
+    order: Order,
+    routes: &'a [PoolRoute],
+    allow: Option<&'a Selector>,
+    note: &'a str,
+    /// How many addresses that were taken from it lie in none of its ranges.
+    outside: usize,
+}
+
+#[derive(Serialize)]
+struct ShownRange<'a> {
+    range: String,
+    state: &'static str,
+    gateway: Option<std::net::IpAddr>,
+    exclude: &'a [Excluded],
+    size: u128,
+    held: usize,
+    free: u128,
+}
+
+impl<'a> ShownPool<'a> {
+    fn new(pool: &'a PoolDefinition, revision: i64, inventory: &Inventory) -> Self {
+        let folded = FoldedPool::new(pool);
+        let range = |(written, range): (&'a crate::pool::definition::PoolRange, &_)| {
+            let RangeUse { size, held, free } = RangeUse::of(&folded, range, inventory);
+            ShownRange {
+                range: written.range.to_string(),
+                state: written.state.name(),
+                gateway: written.gateway,
+                exclude: &written.exclude,
+                size,
+                held,
+                free,
+            }
+        };
+        Self {
+            pool: &pool.pool,
+            network: &pool.network,
+            revision,
+            ranges: folded.ranges().map(range).collect(),
+            order: pool.order(),
+            routes: &pool.routes,
+            allow: pool.allow.as_ref(),
+            note: &pool.note,
+            outside: folded.outside_of_all(inventory),
+        }
+    }
+
+    fn words(&self, pool: &PoolDefinition) -> String {
+        let lines = [
+            ("pool", self.pool.to_string()),
+            ("network", self.network.to_string()),
+            ("revision", self.revision.to_string()),
+            ("order", self.order.to_string()),
+            ("routes", words::routes(pool)),
+            ("allow", words::allow(self.allow)),
+            ("note", words::note(pool)),
+            ("outside", self.outside.to_string()),
+        ];
+        let line =
+            |(name, value): (&str, String)| format!("{:<10}{}\n", format!("{name}:"), printable(&value));
+        let head: String = lines.into_iter().map(line).collect();
+        let cells = |(range, written): (&ShownRange<'_>, _)| {
+            [
+                range.range.clone(),
+                range.state.to_owned(),
+                or_dash(range.gateway.map(|gateway| gateway.to_string()).as_deref()),
+                range.size.to_string(),
+                range.held.to_string(),
+                range.free.to_string(),
+                words::exclude(written),
+            ]
+        };
+        let rows: Vec<[String; 7]> = self.ranges.iter().zip(&pool.ranges).map(cells).collect();
+        head + &table(["RANGE", "STATE", "GATEWAY", "SIZE", "HELD", "FREE", "EXCLUDE"], &rows)
+    }
+}
+
+/// How much of a pool is held.
+#[derive(Serialize)]
+struct PoolUse<'a> {
+    pool: &'a PoolName,
+    network: &'a NetworkName,
+    /// Of its open ranges, as `held` and `free`.
+    size: u128,
+    held: usize,
+    free: u128,
+    /// Held in draining ranges.
+    draining: usize,
+    /// Held in closed ranges.
+    closed: usize,
+    /// Taken from this pool, and in none of its ranges.
+    outside: usize,
+}
+
+impl<'a> PoolUse<'a> {
+    fn new(pool: &'a PoolDefinition, inventory: &Inventory) -> Self {
+        let folded = FoldedPool::new(pool);
+        let outside = folded.outside_of_all(inventory);
+        let (name, network) = (&pool.pool, &pool.network);
+        let mut sum =
+            Self { pool: name, network, size: 0, held: 0, free: 0, draining: 0, closed: 0, outside };
+        for (written, range) in folded.ranges() {
+            let RangeUse { size, held, free } = RangeUse::of(&folded, range, inventory);
+            match written.state {
+                RangeState::Open => {
+                    sum.size = sum.size.saturating_add(size);
+                    sum.held += held;
+                    sum.free = sum.free.saturating_add(free);
+                }
+                RangeState::Draining => sum.draining += held,
+                RangeState::Closed => sum.closed += held,
+            }
+        }
+        sum
+    }
+
+    fn cells(&self) -> [String; 8] {
+        [
+            self.pool.to_string(),
+            self.network.to_string(),
+            self.size.to_string(),
+            self.held.to_string(),
+            self.free.to_string(),
+            self.draining.to_string(),
+            self.closed.to_string(),
+            self.outside.to_string(),
+        ]
+    }
+}

@@ -1,0 +1,148 @@
+//! Texts of pools: YAML documents, of which JSON is a part. Pure.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use yaml_serde::Deserializer;
+
+use crate::pool::definition::{POOL_BYTES, PoolDefinition};
+
+/// The pools in the documents of a text; `name` is the text's, for errors.
+///
+/// # Errors
+/// A sentence with file, document, line and column, key, and what to do.
+pub(super) fn parse(name: &str, text: &str) -> Result<Vec<PoolDefinition>, String> {
+    let mut pools: Vec<PoolDefinition> = Vec::new();
+    let mut names = BTreeSet::new();
+    let sizes = sizes(text);
+    for (at, document) in Deserializer::from_str(text).enumerate() {
+        let place = format!("{name}, document {}", at + 1);
+        if let Some(bytes) = sizes.get(at).filter(|bytes| **bytes > POOL_BYTES) {
+            return Err(format!(
+                "{place} has {bytes} bytes: a pool has at most {POOL_BYTES}; make two pools of it"
+            ));
+        }
+        // A document without anything in it, as after a last `---`, is no pool.
+        let read = Option::<PoolDefinition>::deserialize(document).map_err(|e| format!("{place}: {e}"))?;
+        let Some(pool) = read else { continue };
+        if !names.insert(pool.pool.clone()) {
+            return Err(format!("{place}: pool {} stands in the file twice: keep one of them", pool.pool));
+        }
+        pools.push(pool);
+    }
+    if pools.is_empty() {
+        return Err(format!("{name} has no pool in it: write at least `pool: NAME` and `ranges`"));
+    }
+    Ok(pools)
+}
+
+/// The pools as documents that [`parse`] reads back.
+pub(super) fn export<'a>(pools: impl IntoIterator<Item = &'a PoolDefinition>) -> String {
+    let text = |pool| yaml_serde::to_string(pool).expect("a pool has only string keys");
+    pools.into_iter().map(text).collect::<Vec<_>>().join("---\n")
+}
+
+/// How many bytes each document has. A line that begins with `---` begins one wherever it stands.
+fn sizes(text: &str) -> Vec<usize> {
+    let mut sizes = vec![0];
+    let mut has_begun = false;
+    for line in text.split_inclusive('\n') {
+        if line.starts_with("---") && std::mem::replace(&mut has_begun, true) {
+            sizes.push(0);
+        }
+        has_begun |= !line.trim().is_empty() && !line.starts_with(['#', '%']);
+        *sizes.last_mut().expect("there is one") += line.len();
+    }
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &str = "\
+# Netops
+pool: storage
+network: blue
+ranges:
+- {range: 10.56.0.0/16, gateway: 10.56.255.254, exclude: [10.56.0.0/28]}
+- {range: 10.57.0.0/20, state: draining}
+order: next
+routes: [{dst: 10.0.0.0/8, gw: 10.56.255.254}]
+allow: {namespaces: [\"team-*\"]}
+note: 'owner: netops, # 4711'
+---
+pool: six
+ranges:
+- range: fd00::/64
+---
+";
+
+    #[test]
+    fn what_is_exported_is_read_back() {
+        let pools = parse("a.yaml", TWO).expect("two pools");
+        assert_eq!(pools.iter().map(|pool| pool.pool.as_str()).collect::<Vec<_>>(), ["storage", "six"]);
+        assert_eq!(parse("b.yaml", &export(&pools)).expect("two pools"), pools);
+        let json = serde_json::to_string_pretty(&pools[0]).expect("JSON").replace("  ", "\t");
+        assert_eq!(parse("a.json", &json).expect("JSON is YAML"), pools[..1]);
+        for note in ["two\nlines", "---\n--- x", "\u{7}\u{1b}[2J", "'\"", " ", "null", "4711", "~"] {
+            let pool = PoolDefinition { note: note.to_owned(), ..pools[0].clone() };
+            assert_eq!(parse("a.yaml", &export([&pool])).expect(note), [pool], "{note:?}");
+        }
+    }
+
+    #[test]
+    fn the_example_of_the_help_is_a_pool() {
+        let lines = crate::cli::args::POOL_AFTER_HELP.lines().filter_map(|line| line.strip_prefix("  "));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        assert_eq!(parse("help", &text).expect("it is sound")[0].ranges.len(), 2);
+    }
+
+    #[test]
+    fn errors_say_file_document_line_column_and_key() {
+        let big = format!("{TWO}pool: big\nranges: []\nnote: {}\n", "x".repeat(POOL_BYTES));
+        let second = |text: &str| format!("pool: a\nranges: [{{range: 10.0.0.0/24}}]\n---\n{text}");
+        let mut wrong = Vec::new();
+        for (text, expected) in [
+            (String::new(), "f.yaml has no pool in it"),
+            ("---\n".to_owned(), "f.yaml has no pool in it"),
+            (big, "f.yaml, document 3 has 655"),
+            (
+                second("pool: a\nranges: [{range: 10.1.0.0/24}]\n"),
+                "f.yaml, document 2: pool a stands in the file twice",
+            ),
+            (
+                second("pool: b\nranges:\n- range: 10.0.0.0/24\n- range: 10.0.1.9-10.0.1.5/24\n"),
+                "f.yaml, document 2: ranges[1]: \"10.0.1.9-10.0.1.5/24\" is no range: its start 10.0.1.9 is above \
+                 its end 10.0.1.5 at line 7 column 3",
+            ),
+            (
+                second("pool: b\nranges:\n- range: 10.0.0.0/24\n- {range: 10.0.1.0/24, gateway: 10.9.0.1}\n"),
+                "document 2: ranges[1]: the gateway 10.9.0.1 is outside of 10.0.1.0/24",
+            ),
+            (
+                second("pool: b\nrange: 10.0.0.0/24\n"),
+                "document 2: unknown field `range`, expected one of `pool`",
+            ),
+            (
+                second("pool: b\nranges:\n- {range: 10.0.0.0/24, gatway: 10.0.0.1}\n"),
+                "unknown field `gatway`",
+            ),
+            (second("pool: b\nranges: []\n"), "document 2: `ranges` is empty: write at least one range"),
+            (second("pool: b\npool: c\nranges: []\n"), "document 2: duplicate"),
+            (second("pool: [\n"), "document 2: "),
+            (second("pool: b\n\tranges: []\n"), "document 2: "),
+            (second("[1, 2]\n"), "document 2: invalid type: sequence, expected struct PoolDefinition"),
+            (
+                second("pool: b\nranges: [{range: 10.0.0.0/24}]\nnote: [4711]\n"),
+                "note: invalid type: sequence, expected a string",
+            ),
+        ] {
+            let why = parse("f.yaml", &text).expect_err(&text);
+            if !why.contains(expected) {
+                wrong.push(format!("{why}\n  should have {expected}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+}

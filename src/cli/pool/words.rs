@@ -1,0 +1,44 @@
+//! Parts of a pool in words, for people. Pure.
+
+use super::super::table::or_dash;
+use crate::config::keys::nearest;
+use crate::pool::definition::{PoolDefinition, PoolRange};
+use crate::pool::names::PoolName;
+use crate::pool::selector::Selector;
+use crate::store::pool_change::StoredPools;
+
+/// How many edits a similar name may be away.
+const SIMILAR_EDITS: usize = 2;
+
+pub(super) fn exclude(range: &PoolRange) -> String {
+    let all: Vec<String> = range.exclude.iter().map(|excluded| excluded.0.to_string()).collect();
+    or_dash(Some(&all.join(" ")))
+}
+
+pub(super) fn routes(pool: &PoolDefinition) -> String {
+    let all = pool.routes.iter().map(|route| match route.gw {
+        Some(gw) => format!("{} via {gw}", route.dst),
+        None => route.dst.to_string(),
+    });
+    or_dash(Some(&all.collect::<Vec<_>>().join("; ")))
+}
+
+pub(super) fn allow(selector: Option<&Selector>) -> String {
+    let Some(Selector { clusters, namespaces, nodes }) = selector else { return "everybody".to_owned() };
+    let lists = [("clusters", clusters), ("namespaces", namespaces), ("nodes", nodes)];
+    let given = lists.into_iter().filter(|(_, patterns)| !patterns.is_empty());
+    let words: Vec<String> = given.map(|(what, patterns)| format!("{what} {}", patterns.join(" "))).collect();
+    if words.is_empty() { "everybody, by an empty selector".to_owned() } else { words.join("; ") }
+}
+
+pub(super) fn note(pool: &PoolDefinition) -> String {
+    or_dash(Some(&pool.note))
+}
+
+/// There is no pool of this name. Of those that there are, only a similar one is named.
+pub(super) fn missing(name: &PoolName, pools: &StoredPools) -> String {
+    let names: Vec<&str> = pools.iter().map(|pool| pool.pool.as_str()).collect();
+    let similar = nearest(name.as_str(), &names, SIMILAR_EDITS);
+    let similar = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
+    format!("there is no pool {:?}{similar}; metes pool list prints the pools", name.as_str())
+}
