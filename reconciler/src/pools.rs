@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use metes::pool::definition::PoolDefinition;
 use metes::pool::names::PoolName;
-use metes::pool::record::{PoolRecord, Record};
 use metes::store::keys::Key;
 use metes::store::kv::{Failure, Kv};
+use metes::store::pools::decode_pool;
 use metes::store::session::Session;
 use metes::store::txn::Entry;
 use metes::store::walk::walk;
@@ -20,11 +20,10 @@ pub type Pools = BTreeMap<PoolName, PoolDefinition>;
 /// [`Failure`]
 pub async fn read<K: Kv>(session: Session<'_, K>) -> Result<Pools, Failure> {
     let see = |pools: &mut Pools, entry: Entry| {
-        if let (Ok(Key::Pool(name)), Ok(record)) =
-            (session.keys.parse(&entry.key), PoolRecord::decode(&entry.value))
-            && record.definition.pool == name
+        if let Ok(Key::Pool(name)) = session.keys.parse(&entry.key)
+            && let Ok(pool) = decode_pool(&name, &entry.key, &entry.value)
         {
-            pools.insert(name, record.definition);
+            pools.insert(name, pool);
         }
     };
     Ok(walk(session, &session.keys.pools(), Pools::default, see).await?.0)

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::cni::error::{Code, Error};
-use crate::config::keys::nearest;
+use crate::config::keys;
 use crate::pool::RangeSet;
 use crate::pool::choose::Refusal;
 use crate::pool::definition::{PoolDefinition, RangeState};
@@ -127,13 +127,10 @@ fn pool(why: PoolRefused) -> Error {
     }
 }
 
-/// There is no pool of this name. Of those that there are, only a similar one is named.
+/// There is no pool of this name.
 #[must_use]
 pub fn no_such_pool(name: &PoolName, known: &[PoolName]) -> Error {
-    let names: Vec<&str> = known.iter().map(PoolName::as_str).collect();
-    let similar = nearest(name.as_str(), &names, SIMILAR_POOL_EDITS);
-    let similar = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
-    Error::new(Code::InvalidConfig, format!("there is no pool {:?}{similar}", name.as_str()))
+    Error::new(Code::InvalidConfig, keys::no_such_pool(name, known))
         .with_details("`metes pool list` prints the pools, `metes pool apply` makes one")
 }
 
@@ -190,9 +187,6 @@ pub fn out_of_time() -> Error {
 
 /// How many ranges of a set are named when it is full.
 const RANGES_NAMED: usize = 8;
-
-/// How many edits a similar name may be away.
-const SIMILAR_POOL_EDITS: usize = 2;
 
 /// No address of a set is free.
 #[must_use]

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::sections::Sections;
 use crate::cni::{Error, Section};
+use crate::pool::names::PoolName;
 
 /// Keys that only whereabouts' form has.
 pub(super) const WHEREABOUTS: [&str; 7] = [
@@ -288,6 +289,18 @@ pub fn nearest<'a>(key: &str, known: &[&'a str], most: usize) -> Option<&'a str>
         .filter_map(distance)
         .min_by_key(|(plain, lower, _)| (*plain, *lower))
         .map(|(.., near)| near)
+}
+
+/// How many edits the name of a pool may be away from a similar one.
+const SIMILAR_POOL_EDITS: usize = 2;
+
+/// That there is no pool of this name. Of those that there are, only a similar one is named.
+#[must_use]
+pub fn no_such_pool<'a>(name: &PoolName, known: impl IntoIterator<Item = &'a PoolName>) -> String {
+    let names: Vec<&str> = known.into_iter().map(PoolName::as_str).collect();
+    let similar = nearest(name.as_str(), &names, SIMILAR_POOL_EDITS);
+    let similar = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
+    format!("there is no pool {:?}{similar}", name.as_str())
 }
 
 /// The Levenshtein distance in bytes.

@@ -131,6 +131,15 @@ impl PoolDefinition {
         self.fold(|_| true, &[])
     }
 
+    /// The range with the address between its first and its last one, whatever its state.
+    #[must_use]
+    pub fn range_of(&self, address: IpAddr) -> Option<&PoolRange> {
+        self.ranges.iter().find(|range| {
+            let (first, last) = range.range.bounds();
+            first <= address && address <= last
+        })
+    }
+
     fn fold(
         &self,
         is_meant: impl Fn(&PoolRange) -> bool,

@@ -3,6 +3,7 @@
 //! Nothing here costs more for a larger range; only the number of excludes counts.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
@@ -135,7 +136,8 @@ pub struct Range {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<Range>", try_from = "Vec<Range>")]
 pub struct RangeSet {
-    ranges: Vec<Range>,
+    /// Shared, because a pool may have hundreds and an ADD copies its set for each decision.
+    ranges: Arc<[Range]>,
 }
 
 /// A range as a ticket carries it to the run that decides.
@@ -201,7 +203,7 @@ impl TryFrom<StoredRange> for Range {
 
 impl From<RangeSet> for Vec<Range> {
     fn from(set: RangeSet) -> Self {
-        set.ranges
+        set.ranges.to_vec()
     }
 }
 
@@ -414,7 +416,7 @@ impl RangeSet {
     pub fn new(ranges: Vec<Range>) -> Result<Self, RangeSetError> {
         let first = ranges.first().ok_or(RangeSetError::Empty)?;
         match ranges.iter().find(|range| range.family() != first.family()) {
-            None => Ok(Self { ranges }),
+            None => Ok(Self { ranges: ranges.into() }),
             Some(other) => Err(RangeSetError::MixedFamilies { first: first.subnet(), other: other.subnet() }),
         }
     }

@@ -163,19 +163,13 @@ impl FromPool {
     /// and the last address of none of them, the prefix counts.
     #[must_use]
     pub fn of(pools: &[&PoolDefinition], held: &Held) -> Option<Self> {
-        let find = |fits: &dyn Fn(&PoolRange) -> bool| {
-            pools.iter().filter(|pool| held.network.as_ref() == Some(&pool.network)).find_map(|pool| {
-                let range = pool.ranges.iter().find(|range| fits(range))?;
-                let (prefix_len, gateway) = (range.range.subnet.prefix(), range.gateway);
-                Some(Self { name: pool.pool.clone(), prefix_len, gateway })
-            })
-        };
-        let covers = |range: &PoolRange| range.range.subnet.contains(held.address);
-        let is_between = |range: &PoolRange| {
-            let (first, last) = range.range.bounds();
-            covers(range) && first <= held.address && held.address <= last
-        };
-        find(&is_between).or_else(|| find(&covers))
+        let of_network = || pools.iter().filter(|pool| held.network.as_ref() == Some(&pool.network));
+        let has_given = of_network().find_map(|pool| Some((pool, pool.range_of(held.address)?)));
+        let covers = |range: &&PoolRange| range.range.subnet.contains(held.address);
+        let (pool, range) = has_given
+            .or_else(|| of_network().find_map(|pool| Some((pool, pool.ranges.iter().find(covers)?))))?;
+        let (prefix_len, gateway) = (range.range.subnet.prefix(), range.gateway);
+        Some(Self { name: pool.pool.clone(), prefix_len, gateway })
     }
 }
 

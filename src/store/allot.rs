@@ -70,6 +70,11 @@ impl<'a> Allotment<'a> {
     pub fn asked(&self, seen: &Snapshot) -> Option<Cow<'_, Ask>> {
         self.ask.resolved(self.keys, seen, &self.pools).ok()
     }
+
+    /// The same without what pools would add, if one was not read yet.
+    fn as_known(&self, seen: &Snapshot) -> Cow<'_, Ask> {
+        self.asked(seen).unwrap_or(Cow::Borrowed(&self.ask))
+    }
 }
 
 impl Change for Allotment<'_> {
@@ -85,21 +90,18 @@ impl Change for Allotment<'_> {
     }
 
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes> {
-        match self.asked(seen) {
-            Some(ask) => ask.first_reads(self.keys),
-            None => self.ask.first_reads(self.keys),
-        }
+        self.as_known(seen).first_reads(self.keys)
     }
 
     /// What a repetition and a takeover write belongs to the owner alone.
     fn is_unhindered(&self, seen: &Snapshot) -> bool {
-        let mut own = self.asked(seen).map(|ask| ask.index_keys(self.keys)).unwrap_or_default();
+        let mut own = self.as_known(seen).index_keys(self.keys);
         own.push(self.keys.owner(&self.ask.owner));
         own.iter().any(|key| seen.entry(key).is_some())
     }
 
     fn own_keys(&self, seen: &Snapshot) -> Vec<Bytes> {
-        self.asked(seen).map_or_else(|| self.ask.own_keys(self.keys), |ask| ask.own_keys(self.keys))
+        self.as_known(seen).own_keys(self.keys)
     }
 
     fn learn(&mut self, seen: &Snapshot) {
@@ -176,12 +178,11 @@ impl Deciding<'_> {
     }
 
     fn take_new(&self) -> Result<Step<Allotted>, Halt> {
-        let pools = self.ask.pools.as_ref();
-        if let Some(set) = pools.and_then(AskedPools::full_element) {
+        if let Some(set) = self.ask.pools.as_ref().and_then(AskedPools::full_element) {
             return Ok(Step::Done(Allotted::Full { set }));
         }
-        match pools.and_then(|pools| pools.refused.clone()) {
-            Some(why) => Err(Halt::Refuse(Refused::Pool(why))),
+        match self.ask.refused_by_pools() {
+            Some(why) => Err(Halt::Refuse(Refused::Pool(why.clone()))),
             None => match self.picking().pick()? {
                 Picked::Full { set } => Ok(Step::Done(Allotted::Full { set })),
                 Picked::Addresses(picks) => self.allot(&picks),
@@ -284,7 +285,7 @@ impl Deciding<'_> {
         builder.unchanged(own.clone());
         builder.delete(own);
         let mut record = self.ask.record(self.ask.kept(older.record.addresses.clone()));
-        if self.ask.pools.as_ref().is_some_and(|pools| pools.refused.is_some()) {
+        if self.ask.refused_by_pools().is_some() {
             // Its pools have no ranges now, by which it would know its queue.
             record.scope.clone_from(&older.record.scope);
         }
@@ -370,9 +371,7 @@ impl Deciding<'_> {
         self.fence.guard(&mut builder);
         meta::rely_on(self.keys, self.snapshot, &self.ask.first_meta(), &mut builder);
         builder.unchanged(self.keys.tombstone(&self.ask.owner));
-        for pool in self.ask.used_pool_keys(self.keys) {
-            builder.unchanged(pool);
-        }
+        self.ask.rely_on_pools(self.keys, &mut builder);
         builder
     }
 

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use super::builder::Builder;
 use super::keys::{Bytes, Keys, Scope, digest_hex};
-use super::pools::{AskedPools, DecodedPools};
+use super::pools::{AskedPools, DecodedPools, PoolRefused};
 use super::snapshot::Snapshot;
 use crate::pool::choose::{Choice, Order, choose, spread_start};
 use crate::pool::range::Standing;
@@ -78,9 +79,15 @@ impl Ask {
         Ok(Cow::Owned(Self { wanted, pools: Some(pools), ..self.clone() }))
     }
 
-    /// The keys of the pools that addresses are taken from.
-    pub(super) fn used_pool_keys(&self, keys: &Keys) -> Vec<Bytes> {
-        self.pools.as_ref().map(|pools| pools.used_keys(keys)).unwrap_or_default()
+    /// Why its pools give no address, if they do not.
+    pub(super) fn refused_by_pools(&self) -> Option<&PoolRefused> {
+        self.pools.as_ref()?.refused.as_ref()
+    }
+
+    /// Compares the pools that addresses are taken from, so that none is given by a text that has been replaced.
+    pub(super) fn rely_on_pools(&self, keys: &Keys, builder: &mut Builder<'_>) {
+        let used = self.pools.as_ref().map(|pools| pools.used_keys(keys)).unwrap_or_default();
+        used.into_iter().for_each(|pool| builder.unchanged(pool));
     }
 
     /// The meta of a store that this ADD is the first to write to.

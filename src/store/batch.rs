@@ -256,7 +256,7 @@ impl<'a> Batch<'a> {
     fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Txn>, Halt> {
         let ask = &*ask.resolved(self.keys, self.snapshot, &self.pools).map_err(Halt::read)?;
         // It has errors of its own.
-        if ask.pools.as_ref().is_some_and(|pools| pools.refused.is_some()) {
+        if ask.refused_by_pools().is_some() {
             return Ok(None);
         }
         // A repetition, a takeover or a deleted owner, as an earlier batch has found, or another run of this batch is
@@ -282,9 +282,7 @@ impl<'a> Batch<'a> {
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
         builder.absent(tombstone);
         builder.absent(own.clone());
-        for pool in ask.used_pool_keys(self.keys) {
-            builder.unchanged(pool);
-        }
+        ask.rely_on_pools(self.keys, &mut builder);
         for (network, address) in picks.all() {
             let key = self.keys.ip(network, *address);
             builder.absent(key.clone());

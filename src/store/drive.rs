@@ -287,7 +287,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
         // A free learns its queue from the record that it frees.
         let Some(scope) = change.scope(seen) else { return self.commit_alone(change, None, seen).await };
-        // So does an ADD from a pool that was not known, or that has changed.
+        // An ADD from a pool whose text was not known, or has changed, learns its queue from the look.
         if looks && known.as_ref() != Some(&scope) {
             self.session.read_all(self.first_reads(change, Some(&scope), seen), seen).await?;
         }

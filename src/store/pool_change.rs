@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::builder::Builder;
 use super::keys::{Key, Keys};
 use super::meta::{self, OutOfService};
+use super::pools::decode_pool;
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Entry, Reply, Txn};
 use crate::pool::definition::{POOL_BYTES, PoolDefinition, RangeState};
@@ -130,8 +131,8 @@ impl StoredPools {
             Ok(Key::Meta | Key::PoolChanges) => self.seen.set(&entry.key, Some(entry.clone())),
             Ok(Key::Pool(name)) => {
                 self.seen.set(&entry.key, Some(entry.clone()));
-                match self.seen.record::<PoolRecord>(&entry.key) {
-                    Ok(record) => self.pools.extend(record.map(|record| (name, record.definition))),
+                match decode_pool(&name, &entry.key, &entry.value) {
+                    Ok(definition) => _ = self.pools.insert(name, definition),
                     Err(bad) => self.bad.push(bad),
                 }
             }

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::keys::{Bytes, Keys, Scope, digest_hex};
@@ -13,7 +14,7 @@ use crate::pool::definition::{PoolDefinition, PoolRoute, RangeState};
 use crate::pool::names::PoolName;
 use crate::pool::record::{FromPool, Held, PoolRecord, Record, Undecodable};
 use crate::pool::selector::Facts;
-use crate::pool::{Addr, NetworkName, Order, PoolElement, PoolsWanted, Range, RangeSet, Wanted, place};
+use crate::pool::{Addr, NetworkName, Order, PoolElement, PoolsWanted, RangeSet, Wanted, place};
 
 /// The pools of one ADD.
 #[derive(Debug, Clone)]
@@ -32,8 +33,27 @@ struct KnownPool {
     /// The stored record.
     text: Vec<u8>,
     definition: PoolDefinition,
-    /// The ranges that addresses are given from.
-    open: Vec<Range>,
+    /// The ranges that addresses are given from; none if no range is open.
+    open: Option<RangeSet>,
+}
+
+/// Reads a stored pool. Its record must have the name of its key.
+///
+/// # Errors
+/// [`BadRecord`] if it does not decode.
+pub fn decode_pool(name: &PoolName, key: &[u8], record: &[u8]) -> Result<PoolDefinition, BadRecord> {
+    let bad = |why| BadRecord { key: String::from_utf8_lossy(key).into_owned(), why };
+    let PoolRecord { definition, .. } = PoolRecord::decode(record).map_err(bad)?;
+    if definition.pool != *name {
+        let reason = format!("it is named {}", definition.pool);
+        return Err(bad(Undecodable::Malformed { kind: PoolRecord::KIND, reason }));
+    }
+    Ok(definition)
+}
+
+/// The open ranges without these gateways; none if there is none.
+fn open_set(pool: &PoolDefinition, never: &[IpAddr]) -> Option<RangeSet> {
+    RangeSet::new(pool.open_ranges(never).ok()?).ok()
 }
 
 /// Pools that a run has decoded already. It decides several times on the same texts, which may have hundreds of ranges.
@@ -53,15 +73,8 @@ impl DecodedPools {
         if let Some(known) = self.0.borrow().get(name).filter(|known| known.text == entry.value) {
             return Ok(Some(known.clone()));
         }
-        let malformed = |reason: String| BadRecord {
-            key: String::from_utf8_lossy(&key).into_owned(),
-            why: Undecodable::Malformed { kind: PoolRecord::KIND, reason },
-        };
-        let Some(PoolRecord { definition, .. }) = seen.record(&key)? else { return Ok(None) };
-        if definition.pool != *name {
-            return Err(malformed(format!("it is named {}", definition.pool)));
-        }
-        let open = definition.open_ranges(&[]).map_err(|e| malformed(e.to_string()))?;
+        let definition = decode_pool(name, &entry.key, &entry.value)?;
+        let open = open_set(&definition, &[]);
         let known = Rc::new(KnownPool { text: entry.value.clone(), definition, open });
         self.0.borrow_mut().insert(name.clone(), known.clone());
         Ok(Some(known))
@@ -166,7 +179,7 @@ impl AskedPools {
     }
 
     /// The pools that addresses are taken from, one for each, in result order.
-    pub(super) fn used(&self) -> impl Iterator<Item = &PoolName> {
+    fn used(&self) -> impl Iterator<Item = &PoolName> {
         self.wanted.elements.iter().map(|element| element.name())
     }
 
@@ -255,9 +268,9 @@ impl AskedPools {
             }
             let open = match &self.wanted.never[..] {
                 [] => open.clone(),
-                never => pool.open_ranges(never).unwrap_or_default(),
+                never => open_set(pool, never),
             };
-            sets.push(RangeSet::new(open).map_err(|_| PoolRefused::Closed { element })?);
+            sets.push(open.ok_or(PoolRefused::Closed { element })?);
             order = order.or(Some(pool.order()));
         }
         let requests = self.wanted.requests.iter().map(|&ip| Addr::from(ip));
@@ -269,11 +282,8 @@ impl AskedPools {
     fn refuse(&self, address: Addr) -> PoolRefused {
         for name in self.used() {
             let Some(pool) = self.definition(name) else { continue };
-            let ranges = pool.all_ranges().unwrap_or_default();
-            let states = pool.ranges.iter().map(|range| range.state);
-            let is_between = |range: &Range| range.first() <= address && address <= range.last();
-            let found = ranges.iter().zip(states).find(|(range, _)| is_between(range));
-            if let Some((_, state)) = found.filter(|(_, state)| *state != RangeState::Open) {
+            let state = pool.range_of(address.ip()).map(|range| range.state);
+            if let Some(state) = state.filter(|state| *state != RangeState::Open) {
                 return PoolRefused::NotOpen(address, name.clone(), state);
             }
         }

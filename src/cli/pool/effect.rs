@@ -37,9 +37,9 @@ impl<'a> FoldedPool<'a> {
 
     /// The range that an address of the pool's network lies in, given or not.
     fn range_of(&self, row: &Row) -> Option<(&'a PoolRange, &Range)> {
-        let is_in = |range: &Range| range.first() <= row.address && row.address <= range.last();
-        (row.network.as_ref() == Some(&self.definition.network))
-            .then(|| self.ranges().find(|(_, range)| is_in(range)))?
+        let is_of_network = row.network.as_ref() == Some(&self.definition.network);
+        let found = self.definition.range_of(row.address.ip()).filter(|_| is_of_network)?;
+        self.ranges().find(|(written, _)| std::ptr::eq(*written, found))
     }
 
     /// Whether the address would be given if it were free.

@@ -1,14 +1,11 @@
 //! Parts of a pool in words, for people. Pure.
 
 use super::super::table::or_dash;
-use crate::config::keys::nearest;
+use crate::config::keys::no_such_pool;
 use crate::pool::definition::{PoolDefinition, PoolRange};
 use crate::pool::names::PoolName;
 use crate::pool::selector::Selector;
 use crate::store::pool_change::StoredPools;
-
-/// How many edits a similar name may be away.
-const SIMILAR_EDITS: usize = 2;
 
 pub(super) fn exclude(range: &PoolRange) -> String {
     let all: Vec<String> = range.exclude.iter().map(|excluded| excluded.0.to_string()).collect();
@@ -35,10 +32,8 @@ pub(super) fn note(pool: &PoolDefinition) -> String {
     or_dash(Some(&pool.note))
 }
 
-/// There is no pool of this name. Of those that there are, only a similar one is named.
+/// There is no pool of this name.
 pub(super) fn missing(name: &PoolName, pools: &StoredPools) -> String {
-    let names: Vec<&str> = pools.iter().map(|pool| pool.pool.as_str()).collect();
-    let similar = nearest(name.as_str(), &names, SIMILAR_EDITS);
-    let similar = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
-    format!("there is no pool {:?}{similar}; metes pool list prints the pools", name.as_str())
+    let why = no_such_pool(name, pools.iter().map(|pool| &pool.pool));
+    format!("{why}; metes pool list prints the pools")
 }

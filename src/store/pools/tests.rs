@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::pool::Standing;
 use crate::pool::range::fixtures::{cidr, set};
 use crate::pool::record::{Labels, Meta, Owner, OwnerRecord, Pod, Record, RunStart};
+use crate::pool::{Range, Standing};
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::{Ask, RunStamp};
 use crate::store::batch::{self, served};
