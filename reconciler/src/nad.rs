@@ -7,6 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use metes::cni::{Environment, Request};
+use metes::config::nad::{place_of_metes, plugin_at};
 use metes::config::network::ADDRESSES_MAX;
 use metes::config::{Config, Settings};
 use metes::pool::definition::PoolDefinition;
@@ -14,7 +15,7 @@ use metes::pool::record::{FromPool, Held};
 use metes::pool::{Addr, PoolElement, RangeSet};
 use metes::store::keys::Scope;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::ApiError;
 use crate::kubernetes::{Detail, Kubernetes};
@@ -126,13 +127,8 @@ impl Definition {
             Ok(config) => config,
             Err(e) => return Definition::Unclear(format!("its configuration is not JSON: {e}")),
         };
-        let Some(plugin) = plugin_with_metes(&config) else { return Definition::Other };
-        // As the runtime does: every plugin in a list has the list's name and version.
-        let mut plugin = plugin.clone();
-        plugin["name"] = config.get("name").cloned().unwrap_or_else(|| json!(name));
-        if let Some(version) = config.get("cniVersion") {
-            plugin["cniVersion"] = version.clone();
-        }
+        let plugin = place_of_metes(&config).and_then(|place| plugin_at(&config, &place, name));
+        let Some(plugin) = plugin else { return Definition::Other };
         match Network::parse(&plugin, pools) {
             Ok(network) => Definition::Metes(Rc::new(network)),
             Err(why) => Definition::Unclear(format!("metes cannot use its configuration: {why}")),
@@ -151,16 +147,6 @@ impl Definition {
             },
             other => other,
         }
-    }
-}
-
-/// The plugin whose `ipam` is metes, in one plugin's configuration or in a list, at any depth of delegation.
-fn plugin_with_metes(config: &Value) -> Option<&Value> {
-    match config {
-        Value::Object(keys) if keys.get("ipam").is_some_and(|ipam| ipam["type"] == "metes") => Some(config),
-        Value::Object(keys) => keys.values().find_map(plugin_with_metes),
-        Value::Array(items) => items.iter().find_map(plugin_with_metes),
-        _ => None,
     }
 }
 
@@ -266,6 +252,8 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     /// A pool of which one range is closed.

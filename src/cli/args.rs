@@ -286,6 +286,11 @@ pub(super) enum PoolVerb {
     Delete(PoolDeleteArgs),
     /// Print pools as YAML that `apply` takes
     Export(PoolExportArgs),
+    /// Print the pools that the ranges of a NetworkAttachmentDefinition make, as YAML that `apply` takes
+    ///
+    /// Nothing is written, and etcd is not asked. Apply the pools first, then the definition that
+    /// --nad prints. Pods that run keep their addresses. Stderr says what will be different.
+    FromNad(PoolFromNadArgs),
 }
 
 /// `metes pool list`
@@ -379,6 +384,20 @@ pub(super) struct PoolExportArgs {
     pub(super) name: Option<PoolName>,
 }
 
+/// `metes pool from-nad`
+#[derive(Debug, Args)]
+pub(super) struct PoolFromNadArgs {
+    /// The definition in YAML or JSON, as kubectl prints it, or a CNI configuration; - for stdin
+    pub(super) file: PathBuf,
+    /// The name of the pool, or what its name begins with if there are several; without it, the
+    /// definition's name
+    #[arg(long, value_name = "POOL")]
+    pub(super) name: Option<PoolName>,
+    /// Print the definition that uses the pools, not the pools
+    #[arg(long)]
+    pub(super) nad: bool,
+}
+
 /// A pod as a person names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodName {
@@ -448,6 +467,8 @@ mod tests {
             "pool delete storage --yes",
             "pool export",
             "pool export storage",
+            "pool from-nad nad.yaml",
+            "pool from-nad - --name storage --nad",
         ] {
             assert!(parse(good).is_ok(), "{good}");
         }
@@ -472,6 +493,8 @@ mod tests {
             "pool drain storage",
             "pool close storage --range 10.0.0.0/24 --wait",
             "pool delete",
+            "pool from-nad",
+            "pool from-nad nad.yaml --name a/b",
         ] {
             let error = parse(bad).expect_err(bad);
             assert_eq!(error.exit_code(), 2, "{bad}");

@@ -11,6 +11,7 @@ pub mod etcd;
 pub mod host;
 mod hostlocal;
 pub mod keys;
+pub mod nad;
 pub mod network;
 pub mod pools;
 mod requests;

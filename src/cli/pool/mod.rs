@@ -1,6 +1,7 @@
 //! `metes pool`: named pools, as an operator sees and changes them.
 //!
-//! - `text`: what an operator writes; `effect`, `words`: what a change does, in words. All pure.
+//! - `text`: what an operator writes; `effect`, `words`: what a change does, in words; `from_nad`: the pools that the
+//!   ranges of a network make. All pure.
 //! - `change`: how a change is told, asked for and carried out.
 //! - `show` (with list, status and export), `wait`: one verb each.
 //!
@@ -8,6 +9,7 @@
 
 mod change;
 mod effect;
+mod from_nad;
 mod show;
 mod text;
 mod wait;
@@ -18,7 +20,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::args::{PoolArgs, PoolFileArgs, PoolRangeArgs, PoolVerb};
+use super::args::{PoolArgs, PoolFileArgs, PoolFromNadArgs, PoolRangeArgs, PoolVerb};
 use super::{CliError, Context, Terminal};
 use crate::limits;
 use crate::local::files::read_bounded;
@@ -41,6 +43,7 @@ pub(super) async fn pool<K: Kv>(
         PoolVerb::Show(args) => show::show(context, args, terminal).await?,
         PoolVerb::Status(args) => show::status(context, args, terminal).await?,
         PoolVerb::Export(args) => show::export(context, args.name.as_ref(), terminal).await?,
+        PoolVerb::FromNad(args) => from_nad(args, terminal)?,
         PoolVerb::Diff(file) => {
             let how = HowToChange { yes: false, dry_run: true };
             return apply(context, file, how, terminal).await;
@@ -83,22 +86,34 @@ async fn apply<K: Kv>(
             "nothing was changed: stdin has the pools, so it cannot have the answer to a question; give --yes".into(),
         ));
     }
-    let name = if is_stdin { "stdin".to_owned() } else { file.file.display().to_string() };
-    let text =
-        read_text(&file.file, is_stdin).map_err(|e| CliError::Refused(format!("cannot read {name}: {e}")))?;
+    let (name, text) = read_text(&file.file)?;
     let pools =
         text::parse(&name, &text).map_err(|why| CliError::Refused(format!("nothing was changed: {why}")))?;
     let wanting = |_: &StoredPools| Ok(pools.iter().cloned().map(PoolIntent::Put).collect());
     Ok(exit_code(change(context, &wanting, how, terminal).await?))
 }
 
-/// As many bytes as one request of a runtime may have: many pools.
-fn read_text(path: &Path, is_stdin: bool) -> io::Result<String> {
+fn from_nad(args: &PoolFromNadArgs, terminal: &mut Terminal<'_>) -> Result<(), CliError> {
+    let (name, text) = read_text(&args.file)?;
+    let moved = from_nad::move_to_pools(&text, args.name.as_ref());
+    let moved = moved.map_err(|why| CliError::Refused(format!("{name}: {why}")))?;
+    moved.notes.iter().for_each(|note| terminal.tell(&format!("{name}: {note}")));
+    terminal.answer(&if args.nad { moved.definition } else { moved.pools })
+}
+
+/// A file's name, for people, and its text; `-` is stdin. It has at most as many bytes as one request of a runtime:
+/// many pools.
+fn read_text(path: &Path) -> Result<(String, String), CliError> {
+    let is_stdin = path == Path::new("-");
+    let name = if is_stdin { "stdin".to_owned() } else { path.display().to_string() };
     let bytes = match is_stdin {
-        true => read_bounded(io::stdin().lock(), limits::INPUT_BYTES)?,
-        false => read_bounded(File::open(path)?, limits::INPUT_BYTES)?,
+        true => read_bounded(io::stdin().lock(), limits::INPUT_BYTES),
+        false => File::open(path).and_then(|file| read_bounded(file, limits::INPUT_BYTES)),
     };
-    String::from_utf8(bytes).map_err(|_| io::Error::other("it is no UTF-8 text"))
+    let text =
+        bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("it is no UTF-8 text")));
+    let text = text.map_err(|e| CliError::Refused(format!("cannot read {name}: {e}")))?;
+    Ok((name, text))
 }
 
 /// Sets the state of one range.
