@@ -199,11 +199,10 @@ impl<'a> Freeing<'a> {
 
     /// There is nothing to free. Only the tombstone is put, if the owner's record is still as it was read.
     fn bury(&self, seen: &Snapshot, fence: &Fence, stays: Freed) -> Result<Step<Freed>, BadRecord> {
-        let Free { owner, guard, .. } = self.free;
-        // If a younger run of the container holds something, no older run can commit any more, so no tombstone is
-        // needed. But an ADD that undoes itself knows nothing of other runs, and its own commit may still come.
-        let is_over = stays == Freed::Younger && !matches!(guard, FreeGuard::Unanswered(_));
-        let (Some(start), Some(lease), false) = (self.tombstone(seen), fence.lease(), is_over) else {
+        let owner = self.free.owner;
+        // So it is if a younger run of the container holds something: that may be freed by others, and then an older
+        // run, which still waits, could be served.
+        let (Some(start), Some(lease)) = (self.tombstone(seen), fence.lease()) else {
             return Ok(Step::Done(stays));
         };
         let mut builder = Builder::new("bury", seen);
@@ -356,6 +355,7 @@ pub fn bury(
 mod tests {
     use super::*;
     use crate::pool::record::Labels;
+    use crate::store::memory::Memory;
 
     #[test]
     fn only_the_record_that_was_meant_is_freed() {
@@ -390,5 +390,33 @@ mod tests {
             assert_eq!(which.admits(&record(of.clone()), 7, 7), admitted, "{which:?} {of:?}");
         }
         assert!(!unanswered.admits(&record(Some(now.clone())), 6, 7), "another run has answered with it");
+    }
+
+    /// An older ADD may still be in the queue, and others may free the younger record, which stands in its way.
+    #[test]
+    fn a_del_that_finds_a_younger_record_leaves_its_tombstone() {
+        let start = |ns| RunStart { boot: "b".into(), ns };
+        let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
+        let keys = Keys::new("/m/");
+        let mut store = Memory::default();
+        let record = OwnerRecord::new(Vec::new(), Some(start(11)), "-".into(), Labels::default());
+        store.put(keys.owner(&owner), record.encode());
+        let now = start(10);
+        let free =
+            Free { owner: &owner, guard: FreeGuard::OlderThan(&now), caller: None, tombstone: Some(&now) };
+        let change = Freeing::new(free, &keys, Mode::Whole);
+        let mut seen = Snapshot::default();
+        store.read(&change.reads(&seen), &mut seen);
+        let fence = Fence::Lease { key: b"/m/v1/fence/n".to_vec(), lease: LeaseId(7) };
+        let Ok(Step::Commit(commit)) = change.plan(&seen, &fence, &Line::default()) else {
+            panic!("nothing is written")
+        };
+        assert_eq!(commit.done, Some(Freed::Younger));
+        assert!(store.apply(&commit.txn).succeeded);
+        let mut after = Snapshot::default();
+        store.read(&[keys.tombstone(&owner), keys.owner(&owner)], &mut after);
+        let tombstone = after.record::<Tombstone>(&keys.tombstone(&owner)).expect("it decodes");
+        assert_eq!(tombstone, Some(Tombstone::new(now.clone())));
+        assert!(after.entry(&keys.owner(&owner)).is_some(), "the younger record stays");
     }
 }

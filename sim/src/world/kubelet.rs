@@ -812,8 +812,8 @@ impl World<'_> {
         if self.emptied.is_some() {
             return Ok(());
         }
-        // A DEL leaves no tombstone if there is no space, or if a younger run held something when it looked.
-        if !self.lacked_space(id) && held.is_none() && sandbox.youngest < order {
+        // A DEL leaves no tombstone if there is no space.
+        if !self.lacked_space(id) {
             let sandbox = &mut self.truth.sandboxes[sandbox_id];
             sandbox.freed = sandbox.freed.max(order);
         }

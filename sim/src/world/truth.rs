@@ -50,8 +50,6 @@ pub(crate) struct Sandbox {
     /// The order of the youngest DEL that has begun, and of the youngest that has said that nothing is held.
     pub(crate) deleted: u64,
     pub(crate) freed: u64,
-    /// The order of the youngest run that its record was ever of.
-    pub(crate) youngest: u64,
     /// Starts whose ADD has failed and promised that nothing is held.
     failed: HashSet<RunStart>,
     /// The order of the youngest DEL that is left in the spool.
@@ -114,7 +112,6 @@ impl Truth {
             is_over: false,
             deleted: 0,
             freed: 0,
-            youngest: 0,
             failed: HashSet::new(),
             spooled: 0,
             given_back: HashSet::new(),
@@ -144,10 +141,6 @@ impl Truth {
 
     /// Judges how an owner's record has changed.
     pub(crate) fn follow(&mut self, change: &OwnerChange, now: Duration) -> Result<(), String> {
-        if let (Some(after), Some(id)) = (&change.after, self.sandbox_of(&change.owner)) {
-            let order = self.order(after.record.start.as_ref());
-            self.sandboxes[id].youngest = self.sandboxes[id].youngest.max(order);
-        }
         let name = || words(&change.owner);
         let of = |owned: Option<&Owned>| self.sandbox_in(&change.owner, owned);
         let (before, after) = (of(change.before.as_ref()), of(change.after.as_ref()));
