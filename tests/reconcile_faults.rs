@@ -503,6 +503,8 @@ fn a_pass_beside_adds_and_dels_frees_orphans_alone() {
     let held: Vec<String> = world.node.list().iter().map(|row| row["address"].to_string()).collect();
     assert!(answers.iter().all(|(_, address)| held.contains(&format!("\"{address}\""))), "{held:?}");
     assert_eq!(world.held().len(), living.len() + pods.len());
+    // A DEL that was short of time beside all this has left a stray bit. The next pass clears it.
+    Pass::of(world.reconciler(&world.api).args(AT_ONCE).spawn().wait()).ok().freed(json!({}));
     world.cluster.assert_clean();
 }
 
