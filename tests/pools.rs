@@ -22,6 +22,7 @@ ranges:
 - {range: 10.57.0.5-10.57.0.9/24, state: closed}
 order: lowest
 routes: [{dst: 10.0.0.0/8, gw: 10.56.0.6}]
+dns: {nameservers: [10.56.0.53], domain: a.test, search: [a.test]}
 allow: {namespaces: [\"team-*\", ns]}
 note: 'owner: netops'
 ";
@@ -93,6 +94,7 @@ fn what_is_applied_is_listed_shown_and_exported() {
             },
         ],
         "order": "lowest", "routes": [{"dst": "10.0.0.0/8", "gw": "10.56.0.6"}],
+        "dns": {"nameservers": ["10.56.0.53"], "domain": "a.test", "search": ["a.test"]},
         "allow": {"namespaces": ["team-*", "ns"]}, "note": "owner: netops", "outside": 0,
     });
     assert_eq!(shown, expected);
@@ -100,6 +102,7 @@ fn what_is_applied_is_listed_shown_and_exported() {
     for line in [
         "allow:    namespaces team-* ns\n",
         "routes:   10.0.0.0/8 via 10.56.0.6\n",
+        "dns:      10.56.0.53; domain a.test; search a.test\n",
         "10.57.0.5-10.57.0.9/24  closed  -          5     0     5     -\n",
     ] {
         assert!(text.stdout.contains(line), "{line}: {text}");
@@ -155,7 +158,8 @@ fn a_change_is_told_asked_for_and_written_only_then() {
     let changed = STORAGE
         .replace("10.56.0.0/29, gateway: 10.56.0.6, exclude: [10.56.0.5]", "10.56.0.0/29, gateway: 10.56.0.6")
         .replace("state: closed", "state: draining")
-        .replace("owner: netops", "owner: ops");
+        .replace("owner: netops", "owner: ops")
+        .replace("domain: a.test, ", "");
     let diff = pool(&node, &["diff", "-f", "-"], &(changed + "---\n" + SIX));
     report([exits(
         &diff,
@@ -163,6 +167,7 @@ fn a_change_is_told_asked_for_and_written_only_then() {
         &[
             "10.56.0.0/29: exclude 10.56.0.5/32, now -, addresses gained: 1",
             "10.57.0.5-10.57.0.9/24: state closed, now draining",
+            "dns: 10.56.0.53; domain a.test; search a.test, now 10.56.0.53; search a.test",
             "note: owner: netops, now owner: ops",
             "pool six of network blue is new",
         ],
@@ -258,8 +263,18 @@ fn pods_get_addresses_from_pools() {
     assert_eq!(result["ips"][0]["gateway"], "10.56.0.6");
     assert_eq!(result["routes"], json!([{"dst": "10.0.0.0/8", "gw": "10.56.0.6"}]));
 
-    let dual = network(json!({"pools": ["storage", "six"]}));
+    assert_eq!(
+        result["dns"],
+        json!({"nameservers": ["10.56.0.53"], "domain": "a.test", "search": ["a.test"]})
+    );
+
+    let own = json!({"nameservers": ["10.56.0.53", "10.9.9.9"], "domain": "c.test", "options": ["ndots:2"]});
+    let dual = network(json!({"pools": ["storage", "six"], "dns": own}));
     let added = add(&node, "c2", &dual);
+    let both = json!({
+        "nameservers": ["10.56.0.53", "10.9.9.9"], "domain": "c.test", "search": ["a.test"], "options": ["ndots:2"],
+    });
+    assert_eq!(added.ok()["dns"], both, "the pool's, and then the network's, whose domain counts");
     assert_eq!(added.addresses(), ["10.56.0.2/29", "fd00:56::1/64"], "{added}");
     let asked = node
         .add("c3")

@@ -57,6 +57,7 @@ A pool as a file for `metes pool apply -f`:
   - {range: 10.57.0.5-10.57.0.9/20, state: draining}     # open (default), draining or closed
   order: next                 # lowest, next or spread
   routes: [{dst: 10.0.0.0/8, gw: 10.56.255.254}]
+  dns: {nameservers: [10.56.0.53], search: [storage.example]}
   allow: {clusters: [prod-1], namespaces: [\"team-*\"], nodes: [\"gpu-*\"]}
   note: owner netops
 

@@ -5,7 +5,6 @@ use crate::cni::error::{Code, Error};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, NodeLease};
 use crate::local::scope_hints::ScopeHints;
-use crate::pool::definition::PoolRoute;
 use crate::pool::names::PoolName;
 use crate::pool::record::{Held, Meta, RunStart};
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
@@ -15,7 +14,7 @@ use crate::store::keys::{Bytes, Key, LeaseId, Scope};
 use crate::store::kv::{Failure, Kv};
 use crate::store::meta::HighWater;
 use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease};
-use crate::store::pools::{AskedPools, PoolRefused};
+use crate::store::pools::{AskedPools, PoolRefused, PoolResult};
 use crate::store::repair::repair_some;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Entry, List, Op, Txn};
@@ -27,8 +26,8 @@ pub struct AddDone {
     pub held: Vec<Held>,
     /// Whether the owner held them before this run.
     pub repeats: bool,
-    /// The routes of the pools that they are from.
-    pub routes: Vec<PoolRoute>,
+    /// What the pools that they are from add to the result.
+    pub of_pools: PoolResult,
 }
 
 /// Reserves what `ask` asks for.
@@ -69,8 +68,8 @@ async fn allot<K: Kv>(
         let pools = asked.as_ref().and_then(|asked| asked.pools.as_ref());
         let set = match allotted {
             Ok(Allotted::Held(Added { held, repeats })) => {
-                let routes = pools.map(|pools| pools.routes(&held)).unwrap_or_default();
-                return Ok(AddDone { held, repeats, routes });
+                let of_pools = pools.map(|pools| pools.in_result(&held)).unwrap_or_default();
+                return Ok(AddDone { held, repeats, of_pools });
             }
             Ok(Allotted::Full { set }) => set,
             Err(stopped) => return Err(error(run, ask, stopped).await),

@@ -3,13 +3,14 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cni::result::{IpConfig, Route, Success};
+use crate::cni::result::{Dns, IpConfig, Route, Success};
 use crate::cni::version::version_json;
 use crate::cni::{Error, Version};
 use crate::config::command::ResultConfig;
-use crate::pool::definition::PoolRoute;
+use crate::pool::dns::{PoolDns, add};
 use crate::pool::record::Held;
 use crate::pool::{Addr, RangeSet};
+use crate::store::pools::PoolResult;
 
 /// What is printed.
 pub(super) enum VerbAnswer {
@@ -27,7 +28,7 @@ impl VerbAnswer {
     pub(super) fn addresses(
         sets: &[RangeSet],
         held: &[Held],
-        of_pools: Vec<PoolRoute>,
+        of_pools: PoolResult,
         result: ResultConfig,
     ) -> Self {
         let longest = |held: &Held| if held.address.is_ipv4() { 32 } else { 128 };
@@ -49,13 +50,14 @@ impl VerbAnswer {
             [] if statics.is_empty() => held.iter().map(from_pool).collect(),
             sets => sets.iter().zip(held).map(from_set).collect(),
         };
-        let routes = of_pools.iter().map(|route| Route::new(route.dst, route.gw)).chain(routes).collect();
+        let routes =
+            of_pools.routes.iter().map(|route| Route::new(route.dst, route.gw)).chain(routes).collect();
         ips.extend(statics.iter().map(|fixed| IpConfig {
             address: fixed.address.ip(),
             prefix_len: fixed.address.prefix(),
             gateway: fixed.gateway,
         }));
-        VerbAnswer::Addresses(Success { ips, routes, dns }, version)
+        VerbAnswer::Addresses(Success { ips, routes, dns: joined(&of_pools.dns, &dns) }, version)
     }
 
     /// Prints the answer; from then on the caller has it.
@@ -79,4 +81,18 @@ impl VerbAnswer {
         crate::failpoints::pass("print.after");
         printed.map_err(|e| Error::io(format!("the answer cannot be written to stdout: {e}")))
     }
+}
+
+/// What pools say of DNS, and after that what the network says, whose local domain counts if it has one.
+fn joined(of_pools: &PoolDns, own: &Dns) -> Dns {
+    let mut all = Dns {
+        nameservers: of_pools.nameservers.iter().map(ToString::to_string).collect(),
+        domain: if own.domain.is_empty() { &of_pools.domain } else { &own.domain }.clone(),
+        search: of_pools.search.clone(),
+        options: of_pools.options.clone(),
+    };
+    add(&mut all.nameservers, &own.nameservers);
+    add(&mut all.search, &own.search);
+    add(&mut all.options, &own.options);
+    all
 }

@@ -92,9 +92,9 @@ async fn add(run: &Run<'_, Store>, config: AddConfig) -> Result<Finished, Error>
         Some(pools) => ask.from_pools(pools),
         None => ask,
     };
-    let AddDone { held, repeats, routes } = add::add(run, &ask).await?;
+    let AddDone { held, repeats, of_pools } = add::add(run, &ask).await?;
     Ok(Finished {
-        answer: VerbAnswer::addresses(&ask.wanted.sets, &held, routes, result),
+        answer: VerbAnswer::addresses(&ask.wanted.sets, &held, of_pools, result),
         unheard: (!repeats).then_some(ask),
         drains_spool: true,
     })

@@ -12,6 +12,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::choose::Order;
+use super::dns::PoolDns;
 use super::names::{NetworkName, PoolName};
 use super::range::{Range, RangeError, RangeSpec, usable};
 use super::selector::Selector;
@@ -36,6 +37,9 @@ pub struct PoolDefinition {
     /// Routes for the result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<PoolRoute>,
+    /// DNS for the result.
+    #[serde(default, skip_serializing_if = "PoolDns::is_empty")]
+    pub dns: PoolDns,
     /// Who may take addresses from it; absent: everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<Selector>,
@@ -178,6 +182,7 @@ impl PoolDefinition {
         for (at, range) in self.ranges.iter().enumerate() {
             range.check().map_err(|why| format!("ranges[{at}]: {why}"))?;
         }
+        self.dns.check()?;
         let is_ipv4 = |range: &PoolRange| range.range.subnet.is_ipv4();
         if let Some(other) = self.ranges.iter().find(|range| is_ipv4(range) != is_ipv4(first)) {
             return Err(format!(
@@ -405,7 +410,8 @@ mod tests {
         r#"{"pool":"storage","network":"blue","ranges":["#,
         r#"{"range":"10.56.0.0/16","gateway":"10.56.255.254","exclude":["10.56.0.0/28","10.56.1.1/32"]},"#,
         r#"{"range":"10.57.0.5-10.57.0.9/20","state":"draining"}],"order":"lowest","#,
-        r#""routes":[{"dst":"10.0.0.0/8","gw":"10.56.255.254"}],"allow":{"namespaces":["team-*"]},"#,
+        r#""routes":[{"dst":"10.0.0.0/8","gw":"10.56.255.254"}],"dns":{"nameservers":["10.56.0.53"],"#,
+        r#""domain":"a.test","search":["b.test"],"options":["ndots:2"]},"allow":{"namespaces":["team-*"]},"#,
         r#""note":"owner netops"}"#
     );
 
@@ -436,6 +442,7 @@ mod tests {
     #[test]
     fn each_wrong_text_is_refused_with_its_reason() {
         let ranges = |ranges: &str| format!(r#"{{"pool":"a","ranges":[{ranges}]}}"#);
+        let dns = |dns: &str| format!(r#"{{"pool":"a","ranges":[{{"range":"10.0.0.0/24"}}],"dns":{dns}}}"#);
         for (text, expected) in [
             (ranges(r#"{"range":"10.0.0.9-10.0.0.5/24"}"#), "start 10.0.0.9 is above its end 10.0.0.5"),
             (ranges(r#"{"range":"10.0.1.1-10.0.0.5/24"}"#), "10.0.1.1 is not in 10.0.0.0/24"),
@@ -476,6 +483,14 @@ mod tests {
                 "expected lowest, next or spread",
             ),
             (r#"{"ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(), "missing field `pool`"),
+            (dns(r#"{"nameservers":["dns.test"]}"#), "invalid IP address"),
+            (
+                dns(r#"{"servers":["10.0.0.1"]}"#),
+                "unknown field `servers`, expected one of `nameservers`, `domain`",
+            ),
+            (dns(r#"{"domain":"a test"}"#), "\"a test\", which is no domain"),
+            (dns(r#"{"search":["a",""]}"#), "\"\", which is no domain"),
+            (dns(r#"{"options":["ndots:2\n"]}"#), "which is no option of a resolver"),
         ] {
             let why = read(&text).expect_err(&text);
             assert!(why.contains(expected), "{text}: {why}");

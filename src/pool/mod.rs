@@ -6,6 +6,7 @@ pub mod address;
 pub mod bitmap;
 pub mod choose;
 pub mod definition;
+pub mod dns;
 pub mod names;
 pub mod range;
 pub mod record;

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use super::keys::{Bytes, Keys, Scope, digest_hex};
 use super::snapshot::{BadRecord, Snapshot};
 use crate::pool::definition::{PoolDefinition, PoolRoute, RangeState};
+use crate::pool::dns::PoolDns;
 use crate::pool::names::PoolName;
 use crate::pool::record::{FromPool, Held, PoolRecord, Record, Undecodable};
 use crate::pool::selector::Facts;
@@ -25,6 +26,15 @@ pub struct AskedPools {
     known: BTreeMap<PoolName, Rc<KnownPool>>,
     /// Why they give no address.
     pub(super) refused: Option<PoolRefused>,
+}
+
+/// What pools add to a result besides addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoolResult {
+    /// Routes.
+    pub routes: Vec<PoolRoute>,
+    /// DNS.
+    pub dns: PoolDns,
 }
 
 /// A pool as it was read.
@@ -183,16 +193,17 @@ impl AskedPools {
         self.wanted.elements.iter().map(|element| element.name())
     }
 
-    /// The routes of the pools that these addresses are from, as they are now.
+    /// What the pools that these addresses are from add to the result, as they are now.
     #[must_use]
-    pub fn routes(&self, held: &[Held]) -> Vec<PoolRoute> {
+    pub fn in_result(&self, held: &[Held]) -> PoolResult {
         let names: BTreeSet<&PoolName> =
             held.iter().filter_map(|held| held.pool.as_ref()).map(|from| &from.name).collect();
-        names
-            .into_iter()
-            .filter_map(|name| self.definition(name))
-            .flat_map(|pool| pool.routes.clone())
-            .collect()
+        let mut result = PoolResult::default();
+        for pool in names.into_iter().filter_map(|name| self.definition(name)) {
+            result.routes.extend_from_slice(&pool.routes);
+            result.dns.join(&pool.dns);
+        }
+        result
     }
 
     /// The pool that the address of an element is taken from.

@@ -197,6 +197,7 @@ fn differences(new: &FoldedPool<'_>, old: &FoldedPool<'_>) -> String {
     field("network", &|pool| pool.network.to_string());
     field("order", &|pool| or_dash(pool.order.map(|order| order.to_string()).as_deref()));
     field("routes", &words::routes);
+    field("dns", &words::dns);
     field("allow", &|pool| words::allow(pool.allow.as_ref()));
     field("note", &words::note);
     for (name, before, after) in fields.into_iter().filter(|(_, before, after)| before != after) {

@@ -14,6 +14,7 @@ use crate::cni::{Environment, Request};
 use crate::config::Config;
 use crate::config::nad::{place_of_metes, plugin_at, put_pools};
 use crate::pool::definition::{Excluded, PoolDefinition, PoolRange, PoolRoute, RangeState, RangeText};
+use crate::pool::dns::PoolDns;
 use crate::pool::names::PoolName;
 use crate::pool::range::usable;
 use crate::pool::{Addr, POOLED_MAX, Range, RangeSet, Span};
@@ -226,6 +227,7 @@ fn empty_pool(name: &PoolName, config: &Config) -> PoolDefinition {
         ranges: Vec::new(),
         order: None,
         routes: Vec::new(),
+        dns: PoolDns::default(),
         allow: None,
         note: String::new(),
     }

@@ -9,6 +9,7 @@ use super::super::{CliError, Context, Terminal};
 use super::effect::{FoldedPool, RangeUse};
 use super::{text, words};
 use crate::pool::definition::{Excluded, PoolDefinition, PoolRoute, RangeState};
+use crate::pool::dns::PoolDns;
 use crate::pool::names::PoolName;
 use crate::pool::selector::Selector;
 use crate::pool::{NetworkName, Order};
@@ -161,6 +162,7 @@ struct ShownPool<'a> {
     #[serde(serialize_with = "as_text")]
     order: Order,
     routes: &'a [PoolRoute],
+    dns: &'a PoolDns,
     allow: Option<&'a Selector>,
     note: &'a str,
     /// How many addresses that were taken from it lie in none of its ranges.
@@ -200,6 +202,7 @@ impl<'a> ShownPool<'a> {
             ranges: folded.ranges().map(range).collect(),
             order: pool.order(),
             routes: &pool.routes,
+            dns: &pool.dns,
             allow: pool.allow.as_ref(),
             note: &pool.note,
             outside: folded.outside_of_all(inventory),
@@ -213,6 +216,7 @@ impl<'a> ShownPool<'a> {
             ("revision", self.revision.to_string()),
             ("order", self.order.to_string()),
             ("routes", words::routes(pool)),
+            ("dns", words::dns(pool)),
             ("allow", words::allow(self.allow)),
             ("note", words::note(pool)),
             ("outside", self.outside.to_string()),

@@ -69,6 +69,7 @@ ranges:
 - {range: 10.57.0.0/20, state: draining}
 order: next
 routes: [{dst: 10.0.0.0/8, gw: 10.56.255.254}]
+dns: {nameservers: [10.56.0.53, 'fd00::53'], domain: a.test, search: [b.test], options: [ndots:2]}
 allow: {namespaces: [\"team-*\"]}
 note: 'owner: netops, # 4711'
 ---

@@ -3,6 +3,7 @@
 use super::super::table::or_dash;
 use crate::config::keys::no_such_pool;
 use crate::pool::definition::{PoolDefinition, PoolRange};
+use crate::pool::dns::PoolDns;
 use crate::pool::names::PoolName;
 use crate::pool::selector::Selector;
 use crate::store::pool_change::StoredPools;
@@ -18,6 +19,20 @@ pub(super) fn routes(pool: &PoolDefinition) -> String {
         None => route.dst.to_string(),
     });
     or_dash(Some(&all.collect::<Vec<_>>().join("; ")))
+}
+
+pub(super) fn dns(pool: &PoolDefinition) -> String {
+    let PoolDns { nameservers, domain, search, options } = &pool.dns;
+    let servers: Vec<String> = nameservers.iter().map(ToString::to_string).collect();
+    let parts = [
+        servers.join(" "),
+        format!("domain {domain}"),
+        format!("search {}", search.join(" ")),
+        options.join(" "),
+    ];
+    let given = [!servers.is_empty(), !domain.is_empty(), !search.is_empty(), !options.is_empty()];
+    let given = parts.into_iter().zip(given).filter_map(|(part, is_given)| is_given.then_some(part));
+    or_dash(Some(&given.collect::<Vec<_>>().join("; ")))
 }
 
 pub(super) fn allow(selector: Option<&Selector>) -> String {

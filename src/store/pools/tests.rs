@@ -265,7 +265,7 @@ fn routes_are_those_of_the_pool_that_gave_the_address() {
     let mut seen = Snapshot::default();
     world.store.read(&[world.keys.pool(&name("storage")), world.keys.pool(&name("spill"))], &mut seen);
     let asked = asked.resolved(&world.keys, &seen, &DecodedPools::default()).expect("they are known");
-    let routes = asked.pools.as_ref().expect("it has pools").routes(&held);
+    let routes = asked.pools.as_ref().expect("it has pools").in_result(&held).routes;
     assert_eq!(routes.iter().map(|route| route.gw).collect::<Vec<_>>(), ["10.0.2.6".parse().ok()]);
 }
 
