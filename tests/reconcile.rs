@@ -907,6 +907,45 @@ fn a_dry_run_writes_nothing_at_all() {
     }
 }
 
+#[test]
+fn a_pass_counts_what_is_held_of_each_pool() {
+    let world = World::new();
+    let texts = "pool: storage\nranges:\n- {range: 10.80.0.0/29}\n- {range: 10.81.0.0/30}\norder: lowest\n---\n\
+                 pool: other\nnetwork: blue\nranges: [{range: 10.80.0.0/30}]\n";
+    let apply = |text: &str| world.node.pool(&["apply", "--yes", "-f", "-"], text);
+    assert!(apply(texts).succeeded());
+    let config = network(json!({"pool": "storage"}));
+    for name in ["lives", "gone", "stays"] {
+        let pod = world.api.pod(&world.namespace, name).phase("Running").create();
+        world.attach(&pod).config(&config).run().address();
+        if name == "gone" {
+            pod.delete();
+        }
+    }
+    let counted = |expected: Value| {
+        let pass = world.pass(AT_ONCE);
+        assert_eq!((pass.code, &pass.report["pools"]), (Some(0), &expected), "{}", pass.outcome);
+        pass
+    };
+    let other = json!({"pool": "other", "network": "blue", "size": 2, "held": 0, "free": 2, "draining": 0});
+    let storage =
+        json!({"pool": "storage", "network": "default", "size": 8, "held": 2, "free": 6, "draining": 0});
+    // After what the pass frees.
+    counted(json!([other, storage])).freed(json!({"pod-gone": 1}));
+    let drained = world.node.pool(&["drain", "storage", "--range", "10.80.0.0/29", "--yes"], "");
+    assert_eq!(drained.status.code(), Some(3), "{drained}");
+    let storage =
+        json!({"pool": "storage", "network": "default", "size": 2, "held": 0, "free": 2, "draining": 2});
+    counted(json!([other, storage]));
+    // One that does not decode is told, and stops nothing.
+    let text = world.cluster.store().get("v1/pool/other").expect("it is there");
+    world.cluster.store().put("v1/pool/other", "?");
+    let pass = counted(json!([storage])).ok();
+    assert_eq!(pass.report["violations"], json!({"undecodable-pool": 1}), "{}", pass.outcome);
+    world.cluster.store().put("v1/pool/other", text);
+    world.cluster.assert_clean();
+}
+
 // ---- the brake
 
 #[test]

@@ -204,6 +204,9 @@ fn the_metrics_file_tells_of_each_pass() {
     let path = file.to_str().expect("a plain name");
     world.living("alive");
     world.orphan("gone");
+    let pool = "pool: storage\nranges:\n- {range: 10.70.0.0/29}\n- {range: 10.71.0.0/30, state: draining}\n";
+    let applied = world.node.pool(&["apply", "--yes", "-f", "-"], pool);
+    assert!(applied.succeeded(), "{applied}");
     let before = std::time::SystemTime::now();
 
     let run = || world.cluster.reconciler(&world.api).args(NO_GRACE).args(["--metrics-file", path]);
@@ -222,6 +225,10 @@ fn the_metrics_file_tells_of_each_pass() {
         ("freed{reason=\"pod-finished\"}", 0.0),
         ("repaired{what=\"bits_cleared\"}", 0.0),
         ("stray_bits", 0.0),
+        ("pool_size{pool=\"storage\"}", 6.0),
+        ("pool_held{pool=\"storage\"}", 1.0),
+        ("pool_free{pool=\"storage\"}", 5.0),
+        ("pool_draining{pool=\"storage\"}", 0.0),
         ("brake", 0.0),
         ("paused", 0.0),
         ("suspect", 0.0),

@@ -1,12 +1,14 @@
 //! Metrics of passes, in Prometheus' text format.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
+
+use metes::audit::PoolCounts;
 
 use crate::ended::{Ended, PassOutcome, Trouble};
 use crate::error::RunError;
@@ -127,6 +129,7 @@ fn of_pass(ended: &Ended) -> String {
     text.gauge("stray_bits", "Bits that stood for no reservation.", report.stray_bits);
     let violations = report.violations.iter().map(|(kind, count)| (*kind, *count));
     text.labelled("violations", "gauge", "What `metes check` calls violations.", "kind", violations);
+    text.pools(&report.pools);
     text.gauge(
         "brake",
         "Whether nothing was freed: too many orphans.",
@@ -139,8 +142,8 @@ fn of_pass(ended: &Ended) -> String {
     text.0
 }
 
-/// Text to which one metric after the other is added. All names and labels are this program's own words, so nothing
-/// needs to be escaped.
+/// Text to which one metric after the other is added. All names and labels are this program's own words or names of
+/// pools, so nothing needs to be escaped.
 struct Text(String);
 
 impl Text {
@@ -150,9 +153,22 @@ impl Text {
         let _ = writeln!(self.0, "# TYPE metes_reconciler_{name} {kind}");
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: impl std::fmt::Display) {
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.head(name, "gauge", help);
         let _ = writeln!(self.0, "metes_reconciler_{name} {value}");
+    }
+
+    fn pools(&mut self, pools: &[PoolCounts]) {
+        type Count = fn(&PoolCounts) -> u128;
+        let metrics: [(&str, &str, Count); 4] = [
+            ("pool_size", "Addresses that the open ranges of a pool give.", |pool| pool.size),
+            ("pool_held", "Addresses held in the open ranges of a pool.", |pool| pool.held as u128),
+            ("pool_free", "Addresses that a pool gives and nobody holds.", |pool| pool.free),
+            ("pool_draining", "Addresses held in draining and closed ranges.", |pool| pool.draining as u128),
+        ];
+        for (name, help, count) in metrics {
+            self.labelled(name, "gauge", help, "pool", pools.iter().map(|pool| (&pool.pool, count(pool))));
+        }
     }
 
     fn labelled(
@@ -161,7 +177,7 @@ impl Text {
         kind: &str,
         help: &str,
         label: &str,
-        values: impl IntoIterator<Item = (&'static str, usize)>,
+        values: impl IntoIterator<Item = (impl Display, impl Display)>,
     ) {
         self.head(name, kind, help);
         for (of, value) in values {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use metes::audit;
 use metes::audit::repair::Repaired;
+use metes::audit::{self, PoolCounts};
 use metes::pool::record::{Held, Pod};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -33,6 +33,8 @@ pub struct PassReport {
     pub repaired: Repaired,
     /// How many stray bits there were.
     pub stray_bits: usize,
+    /// How much of each pool is held.
+    pub pools: Vec<PoolCounts>,
     /// Violations that were not repaired, by kind.
     pub violations: BTreeMap<&'static str, usize>,
     /// Why nothing was done: a migration is under way.
@@ -91,6 +93,7 @@ impl PassReport {
     /// Takes the result of an audit of the store.
     pub fn found(&mut self, audit: &audit::Report) {
         self.stray_bits = audit.stray_bits.len();
+        self.pools.clone_from(&audit.pools);
         for finding in &audit.violations {
             tracing::warn!("{finding}");
             *self.violations.entry(finding.kind.name()).or_default() += 1;
@@ -143,6 +146,7 @@ impl PassReport {
                 "lost": lost,
             },
             "violations": self.violations,
+            "pools": self.pools,
         }))
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::finding::{Finding, Kind};
 use super::repair::{PageRepair, Repairs};
 use super::seen::{Audit, Bitmap, Holdings, Ip, Network};
-use super::{MetaState, Report};
+use super::{MetaState, PoolCounts, Report};
 use crate::pool::bitmap::Bits;
 use crate::pool::names::PodUid;
 use crate::pool::record::Owner;
@@ -33,6 +33,7 @@ fn judge(mut audit: Audit) -> Report {
     judge_meta(&audit, &mut report);
     judge_owners(&audit, &mut report);
     judge_pods(&audit, &mut report);
+    report.pools = audit.pools.values().map(|pool| PoolCounts::of(pool, &audit.networks)).collect();
     for (name, network) in std::mem::take(&mut audit.networks) {
         NetworkJudge { keys: &audit.keys, owners: &audit.owners, name: &name, network: &network }
             .judge(&mut report);

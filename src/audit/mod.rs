@@ -10,10 +10,12 @@ pub mod finding;
 pub(crate) mod fixture;
 mod judge;
 pub mod pause;
+mod pools;
 pub mod repair;
 mod seen;
 
 pub use finding::{Finding, Kind};
+pub use pools::PoolCounts;
 pub use seen::Audit;
 
 use crate::pool::record::Meta;
@@ -35,6 +37,8 @@ pub struct Report {
     pub stray_bits: Vec<(NetworkName, Addr)>,
     /// How much was read.
     pub counts: Counts,
+    /// How much of each pool is held, by name.
+    pub pools: Vec<PoolCounts>,
     /// What all writers have agreed on.
     pub meta: MetaState,
     /// What can be repaired.

@@ -7,13 +7,15 @@ use std::rc::Rc;
 use super::finding::{Finding, Kind};
 use super::{Counts, MetaState};
 use crate::pool::bitmap::Bits;
-use crate::pool::names::PodUid;
+use crate::pool::definition::PoolDefinition;
+use crate::pool::names::{PodUid, PoolName};
 use crate::pool::record::{
-    ClusterId, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, PoolChanges, PoolRecord,
-    Record, Reservation, SeenNode, Sighting, Tombstone, Undecodable, VERSION,
+    ClusterId, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, PoolChanges, Record,
+    Reservation, SeenNode, Sighting, Tombstone, Undecodable, VERSION,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
 use crate::store::keys::{Key, Keys, PodInterface};
+use crate::store::pools::decode_pool;
 use crate::store::txn::Entry;
 
 /// An audit under way. Keys may come in any order.
@@ -29,6 +31,7 @@ pub struct Audit {
     pub(super) found: Vec<Finding>,
     pub(super) stale: Vec<(Vec<u8>, i64)>,
     pub(super) counts: Counts,
+    pub(super) pools: BTreeMap<PoolName, PoolDefinition>,
     /// Whether owners are left aside.
     bits_only: bool,
     /// Every owner's name once, however many records give it.
@@ -76,6 +79,7 @@ impl Audit {
             found: Vec::new(),
             stale: Vec::new(),
             counts: Counts::default(),
+            pools: BTreeMap::new(),
             bits_only: false,
             names: BTreeSet::new(),
         }
@@ -106,8 +110,8 @@ impl Audit {
             Ok(Key::Seen(..)) => self.see_seen_node(entry),
             Ok(Key::Lead(_)) => self.see_note::<Leader>(entry),
             Ok(Key::Import(_)) => self.see_note::<Definitions>(entry),
-            Ok(Key::Pool(_)) => self.see_pool::<PoolRecord>(entry),
-            Ok(Key::PoolChanges) => self.see_pool::<PoolChanges>(entry),
+            Ok(Key::Pool(name)) => self.see_pool(entry, name),
+            Ok(Key::PoolChanges) => self.see_pool_changes(entry),
         }
     }
 
@@ -245,9 +249,17 @@ impl Audit {
         self.decode::<ClusterId>(Kind::UndecodableCluster, entry);
     }
 
-    fn see_pool<R: Record>(&mut self, entry: &Entry) {
+    fn see_pool(&mut self, entry: &Entry, name: PoolName) {
         self.lives_without_lease(entry);
-        self.decode::<R>(Kind::UndecodablePool, entry);
+        match decode_pool(&name, &entry.key, &entry.value) {
+            Ok(pool) => _ = self.pools.insert(name, pool),
+            Err(bad) => self.find(Kind::UndecodablePool, entry, bad.why.to_string()),
+        }
+    }
+
+    fn see_pool_changes(&mut self, entry: &Entry) {
+        self.lives_without_lease(entry);
+        self.decode::<PoolChanges>(Kind::UndecodablePool, entry);
     }
 
     fn see_seen_node(&mut self, entry: &Entry) {

@@ -467,6 +467,34 @@ fn an_adoption_begins_under_suspicion_and_always_ends_in_the_next_epoch() {
 }
 
 #[test]
+fn what_is_held_of_a_pool_is_counted() {
+    // Two addresses are held: 10.0.0.1 and 10.0.0.2.
+    for (ranges, expected) in [
+        (r#"{"range":"10.0.0.0/29"}"#, (6, 2, 4, 0)),
+        (r#"{"range":"10.0.0.0/29","exclude":["10.0.0.1"]}"#, (5, 2, 4, 0)),
+        (r#"{"range":"10.0.0.2-10.0.0.5/29","gateway":"10.0.0.6"}"#, (4, 1, 3, 0)),
+        (r#"{"range":"10.0.0.0/30","state":"draining"},{"range":"10.0.0.8/29"}"#, (6, 0, 6, 2)),
+        (r#"{"range":"10.0.0.0/30","state":"closed"}"#, (0, 0, 0, 2)),
+    ] {
+        let pool =
+            format!(r#"{{"v":1,"definition":{{"pool":"a","network":"default","ranges":[{ranges}]}}}}"#);
+        let key = |name: &str| keys().pool(&name.parse().expect("a name"));
+        let mut entries = and(key("a"), pool.clone().into());
+        entries
+            .push(entry(key("b"), pool.replace(r#""pool":"a","network":"default""#, r#""pool":"b""#).into()));
+        entries.push(entry(key("named-otherwise"), pool.into()));
+        entries.push(entry(key("odd"), b"?".to_vec()));
+        let report = judge(&entries);
+        assert_eq!(names(&report.violations), ["undecodable-pool"; 2], "{ranges}");
+        for (counts, name) in report.pools.iter().zip(["a", "b"]) {
+            assert_eq!((counts.pool.as_str(), counts.network.as_str()), (name, "default"));
+            assert_eq!((counts.size, counts.held, counts.free, counts.draining), expected, "{ranges}");
+        }
+        assert_eq!(report.pools.len(), 2);
+    }
+}
+
+#[test]
 fn a_walk_starts_over_when_its_revision_is_compacted() {
     let mut entries = fixture::clean();
     entries.extend((1..=1001_u128).map(|n| entry(keys().page(&net(), Page(page().0 + n)), bits([]))));

@@ -245,6 +245,11 @@ impl Node {
         self.prepared().arguments(arguments).run()
     }
 
+    /// `metes pool`
+    pub(crate) fn pool(&self, arguments: &[&str], stdin: &str) -> Outcome {
+        self.prepared().arguments(["pool"]).arguments(arguments).stdin(stdin).run()
+    }
+
     /// `metes list -o json`, as an array.
     #[track_caller]
     pub(crate) fn list(&self) -> Vec<Value> {
