@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const CRD_MAX: Duration = Duration::from_secs(30);
 /// What an operator applies as it is; the other folders are parts of these.
-const WHOLE: [&str; 5] = ["", "byo-etcd", "adopt", "import-whereabouts", "uninstall"];
+const WHOLE: [&str; 6] = ["", "byo-etcd", "adopt", "etcd-roles", "import-whereabouts", "uninstall"];
 /// What must write to folders of the node or be in its network; all else runs under the strictest policy.
 const ON_THE_NODE: [&str; 4] = ["etcd", "metes-etcd-snapshot", "metes-installer", "metes-uninstall"];
 /// What must run where no pod has a network yet, because metes is to give it its addresses.
@@ -324,7 +324,7 @@ fn passes_do_not_overlap_and_leave_little_behind() {
         assert_eq!(spec["concurrencyPolicy"], "Forbid", "{}", workload.name());
         assert!(spec["jobTemplate"]["spec"]["activeDeadlineSeconds"].is_u64(), "{}", workload.name());
         let source = workload.source;
-        let by_hand = matches!(source, "adopt" | "import-whereabouts");
+        let by_hand = matches!(source, "adopt" | "etcd-roles" | "import-whereabouts");
         assert_eq!(spec["suspend"] == true, by_hand, "{source}");
     }
 }
@@ -489,6 +489,6 @@ fn other_ways_are_applied_too() {
     let cronjobs: BTreeSet<&str> =
         of_kind("CronJob").iter().filter_map(|one| one["metadata"]["name"].as_str()).collect();
     assert_eq!(cronjobs, BTreeSet::from(["metes-etcd-defrag", "metes-etcd-snapshot"]));
-    assert_eq!(of_kind("Certificate").len(), 4);
+    assert_eq!(of_kind("Certificate").len(), 5);
     assert!(of_kind("Job").is_empty() && of_kind("Role").is_empty());
 }

@@ -587,7 +587,7 @@ fn import(lab: &Lab) -> Result<(), String> {
 
 /// What the Job does: the installer makes the Secrets, kubectl stores them as the account; and once more, to renew.
 fn store_certificates(lab: &Lab) -> Result<(), String> {
-    let secrets = ["metes-ca", "metes-client", "metes-etcd-peer", "metes-etcd-server"];
+    let secrets = ["metes-admin", "metes-ca", "metes-client", "metes-etcd-peer", "metes-etcd-server"];
     let path = |name: &str| format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
     secrets.iter().for_each(|name| lab.api.delete(&path(name)));
     let manifests = Manifests::copy();

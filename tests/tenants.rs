@@ -142,6 +142,18 @@ fn documented_commands() -> Vec<Vec<String>> {
     commands.map(|command| command.split_whitespace().map(str::to_owned).collect()).collect()
 }
 
+/// The Job of manifests/etcd-roles carries out what docs/security.md says of one cluster, in that order.
+#[test]
+fn the_job_does_what_is_documented() {
+    let job = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/etcd-roles/job.yaml");
+    let job = fs::read_to_string(job).expect("it is there");
+    let steps = job.lines().filter_map(|line| line.trim().strip_prefix("args: ["));
+    let steps: Vec<Vec<String>> =
+        steps.map(|step| step.trim_end_matches(']').split(", ").map(str::to_owned).collect()).collect();
+    assert_eq!(steps.last().map(|words| words.join(" ")).as_deref(), Some("auth enable"));
+    assert!(documented_commands().starts_with(&steps), "{steps:?}");
+}
+
 fn with_result(node: &Node, container: &str) -> Value {
     let mut config = config();
     config["prevResult"] = node.add(container).config(&config).run().ok();

@@ -131,6 +131,8 @@ fn secrets(
         Purpose { secret: "metes-etcd-server", common_name: "metes-etcd-server", names, usages: BOTH },
         Purpose { secret: "metes-etcd-peer", common_name: "metes-etcd-peer", names: &peers, usages: BOTH },
         Purpose { secret: "metes-client", common_name: "metes", names: &[], usages: CLIENT },
+        // For operators, where etcd has users and roles.
+        Purpose { secret: "metes-admin", common_name: "metes-admin", names: &[], usages: CLIENT },
     ];
     // The subject and the key are the CA's, whichever run made its certificate.
     let issuer = Issuer::new(authority_params()?, KeyPair::from_pem(&authority.key)?);

@@ -60,11 +60,15 @@ fn verify(folder: &Path, ca: &str, purpose: &str, certificate: &str) {
 fn each_is_good_for_its_use() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let folder = folder.path();
-    assert_eq!(make(folder), ["metes-ca", "metes-etcd-server", "metes-etcd-peer", "metes-client"]);
+    assert_eq!(
+        make(folder),
+        ["metes-ca", "metes-etcd-server", "metes-etcd-peer", "metes-client", "metes-admin"]
+    );
     for (name, purposes) in [
         ("metes-etcd-server", ["sslserver", "sslclient"].as_slice()),
         ("metes-etcd-peer", &["sslserver", "sslclient"]),
         ("metes-client", &["sslclient"]),
+        ("metes-admin", &["sslclient"]),
     ] {
         for purpose in purposes {
             verify(folder, &format!("{name}/ca.crt"), purpose, &format!("{name}/tls.crt"));
