@@ -86,6 +86,7 @@ fn list() {
         "cluster": "test",
         "cni_network": "lan",
         "created_at": created_at,
+        "hold": null,
     });
     assert_eq!(rows[0], expected);
     let fields = |row: &Value| row.as_object().expect("an object").keys().cloned().collect::<BTreeSet<_>>();
@@ -183,7 +184,7 @@ fn usage() {
     let rows = rows.as_array().expect("an array");
     let row = |network: &str, range: &str, size: u64, used: u64| {
         let free = size - used;
-        json!({"network": network, "range": range, "size": size, "used": used, "free": free})
+        json!({"network": network, "range": range, "size": size, "used": used, "free": free, "set_aside": 0})
     };
     let own = "default@00000000000000000000ffff0a080000-24";
     report(
@@ -200,8 +201,8 @@ fn usage() {
     let table = a.cli(["usage"]);
     let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let lines: Vec<Vec<String>> = table.stdout.lines().map(cells).collect();
-    assert_eq!(lines[0], ["NETWORK", "RANGE", "SIZE", "USED", "FREE"], "{table}");
-    assert!(lines.iter().any(|line| *line == ["small", "10.7.0.0/30", "2", "2", "0"]), "{table}");
+    assert_eq!(lines[0], ["NETWORK", "RANGE", "SIZE", "USED", "FREE", "ASIDE"], "{table}");
+    assert!(lines.iter().any(|line| *line == ["small", "10.7.0.0/30", "2", "2", "0", "0"]), "{table}");
     cluster.assert_clean();
 }
 

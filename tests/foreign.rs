@@ -259,6 +259,12 @@ fn records_that_do_not_decode() {
         (CLUSTER, "undecodable-cluster", "uid", false),
         ("v1/pool/storage", "undecodable-pool", "definition", false),
         ("v1/pools", "undecodable-pool", "v", false),
+        (
+            "v1/owner/-/@default/00000000000000000000ffff0a000009/hold",
+            "undecodable-owner",
+            "addresses",
+            false,
+        ),
     ];
     let scene = Scene::new();
     report(rows.into_iter().flat_map(|(key, name, field, holds)| {
@@ -444,6 +450,14 @@ fn notes_that_are_none() {
         }
         failures
     }));
+}
+
+/// The time of a hold that hangs on no lease would never be over. It is named, and only a person ends it.
+#[test]
+fn a_time_of_a_hold_that_would_never_end() {
+    let scene = Scene::new();
+    let key = "v1/hold/default/00000000000000000000ffff0a000009";
+    report(scene.judge(key, key.as_bytes(), b"\0garbage", "stale-without-lease", false));
 }
 
 /// Tickets, tails and fences are between runs, and hold no address either. Garbage there only makes runs wait for a

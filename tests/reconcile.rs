@@ -8,7 +8,9 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{Etcd, KubeApi, Node, Pass, Pod, Rule, Run, World, in_parallel, network, wait_for};
+use support::{
+    Etcd, KubeApi, Node, Pass, Pod, Rule, Run, World, failing_reconciler, in_parallel, network, wait_for,
+};
 
 /// No grace at all.
 const AT_ONCE: [&str; 4] = ["--grace", "0s", "--finished-grace", "0s"];
@@ -28,6 +30,19 @@ fn only_key(world: &World, prefix: &str) -> String {
     let keys = world.cluster.store().keys(prefix);
     assert_eq!(keys.len(), 1, "{keys:?}");
     keys[0].clone()
+}
+
+fn set_aside(world: &World, arguments: &[&str]) {
+    let outcome = world.node.cli([&["hold", "--note", "x"], arguments].concat());
+    assert!(outcome.succeeded(), "{outcome}");
+}
+
+/// Waits until so many holds have time left.
+fn wait_for_holds(world: &World, left: usize) {
+    wait_for("the end of a hold's time", GRACE_MAX, || {
+        let keys = world.cluster.store().keys("v1/hold/");
+        if keys.len() == left { Ok(()) } else { Err(format!("{keys:?}")) }
+    });
 }
 
 /// Changes a record as it stands in etcd; its value before.
@@ -83,6 +98,60 @@ fn a_pod_that_exists_keeps_what_it_has_whatever_its_annotations_say() {
     terminating.delete();
     world.pass(AT_ONCE).ok().freed(json!({"pod-gone": 1}));
     assert!(!world.held().contains(&"terminating".to_owned()));
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn what_is_set_aside_stays_until_its_time_is_over() {
+    let world = World::new();
+    let store = world.cluster.store();
+    let pass = |flags: &[&str], holds: [usize; 2]| {
+        let kept = json!({"set-aside": holds[0]});
+        let pass = world.pass(AT_ONCE.iter().chain(flags)).ok().kept(kept).freed(json!({}));
+        let report = &pass.report;
+        assert_eq!([&report["holds"], &report["holds_ended"]], [holds[0], holds[1]], "{}", pass.outcome);
+    };
+    set_aside(&world, &["10.99.0.1"]);
+    set_aside(&world, &["10.99.0.2", "10.99.0.3", "--for", "1h"]);
+    set_aside(&world, &["10.99.0.4", "--for", "1s"]);
+    wait_for_holds(&world, 2);
+    // Whatever else a pass frees is no hold.
+    pass(&["--force", "--unlabelled-after", "0s", "--dry-run"], [4, 1]);
+    pass(&["--force", "--unlabelled-after", "0s"], [4, 1]);
+    pass(&[], [3, 0]);
+    // A hold whose key was deleted by hand is over, too; one without an end never is.
+    store.delete_prefix("v1/hold/");
+    pass(&[], [3, 2]);
+    pass(&[], [1, 0]);
+    let text = world.cluster.reconciler(&world.api).args(AT_ONCE).run();
+    assert!(text.stdout.contains(" 1  set-aside\n"), "{text}");
+    assert!(world.node.cli(["hold", "--remove", "10.99.0.1"]).succeeded());
+    world.cluster.assert_nothing_held();
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn a_hold_that_is_prolonged_during_a_pass_stays() {
+    let world = World::new();
+    let store = world.cluster.store();
+    set_aside(&world, &["10.99.0.4", "--for", "1s"]);
+    wait_for_holds(&world, 0);
+    // The record was written again, or only the key of its time.
+    let prolong = || set_aside(&world, &["10.99.0.4", "--for", "1h"]);
+    let lease = || _ = store.put_leased("v1/hold/default/00000000000000000000ffff0a630004", "", 60);
+    for (what, change) in [("key", &lease as &dyn Fn()), ("record", &prolong)] {
+        store.delete_prefix("v1/hold/");
+        let late = world.reconciler(&world.api).args(AT_ONCE).program(failing_reconciler());
+        let mut late = late.env("METES_FAIL", "free.before=stop").spawn();
+        late.wait_until_stopped();
+        change();
+        late.resume();
+        let pass = Pass::of(late.wait()).ok().kept(json!({"set-aside": 1})).freed(json!({}));
+        assert_eq!(pass.report["holds_ended"], 0, "{what}: {}", pass.outcome);
+        assert_eq!(world.node.list().len(), 1, "{what}");
+    }
+    assert!(world.node.cli(["hold", "--remove", "10.99.0.4"]).succeeded());
+    world.cluster.assert_nothing_held();
     world.cluster.assert_clean();
 }
 

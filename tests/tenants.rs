@@ -239,6 +239,14 @@ fn a_node_uses_pools_and_cannot_change_them() {
         let outcome = node.cli(arguments);
         assert!(outcome.succeeded(), "{outcome}");
     }
+    for arguments in [
+        &["hold", "10.71.0.9", "--note", "x", "--for", "1h"][..],
+        &["holds"],
+        &["hold", "--remove", "10.71.0.9"],
+    ] {
+        let outcome = operator.cli(arguments);
+        assert!(outcome.succeeded() && outcome.stdout.contains("10.71.0.9"), "{outcome}");
+    }
     let wider = write("10.0.0.0/8");
     for arguments in [&["pool", "apply", "--yes", "-f", &wider][..], &["pool", "delete", "--yes", "storage"]]
     {
@@ -329,8 +337,10 @@ fn verbs(node: &Node) -> Vec<(&'static str, Run)> {
     ]
 }
 
-const READERS: [&[&str]; 4] = [&["list"], &["usage"], &["show", "10.70.0.1"], &["check"]];
-const WRITERS: [&[&str]; 3] = [
+const READERS: [&[&str]; 5] = [&["list"], &["usage"], &["show", "10.70.0.1"], &["check"], &["holds"]];
+const WRITERS: [&[&str]; 5] = [
+    &["hold", "10.70.0.9", "--note", "x", "--for", "1h"],
+    &["hold", "--remove", "10.70.0.9"],
     &["release", "10.70.0.1", "--yes"],
     &["release", "--container", "c1", "--yes"],
     &["check", "--accept-store"],

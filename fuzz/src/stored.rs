@@ -60,6 +60,7 @@ fn check_key(bytes: &[u8]) {
         Key::Import(name) => keys.import(name),
         Key::Pool(name) => keys.pool(name),
         Key::PoolChanges => keys.pool_changes(),
+        Key::Hold(network, address) => keys.hold(network, *address),
     };
     assert_eq!(written, bytes, "{key:?}");
 }

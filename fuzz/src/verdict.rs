@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use metes::pool::record::{self, Owner};
+use metes::pool::{Addr, NetworkName};
 use metes_reconciler::api::{Node, Phase, Pod};
 use metes_reconciler::holder::{Holder, OwnerFacts, Stamp};
 use metes_reconciler::verdict::{Free, Graces, Keep, Verdict, judge, orphaned};
@@ -104,6 +105,8 @@ fn holder(dice: &mut Dice<'_>) -> Holder {
         boot: (!boot.is_empty()).then(|| Rc::from(boot)),
         replaced: dice.flag(),
     };
+    let hold = Owner::of_hold(&NetworkName::default(), Addr(dice.byte().into()));
+    let owner = if dice.once_in(8) { hold } else { owner };
     Holder { owner, revision: 1, record: (!dice.once_in(8)).then_some(facts) }
 }
 
@@ -145,6 +148,9 @@ impl Truth {
 
     fn reason(&self, holder: &Holder, graces: &Graces) -> Result<(Free, Duration, Keep), Keep> {
         let Some(record) = &holder.record else { return Err(Keep::Undecodable) };
+        if holder.owner.node.as_str().starts_with('@') {
+            return Err(Keep::SetAside);
+        }
         match record.stamp {
             Stamp::Other => return Err(Keep::OtherCluster),
             Stamp::None => return Err(Keep::NoCluster),

@@ -11,8 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use metes::limits;
 use metes::pool::record::{
-    Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone, Undecodable,
-    VERSION,
+    Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone, VERSION,
 };
 use metes::pool::{Addr, NetworkName};
 use metes::store::builder::{self, BitChanges, Builder};
@@ -365,7 +364,7 @@ impl Claim {
             }
             let page = keys.page(network, address.page());
             if builder::bits(snapshot, &page).is_none() {
-                return Ok(Err((held, Why::Undecodable(bad_page(&page)))));
+                return Ok(Err((held, Why::Undecodable(BadRecord::page(&page)))));
             }
         }
         let dead = keys.tombstone(&self.owner);
@@ -709,12 +708,6 @@ fn is_same_pod((one, a): (&Owner, &Pod), (other, b): (&Owner, &Pod)) -> bool {
         return is_named && (&a.namespace, &a.name) == (&b.namespace, &b.name);
     }
     a.uid == b.uid && (is_same_cluster || one.cluster.is_none() || other.cluster.is_none())
-}
-
-fn bad_page(key: &[u8]) -> BadRecord {
-    let reason = "not a bitmap of 512 bytes".to_owned();
-    let why = Undecodable::Malformed { kind: "page", reason };
-    BadRecord { key: String::from_utf8_lossy(key).into_owned(), why }
 }
 
 #[cfg(test)]

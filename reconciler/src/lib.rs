@@ -31,6 +31,7 @@ pub mod ended;
 pub mod error;
 pub mod events;
 pub mod holder;
+pub mod holds;
 mod identity;
 pub mod import;
 pub mod kubernetes;

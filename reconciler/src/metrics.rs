@@ -118,6 +118,8 @@ fn of_pass(ended: &Ended) -> String {
     let counts = report.freed_by_reason();
     let freed = Free::ALL.map(|why| (why.name(), of(&counts, why)));
     text.labelled("freed", "gauge", "Owners freed; in a dry run those that would be.", "reason", freed);
+    text.gauge("holds", "Addresses that are set aside, before some were freed.", report.holds.found);
+    text.gauge("holds_ended", "Addresses freed because their time aside is over.", report.holds.ended);
     let repaired = [
         ("bits_cleared", report.repaired.cleared),
         ("bits_set", report.repaired.set),

@@ -21,6 +21,7 @@ use crate::census::Census;
 use crate::context::{AT_ONCE, Context, read, read_meta, within};
 use crate::error::RunError;
 use crate::holder::{Holder, Stamp};
+use crate::holds::end_holds;
 use crate::report::PassReport;
 use crate::second_look::{pods_now, see_claims};
 use crate::sightings::Memory;
@@ -131,6 +132,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         self.context.claim_name().await?;
         let Orphans { due, nodes, remembered } = self.look().await?;
         let refused = self.free(due, &nodes).await?;
+        self.end_holds().await?;
         remembered?;
         self.repair().await?;
         refused.map_or(Ok(()), Err)
@@ -319,6 +321,15 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         }
         let orphans = refused.len();
         Ok(refused.into_iter().next().map(|why| PassError::Refused { orphans, why }))
+    }
+
+    /// Kubernetes has no say in this. But the order of a pass is one for all that it frees.
+    async fn end_holds(&self) -> Result<(), PassError> {
+        if self.paused().await?.is_none() {
+            let counts = end_holds(self.context).await?;
+            self.report.borrow_mut().holds = counts;
+        }
+        Ok(())
     }
 
     /// Looks at one orphan a second time and frees it; otherwise says why it keeps what it has.

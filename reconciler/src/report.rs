@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::holder::Holder;
+use crate::holds::HoldCounts;
 use crate::verdict::{Free, Keep};
 
 /// The result of a pass so far.
@@ -29,6 +30,8 @@ pub struct PassReport {
     pub kept: BTreeMap<Keep, usize>,
     /// The owners that were freed; in a dry run, would have been freed.
     pub freed: Vec<FreedOwner>,
+    /// What was found of addresses that are set aside.
+    pub holds: HoldCounts,
     /// What was repaired.
     pub repaired: Repaired,
     /// How many stray bits there were.
@@ -136,6 +139,8 @@ impl PassReport {
             "freed": freed,
             "addresses_freed": self.addresses_freed(),
             "freed_owners": self.freed.iter().map(FreedOwner::to_json).collect::<Vec<_>>(),
+            "holds": self.holds.found,
+            "holds_ended": self.holds.ended,
             "stray_bits": self.stray_bits,
             "repaired": {
                 "bits_cleared": cleared,
@@ -231,6 +236,10 @@ impl fmt::Display for PassReport {
         }
         for owner in &self.freed {
             writeln!(f, "  {owner}")?;
+        }
+        if self.holds.ended > 0 {
+            let ended = if self.dry_run { "would be ended" } else { "ended" };
+            writeln!(f, "  {ended:<18} {:>7}  holds of addresses whose time is over", self.holds.ended)?;
         }
         let Repaired { cleared, set, summaries, deleted, emptied, .. } = self.repaired;
         let repaired = [

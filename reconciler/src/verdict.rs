@@ -41,6 +41,8 @@ metes::named_enum! {
         WithinGrace = "within-grace",
         /// It belongs to no pod that is known (cnitool, podman).
         Unlabelled = "unlabelled",
+        /// It is no container: an operator has set its address aside.
+        SetAside = "set-aside",
         /// It has a pod's UID but no name to ask the API by, or a name without its namespace.
         PodUnnamed = "pod-unnamed",
         /// Its record has another cluster's name.
@@ -130,6 +132,9 @@ pub fn judge(orphaned: Result<Orphan, Keep>, seen_for: Duration) -> Verdict {
 /// Why somebody may be using it.
 pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) -> Result<Orphan, Keep> {
     let record = holder.record.as_ref().ok_or(Keep::Undecodable)?;
+    if holder.owner.set_aside().is_some() {
+        return Err(Keep::SetAside);
+    }
     match record.stamp {
         Stamp::Ours => {}
         Stamp::Other => return Err(Keep::OtherCluster),

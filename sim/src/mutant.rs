@@ -164,6 +164,7 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
         Ok(Key::Import(_)) => "import",
         Ok(Key::Pool(_)) => "pool",
         Ok(Key::PoolChanges) => "pools",
+        Ok(Key::Hold(..)) => "hold",
         Err(_) if key == keys.nets() => "nets",
         Err(_) if key == keys.owners() => "owners",
         Err(_) if key == keys.pods() => "pods",

@@ -41,6 +41,8 @@ crate::named_enum! {
         PodIndexWithoutOwner = "pod-index-without-owner",
         /// A pod index entry whose owner is another pod's, or has no address in that network.
         PodIndexMismatch = "pod-index-mismatch",
+        /// The record of a hold that is not for its address alone, or does not say that it is a hold.
+        HoldMismatch = "hold-mismatch",
         /// Two owner records that list one address of one network.
         AddressListedTwice = "address-listed-twice",
         /// A reservation that would vanish with a lease.
@@ -59,6 +61,8 @@ crate::named_enum! {
         SchemaNewer = "schema-newer",
         /// An etcd that metes does not support.
         EtcdTooOld = "etcd-too-old",
+        /// Harmless: the time of a hold that does not exist; it goes with its lease.
+        TimeWithoutHold = "time-without-hold",
         /// Harmless: set bits without a reservation.
         StrayBit = "stray-bit",
         /// Harmless: a full page that its summary does not call full; it only costs a read.

@@ -34,6 +34,7 @@ fn judge(mut audit: Audit) -> Report {
     judge_owners(&audit, &mut report);
     judge_pods(&audit, &mut report);
     report.pools = audit.pools.values().map(|pool| PoolCounts::of(pool, &audit.networks)).collect();
+    judge_holds(&audit, &mut report);
     for (name, network) in std::mem::take(&mut audit.networks) {
         NetworkJudge { keys: &audit.keys, owners: &audit.owners, name: &name, network: &network }
             .judge(&mut report);
@@ -153,6 +154,20 @@ fn judge_pods(audit: &Audit, report: &mut Report) {
         };
         let key = audit.keys.pod(cluster.as_ref(), uid, ifname, network);
         report.violations.push(Finding::new(kind, &key, what));
+    }
+}
+
+/// The time of a hold goes with the hold. Should it stay, it stops nothing.
+fn judge_holds(audit: &Audit, report: &mut Report) {
+    if audit.bits_only {
+        return;
+    }
+    for (network, address) in &audit.times_of_holds {
+        if !audit.owners.contains_key(&Owner::of_hold(network, *address)) {
+            let what = format!("is the time of a hold, and {address} is not set aside");
+            let key = audit.keys.hold(network, *address);
+            report.harmless.push(Finding::new(Kind::TimeWithoutHold, &key, what));
+        }
     }
 }
 

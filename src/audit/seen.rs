@@ -14,7 +14,7 @@ use crate::pool::record::{
     Reservation, SeenNode, Sighting, Tombstone, Undecodable, VERSION,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
-use crate::store::keys::{Key, Keys, PodInterface};
+use crate::store::keys::{Key, Keys, NetworkAddress, PodInterface};
 use crate::store::pools::decode_pool;
 use crate::store::txn::Entry;
 
@@ -32,8 +32,10 @@ pub struct Audit {
     pub(super) stale: Vec<(Vec<u8>, i64)>,
     pub(super) counts: Counts,
     pub(super) pools: BTreeMap<PoolName, PoolDefinition>,
+    /// The addresses with a hold whose time is not over, by the keys that say it.
+    pub(super) times_of_holds: BTreeSet<NetworkAddress>,
     /// Whether owners are left aside.
-    bits_only: bool,
+    pub(super) bits_only: bool,
     /// Every owner's name once, however many records give it.
     names: BTreeSet<Rc<Owner>>,
 }
@@ -80,6 +82,7 @@ impl Audit {
             stale: Vec::new(),
             counts: Counts::default(),
             pools: BTreeMap::new(),
+            times_of_holds: BTreeSet::new(),
             bits_only: false,
             names: BTreeSet::new(),
         }
@@ -112,6 +115,7 @@ impl Audit {
             Ok(Key::Import(_)) => self.see_note::<Definitions>(entry),
             Ok(Key::Pool(name)) => self.see_pool(entry, name),
             Ok(Key::PoolChanges) => self.see_pool_changes(entry),
+            Ok(Key::Hold(network, address)) => self.see_time_of_hold(entry, (network, address)),
         }
     }
 
@@ -220,6 +224,9 @@ impl Audit {
             return;
         }
         let record = self.decode::<OwnerRecord>(Kind::UndecodableOwner, entry);
+        if record.as_ref().is_some_and(|record| !is_sound_hold(&owner, record)) {
+            self.find(Kind::HoldMismatch, entry, "is not the record of one address that is set aside");
+        }
         let holdings =
             record.map(|record| Holdings { addresses: record.addresses, uid: record.labels.pod.uid });
         let owner = self.name(owner);
@@ -274,6 +281,15 @@ impl Audit {
         }
     }
 
+    /// A hold without an end would be the work of others, and a person ends it. So this is not deleted.
+    fn see_time_of_hold(&mut self, entry: &Entry, held: NetworkAddress) {
+        if entry.lease == 0 {
+            let what = "hangs on no lease, so the time of the hold would never be over; `metes hold --remove` ends it";
+            self.find(Kind::StaleWithoutLease, entry, what);
+        }
+        self.times_of_holds.insert(held);
+    }
+
     fn see_ticket(&mut self, entry: &Entry) {
         self.counts.tickets += 1;
         self.goes_with_lease(entry);
@@ -285,6 +301,13 @@ impl Audit {
             self.stale.push((entry.key.clone(), entry.mod_revision));
         }
     }
+}
+
+/// Whether a record is that of a hold exactly if its owner is one: of one address, with a note.
+fn is_sound_hold(owner: &Owner, record: &OwnerRecord) -> bool {
+    let of_holds = owner.node.network_of_holds().is_some();
+    let held = record.reserved().map(|(network, address)| (network.clone(), address));
+    of_holds == record.hold.is_some() && (!of_holds || held.eq(owner.set_aside()))
 }
 
 /// Whether a cursor's value is an address: 32 hex digits, as in keys, or as people write it.

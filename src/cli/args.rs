@@ -1,13 +1,20 @@
 //! What a person may type.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::pool::NetworkName;
 use crate::pool::names::PoolName;
 use crate::pool::record::Owner;
+
+/// The longest note of a hold, in bytes.
+const HOLD_NOTE_MAX: usize = 256;
+/// The longest time of a hold.
+const HOLD_TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const LONG_ABOUT: &str = "\
 metes is a cluster-wide IPAM plugin for CNI: networks of containers delegate to it, and
@@ -107,6 +114,14 @@ pub(super) enum Command {
     /// An owner is freed as a whole, with all its addresses. Make sure that nothing uses them any
     /// more: they may be handed out again at once.
     Release(ReleaseArgs),
+    /// Set addresses aside, so that no container gets them
+    ///
+    /// For what has its address from elsewhere: a printer, a gateway, a machine outside of the cluster. An
+    /// address that somebody holds is refused. With the note that it has, an address is set aside once
+    /// more, with the new time.
+    Hold(HoldArgs),
+    /// List the addresses that are set aside
+    Holds(HoldsArgs),
     /// Show and change named pools of addresses
     #[command(after_help = POOL_AFTER_HELP)]
     Pool(PoolArgs),
@@ -232,7 +247,7 @@ pub(super) struct CheckArgs {
 #[command(group = clap::ArgGroup::new("what").required(true).args(["address", "container"]))]
 pub(super) struct ReleaseArgs {
     /// Free the owner that holds this address
-    pub(super) address: Option<std::net::IpAddr>,
+    pub(super) address: Option<IpAddr>,
     /// The network of the address, if it is held in several
     #[arg(long, value_parser = NetworkName::stored, conflicts_with = "container")]
     pub(super) network: Option<NetworkName>,
@@ -245,6 +260,37 @@ pub(super) struct ReleaseArgs {
     /// Do not ask
     #[arg(short = 'y', long)]
     pub(super) yes: bool,
+}
+
+/// `metes hold`
+#[derive(Debug, Args)]
+pub(super) struct HoldArgs {
+    /// The addresses
+    #[arg(required = true, value_name = "ADDRESS", value_parser = hold_address)]
+    pub(super) addresses: Vec<IpAddr>,
+    /// Their network
+    #[arg(long, default_value = "default", value_parser = NetworkName::stored)]
+    pub(super) network: NetworkName,
+    /// Why: whoever asks for the address is told
+    #[arg(long, required_unless_present = "remove", value_parser = hold_note)]
+    pub(super) note: Option<String>,
+    /// For how long, like 2h or 7d, at most a year; else until it is removed. The reconciler ends it
+    #[arg(long = "for", value_name = "DURATION", value_parser = hold_time)]
+    pub(super) time: Option<Duration>,
+    /// End it: from now on containers may get the addresses
+    #[arg(long, conflicts_with_all = ["note", "time"])]
+    pub(super) remove: bool,
+}
+
+/// `metes holds`
+#[derive(Debug, Args)]
+pub(super) struct HoldsArgs {
+    /// Only addresses of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    pub(super) network: Option<NetworkName>,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: Output,
 }
 
 /// `metes pool`
@@ -265,7 +311,8 @@ pub(super) enum PoolVerb {
     /// Count how many addresses of each pool are held and free
     ///
     /// SIZE, HELD and FREE are of the open ranges. DRAINING and CLOSED are what is still held in such
-    /// ranges. OUTSIDE is what was taken from the pool and lies in none of its ranges now.
+    /// ranges. OUTSIDE is what was taken from the pool and lies in none of its ranges now. ASIDE is what is
+    /// set aside, among all that is held in its ranges.
     Status(PoolStatusArgs),
     /// Make or change the pools of a file
     ///
@@ -417,6 +464,35 @@ fn pod_name(text: &str) -> Result<PodName, String> {
     }
 }
 
+fn hold_address(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = text.parse().map_err(|_| "expected an IPv4 or IPv6 address".to_owned())?;
+    match address {
+        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
+            Err("write an IPv4 address as one, like 10.56.0.77".to_owned())
+        }
+        _ if address.is_unspecified() || address.is_multicast() => {
+            Err("expected an address that an interface can have".to_owned())
+        }
+        _ => Ok(address),
+    }
+}
+
+fn hold_note(text: &str) -> Result<String, String> {
+    let is_right = !text.trim().is_empty() && text.len() <= HOLD_NOTE_MAX && !text.contains(char::is_control);
+    match is_right {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected 1 to {HOLD_NOTE_MAX} bytes without control characters")),
+    }
+}
+
+fn hold_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    match (Duration::from_secs(1)..=HOLD_TIME_MAX).contains(&time) {
+        true => Ok(time),
+        false => Err("expected at least 1s and at most 365d".to_owned()),
+    }
+}
+
 /// What metes says of itself when a person calls it without arguments, as other plugins do.
 pub(super) fn about(versions: &[&str]) -> String {
     format!(
@@ -455,6 +531,11 @@ mod tests {
             "release 10.0.0.1 --network a --yes",
             "release --container c1 --cluster - -y",
             "show c1 --node a --cluster east",
+            "hold 10.0.0.1 --note printer",
+            "hold 10.0.0.1 fd00::1 --network a --note x --for 365d",
+            "hold --remove 10.0.0.1 --network a@00000000000000000000ffff0a000000-24",
+            "holds",
+            "holds --network a -o json",
             "pool list -o json",
             "pool show storage",
             "pool status",
@@ -486,6 +567,22 @@ mod tests {
             "check --yes",
             "release 10.0.0.1 --container c1",
             "release --container c1 --network a",
+            "hold --note x",
+            "hold 10.0.0.1",
+            "hold 10.0.0.1/24 --note x",
+            "hold ::ffff:10.0.0.1 --note x",
+            "hold 0.0.0.0 --note x",
+            "hold ff02::1 --note x",
+            "hold 10.0.0.1 --network a/b --note x",
+            "hold 10.0.0.1 --note=",
+            "hold 10.0.0.1 --note x --for 0s",
+            "hold 10.0.0.1 --note x --for 999ms",
+            "hold 10.0.0.1 --note x --for 366d",
+            "hold 10.0.0.1 --note x --for soon",
+            "hold --remove 10.0.0.1 --note x",
+            "hold --remove 10.0.0.1 --for 1h",
+            "hold --remove",
+            "holds 10.0.0.1",
             "pool",
             "pool show",
             "pool show a/b",

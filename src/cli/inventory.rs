@@ -9,7 +9,7 @@ use serde::ser::{SerializeMap, Serializer};
 use super::args::{ListArgs, Place};
 use super::ranges::Cidr;
 use crate::pool::names::PodUid;
-use crate::pool::record::{FromPool, Labels, Owner, OwnerRecord, Record, Reservation};
+use crate::pool::record::{FromPool, HoldNote, Labels, Owner, OwnerRecord, Record, Reservation};
 use crate::pool::{Addr, NetworkName};
 use crate::store::keys::{Key, Keys};
 use crate::store::pool_change::StoredPools;
@@ -34,6 +34,19 @@ pub(super) struct Holder {
     pub(super) labels: Labels,
     /// Since when; none for an address that is only recorded.
     pub(super) created_at: Option<String>,
+    /// Why the address is set aside; none if a container has it.
+    pub(super) hold: Option<HoldNote>,
+}
+
+impl Holder {
+    /// The pod, as far as it is known, or why the address is set aside.
+    pub(super) fn words(&self) -> Option<String> {
+        let pod = &self.labels.pod;
+        match &self.hold {
+            Some(hold) => Some(format!("set aside: {}", hold.note)),
+            None => known(&pod.name).map(|name| format!("{}/{name}", pod.namespace)),
+        }
+    }
 }
 
 /// A record that does not decode.
@@ -81,6 +94,7 @@ impl Inventory {
             owner: record.owner,
             labels: record.labels,
             created_at: Some(record.created_at),
+            hold: record.hold,
         });
         self.rows.push(Row { network: Some(network), address, holder, pool: None });
     }
@@ -88,7 +102,7 @@ impl Inventory {
     fn see_owner(&mut self, entry: &Entry, owner: Owner) {
         let Some(record) = self.decode::<OwnerRecord>(entry, None) else { return };
         self.ranges.extend(Cidr::of_scope(&record.scope));
-        let holder = Holder { owner: owner.clone(), labels: record.labels, created_at: None };
+        let holder = Holder { owner: owner.clone(), labels: record.labels, created_at: None, hold: None };
         let recorded = record.addresses.iter().filter(|held| held.network.is_none());
         self.rows.extend(recorded.map(|held| Row {
             network: None,
@@ -147,6 +161,21 @@ impl Row {
         self.holder.as_ref().map(|holder| &holder.owner)
     }
 
+    /// Whose container has it, if that is known; none if it is set aside.
+    pub(super) fn container(&self) -> Option<&Owner> {
+        self.owner().filter(|_| !self.is_set_aside())
+    }
+
+    /// Whether no container has it, because it is set aside.
+    pub(super) fn is_set_aside(&self) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.hold.is_some())
+    }
+
+    /// Who has it, in words, or why it is set aside; none if that is not known.
+    pub(super) fn holder_words(&self) -> Option<String> {
+        self.holder.as_ref().and_then(Holder::words)
+    }
+
     /// Whether a person who typed `args` wants to see it.
     pub(super) fn is_wanted(&self, args: &ListArgs) -> bool {
         let network = args.network.as_ref().is_none_or(|network| self.network.as_ref() == Some(network));
@@ -160,9 +189,9 @@ impl Row {
         network && place && pod
     }
 
-    /// Whether its owner is there; one that is not known is nowhere in particular.
+    /// Whether its owner is there; one that is not known, or no container, is nowhere in particular.
     pub(super) fn is_at(&self, place: &Place) -> bool {
-        self.owner().map_or(place.is_anywhere(), |owner| place.holds(owner))
+        self.container().map_or(place.is_anywhere(), |owner| place.holds(owner))
     }
 }
 
@@ -170,14 +199,14 @@ impl Row {
 impl Serialize for Row {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let holder = self.holder.as_ref();
-        let owner = self.owner();
+        let owner = self.container();
         let pod = holder.map(|holder| &holder.labels.pod);
         let pod = PodJson {
             namespace: pod.and_then(|pod| known(&pod.namespace)),
             name: pod.and_then(|pod| known(&pod.name)),
             uid: pod.and_then(|pod| pod.uid.as_ref()),
         };
-        let mut map = serializer.serialize_map(Some(10))?;
+        let mut map = serializer.serialize_map(Some(11))?;
         map.serialize_entry("network", &self.network)?;
         map.serialize_entry::<_, IpAddr>("address", &self.address.ip())?;
         map.serialize_entry("pool", &self.pool.as_ref().map(|pool| &pool.name))?;
@@ -186,8 +215,10 @@ impl Serialize for Row {
         map.serialize_entry("pod", &pod)?;
         map.serialize_entry("node", &owner.map(|owner| &owner.node))?;
         map.serialize_entry("cluster", &owner.and_then(|owner| owner.cluster.as_ref()))?;
-        map.serialize_entry("cni_network", &holder.map(|holder| &holder.labels.cni_network))?;
+        let container = holder.filter(|holder| holder.hold.is_none());
+        map.serialize_entry("cni_network", &container.map(|holder| &holder.labels.cni_network))?;
         map.serialize_entry("created_at", &holder.and_then(|holder| holder.created_at.as_ref()))?;
+        map.serialize_entry("hold", &holder.and_then(|holder| holder.hold.as_ref()))?;
         map.end()
     }
 }

@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use super::args::{Format, ListArgs, ShowArgs};
-use super::inventory::{Inventory, Row, known};
+use super::inventory::{Inventory, Row};
 use super::table::{or_dash, printable, table};
 use super::{CliError, Context, Terminal};
 use crate::pool::names::PodUid;
-use crate::pool::record::{Owner, Pod};
+use crate::pool::record::{HoldNote, Owner};
 use crate::pool::{Addr, NetworkName};
 use crate::store::kv::Kv;
 
@@ -75,8 +76,9 @@ fn find<'a>(rows: &'a [Row], what: &str) -> Vec<&'a Row> {
     if let Ok(address) = what.parse::<IpAddr>() {
         return held(&|row| row.address == Addr::from(address));
     }
-    let id =
-        |test: &dyn Fn(&str) -> bool| held(&|row| row.owner().is_some_and(|o| test(o.container_id.as_str())));
+    let id = |test: &dyn Fn(&str) -> bool| {
+        held(&|row| row.container().is_some_and(|o| test(o.container_id.as_str())))
+    };
     let exact = id(&|id| id == what);
     if exact.is_empty() && !what.is_empty() { id(&|id| id.starts_with(what)) } else { exact }
 }
@@ -88,26 +90,25 @@ fn list_table(rows: &[&Row]) -> String {
 }
 
 fn cells(row: &Row) -> [String; 8] {
-    let owner = row.owner();
+    let owner = row.container();
     [
         or_dash(row.network.as_ref().map(NetworkName::as_str)),
         row.address.to_string(),
         or_dash(owner.map(Owner::cluster_or_dash)),
         or_dash(owner.map(|owner| owner.node.as_str())),
-        or_dash(row.holder.as_ref().and_then(|holder| pod_words(&holder.labels.pod)).as_deref()),
+        or_dash(row.holder_words().as_deref()),
         or_dash(owner.map(|owner| owner.ifname.as_str())),
         or_dash(row.holder.as_ref().and_then(|holder| holder.created_at.as_deref())),
         or_dash(owner.map(|owner| owner.container_id.as_str())),
     ]
 }
 
-pub(super) fn pod_words(pod: &Pod) -> Option<String> {
-    known(&pod.name).map(|name| format!("{}/{name}", pod.namespace))
-}
-
 /// All that is known of one address, one line each.
 fn block(row: &Row) -> String {
     let holder = row.holder.as_ref();
+    if let Some(hold) = holder.and_then(|holder| holder.hold.as_ref()) {
+        return hold_block(row, hold);
+    }
     let owner = row.owner();
     let labels = holder.map(|holder| &holder.labels);
     let network = row.network.as_ref().map(NetworkName::as_str);
@@ -119,17 +120,32 @@ fn block(row: &Row) -> String {
         ("interface", owner.map(|owner| owner.ifname.to_string())),
         ("node", owner.map(|owner| owner.node.to_string())),
         ("cluster", owner.map(|owner| owner.cluster_or_dash().to_owned())),
-        ("pod", labels.and_then(|labels| pod_words(&labels.pod))),
+        ("pod", row.holder_words()),
         ("pod uid", labels.and_then(|labels| labels.pod.uid.as_ref()).map(PodUid::to_string)),
         ("cni network", labels.map(|labels| labels.cni_network.clone())),
         ("held since", holder.and_then(|holder| holder.created_at.clone())),
     ];
-    let line = |(name, value): (&str, Option<String>)| {
-        format!("{:<14}{}\n", format!("{name}:"), printable(&or_dash(value.as_deref())))
-    };
     let (address, others) = lines.split_at(2);
     let lines = address.iter().cloned().chain(pool).chain(others.iter().cloned());
     lines.map(line).collect()
+}
+
+/// All that is known of an address that is set aside.
+fn hold_block(row: &Row, hold: &HoldNote) -> String {
+    let time =
+        hold.seconds.map(|seconds| humantime::format_duration(Duration::from_secs(seconds)).to_string());
+    let lines = [
+        ("address", Some(row.address.to_string())),
+        ("network", row.network.as_ref().map(NetworkName::to_string)),
+        ("set aside", Some(hold.note.clone())),
+        ("for", Some(time.unwrap_or_else(|| "until it is removed".to_owned()))),
+        ("held since", row.holder.as_ref().and_then(|holder| holder.created_at.clone())),
+    ];
+    lines.into_iter().map(line).collect()
+}
+
+fn line((name, value): (&str, Option<String>)) -> String {
+    format!("{:<14}{}\n", format!("{name}:"), printable(&or_dash(value.as_deref())))
 }
 
 #[cfg(test)]
@@ -137,7 +153,7 @@ mod tests {
     use super::super::inventory::Inventory;
     use super::*;
     use crate::audit::fixture;
-    use crate::pool::record::{Held, Labels, Owner, OwnerRecord, Record};
+    use crate::pool::record::{Held, Labels, Owner, OwnerRecord, Record, Reservation};
 
     fn inventory() -> Inventory {
         let keys = fixture::keys();
@@ -147,8 +163,13 @@ mod tests {
         let labels = Labels { cni_network: "fixed".into(), ..Labels::default() };
         let record = OwnerRecord::new(held, None, "-".into(), labels);
         entries.push(fixture::entry(keys.owner(&owner), record.encode()));
+        let aside = HoldNote { note: "printer".into(), seconds: Some(7200) };
+        let [network, other] = ["default", "other"].map(|name| NetworkName::stored(name).expect("a name"));
+        let address = fixture::addr("10.0.0.9");
+        let reservation = Reservation::of_hold(&other, address, aside, "2026-01-02T03:04:05Z".into());
+        entries.push(fixture::entry(keys.ip(&other, address), reservation.encode()));
         let broken = Addr::from("10.0.0.3".parse::<IpAddr>().expect("ip"));
-        entries.push(fixture::entry(keys.ip(&NetworkName::default(), broken), b"?".to_vec()));
+        entries.push(fixture::entry(keys.ip(&network, broken), b"?".to_vec()));
         let mut inventory = Inventory::default();
         entries.iter().rev().for_each(|entry| inventory.see(&keys, entry));
         inventory.sorted()
@@ -159,11 +180,12 @@ mod tests {
         let rows = inventory().rows;
         let rows: Vec<&Row> = rows.iter().collect();
         let expected = "\
-NETWORK  ADDRESS    CLUSTER  NODE  POD       IFNAME  SINCE                 CONTAINER
-default  10.0.0.1   east     n1    ns/web-0  net1    2026-01-02T03:04:05Z  c1
-default  10.0.0.2   east     n1    ns/web-0  net1    2026-01-02T03:04:05Z  c1
-default  10.0.0.3   -        -     -         -       -                     -
--        192.0.2.1  -        n2    -         eth0    -                     cafe
+NETWORK  ADDRESS    CLUSTER  NODE  POD                 IFNAME  SINCE                 CONTAINER
+default  10.0.0.1   east     n1    ns/web-0            net1    2026-01-02T03:04:05Z  c1
+default  10.0.0.2   east     n1    ns/web-0            net1    2026-01-02T03:04:05Z  c1
+default  10.0.0.3   -        -     -                   -       -                     -
+other    10.0.0.9   -        -     set aside: printer  -       2026-01-02T03:04:05Z  -
+-        192.0.2.1  -        n2    -                   eth0    -                     cafe
 ";
         assert_eq!(list_table(&rows), expected);
         assert!(list_table(&[]).starts_with("NETWORK") && list_table(&[]).lines().count() == 1);
@@ -178,7 +200,8 @@ default  10.0.0.3   -        -     -         -       -                     -
             concat!(
                 r#"{"network":"default","address":"10.0.0.1","pool":null,"container_id":"c1","ifname":"net1","#,
                 r#""pod":{"namespace":"ns","name":"web-0","uid":"u-1"},"#,
-                r#""node":"n1","cluster":"east","cni_network":"mynet","created_at":"2026-01-02T03:04:05Z"}"#,
+                r#""node":"n1","cluster":"east","cni_network":"mynet","created_at":"2026-01-02T03:04:05Z","#,
+                r#""hold":null}"#,
             )
         );
         assert_eq!(
@@ -186,15 +209,24 @@ default  10.0.0.3   -        -     -         -       -                     -
             concat!(
                 r#"{"network":"default","address":"10.0.0.3","pool":null,"container_id":null,"ifname":null,"#,
                 r#""pod":{"namespace":null,"name":null,"uid":null},"#,
-                r#""node":null,"cluster":null,"cni_network":null,"created_at":null}"#,
+                r#""node":null,"cluster":null,"cni_network":null,"created_at":null,"hold":null}"#,
             )
         );
         assert_eq!(
             text[3],
             concat!(
+                r#"{"network":"other","address":"10.0.0.9","pool":null,"container_id":null,"ifname":null,"#,
+                r#""pod":{"namespace":null,"name":null,"uid":null},"#,
+                r#""node":null,"cluster":null,"cni_network":null,"created_at":"2026-01-02T03:04:05Z","#,
+                r#""hold":{"note":"printer","for":7200}}"#,
+            )
+        );
+        assert_eq!(
+            text[4],
+            concat!(
                 r#"{"network":null,"address":"192.0.2.1","pool":null,"container_id":"cafe","ifname":"eth0","#,
                 r#""pod":{"namespace":null,"name":null,"uid":null},"#,
-                r#""node":"n2","cluster":null,"cni_network":"fixed","created_at":null}"#,
+                r#""node":"n2","cluster":null,"cni_network":"fixed","created_at":null,"hold":null}"#,
             )
         );
     }
@@ -202,9 +234,17 @@ default  10.0.0.3   -        -     -         -       -                     -
     #[test]
     fn found_by_address_by_id_and_by_its_beginning() {
         let rows = inventory().rows;
-        for (what, count) in
-            [("10.0.0.2", 1), ("c1", 2), ("c", 3), ("caf", 1), ("10.0.0.9", 0), ("x", 0), ("", 0)]
-        {
+        for (what, count) in [
+            ("10.0.0.2", 1),
+            ("c1", 2),
+            ("c", 3),
+            ("caf", 1),
+            ("10.0.0.9", 1),
+            ("10.0.0.8", 0),
+            ("0000", 0),
+            ("x", 0),
+            ("", 0),
+        ] {
             assert_eq!(find(&rows, what).len(), count, "{what:?}");
         }
     }
@@ -213,6 +253,14 @@ default  10.0.0.3   -        -     -         -       -                     -
     fn all_that_is_known_of_an_address() {
         let text = block(&inventory().rows[0]);
         assert!(text.contains("pod uid:      u-1\n") && text.contains("held since:   2026-01-02T"), "{text}");
+        let expected = "\
+address:      10.0.0.9
+network:      other
+set aside:    printer
+for:          2h
+held since:   2026-01-02T03:04:05Z
+";
+        assert_eq!(block(&inventory().rows[3]), expected);
     }
 
     #[test]

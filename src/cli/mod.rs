@@ -2,7 +2,8 @@
 //!
 //! - `args`: what may be typed, and the help.
 //! - [`start`]: from the command line and the host file to a command that runs.
-//! - `list` (with show), `usage`, `check`, `release`: one verb each; `pool`: the verbs of named pools.
+//! - `list` (with show), `usage`, `check`, `release`, `hold` (with holds): one verb each; `pool`: the verbs of named
+//!   pools.
 //! - `inventory`, `ranges`, `table`: pure; rows, ranges and text.
 //!
 //! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
@@ -10,6 +11,7 @@
 
 mod args;
 mod check;
+mod hold;
 mod inventory;
 mod list;
 mod pool;
@@ -111,6 +113,8 @@ async fn run<K: Kv>(
         Command::Usage(args) => usage::usage(&context, &args, terminal).await,
         Command::Check(args) => check::check(&context, &args, terminal).await,
         Command::Release(args) => release::release(&context, &args, terminal).await,
+        Command::Hold(args) => hold::hold(&context, &args, terminal).await,
+        Command::Holds(args) => hold::holds(&context, &args, terminal).await,
         Command::Pool(args) => pool::pool(&context, &args, terminal).await,
     };
     done.unwrap_or_else(|failed| {

@@ -60,6 +60,12 @@ fn chosen<'a>(inventory: &'a Inventory, args: &ReleaseArgs) -> Result<BTreeSet<&
         (None, Some(id)) => owners_of_container(inventory, id, &args.place)?,
         (None, None) => Vec::new(),
     };
+    if let Some((network, address)) = owners.iter().find_map(|owner| owner.set_aside()) {
+        return Err(format!(
+            "{address} of network {network} is set aside, and no container has it: metes hold --remove {address} \
+             --network {network} ends that"
+        ));
+    }
     Ok(owners.into_iter().collect())
 }
 
@@ -160,6 +166,7 @@ mod tests {
                 .expect("plain names"),
             labels: Labels::default(),
             created_at: None,
+            hold: None,
         });
         let network = network.map(|network| NetworkName::stored(network).expect("network"));
         Row { network, address: Addr::from(address.parse::<IpAddr>().expect("ip")), holder, pool: None }
@@ -177,6 +184,7 @@ mod tests {
             row(Some("a"), "10.0.0.5", Some(("n1", "c5", "net1"))),
             row(Some("b"), "10.0.0.6", Some(("n1", "c6", "net1"))),
             row(Some("b"), "10.0.0.7", Some(("n1", "c6", "net2"))),
+            row(Some("b"), "10.0.0.8", Some(("@b", "00000000000000000000ffff0a000008", "hold"))),
         ];
         let mut rows = rows;
         // One container id on nodes of one name, in two clusters.
@@ -216,6 +224,8 @@ mod tests {
             ("--container c6 --cluster east", Ok("net2 of container c6 on n1 of cluster east")),
             ("--container c6", Err("is in the clusters - and in east: say which with --cluster")),
             ("--container c2", Err("is on n1 and on n2: say which with --node")),
+            ("10.0.0.8", Err("metes hold --remove 10.0.0.8 --network b ends that")),
+            ("--container 00000000000000000000ffff0a000008", Err("metes hold --remove")),
             ("--container c9", Err("no container with the id \"c9\"")),
         ] {
             let found = chosen(&inventory, &args(line));

@@ -24,8 +24,8 @@ pub(super) async fn usage<K: Kv>(
     match args.output.format {
         Format::Json => terminal.answer_json(&usages)?,
         Format::Table => {
-            let rows: Vec<[String; 5]> = usages.iter().map(cells).collect();
-            terminal.answer(&table(["NETWORK", "RANGE", "SIZE", "USED", "FREE"], &rows))?;
+            let rows: Vec<[String; 6]> = usages.iter().map(cells).collect();
+            terminal.answer(&table(["NETWORK", "RANGE", "SIZE", "USED", "FREE", "ASIDE"], &rows))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -42,6 +42,8 @@ struct Usage {
     size: Option<u128>,
     used: u128,
     free: Option<u128>,
+    /// How many of the used ones are set aside.
+    set_aside: u128,
 }
 
 fn as_text<S: serde::Serializer>(range: &Option<Cidr>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -55,7 +57,7 @@ fn as_text<S: serde::Serializer>(range: &Option<Cidr>, serializer: S) -> Result<
 /// What is only recorded is in no network and is not counted.
 fn usages(rows: &[Row], ranges: &[(NetworkName, Cidr)]) -> Vec<Usage> {
     let mut known: BTreeMap<&NetworkName, Vec<Cidr>> = BTreeMap::new();
-    let mut used: BTreeMap<(&NetworkName, Option<Cidr>), u128> = BTreeMap::new();
+    let mut used: BTreeMap<(&NetworkName, Option<Cidr>), [u128; 2]> = BTreeMap::new();
     for (network, range) in ranges {
         known.entry(network).or_default().push(*range);
         used.entry((network, Some(*range))).or_default();
@@ -65,7 +67,9 @@ fn usages(rows: &[Row], ranges: &[(NetworkName, Cidr)]) -> Vec<Usage> {
         let ranges = known.get(network).map_or(&[][..], Vec::as_slice);
         let smallest =
             ranges.iter().filter(|range| range.covers(row.address)).min_by_key(|range| range.size());
-        *used.entry((network, smallest.copied())).or_default() += 1;
+        let [used, set_aside] = used.entry((network, smallest.copied())).or_default();
+        *used += 1;
+        *set_aside += u128::from(row.is_set_aside());
     }
     let mut usages: Vec<Usage> = used.into_iter().map(count).collect();
     // The row for what lies outside comes after the ranges of its network.
@@ -73,13 +77,13 @@ fn usages(rows: &[Row], ranges: &[(NetworkName, Cidr)]) -> Vec<Usage> {
     usages
 }
 
-fn count(((network, range), used): ((&NetworkName, Option<Cidr>), u128)) -> Usage {
+fn count(((network, range), [used, set_aside]): ((&NetworkName, Option<Cidr>), [u128; 2])) -> Usage {
     let size = range.map(|range| range.size());
     let free = size.map(|size| size.saturating_sub(used));
-    Usage { network: network.clone(), range, size, used, free }
+    Usage { network: network.clone(), range, size, used, free, set_aside }
 }
 
-fn cells(usage: &Usage) -> [String; 5] {
+fn cells(usage: &Usage) -> [String; 6] {
     let number = |number: Option<u128>| or_dash(number.map(|n| n.to_string()).as_deref());
     let range = usage.range.map(|range| range.to_string());
     [
@@ -88,6 +92,7 @@ fn cells(usage: &Usage) -> [String; 5] {
         number(usage.size),
         usage.used.to_string(),
         number(usage.free),
+        usage.set_aside.to_string(),
     ]
 }
 
@@ -119,10 +124,10 @@ mod tests {
         assert_eq!(
             text,
             [
-                r#"{"network":"a","range":"10.0.0.0/16","size":65534,"used":1,"free":65533}"#,
-                r#"{"network":"a","range":"10.0.1.0/24","size":254,"used":1,"free":253}"#,
-                r#"{"network":"a","range":null,"size":null,"used":1,"free":null}"#,
-                r#"{"network":"b","range":null,"size":null,"used":1,"free":null}"#,
+                r#"{"network":"a","range":"10.0.0.0/16","size":65534,"used":1,"free":65533,"set_aside":0}"#,
+                r#"{"network":"a","range":"10.0.1.0/24","size":254,"used":1,"free":253,"set_aside":0}"#,
+                r#"{"network":"a","range":null,"size":null,"used":1,"free":null,"set_aside":0}"#,
+                r#"{"network":"b","range":null,"size":null,"used":1,"free":null,"set_aside":0}"#,
             ]
         );
     }

@@ -95,6 +95,11 @@ impl From<Refused> for Error {
                 format!("the requested address {address} in network {network} {}", because(why)),
             )
             .with_details("ask for another address, or for none; `metes show` tells who holds one"),
+            Refused::SetAside(address, network, note) => Error::new(
+                Code::AddressNotAvailable,
+                format!("the requested address {address} in network {network} is set aside: {note}"),
+            )
+            .with_details("ask for another address, or for none; `metes hold --remove` ends it"),
             Refused::OutOfService(why) => out_of_service(why),
             Refused::Bad(bad) => bad.into(),
             Refused::Contradiction(text) => {

@@ -14,6 +14,9 @@ pub const NETWORK_NAME_MAX: usize = 63;
 /// What stands for "no cluster" in a key and on a command line.
 pub const NO_CLUSTER: &str = "-";
 
+/// What the name begins with that stands for a node where addresses are set aside.
+pub const OF_HOLDS: char = '@';
+
 /// A name that cannot be used as part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {found:?} is not valid: expected {expected}")]
@@ -247,6 +250,32 @@ checked_name!(
     "1 to 63 characters out of A-Z a-z 0-9 . _ - (and not \".\" or \"..\")"
 );
 
+impl NodeName {
+    /// Stands where an owner has its node, for the addresses of `network` that are set aside. No host file can spell
+    /// it.
+    #[must_use]
+    pub fn of_holds(network: &NetworkName) -> Self {
+        Self(format!("{OF_HOLDS}{network}"))
+    }
+
+    /// The network whose addresses are set aside under this name; none if it is the name of a node.
+    #[must_use]
+    pub fn network_of_holds(&self) -> Option<NetworkName> {
+        NetworkName::stored(self.0.strip_prefix(OF_HOLDS)?).ok()
+    }
+
+    /// Reads a name back from a key or a record: that of a node, or what stands there for addresses that are set aside.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if it is neither.
+    pub fn stored(text: &str) -> Result<Self, InvalidName> {
+        match text.strip_prefix(OF_HOLDS) {
+            None => text.parse(),
+            Some(network) => NetworkName::stored(network).map(|network| Self::of_holds(&network)),
+        }
+    }
+}
+
 impl ClusterName {
     /// Reads a cluster's name where `-` stands for none.
     ///
@@ -263,6 +292,12 @@ impl ContainerId {
     pub fn adopted(uid: &PodUid) -> Self {
         // A UID has only characters that a container id may have, and is much shorter.
         Self(format!("adopted-{uid}"))
+    }
+
+    /// What stands for a container where this address is set aside.
+    #[must_use]
+    pub fn of_hold(address: Addr) -> Self {
+        Self(format!("{:032x}", address.0))
     }
 }
 
@@ -311,6 +346,22 @@ mod tests {
         assert_eq!(own.as_str(), "default@00000000000000000000ffff0a000000-24");
         assert!(NetworkName::configured(own.as_str()).is_err());
         assert_eq!(NetworkName::stored(own.as_str()), Ok(own));
+    }
+
+    #[test]
+    fn what_stands_for_a_node_where_addresses_are_set_aside_is_no_nodes_name() {
+        let network = NetworkName::default();
+        for network in [network.of_range(Addr(0xffff_0a00_0000), 24), network] {
+            let name = NodeName::of_holds(&network);
+            assert_eq!(name.network_of_holds(), Some(network));
+            assert!(name.as_str().parse::<NodeName>().is_err());
+            assert_eq!(NodeName::stored(name.as_str()), Ok(name));
+        }
+        for bad in ["@", "@@", "@a/b", "@..", "a@b"] {
+            assert!(NodeName::stored(bad).is_err(), "{bad:?}");
+        }
+        let node = NodeName::stored("n1").expect("a node's name");
+        assert_eq!(node.network_of_holds(), None);
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::definition::{PoolDefinition, PoolRange};
 use super::names::{
@@ -21,12 +22,16 @@ pub const VERSION: u32 = 1;
 /// The epoch of a store that was never adopted.
 pub const FIRST_EPOCH: u64 = 1;
 
+/// What stands for an interface where an address is set aside.
+const HOLD_IFNAME: &str = "hold";
+
 /// Who holds an address: one interface of one container on one node of one cluster.
 ///
 /// A node's name is unique in its cluster alone: several clusters may share a store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Owner {
     /// The node's name, from the host file or derived from the machine.
+    #[serde(deserialize_with = "stored_node")]
     pub node: NodeName,
     /// CNI_CONTAINERID.
     #[serde(rename = "container")]
@@ -46,10 +51,29 @@ impl Owner {
     pub fn named([cluster, node, container_id, ifname]: [&str; 4]) -> Result<Self, InvalidName> {
         Ok(Self {
             cluster: ClusterName::or_none(cluster)?,
-            node: node.parse()?,
+            node: NodeName::stored(node)?,
             container_id: container_id.parse()?,
             ifname: ifname.parse()?,
         })
+    }
+
+    /// What owns an address that is set aside. No container can have these names.
+    #[must_use]
+    pub fn of_hold(network: &NetworkName, address: Addr) -> Self {
+        Self {
+            node: NodeName::of_holds(network),
+            container_id: ContainerId::of_hold(address),
+            ifname: HOLD_IFNAME.parse().expect("a short word"),
+            cluster: None,
+        }
+    }
+
+    /// The address that this owner sets aside; none if it is an interface of a container.
+    #[must_use]
+    pub fn set_aside(&self) -> Option<(NetworkName, Addr)> {
+        let network = self.node.network_of_holds()?;
+        let address = Addr(u128::from_str_radix(self.container_id.as_str(), 16).ok()?);
+        (*self == Self::of_hold(&network, address)).then_some((network, address))
     }
 
     /// The cluster's name as keys and people write it: `-` for none.
@@ -62,12 +86,19 @@ impl Owner {
 /// In words, for people.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((network, address)) = self.set_aside() {
+            return write!(f, "the hold of {address} in network {network}");
+        }
         write!(f, "{} of container {} on {}", self.ifname, self.container_id, self.node)?;
         match &self.cluster {
             None => Ok(()),
             Some(cluster) => write!(f, " of cluster {cluster}"),
         }
     }
+}
+
+fn stored_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NodeName, D::Error> {
+    NodeName::stored(&String::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
 /// When a run of the plugin began: boot id and nanoseconds of CLOCK_BOOTTIME.
@@ -228,6 +259,19 @@ pub struct OwnerRecord {
     /// Labels.
     #[serde(flatten)]
     pub labels: Labels,
+    /// Why the address is set aside; none if a container has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<HoldNote>,
+}
+
+/// What an operator says of an address that is set aside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldNote {
+    /// Why, for people.
+    pub note: String,
+    /// For how many seconds; none: until an operator removes it. `v1/hold` says whether the time is over.
+    #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
 }
 
 /// What a record carries besides its owner, for people and for the reconciler.
@@ -250,7 +294,14 @@ impl OwnerRecord {
     /// A record of this program's version.
     #[must_use]
     pub fn new(addresses: Vec<Held>, start: Option<RunStart>, scope: String, labels: Labels) -> Self {
-        Self { v: VERSION, addresses, start, machine: String::new(), scope, labels }
+        Self { v: VERSION, addresses, start, machine: String::new(), scope, labels, hold: None }
+    }
+
+    /// The record of an address that is set aside. Nobody queues for it.
+    #[must_use]
+    pub fn of_hold(network: &NetworkName, address: Addr, hold: HoldNote) -> Self {
+        let held = Held::new(address.ip(), Some(network.clone()));
+        Self { hold: Some(hold), ..Self::new(vec![held], None, "-".to_owned(), Labels::default()) }
     }
 
     /// The record as a run on this machine writes it.
@@ -294,13 +345,23 @@ pub struct Reservation {
     /// When it was made, RFC 3339 in UTC; for people only.
     #[serde(rename = "at")]
     pub created_at: String,
+    /// Why the address is set aside; none if a container has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<HoldNote>,
 }
 
 impl Reservation {
     /// A record of this program's version.
     #[must_use]
     pub fn new(owner: Owner, labels: Labels, created_at: String) -> Self {
-        Self { v: VERSION, owner, labels, created_at }
+        Self { v: VERSION, owner, labels, created_at, hold: None }
+    }
+
+    /// The reservation of an address that is set aside.
+    #[must_use]
+    pub fn of_hold(network: &NetworkName, address: Addr, hold: HoldNote, created_at: String) -> Self {
+        let owner = Owner::of_hold(network, address);
+        Self { hold: Some(hold), ..Self::new(owner, Labels::default(), created_at) }
     }
 }
 
@@ -609,6 +670,22 @@ mod tests {
                 r#""pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet","at":"2026-01-02T03:04:05Z"}"#,
             ),
         );
+        let (network, address) = (NetworkName::default(), Addr(0xffff_0a00_0001));
+        let hold = HoldNote { note: "printer".into(), seconds: Some(60) };
+        check(
+            &OwnerRecord::of_hold(&network, address, HoldNote { seconds: None, ..hold.clone() }),
+            concat!(
+                r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"}],"scope":"-","cni":"","#,
+                r#""hold":{"note":"printer"}}"#,
+            ),
+        );
+        check(
+            &Reservation::of_hold(&network, address, hold, "2026-01-02T03:04:05Z".into()),
+            concat!(
+                r#"{"v":1,"node":"@default","container":"00000000000000000000ffff0a000001","ifname":"hold","#,
+                r#""cni":"","at":"2026-01-02T03:04:05Z","hold":{"note":"printer","for":60}}"#,
+            ),
+        );
         check(
             &PodIndex::new(owner()),
             r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east"}"#,
@@ -627,6 +704,25 @@ mod tests {
             r#"{"v":1,"definition":{"pool":"a","network":"default","ranges":[{"range":"10.0.0.0/24"}]}}"#,
         );
         check(&PoolChanges::new(), r#"{"v":1}"#);
+    }
+
+    #[test]
+    fn an_owner_is_a_hold_by_all_of_its_names() {
+        let (network, address) = (NetworkName::default(), Addr(0xffff_0a00_0001));
+        let hold = Owner::of_hold(&network, address);
+        assert_eq!(hold.set_aside(), Some((network, address)));
+        assert_eq!(hold.to_string(), "the hold of 10.0.0.1 in network default");
+        let hex = "00000000000000000000ffff0a000001";
+        for other in [
+            ["-", "n1", hex, "hold"],
+            ["-", "@default", "c1", "hold"],
+            ["-", "@default", "ffff0a000001", "hold"],
+            ["-", "@default", hex, "eth0"],
+            ["east", "@default", hex, "hold"],
+        ] {
+            let owner = Owner::named(other).expect("names that may stand in a key");
+            assert_eq!(owner.set_aside(), None, "{other:?}");
+        }
     }
 
     fn check<R: Record + PartialEq + std::fmt::Debug>(record: &R, golden: &str) {

@@ -20,7 +20,7 @@ pub enum Fence {
     },
     /// Nothing. A free needs no fence: it compares the revision of the record that it frees.
     Unfenced {
-        /// The lease for a tombstone.
+        /// The lease for a tombstone, or for the time of a hold.
         lease: Option<LeaseId>,
     },
 }

@@ -9,7 +9,7 @@ use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::line::Line;
 use super::request::TicketRecord;
 use super::snapshot::{BadRecord, Snapshot};
-use super::txn::Entry;
+use super::txn::{Compare, Entry, Op};
 use crate::pool::NetworkName;
 use crate::pool::record::{
     Caller, Held, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
@@ -33,6 +33,8 @@ pub enum FreeGuard<'a> {
     Unanswered(&'a RunStart),
     /// The record of this mod revision (a person's release, the reconciler).
     AsRead(i64),
+    /// The record of this mod revision of a hold, if its time is over (the reconciler).
+    Over(i64),
 }
 
 impl FreeGuard<'_> {
@@ -45,7 +47,7 @@ impl FreeGuard<'_> {
             }),
             // A run that answers with a record writes it again.
             FreeGuard::Unanswered(start) => record.start.as_ref() == Some(start) && created == modified,
-            FreeGuard::AsRead(revision) => revision == modified,
+            FreeGuard::AsRead(revision) | FreeGuard::Over(revision) => revision == modified,
         }
     }
 }
@@ -159,7 +161,17 @@ impl Change for Freeing<'_> {
             Ok(record) => record,
             Err(stays) => return self.bury(seen, fence, stays),
         };
-        let planned = transaction(self.keys, seen, (owner, &record), self.tombstone(seen), fence, self.mode)?;
+        let mut planned =
+            transaction(self.keys, seen, (owner, &record), self.tombstone(seen), fence, self.mode)?;
+        if let (Some(key), Ok(txn)) = (self.hold_key(), &mut planned) {
+            match self.free.guard {
+                FreeGuard::Over(_) => {
+                    txn.compares.push(Compare::Create(key.clone(), 0));
+                    txn.otherwise.push(Op::Get(key));
+                }
+                _ => txn.then.push(Op::Delete(key)),
+            }
+        }
         Ok(self.commit(planned, Freed::Addresses(record.addresses)))
     }
 }
@@ -172,7 +184,8 @@ impl<'a> Freeing<'a> {
     }
 
     fn base_keys(&self) -> Vec<Bytes> {
-        vec![self.keys.owner(self.free.owner), self.keys.tombstone(self.free.owner)]
+        let base = [self.keys.owner(self.free.owner), self.keys.tombstone(self.free.owner)];
+        base.into_iter().chain(self.hold_key()).collect()
     }
 
     /// The owner's record as read, if it is one that may be freed.
@@ -185,7 +198,15 @@ impl<'a> Freeing<'a> {
             return Ok(Err(Freed::Elsewhere(record.machine)));
         }
         let is_meant = self.free.guard.admits(&record, entry.create_revision, entry.mod_revision);
-        Ok(if is_meant { Ok(record) } else { Err(Freed::Younger) })
+        let lasts = matches!(self.free.guard, FreeGuard::Over(_))
+            && self.hold_key().is_some_and(|key| seen.entry(&key).is_some());
+        Ok(if is_meant && !lasts { Ok(record) } else { Err(Freed::Younger) })
+    }
+
+    /// The key that exists as long as the time of the hold is not over, if this frees a hold.
+    fn hold_key(&self) -> Option<Bytes> {
+        let (network, address) = self.free.owner.set_aside()?;
+        Some(self.keys.hold(&network, address))
     }
 
     /// The start for the tombstone. Runs of an earlier boot are older than those of the present one, whose tombstone

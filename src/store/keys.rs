@@ -7,7 +7,9 @@ use std::fmt;
 
 use ring::digest;
 
-use crate::pool::names::{ClusterName, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid, PoolName};
+use crate::pool::names::{
+    ClusterName, InterfaceName, InvalidName, NO_CLUSTER, NodeName, OF_HOLDS, PodUid, PoolName,
+};
 use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName, Page, RangeSet, Summary};
 
@@ -114,6 +116,8 @@ pub enum Key {
     Pool(PoolName),
     /// `v1/pools`
     PoolChanges,
+    /// `v1/hold/<network>/<hex>`
+    Hold(NetworkName, Addr),
 }
 
 /// One interface of a pod in one network: the key of the pod index.
@@ -166,6 +170,12 @@ impl Keys {
     #[must_use]
     pub fn nets(&self) -> Bytes {
         self.join("net/")
+    }
+
+    /// The prefix of one network.
+    #[must_use]
+    pub fn net(&self, network: &NetworkName) -> Bytes {
+        self.join(&format!("net/{network}/"))
     }
 
     /// The prefix of all owner records.
@@ -272,6 +282,24 @@ impl Keys {
     #[must_use]
     pub fn pool_changes(&self) -> Bytes {
         self.join("pools")
+    }
+
+    /// Exists as long as the time of a hold is not over; a hold without an end has no such key.
+    #[must_use]
+    pub fn hold(&self, network: &NetworkName, address: Addr) -> Bytes {
+        self.join(&format!("hold/{network}/{:032x}", address.0))
+    }
+
+    /// The prefix of all holds whose time is not over.
+    #[must_use]
+    pub fn holds(&self) -> Bytes {
+        self.join("hold/")
+    }
+
+    /// The prefix of the owner records of all addresses that are set aside.
+    #[must_use]
+    pub fn hold_owners(&self) -> Bytes {
+        self.join(&format!("owner/{NO_CLUSTER}/{OF_HOLDS}"))
     }
 
     /// The prefix of the orphans that a cluster's reconciler has seen.
@@ -386,6 +414,9 @@ fn parse_path(path: &str) -> Option<Key> {
         ["import", name] => name.parse().ok().map(Key::Import),
         ["pool", name] => name.parse().ok().map(Key::Pool),
         ["pools"] => Some(Key::PoolChanges),
+        ["hold", network, address] => {
+            Some(Key::Hold(NetworkName::stored(network).ok()?, parse_address(address)?))
+        }
         _ => None,
     }
 }
@@ -443,7 +474,7 @@ pub fn digest_hex(bytes: &[u8]) -> String {
 #[must_use]
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
-    // A prefix of metes ends in a slash, so its last byte can always be raised.
+    // A prefix of metes ends in a slash or an at sign, so its last byte can always be raised.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
@@ -545,6 +576,16 @@ mod tests {
             (keys().fence(&node), "/metes/v1/fence/n-1.example", Key::Fence(node.clone())),
             (keys().pool(&pool), "/metes/v1/pool/storage", Key::Pool(pool.clone())),
             (keys().pool_changes(), "/metes/v1/pools", Key::PoolChanges),
+            (
+                keys().hold(&net, a),
+                "/metes/v1/hold/default/00000000000000000000ffff0a010203",
+                Key::Hold(net.clone(), a),
+            ),
+            (
+                keys().owner(&Owner::of_hold(&net, a)),
+                "/metes/v1/owner/-/@default/00000000000000000000ffff0a010203/hold",
+                Key::Owner(Owner::of_hold(&net, a)),
+            ),
         ];
         for (built, golden, parsed) in cases {
             assert_eq!(String::from_utf8_lossy(&built), golden);

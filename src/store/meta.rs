@@ -25,6 +25,22 @@ pub enum OutOfService {
     Paused(String),
 }
 
+impl OutOfService {
+    /// Why, for an operator.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self {
+            OutOfService::Newer(version) => {
+                format!("only writers of version {version} or newer may write to it; use a newer metes")
+            }
+            OutOfService::Suspect(epoch) => {
+                format!("it is under suspicion since epoch {epoch}; `metes check` says what to do")
+            }
+            OutOfService::Paused(why) => format!("a migration is under way: {why}"),
+        }
+    }
+}
+
 /// Whether a store with this meta hands out addresses.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! - [`keys`], [`txn`], [`snapshot`]: what is asked, and what was found; pure.
 //! - [`builder`]: transactions that change what is held, built from what was read; pure.
-//! - [`change`]: what a change decides; [`allot`] (ADD, of an [`ask`]) and [`free`] are two; pure.
+//! - [`change`]: what a change decides; [`allot`] (ADD, of an [`ask`]), [`free`] and [`hold`] are three; pure.
 //! - [`drive`]: the one way in which a change is carried out, with [`first`], [`ticket`], [`fence`] and [`settle`];
 //!   [`release`] drives frees.
 //! - [`pools`]: what an ADD from pools asks for; [`pool_change`]: the operator's changes of pools; pure.
@@ -24,6 +24,7 @@ pub mod failing;
 pub mod fence;
 pub mod first;
 pub mod free;
+pub mod hold;
 pub mod keys;
 pub mod kv;
 pub mod line;

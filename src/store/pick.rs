@@ -73,7 +73,7 @@ impl Picking<'_> {
                     let network = self.ask.wanted.sets[set]
                         .covers(address)
                         .map_or_else(NetworkName::default, |range| range.network().clone());
-                    return Err(Halt::Refuse(Refused::Address(address, network, why)));
+                    return Err(self.refuse((network, address), why));
                 }
                 Choice::Chosen(picks) => {
                     let taken = picks.into_iter().map(|pick| (pick.network, pick.address)).collect();
@@ -81,6 +81,10 @@ impl Picking<'_> {
                 }
             }
         }
+    }
+
+    fn refuse(&self, address: NetworkAddress, why: Refusal) -> Halt {
+        Halt::Refuse(Refused::address(address, why, self.keys, self.snapshot))
     }
 
     /// A page that does not decode counts as full. But then the answer is not that the range is full.
@@ -119,7 +123,7 @@ impl Picking<'_> {
         for (network, address) in pinned {
             let held = self.snapshot.entry(&self.keys.ip(network, *address)).is_some();
             if held || !seen.insert((network, address)) {
-                return Err(Halt::Refuse(Refused::Address(*address, network.clone(), Refusal::Taken)));
+                return Err(self.refuse((network.clone(), *address), Refusal::Taken));
             }
         }
         Ok(())

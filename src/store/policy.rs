@@ -16,8 +16,8 @@ pub enum FencePolicy {
     LeaseOrTicket(Bytes),
     /// A ticket (adopt, import).
     Ticket,
-    /// Nothing: it compares the revision of the record that it frees, so a late copy finds another one (DEL, GC,
-    /// release).
+    /// Nothing: it compares the revision of the record that it frees, or of the page that it writes, so a late copy
+    /// finds another one (DEL, GC, release, hold).
     Nothing,
 }
 

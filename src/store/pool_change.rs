@@ -47,7 +47,7 @@ pub struct HeldOfPool {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolChangeRefused {
     /// The store takes no new addresses, so it takes no pools either.
-    #[error("the store takes no change of a pool: {}", words(.0))]
+    #[error("the store takes no change of a pool: {}", .0.words())]
     OutOfService(OutOfService),
     /// There are allocations without a meta.
     #[error("the store has lost its meta: `metes check` says what to do")]
@@ -388,18 +388,6 @@ fn in_use(ranges: &[String], held: usize) -> String {
         ranges => format!("{}; `metes pool close` closes a range; ", ranges.join(", ")),
     };
     format!("{open}{} held in its ranges", addresses_are(held))
-}
-
-fn words(why: &OutOfService) -> String {
-    match why {
-        OutOfService::Newer(version) => {
-            format!("only writers of version {version} or newer may write to it; use a newer metes")
-        }
-        OutOfService::Suspect(epoch) => {
-            format!("it is under suspicion since epoch {epoch}; `metes check` says what to do")
-        }
-        OutOfService::Paused(why) => format!("a migration is under way: {why}"),
-    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::keys::Bytes;
+use super::keys::{Bytes, Keys, NetworkAddress};
 use super::meta::OutOfService;
 use super::pools::PoolRefused;
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::Op;
 use crate::pool::choose::Refusal;
-use crate::pool::record::{Held, Owner};
+use crate::pool::record::{Held, Owner, Reservation};
 use crate::pool::{Addr, NetworkName};
 
 /// Why an ADD ends without an address.
@@ -26,12 +26,30 @@ pub enum Refused {
     Pool(PoolRefused),
     /// A requested address cannot be had.
     Address(Addr, NetworkName, Refusal),
+    /// A requested address is set aside, with this note.
+    SetAside(Addr, NetworkName, String),
     /// The store hands out nothing.
     OutOfService(OutOfService),
     /// A record does not decode.
     Bad(BadRecord),
     /// Records contradict each other.
     Contradiction(String),
+}
+
+impl Refused {
+    /// A requested address cannot be had. If it is taken, what was read of it may say that it is set aside.
+    pub(super) fn address(
+        (network, address): NetworkAddress,
+        why: Refusal,
+        keys: &Keys,
+        seen: &Snapshot,
+    ) -> Self {
+        let held = seen.record::<Reservation>(&keys.ip(&network, address)).ok().flatten();
+        match held.and_then(|held| held.hold).filter(|_| why == Refusal::Taken) {
+            Some(hold) => Refused::SetAside(address, network, hold.note),
+            None => Refused::Address(address, network, why),
+        }
+    }
 }
 
 /// A machine that holds addresses under an owner's names.

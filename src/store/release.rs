@@ -73,6 +73,19 @@ pub async fn release_as_read<K: Kv>(
     Ok(carry_out(session, free, FreeHints::default()).await?.0)
 }
 
+/// Frees a hold whose record still has this mod revision, if its time is over.
+///
+/// # Errors
+/// [`FreeError`]
+pub async fn end_hold<K: Kv>(
+    session: Session<'_, K>,
+    owner: &Owner,
+    revision: i64,
+) -> Result<Freed, FreeError> {
+    let free = Free { owner, guard: FreeGuard::Over(revision), caller: None, tombstone: None };
+    Ok(carry_out(session, free, FreeHints::default()).await?.0)
+}
+
 /// Frees an owner. It may be repeated; a repetition finds nothing to do.
 ///
 /// If others queue, it takes a ticket while there is time. Without time, it takes no ticket and clears no bits. If

@@ -16,6 +16,15 @@ pub struct BadRecord {
     pub why: Undecodable,
 }
 
+impl BadRecord {
+    /// A page that is not one.
+    #[must_use]
+    pub fn page(key: &[u8]) -> Self {
+        let why = Undecodable::Malformed { kind: "page", reason: "not a bitmap of 512 bytes".to_owned() };
+        Self { key: String::from_utf8_lossy(key).into_owned(), why }
+    }
+}
+
 /// The newest known state of every key that was read.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {

@@ -92,6 +92,9 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
 }
 
 fn whom(owner: &Owner, pod: &str) -> String {
+    if owner.set_aside().is_some() {
+        return owner.to_string();
+    }
     let Owner { node, container_id, ifname, .. } = owner;
     format!("{ifname} of pod {pod:?}, container {container_id} on {node}")
 }

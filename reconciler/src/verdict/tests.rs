@@ -2,6 +2,7 @@ use std::rc::Rc;
 
 use metes::pool::names::PodUid;
 use metes::pool::record::Owner;
+use metes::pool::{Addr, NetworkName};
 use proptest::prelude::*;
 
 use super::*;
@@ -146,6 +147,14 @@ fn only_records_of_this_cluster_are_judged_by_its_pods() {
     let [east, west] = ["east", "west"].map(|name| name.parse().expect("a cluster's name"));
     assert_eq!([Stamp::of(None, &east), Stamp::of(Some(&west), &east)], [Stamp::None, Stamp::Other]);
     assert_eq!(Stamp::of(Some(&east), &east), Stamp::Ours);
+}
+
+#[test]
+fn what_is_set_aside_is_not_judged_by_pods() {
+    let mut hold = with(|record| (record.stamp, record.pod) = (Stamp::None, record::Pod::default()));
+    hold.owner = Owner::of_hold(&NetworkName::default(), Addr(0xffff_0a00_0001));
+    let any = Graces { unlabelled: Some(Duration::ZERO), ..GRACES };
+    assert_eq!(verdict_after(LONG, any, &hold, &[], &[]), Verdict::Keep(Keep::SetAside));
 }
 
 #[test]

@@ -123,6 +123,7 @@ impl Tree {
                     | Key::Orphan(_)
                     | Key::Lead(_)
                     | Key::Import(_)
+                    | Key::Hold(..)
             );
             if goes && record.lease == 0 && !self.is_by_hand {
                 return Err(format!("{}: hangs on no lease", shown()));
@@ -268,7 +269,8 @@ impl Tree {
             | Key::Seen(..)
             | Key::Import(_)
             | Key::Pool(_)
-            | Key::PoolChanges => {}
+            | Key::PoolChanges
+            | Key::Hold(..) => {}
         }
         Ok(())
     }

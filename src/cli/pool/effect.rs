@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use super::super::inventory::{Inventory, Row};
-use super::super::list::pod_words;
 use super::super::table::{or_dash, printable, table};
 use super::words;
 use crate::pool::definition::{PoolDefinition, PoolRange, RangeState};
@@ -231,12 +230,12 @@ fn beyond<'r>(range: &Range, others: impl Iterator<Item = &'r Range>) -> u128 {
 /// A table of who holds what, of at most [`HOLDERS_NAMED`] lines.
 fn holders(rows: &[&Row]) -> String {
     let cells = |row: &&Row| {
-        let (holder, owner) = (row.holder.as_ref(), row.owner());
+        let (holder, owner) = (row.holder.as_ref(), row.container());
         [
             row.address.to_string(),
             or_dash(owner.map(Owner::cluster_or_dash)),
             or_dash(owner.map(|owner| owner.node.as_str())),
-            or_dash(holder.and_then(|holder| pod_words(&holder.labels.pod)).as_deref()),
+            or_dash(row.holder_words().as_deref()),
             or_dash(holder.and_then(|holder| holder.created_at.as_deref())),
             or_dash(owner.map(|owner| owner.container_id.as_str())),
         ]
@@ -255,6 +254,8 @@ pub(super) struct RangeUse {
     pub(super) size: u128,
     pub(super) held: usize,
     pub(super) free: u128,
+    /// How many of the held ones are set aside.
+    pub(super) set_aside: usize,
 }
 
 impl RangeUse {
@@ -262,8 +263,9 @@ impl RangeUse {
         let rows = pool.held_in(range, inventory);
         let given = |address: Addr| range.standing(address) == Standing::Assignable;
         let taken = rows.iter().filter(|row| given(row.address)).count();
+        let set_aside = rows.iter().filter(|row| row.is_set_aside()).count();
         let size = range.size();
-        Self { size, held: rows.len(), free: size.saturating_sub(taken as u128) }
+        Self { size, held: rows.len(), free: size.saturating_sub(taken as u128), set_aside }
     }
 }
 
@@ -290,6 +292,7 @@ mod tests {
                 owner: Owner::named(["east", "n1", "c1", "eth0"]).expect("plain names"),
                 labels: Labels { pod, cni_network: "net".into() },
                 created_at: Some("2026-01-02T03:04:05Z".into()),
+                hold: None,
             }),
             pool: from.map(|(prefix_len, gateway)| FromPool {
                 name: "a".parse().expect("a name"),

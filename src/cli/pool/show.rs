@@ -76,8 +76,9 @@ pub(super) async fn status<K: Kv>(
     match args.output.format {
         Format::Json => terminal.answer_json(&rows),
         Format::Table => {
-            let header = ["POOL", "NETWORK", "SIZE", "HELD", "FREE", "DRAINING", "CLOSED", "OUTSIDE"];
-            let cells: Vec<[String; 8]> = rows.iter().map(PoolUse::cells).collect();
+            let header =
+                ["POOL", "NETWORK", "SIZE", "HELD", "FREE", "DRAINING", "CLOSED", "OUTSIDE", "ASIDE"];
+            let cells: Vec<[String; 9]> = rows.iter().map(PoolUse::cells).collect();
             terminal.answer(&table(header, &cells))
         }
     }
@@ -178,13 +179,14 @@ struct ShownRange<'a> {
     size: u128,
     held: usize,
     free: u128,
+    set_aside: usize,
 }
 
 impl<'a> ShownPool<'a> {
     fn new(pool: &'a PoolDefinition, revision: i64, inventory: &Inventory) -> Self {
         let folded = FoldedPool::new(pool);
         let range = |(written, range): (&'a crate::pool::definition::PoolRange, &_)| {
-            let RangeUse { size, held, free } = RangeUse::of(&folded, range, inventory);
+            let RangeUse { size, held, free, set_aside } = RangeUse::of(&folded, range, inventory);
             ShownRange {
                 range: written.range.to_string(),
                 state: written.state.name(),
@@ -193,6 +195,7 @@ impl<'a> ShownPool<'a> {
                 size,
                 held,
                 free,
+                set_aside,
             }
         };
         Self {
@@ -232,11 +235,12 @@ impl<'a> ShownPool<'a> {
                 range.size.to_string(),
                 range.held.to_string(),
                 range.free.to_string(),
+                range.set_aside.to_string(),
                 words::exclude(written),
             ]
         };
-        let rows: Vec<[String; 7]> = self.ranges.iter().zip(&pool.ranges).map(cells).collect();
-        head + &table(["RANGE", "STATE", "GATEWAY", "SIZE", "HELD", "FREE", "EXCLUDE"], &rows)
+        let rows: Vec<[String; 8]> = self.ranges.iter().zip(&pool.ranges).map(cells).collect();
+        head + &table(["RANGE", "STATE", "GATEWAY", "SIZE", "HELD", "FREE", "ASIDE", "EXCLUDE"], &rows)
     }
 }
 
@@ -255,6 +259,8 @@ struct PoolUse<'a> {
     closed: usize,
     /// Taken from this pool, and in none of its ranges.
     outside: usize,
+    /// Set aside, among those that are held in its ranges.
+    set_aside: usize,
 }
 
 impl<'a> PoolUse<'a> {
@@ -262,10 +268,20 @@ impl<'a> PoolUse<'a> {
         let folded = FoldedPool::new(pool);
         let outside = folded.outside_of_all(inventory);
         let (name, network) = (&pool.pool, &pool.network);
-        let mut sum =
-            Self { pool: name, network, size: 0, held: 0, free: 0, draining: 0, closed: 0, outside };
+        let mut sum = Self {
+            pool: name,
+            network,
+            size: 0,
+            held: 0,
+            free: 0,
+            draining: 0,
+            closed: 0,
+            outside,
+            set_aside: 0,
+        };
         for (written, range) in folded.ranges() {
-            let RangeUse { size, held, free } = RangeUse::of(&folded, range, inventory);
+            let RangeUse { size, held, free, set_aside } = RangeUse::of(&folded, range, inventory);
+            sum.set_aside += set_aside;
             match written.state {
                 RangeState::Open => {
                     sum.size = sum.size.saturating_add(size);
@@ -279,7 +295,7 @@ impl<'a> PoolUse<'a> {
         sum
     }
 
-    fn cells(&self) -> [String; 8] {
+    fn cells(&self) -> [String; 9] {
         [
             self.pool.to_string(),
             self.network.to_string(),
@@ -289,6 +305,7 @@ impl<'a> PoolUse<'a> {
             self.draining.to_string(),
             self.closed.to_string(),
             self.outside.to_string(),
+            self.set_aside.to_string(),
         ]
     }
 }

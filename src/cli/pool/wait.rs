@@ -81,7 +81,10 @@ fn left_words<K: Kv>(context: &Context<'_, K>, range: &str, found: &Found) -> St
     let mut inventory = Inventory::default();
     found.entries.iter().for_each(|entry| inventory.see(context.session.keys, entry));
     let holders = inventory.rows.iter().map(|row| {
-        let pod = row.holder.as_ref().and_then(|holder| super::super::list::pod_words(&holder.labels.pod));
+        let pod = row.holder_words();
+        if let (Some(words), true) = (&pod, row.is_set_aside()) {
+            return format!("{} {words}", row.address);
+        }
         let owner = row.owner().map_or_else(|| "somebody unknown".to_owned(), ToString::to_string);
         format!("{} by {}", row.address, pod.map(|pod| format!("{pod}, ")).unwrap_or_default() + &owner)
     });

@@ -1,0 +1,78 @@
+//! Addresses that operators have set aside. A pass ends those holds whose time is over.
+//!
+//! A hold with a time has a key of its own on a lease: etcd ends it, and no clock decides. The records are read before
+//! these keys. So a key that is missing was there no more, or its record has changed since. The free compares both.
+
+use std::collections::BTreeSet;
+
+use metes::pool::record::{Owner, OwnerRecord, Record};
+use metes::store::free::Freed;
+use metes::store::keys::{Bytes, Key};
+use metes::store::kv::{Failure, Kv};
+use metes::store::release::{FreeError, end_hold};
+use metes::store::session::Session;
+use metes::store::txn::Entry;
+use metes::store::walk::walk;
+
+use crate::context::Context;
+
+/// What a pass found of holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HoldCounts {
+    /// Addresses that are set aside.
+    pub found: usize,
+    /// Those of them that were freed because their time is over; in a dry run, would have been freed.
+    pub ended: usize,
+}
+
+/// A hold, with the mod revision of its record.
+type FoundHold = (Owner, i64);
+
+/// Frees each hold whose time is over.
+///
+/// # Errors
+/// [`Failure`]; what was freed until then stays freed.
+pub(crate) async fn end_holds<K: Kv, A>(context: Context<'_, K, A>) -> Result<HoldCounts, Failure> {
+    let session = context.session;
+    let see = |found: &mut Vec<(FoundHold, bool)>, entry: Entry| {
+        if let Ok(Key::Owner(owner)) = session.keys.parse(&entry.key) {
+            let record = OwnerRecord::decode(&entry.value).ok();
+            let may_end = record.and_then(|record| record.hold).is_some_and(|hold| hold.seconds.is_some());
+            found.push(((owner, entry.mod_revision), may_end));
+        }
+    };
+    let (found, _) = walk(session, &session.keys.hold_owners(), Vec::new, see).await?;
+    let mut counts = HoldCounts { found: found.len(), ended: 0 };
+    let mut timed = found.into_iter().filter_map(|(hold, may_end)| may_end.then_some(hold)).peekable();
+    if timed.peek().is_none() {
+        return Ok(counts);
+    }
+    let lasting = lasting(session).await?;
+    for (owner, revision) in timed {
+        let Some((network, address)) = owner.set_aside() else { continue };
+        if lasting.contains(&session.keys.hold(&network, address)) {
+            continue;
+        }
+        let ended = match context.dry_run {
+            true => Ok(Freed::Addresses(Vec::new())),
+            false => end_hold(context.for_one_owner(), &owner, revision).await,
+        };
+        match ended {
+            Ok(Freed::Addresses(_)) => {
+                let action = if context.dry_run { "would end" } else { "ended" };
+                tracing::info!(%network, %address, "{action} a hold whose time is over");
+                counts.ended += 1;
+            }
+            Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => {}
+            Err(FreeError::Bad(bad)) => tracing::warn!(%bad, "a hold cannot be ended"),
+            Err(FreeError::Store(failure)) => return Err(failure),
+        }
+    }
+    Ok(counts)
+}
+
+/// The keys of all holds whose time is not over.
+async fn lasting<K: Kv>(session: Session<'_, K>) -> Result<BTreeSet<Bytes>, Failure> {
+    let see = |keys: &mut BTreeSet<Bytes>, entry: Entry| _ = keys.insert(entry.key);
+    Ok(walk(session, &session.keys.holds(), BTreeSet::new, see).await?.0)
+}

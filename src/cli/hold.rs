@@ -1,0 +1,268 @@
+//! `metes hold` and `metes holds`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::args::{Format, HoldArgs, HoldsArgs};
+use super::table::{or_dash, table};
+use super::{CliError, Context, Terminal};
+use crate::limits;
+use crate::local::node;
+use crate::pool::record::{HoldNote, Meta, Owner, OwnerRecord, Reservation};
+use crate::pool::{Addr, NetworkName};
+use crate::random::random_id;
+use crate::store::drive::{Driver, Stopped};
+use crate::store::free::Freed;
+use crate::store::hold::{HoldMade, HoldRefused, HoldRequest, Holding};
+use crate::store::keys::{Key, LeaseId, NetworkAddress};
+use crate::store::kv::{Failure, Kv};
+use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, TicketLease};
+use crate::store::release::{self, FreeError};
+use crate::store::snapshot::Snapshot;
+use crate::store::txn::{List, Op, Txn};
+use crate::store::walk::walk;
+
+/// Sets addresses aside or ends that, each in a transaction of its own. One that is refused does not stop the others.
+pub(super) async fn hold<K: Kv>(
+    context: &Context<'_, K>,
+    args: &HoldArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    let done = match &args.note {
+        Some(note) => hold_all(context, args, note, terminal).await?,
+        None => remove_all(context, args, terminal).await?,
+    };
+    Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether none was refused.
+async fn hold_all<K: Kv>(
+    context: &Context<'_, K>,
+    args: &HoldArgs,
+    note: &str,
+    terminal: &mut Terminal<'_>,
+) -> Result<bool, CliError> {
+    let session = context.session;
+    if !is_in_use(context, &args.network).await? {
+        let network = &args.network;
+        terminal.tell(&format!(
+            "metes: no address of network {network} was ever given: see that {network} is its name"
+        ));
+    }
+    // etcd counts whole seconds.
+    let seconds = args.time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0));
+    let policy = Policy {
+        fencing: FencePolicy::Nothing,
+        lease: LeasePolicy {
+            used: if seconds.is_some() { LeaseUse::Always } else { LeaseUse::ForTicket },
+            ttl: Duration::from_secs(seconds.unwrap_or(limits::LEASE_TTL.as_secs())),
+            shared: None,
+        },
+        tickets: TicketLease::OfCommits,
+        is_crowded: false,
+        wait_until: session.until,
+        high_water: None,
+        remembered: None,
+        is_wanted: &|| true,
+    };
+    let mut driver = Driver::new(session, policy);
+    let (mut refused, mut written) = (false, false);
+    let mut stopped = None;
+    for &address in &args.addresses {
+        let request = HoldRequest {
+            network: args.network.clone(),
+            address: Addr::from(address),
+            hold: HoldNote { note: note.to_owned(), seconds },
+            created_at: node::timestamp(),
+            first_meta: Meta::first(random_id()),
+        };
+        let of_network = format!("{address} of network {}", args.network);
+        match driver.run(&mut Holding::new(&request, session.keys)).await {
+            Ok(made) => {
+                written |= made != HoldMade::Stands;
+                terminal.answer(&format!("{of_network} {}\n", made_words(made, args.time)))?;
+            }
+            Err(Stopped::Refused(why)) => {
+                refused = true;
+                terminal.tell(&format!("metes: {of_network} is not set aside: {why}"));
+            }
+            Err(other) => {
+                stopped = Some(unfinished(format!("set {of_network} aside"), other));
+                break;
+            }
+        }
+    }
+    if let (Some(lease), false) = (driver.lease(), written || stopped.is_some()) {
+        // It is no use to anybody. Should this fail, it ends by itself.
+        let _ = session.kv.revoke(lease, session.until).await;
+    }
+    stopped.map_or(Ok(!refused), Err)
+}
+
+/// Whether anything was ever written for a network.
+async fn is_in_use<K: Kv>(context: &Context<'_, K>, network: &NetworkName) -> Result<bool, CliError> {
+    let session = context.session;
+    let list = List { keys_only: true, ..List::prefix(&session.keys.net(network), 1) };
+    let read = session.txn(&Txn::read(vec![Op::List(list)])).await;
+    let read = read.map_err(CliError::store(format!("look up network {network}")))?;
+    Ok(read.found.iter().any(|found| found.count > 0))
+}
+
+fn made_words(made: HoldMade, time: Option<Duration>) -> String {
+    let made = match made {
+        HoldMade::New => "is set aside",
+        HoldMade::Again | HoldMade::Stands => "stays set aside",
+    };
+    match time {
+        None => format!("{made} until it is removed"),
+        Some(time) => format!("{made} for {}", humantime::format_duration(time)),
+    }
+}
+
+fn unfinished(doing: String, stopped: Stopped<HoldMade, HoldRefused>) -> CliError {
+    let source = match stopped {
+        Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => failure,
+        Stopped::OutOfTime => Failure::Unknown("the time for it is over".to_owned()),
+        Stopped::Refused(why) => return CliError::Refused(format!("cannot {doing}: {why}")),
+        Stopped::TooOld(why) => return CliError::Refused(format!("cannot {doing}: {why}")),
+        Stopped::Suspect(epoch) => {
+            return CliError::Refused(format!("cannot {doing}: the store is suspect since epoch {epoch}"));
+        }
+    };
+    CliError::store(doing)(source)
+}
+
+/// Whether all of them were set aside.
+async fn remove_all<K: Kv>(
+    context: &Context<'_, K>,
+    args: &HoldArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<bool, CliError> {
+    let network = &args.network;
+    let mut done = true;
+    for &address in &args.addresses {
+        let freed = release::release(context.session, &Owner::of_hold(network, Addr::from(address))).await;
+        let refused = match freed {
+            Ok(Freed::Addresses(_)) => {
+                terminal.answer(&format!("{address} of network {network} is not set aside any more\n"))?;
+                continue;
+            }
+            Ok(Freed::Nothing) => "is not set aside; metes holds lists what is".to_owned(),
+            Ok(Freed::Younger | Freed::Elsewhere(_)) => {
+                "was set aside once more at the same time; try again".to_owned()
+            }
+            Err(FreeError::Bad(bad)) => {
+                format!("stays set aside: {bad}; what cannot be decoded counts as held")
+            }
+            Err(FreeError::Store(failure)) => {
+                return Err(CliError::store(format!("end the hold of {address}"))(failure));
+            }
+        };
+        done = false;
+        terminal.tell(&format!("metes: {address} of network {network} {refused}"));
+    }
+    Ok(done)
+}
+
+/// Lists the addresses that are set aside.
+pub(super) async fn holds<K: Kv>(
+    context: &Context<'_, K>,
+    args: &HoldsArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    let rows = read_holds(context, args.network.as_ref(), terminal).await?;
+    match args.output.format {
+        Format::Json => terminal.answer_json(&rows)?,
+        Format::Table => {
+            let cells: Vec<[String; 5]> = rows.iter().map(HoldRow::cells).collect();
+            terminal.answer(&table(["NETWORK", "ADDRESS", "NOTE", "SINCE", "LEFT"], &cells))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// An address that is set aside.
+#[derive(Serialize)]
+struct HoldRow {
+    network: NetworkName,
+    address: std::net::IpAddr,
+    note: String,
+    /// By the clock of whoever set it aside.
+    created_at: Option<String>,
+    /// For how long; none: until it is removed.
+    for_seconds: Option<u64>,
+    /// What is left of that; 0: it is over, and the next pass of the reconciler frees the address.
+    seconds_left: Option<u64>,
+}
+
+impl HoldRow {
+    fn cells(&self) -> [String; 5] {
+        let left = self.seconds_left.map(|left| match left {
+            0 => "over".to_owned(),
+            left => humantime::format_duration(Duration::from_secs(left)).to_string(),
+        });
+        [
+            self.network.to_string(),
+            self.address.to_string(),
+            self.note.clone(),
+            or_dash(self.created_at.as_deref()),
+            or_dash(left.as_deref()),
+        ]
+    }
+}
+
+async fn read_holds<K: Kv>(
+    context: &Context<'_, K>,
+    wanted: Option<&NetworkName>,
+    terminal: &mut Terminal<'_>,
+) -> Result<Vec<HoldRow>, CliError> {
+    let session = context.session;
+    let keys = session.keys;
+    let doing = || CliError::store("list the addresses that are set aside");
+    let see =
+        |seen: &mut Snapshot, entry: crate::store::txn::Entry| seen.set(&entry.key.clone(), Some(entry));
+    let (records, _) = walk(session, &keys.hold_owners(), Snapshot::default, see).await.map_err(doing())?;
+    let held: Vec<NetworkAddress> = records
+        .iter()
+        .filter_map(|(key, _)| match keys.parse(key) {
+            Ok(Key::Owner(owner)) => owner.set_aside(),
+            _ => None,
+        })
+        .filter(|(network, _)| wanted.is_none_or(|wanted| network == wanted))
+        .collect();
+    let mut seen = Snapshot::default();
+    let of_each =
+        held.iter().flat_map(|(network, address)| [keys.ip(network, *address), keys.hold(network, *address)]);
+    session.read(&of_each.collect::<Vec<_>>(), &mut seen).await.map_err(doing())?;
+    // Addresses that were set aside together share a lease.
+    let mut left: BTreeMap<i64, u64> = BTreeMap::new();
+    let mut rows = Vec::new();
+    for (network, address) in held {
+        let record = match records.record::<OwnerRecord>(&keys.owner(&Owner::of_hold(&network, address))) {
+            Ok(record) => record,
+            Err(bad) => {
+                terminal.tell(&format!("metes: cannot decode {bad}"));
+                continue;
+            }
+        };
+        let Some(HoldNote { note, seconds }) = record.and_then(|record| record.hold) else { continue };
+        let lease = seen.entry(&keys.hold(&network, address)).map_or(0, |entry| entry.lease);
+        if let (Some(_), true) = (seconds, lease != 0 && !left.contains_key(&lease)) {
+            let age = session.kv.lease_age(LeaseId(lease), session.until).await.map_err(doing())?;
+            left.insert(lease, age.map_or(0, |age| age.left.as_secs()));
+        }
+        let reservation = seen.record::<Reservation>(&keys.ip(&network, address)).ok().flatten();
+        rows.push(HoldRow {
+            address: address.ip(),
+            note,
+            created_at: reservation.map(|reservation| reservation.created_at),
+            for_seconds: seconds,
+            seconds_left: seconds.map(|_| left.get(&lease).copied().unwrap_or_default()),
+            network,
+        });
+    }
+    Ok(rows)
+}
