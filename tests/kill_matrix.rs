@@ -3,6 +3,8 @@
 //! among others that queue in the same range. No invariant is broken, the next ADD is served at once, and what the
 //! runtime does next gives everything back.
 //!
+//! `metes pool` is killed at each request too: a change is made, or it is not.
+//!
 //! Runs that note what they pass tell which points there are. `KILL_CASES=<words>` plays only the cases whose names
 //! contain the words.
 
@@ -711,4 +713,100 @@ fn passed(list: &Path) -> Vec<String> {
 
 fn is_spooled(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "del")
+}
+
+/// A change of pools: the texts that stand before, the arguments, and what is on stdin.
+type PoolChange = (&'static [&'static str], &'static [&'static str], &'static str);
+
+const POOL: &str = "pool: a\nranges: [{range: 10.70.0.0/29}, {range: 10.71.0.0/29, state: closed}]\n";
+const MOVED: &str = "pool: a\nranges: [{range: 10.72.0.0/29}]\n";
+const CLOSED: &str = "pool: b\nranges: [{range: 10.73.0.0/29, state: closed}]\n";
+const TWO: &str = "pool: b\nranges: [{range: 10.73.0.0/29}]\n---\npool: c\nranges: [{range: 10.74.0.0/29}]\n";
+
+const POOL_CHANGES: [PoolChange; 5] = [
+    // It also founds the store.
+    (&[], &["apply", "--yes", "-f", "-"], POOL),
+    (&[POOL], &["apply", "--yes", "-f", "-"], MOVED),
+    (&[POOL], &["apply", "--yes", "-f", "-"], TWO),
+    (&[POOL], &["drain", "a", "--range", "10.70.0.0/29", "--yes"], ""),
+    (&[POOL, CLOSED], &["delete", "b", "--yes"], ""),
+];
+
+/// An operator who changes pools of a prefix of their own.
+struct PoolScene {
+    cluster: Cluster,
+    node: Node,
+    list: PathBuf,
+}
+
+impl PoolScene {
+    fn new(trio: &Trio, before: &[&str]) -> Self {
+        let cluster = Cluster::on_trio(trio);
+        let node = cluster.node("operator");
+        let list = cluster.folder().join("passed");
+        let scene = Self { cluster, node, list };
+        if !before.is_empty() {
+            let applied = scene.node.pool(&["apply", "--yes", "-f", "-"], &before.join("---\n"));
+            assert!(applied.succeeded(), "{applied}");
+            // Whoever holds an address keeps it, whatever becomes of the pool.
+            scene.add().ok();
+        }
+        scene
+    }
+
+    fn add(&self) -> Outcome {
+        self.node.add("c").config(&network_as("1.0.0", "net", json!({"pool": "a"}))).run()
+    }
+
+    fn change(&self, (_, arguments, text): PoolChange, plan: &str) -> Outcome {
+        let run = self.node.pool_run(arguments, text).program(failing_metes());
+        run.env("METES_FAIL", plan).env("METES_FAIL_LIST", self.list.display().to_string()).run()
+    }
+
+    fn pools(&self) -> BTreeMap<String, Vec<u8>> {
+        self.cluster.store().entries("v1/pool/").into_iter().collect()
+    }
+}
+
+/// Each pool is as it was or as it is to be, whole. Whoever repeats the command finishes it.
+#[test]
+fn a_change_of_pools_that_is_killed_is_made_or_not() {
+    let trio = Trio::start();
+    let mut cases = Vec::new();
+    for change in POOL_CHANGES {
+        let scene = PoolScene::new(&trio, change.0);
+        let before = scene.pools();
+        let done = scene.change(change, "");
+        assert!(matches!(done.status.code(), Some(0 | 3)), "{done}");
+        let after = scene.pools();
+        scene.cluster.assert_clean();
+        let points = passed(&scene.list);
+        assert!(points.iter().any(|point| point.starts_with("pool#1.")), "{points:?}");
+        cases.extend(points.into_iter().map(|point| (change, point, before.clone(), after.clone())));
+    }
+    assert!(cases.len() > 40, "only {} cases", cases.len());
+    let played = in_parallel(AT_ONCE, &cases, |(change, point, before, after)| {
+        let scene = PoolScene::new(&trio, change.0);
+        let killed = scene.change(*change, &format!("{point}=kill"));
+        let is_killed = killed.status.signal() == Some(9);
+        let has_founded = scene.cluster.store().get("v1/meta").is_some();
+        let found = scene.pools();
+        let is_whole = before.keys().chain(after.keys()).chain(found.keys()).all(|name| {
+            let is = found.get(name);
+            is == before.get(name) || is == after.get(name)
+        });
+        let is_founded = has_founded == (!change.0.is_empty() || !found.is_empty());
+        let again = scene.change(*change, "");
+        // A pool that was deleted before the end is not there any more.
+        let is_again =
+            matches!(again.status.code(), Some(0 | 3)) || change.1[0] == "delete" && found == *after;
+        let is_done = is_again && scene.pools() == *after;
+        if !change.0.is_empty() {
+            assert_eq!(scene.add().address(), "10.70.0.1");
+        }
+        scene.cluster.assert_clean();
+        let is_right = is_killed && is_whole && is_founded && is_done;
+        (!is_right).then(|| format!("{:?} at {point}: {found:?}: {killed} {again}", change.1))
+    });
+    report(played);
 }

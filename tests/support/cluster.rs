@@ -247,7 +247,11 @@ impl Node {
 
     /// `metes pool`
     pub(crate) fn pool(&self, arguments: &[&str], stdin: &str) -> Outcome {
-        self.prepared().arguments(["pool"]).arguments(arguments).stdin(stdin).run()
+        self.pool_run(arguments, stdin).run()
+    }
+
+    pub(crate) fn pool_run(&self, arguments: &[&str], stdin: &str) -> Run {
+        self.prepared().arguments(["pool"]).arguments(arguments).stdin(stdin)
     }
 
     /// `metes list -o json`, as an array.
