@@ -356,6 +356,27 @@ fn allocations_that_have_lost_their_meta_are_put_under_suspicion_first() {
 }
 
 #[test]
+fn what_is_set_aside_is_not_taken_for_a_pod_that_uses_it() {
+    let world = World::new();
+    let config = world.network("net", json!({"range": "10.60.0.0/24", "order": "lowest"}));
+    let pod = world.attached("web-0", &config);
+    world.node.del(&pod.container).ifname("net1").config(&config).run().silent();
+    let hold = ["hold", "10.60.0.1", "--note", "printer"];
+    assert!(world.node.cli(hold).succeeded());
+    world.cluster.store().change_meta(&json!({"suspect": 1}));
+    let outcome = world.adopt(&[]);
+    let why = "held by the hold of 10.60.0.1 in network default: set-aside";
+    assert!(outcome.status.code() == Some(1) && outcome.stdout.contains(why), "{outcome}");
+    assert!(
+        world.node.cli(["hold", "--remove", "10.60.0.1"]).succeeded(),
+        "a hold ends while the store is suspect"
+    );
+    world.adopted();
+    world.assert_held(&[&pod]);
+    world.cluster.assert_clean();
+}
+
+#[test]
 fn whatever_nobody_can_decide_leaves_the_store_suspect() {
     let etcd = Etcd::start();
     let world = World::on(Cluster::on(&etcd));

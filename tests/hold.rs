@@ -292,6 +292,33 @@ fn of_a_pool_it_is_counted_and_a_drain_names_it() {
     cluster.assert_clean();
 }
 
+#[test]
+fn a_full_range_says_how_many_are_set_aside() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let small = network(json!({"range": "10.0.0.0/29", "network_name": "blue", "exclude": ["10.0.0.6"]}));
+    assert!(hold(&node, &["10.0.0.1", "10.0.0.2", "10.0.0.6", "10.0.0.9", "--note", "x"]).succeeded());
+    for container in ["c1", "c2", "c3"] {
+        node.add(container).config(&small).run().address();
+    }
+    let full = node.add("c4").config(&small).run();
+    let msg = "size 5, held 5; 2 of them are set aside";
+    assert!(full.error(100)["msg"].as_str().is_some_and(|found| found.ends_with(msg)), "{full}");
+    let text = "pool: tiny\nnetwork: blue\nranges: [{range: 10.0.0.9-10.0.0.9/24}]\n";
+    let file = cluster.folder().join("pool.yaml");
+    fs::write(&file, text).expect("written");
+    assert!(node.cli(["pool", "apply", "--yes", "-f", file.to_str().expect("a plain path")]).succeeded());
+    let full = node.add("c4").config(&network(json!({"pool": "tiny"}))).run();
+    let msg = "size 1, held 1; 1 of them is set aside";
+    assert!(full.error(100)["msg"].as_str().is_some_and(|found| found.ends_with(msg)), "{full}");
+    for container in ["c1", "c2", "c3"] {
+        node.del(container).config(&small).run().silent();
+    }
+    assert!(hold(&node, &["--remove", "10.0.0.1", "10.0.0.2", "10.0.0.6", "10.0.0.9"]).succeeded());
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
 /// ADDs and holds of the same page come from everywhere: each address has one owner, and nobody fails.
 #[test]
 fn holds_and_adds_meet_and_each_address_has_one_owner() {

@@ -1,5 +1,7 @@
 //! ADD: an address for one interface of one container.
 
+use std::collections::BTreeSet;
+
 use super::{Run, errors};
 use crate::cni::error::{Code, Error};
 use crate::limits;
@@ -7,6 +9,7 @@ use crate::local::mark::{Hints, Mark, NodeLease};
 use crate::local::scope_hints::ScopeHints;
 use crate::pool::names::PoolName;
 use crate::pool::record::{Held, Meta, RunStart};
+use crate::pool::{NetworkName, Range, RangeSet, Standing};
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::Ask;
 use crate::store::drive::{Acknowledged, Driver, Stopped};
@@ -91,10 +94,13 @@ async fn allot<K: Kv>(
         if is_repaired {
             repairs += 1;
         } else {
-            let full = full();
+            let (full, range_set) = (full(), range_set.cloned());
             drop(asked);
             if !allotment.turn_to_next_pool(set) {
-                return Err(full);
+                return Err(match range_set {
+                    Some(set) => errors::with_set_aside(full, set_aside(run, &set).await),
+                    None => full,
+                });
             }
             repairs = 0;
         }
@@ -236,6 +242,24 @@ async fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Re
         Stopped::TooOld(text) => Error::new(Code::Refused, text),
         Stopped::OutOfTime => run.must_go_on().err().unwrap_or_else(errors::out_of_time),
     }
+}
+
+/// How many addresses of a full set are set aside, as far as it can be read.
+async fn set_aside<K: Kv>(run: &Run<'_, K>, set: &RangeSet) -> usize {
+    let networks: BTreeSet<&NetworkName> = set.ranges().iter().map(Range::network).collect();
+    let list = |network: &&NetworkName| {
+        let prefix = run.session.keys.hold_owners_of(network);
+        Op::List(List { keys_only: true, ..List::prefix(&prefix, limits::LIST_KEYS) })
+    };
+    let Ok(read) = run.session.txn(&Txn::read(networks.iter().map(list).collect())).await else { return 0 };
+    let is_of_set = |entry: &&Entry| {
+        let Ok(Key::Owner(owner)) = run.session.keys.parse(&entry.key) else { return false };
+        owner.set_aside().is_some_and(|(network, address)| {
+            let gives = |range: &Range| range.standing(address) == Standing::Assignable;
+            set.ranges().iter().any(|range| *range.network() == network && gives(range))
+        })
+    };
+    read.found.iter().flat_map(|found| &found.entries).filter(is_of_set).count()
 }
 
 /// The names of all pools, as far as they can be read.

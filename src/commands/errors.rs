@@ -215,6 +215,16 @@ pub fn full(set: &RangeSet) -> Error {
     )
 }
 
+/// The same, with how many of the held addresses are set aside.
+#[must_use]
+pub fn with_set_aside(full: Error, count: usize) -> Error {
+    let verb = if count == 1 { "is" } else { "are" };
+    match count {
+        0 => full,
+        _ => Error { msg: format!("{}; {count} of them {verb} set aside", full.msg), ..full },
+    }
+}
+
 /// The store has gone back in time, was emptied, or is another one.
 #[must_use]
 pub fn suspect(epoch: u64) -> Error {

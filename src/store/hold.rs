@@ -169,7 +169,7 @@ impl Change for Holding<'_> {
             None => builder.absent(self.ip()),
             Some(_) => builder.unchanged(self.ip()),
         }
-        builder.unchanged(self.lasts());
+        // Whoever prolongs a hold writes its record too, so the key of its time need not be compared.
         builder.put(self.proof(), OwnerRecord::of_hold(network, *address, hold.clone()).encode());
         let reservation = Reservation::of_hold(network, *address, hold.clone(), created_at.clone());
         builder.put(self.ip(), reservation.encode());

@@ -302,6 +302,12 @@ impl Keys {
         self.join(&format!("owner/{NO_CLUSTER}/{OF_HOLDS}"))
     }
 
+    /// The prefix of the owner records of the addresses of one network that are set aside.
+    #[must_use]
+    pub fn hold_owners_of(&self, network: &NetworkName) -> Bytes {
+        self.owners_of(None, &NodeName::of_holds(network))
+    }
+
     /// The prefix of the orphans that a cluster's reconciler has seen.
     #[must_use]
     pub fn orphans(&self, cluster: &ClusterName) -> Bytes {
