@@ -31,6 +31,8 @@ pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
 /// How many scopes a node has hints for.
 pub const SCOPE_HINTS: usize = 64;
+/// How often an ADD reads what `auto` chooses before it looks further, if pools change meanwhile.
+pub const CHOICE_READS: usize = 3;
 /// How much of one scope is kept, in bytes in base64: more than a walk reads that finds an address.
 pub const SCOPE_HINTS_BYTES: usize = 96 << 10;
 /// For how long a node's runs look first in a scope after its hints were wrong. It doubles with each time.

@@ -95,6 +95,43 @@ fn an_add_from_a_pool_costs_what_one_from_a_range_does() {
 }
 
 #[test]
+fn an_add_whose_pool_is_chosen_costs_what_one_from_a_range_does() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    let config = network(json!({"pool": "auto"}));
+    let write = |priority: u8| {
+        let pools = ["a", "b"].map(|pool| {
+            let priority = if pool == "b" { priority } else { 1 };
+            json!({"pool": pool, "for": {"namespaces": ["ns"]}, "priority": priority})
+        });
+        let mut sorted = pools.to_vec();
+        sorted.sort_by_key(|pool| -pool["priority"].as_i64().expect("a number"));
+        cluster.store().put("v1/pools", json!({"v": 1, "auto": sorted}).to_string());
+        for (pool, range) in pools.iter().zip(["10.92.0.0/24", "10.93.0.0/24"]) {
+            let mut definition = pool.clone();
+            definition["ranges"] = json!([{"range": range}]);
+            let name = pool["pool"].as_str().expect("a name");
+            cluster
+                .store()
+                .put(&format!("v1/pool/{name}"), json!({"v": 1, "definition": definition}).to_string());
+        }
+    };
+    let add = |container: &str| node.add(container).pod("ns", "p", container).config(&config).run().address();
+    write(0);
+    assert_eq!(add("first"), "10.92.0.1");
+    for number in 2..5 {
+        let one = cost(&etcd, || assert_eq!(add(&format!("c{number}")), format!("10.92.0.{number}")));
+        assert_eq!(one, [1, 1], "{number}");
+    }
+    // Another pool is for this namespace now: its text and its page are read after the commit that is refused.
+    write(2);
+    assert_eq!(cost(&etcd, || assert_eq!(add("changed"), "10.93.0.1")), [4, 2]);
+    assert_eq!(add("first"), "10.92.0.1");
+    cluster.assert_clean();
+}
+
+#[test]
 fn a_wrong_hint_costs_a_proposal_and_no_request() {
     let etcd = Etcd::start();
     let cluster = Cluster::on(&etcd);

@@ -95,7 +95,7 @@ fn what_is_applied_is_listed_shown_and_exported() {
         ],
         "order": "lowest", "routes": [{"dst": "10.0.0.0/8", "gw": "10.56.0.6"}],
         "dns": {"nameservers": ["10.56.0.53"], "domain": "a.test", "search": ["a.test"]},
-        "allow": {"namespaces": ["team-*", "ns"]}, "note": "owner: netops", "outside": 0,
+        "allow": {"namespaces": ["team-*", "ns"]}, "for": null, "priority": 0, "note": "owner: netops", "outside": 0,
     });
     assert_eq!(shown, expected);
     let text = pool(&node, &["show", "storage"], "");

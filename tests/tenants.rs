@@ -224,7 +224,7 @@ fn a_node_uses_pools_and_cannot_change_them() {
     let folder = cluster.folder();
     let write = |range: &str| {
         let file = folder.join("pool.yaml");
-        fs::write(&file, format!("pool: storage\nranges:\n- range: {range}\n")).expect("written");
+        fs::write(&file, format!("pool: storage\nranges:\n- range: {range}\nfor: {{}}\n")).expect("written");
         file.to_str().expect("a plain path").to_owned()
     };
     let file = write("10.71.0.0/24");
@@ -235,7 +235,8 @@ fn a_node_uses_pools_and_cannot_change_them() {
     let pool = network_as("1.1.0", "net", json!({"pool": "storage"}));
     assert_eq!(node.add("c1").config(&pool).run().address(), "10.71.0.1");
     node.add("c2").config(&network_as("1.1.0", "net", json!({"pool": "storag"}))).run().error(7);
-    for arguments in [&["list"][..], &["pool", "list"], &["pool", "show", "storage"], &["check"]] {
+    let which = ["pool", "which", "--namespace", "ns"];
+    for arguments in [&["list"][..], &["pool", "list"], &["pool", "show", "storage"], &which, &["check"]] {
         let outcome = node.cli(arguments);
         assert!(outcome.succeeded(), "{outcome}");
     }
@@ -253,14 +254,16 @@ fn a_node_uses_pools_and_cannot_change_them() {
         let outcome = node.cli(arguments);
         assert!(!outcome.succeeded(), "{outcome}");
     }
-    // Not with other tools either.
-    let key = cluster.store().key("v1/pool/storage");
+    // Not with other tools either: neither what a pool gives, nor whom it is for.
     let stolen = server.client("metes");
-    assert!(server.run_as(&stolen, async |client| client.put(key.as_str(), "", None).await).is_err());
-    assert!(server.run_as(&stolen, async |client| client.delete(key.as_str(), None).await).is_err());
+    for key in ["v1/pool/storage", "v1/pools"].map(|key| cluster.store().key(key)) {
+        assert!(server.run_as(&stolen, async |client| client.put(key.as_str(), "", None).await).is_err());
+        assert!(server.run_as(&stolen, async |client| client.delete(key.as_str(), None).await).is_err());
+    }
     node.del("c1").config(&pool).run().silent();
-    assert_eq!(node.add("c3").config(&pool).run().address(), "10.71.0.2");
-    node.del("c3").config(&pool).run().silent();
+    let auto = network_as("1.1.0", "net", json!({"pool": "auto"}));
+    assert_eq!(node.add("c3").config(&auto).run().address(), "10.71.0.2");
+    node.del("c3").config(&auto).run().silent();
     cluster.assert_clean();
     server.switch_off();
 }

@@ -12,7 +12,7 @@ use super::config::check_set;
 
 pub(super) fn definitions(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Definition::Metes(network) = Definition::parse("nad", text, &Pools::default()) {
+    if let Definition::Metes(network) = Definition::parse("nad", text, &Pools::default(), None) {
         let scope = network.scope();
         assert_eq!(Scope::stored(scope.as_str()), Ok(scope));
         for addresses in [&["10.0.0.9", "fd00::9"][..], &["fd00::9", "10.0.0.9", "192.0.2.7"], &[]] {

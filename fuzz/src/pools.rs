@@ -1,13 +1,17 @@
 //! The text of a pool, as an operator writes it and as it is stored.
 
 use metes::pool::definition::PoolDefinition;
-use metes::pool::record::{FromPool, Held, PoolRecord, Record};
+use metes::pool::record::{FromPool, Held, PoolChanges, PoolRecord, Record};
 use metes::pool::{RangeSet, Standing};
 
 pub(super) fn pools(data: &[u8]) {
     let Ok(pool) = serde_json::from_slice::<PoolDefinition>(data) else { return };
     let stored = PoolRecord::new(pool.clone()).encode();
     assert_eq!(PoolRecord::decode(&stored).map(|record| record.definition), Ok(pool.clone()));
+    // What `auto` chooses by has the pool if it is for somebody, and comes back.
+    let changes = PoolChanges::of([&pool]);
+    assert_eq!(changes.auto.len(), usize::from(pool.selector.is_some()));
+    assert_eq!(PoolChanges::decode(&changes.encode()), Ok(changes));
     let (all, open) =
         (pool.all_ranges().expect("it was checked"), pool.open_ranges(&[]).expect("it was checked"));
     assert!(RangeSet::new(all.clone()).is_ok(), "all are of one family");

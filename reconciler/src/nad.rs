@@ -1,6 +1,6 @@
 //! NetworkAttachmentDefinitions: which of them use metes, and which of its networks an address belongs to.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,7 +10,9 @@ use metes::cni::{Environment, Request};
 use metes::config::nad::{place_of_metes, plugin_at};
 use metes::config::network::ADDRESSES_MAX;
 use metes::config::{Config, Settings};
+use metes::pool::auto::auto_pools;
 use metes::pool::definition::PoolDefinition;
+use metes::pool::names::PoolName;
 use metes::pool::record::{FromPool, Held};
 use metes::pool::{Addr, PoolElement, RangeSet};
 use metes::store::keys::Scope;
@@ -62,7 +64,8 @@ impl Definitions {
         let mut all = Self::default();
         let mut see = |object: DefinitionObject| {
             let DefinitionObject { metadata: Metadata { namespace, name, .. }, spec } = object;
-            let definition = Definition::parse(&name, &spec.config, pools).if_allowed(settings);
+            let allowed = settings.allowed.as_ref().map(|allowed| &allowed.pools);
+            let definition = Definition::parse(&name, &spec.config, pools, allowed).if_allowed(settings);
             all.0.insert(format!("{namespace}/{name}"), definition);
         };
         api.list("list network-attachment-definitions", PATH, Detail::Whole, None, &mut see).await?;
@@ -117,9 +120,10 @@ struct DefinitionSpec {
 }
 
 impl Definition {
-    /// Reads the `spec.config` of the definition of this name.
+    /// Reads the `spec.config` of the definition of this name. `allowed` are the pools that `auto` may choose; none:
+    /// all.
     #[must_use]
-    pub fn parse(name: &str, config: &str, pools: &Pools) -> Self {
+    pub fn parse(name: &str, config: &str, pools: &Pools, allowed: Option<&BTreeSet<PoolName>>) -> Self {
         if config.trim().is_empty() {
             return Definition::Unclear("its configuration is a file on the nodes".to_owned());
         }
@@ -129,7 +133,7 @@ impl Definition {
         };
         let plugin = place_of_metes(&config).and_then(|place| plugin_at(&config, &place, name));
         let Some(plugin) = plugin else { return Definition::Other };
-        match Network::parse(&plugin, pools) {
+        match Network::parse(&plugin, pools, allowed) {
             Ok(network) => Definition::Metes(Rc::new(network)),
             Err(why) => Definition::Unclear(format!("metes cannot use its configuration: {why}")),
         }
@@ -158,14 +162,14 @@ impl Network {
     pub fn read(path: &Path, pools: &Pools) -> Result<Rc<Self>, String> {
         let unusable = |why: &dyn Display| format!("{}: {why}", path.display());
         let text = std::fs::read_to_string(path).map_err(|e| unusable(&e))?;
-        match Definition::parse("default", &text, pools) {
+        match Definition::parse("default", &text, pools, None) {
             Definition::Metes(network) => Ok(network),
             Definition::Other => Err(unusable(&"no plugin in it has an `ipam` of type metes")),
             Definition::Unclear(why) => Err(unusable(&why)),
         }
     }
 
-    fn parse(plugin: &Value, pools: &Pools) -> Result<Self, String> {
+    fn parse(plugin: &Value, pools: &Pools, allowed: Option<&BTreeSet<PoolName>>) -> Result<Self, String> {
         // DEL checks the least. What a pod asks for is not known here.
         let environment = Environment {
             command: "DEL".to_owned(),
@@ -181,13 +185,8 @@ impl Network {
         let Some(wanted) = &config.pools else {
             return Ok(Self { sets: config.sets.clone(), config, pools: Vec::new(), is_named });
         };
-        // An ADD goes without a pool that is not there, if its element has another one.
-        let known = |element: &PoolElement| {
-            let known: Vec<PoolDefinition> =
-                element.names.iter().filter_map(|name| pools.get(name).cloned()).collect();
-            if known.is_empty() { Err(format!("there is no pool {}", element.name())) } else { Ok(known) }
-        };
-        let pools: Vec<Vec<PoolDefinition>> = wanted.elements.iter().map(known).collect::<Result<_, _>>()?;
+        let pools = wanted.elements.iter().map(|element| pools_of(element, pools, allowed));
+        let pools = pools.collect::<Result<Vec<_>, _>>()?.concat();
         let set = |pools: &Vec<PoolDefinition>| {
             let ranges: Result<Vec<_>, _> = pools.iter().map(PoolDefinition::all_ranges).collect();
             RangeSet::new(ranges.map_err(|e| e.to_string())?.concat()).map_err(|e| e.to_string())
@@ -214,7 +213,10 @@ impl Network {
     pub fn most_addresses(&self) -> usize {
         match self.sets.len() {
             0 => ADDRESSES_MAX,
-            sets => sets + self.config.statics.len(),
+            sets => {
+                self.config.pools.as_ref().map_or(sets, |pools| pools.elements.len())
+                    + self.config.statics.len()
+            }
         }
     }
 
@@ -250,22 +252,51 @@ impl Network {
     }
 }
 
+/// The pools that an element may have taken its address from, those of each family apart. An ADD goes without a pool
+/// that is not there, if its element has another one.
+fn pools_of(
+    element: &PoolElement,
+    pools: &Pools,
+    allowed: Option<&BTreeSet<PoolName>>,
+) -> Result<Vec<Vec<PoolDefinition>>, String> {
+    let Some(name) = element.name() else {
+        // Nobody knows any more whom a pool was for when a pod got its address.
+        let is_allowed = |pool: &PoolName| allowed.is_none_or(|allowed| allowed.contains(pool));
+        let names = auto_pools(pools.values()).into_iter().map(|pool| pool.pool).filter(is_allowed);
+        let known = names.filter_map(|name| pools.get(&name).cloned());
+        let (v4, v6) = known.partition(|pool| pool.ranges[0].range.subnet.is_ipv4());
+        let families: Vec<Vec<_>> = [v4, v6].into_iter().filter(|pools: &Vec<_>| !pools.is_empty()).collect();
+        return match families[..] {
+            [] => Err("no pool has a `for`, so `auto` chooses none".to_owned()),
+            _ => Ok(families),
+        };
+    };
+    match element.names.iter().filter_map(|name| pools.get(name).cloned()).collect::<Vec<_>>() {
+        known if known.is_empty() => Err(format!("there is no pool {name}")),
+        known => Ok(vec![known]),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    /// A pool of which one range is closed.
+    /// A pool of which one range is closed, and two that are for somebody.
     fn pools() -> Pools {
-        let text = r#"{"pool":"storage","network":"blue","ranges":[
-            {"range":"10.1.0.0/24","gateway":"10.1.0.254"},{"range":"10.2.0.0/24","state":"closed"}]}"#;
-        let pool: PoolDefinition = serde_json::from_str(text).expect("a pool");
-        Pools::from([(pool.pool.clone(), pool)])
+        let texts = [
+            r#"{"pool":"storage","network":"blue","ranges":[
+                {"range":"10.1.0.0/24","gateway":"10.1.0.254"},{"range":"10.2.0.0/24","state":"closed"}]}"#,
+            r#"{"pool":"rack","network":"red","for":{"nodes":"a"},"ranges":[{"range":"10.1.0.0/16"}]}"#,
+            r#"{"pool":"six","network":"red","for":{"nodes":"b"},"ranges":[{"range":"fd00::/64"}]}"#,
+        ];
+        let pools = texts.map(|text| serde_json::from_str::<PoolDefinition>(text).expect("a pool"));
+        pools.into_iter().map(|pool| (pool.pool.clone(), pool)).collect()
     }
 
     fn network(config: &Value) -> Rc<Network> {
-        match Definition::parse("nad", &config.to_string(), &pools()) {
+        match Definition::parse("nad", &config.to_string(), &pools(), None) {
             Definition::Metes(network) => network,
             other => panic!("not of metes: {other:?}"),
         }
@@ -304,7 +335,7 @@ mod tests {
             json!({"plugins": [{"type": "bridge", "ipam": {"type": "whereabouts", "range": "10.0.0.0/24"}}]}),
         ] {
             assert!(
-                matches!(Definition::parse("nad", &other.to_string(), &pools()), Definition::Other),
+                matches!(Definition::parse("nad", &other.to_string(), &pools(), None), Definition::Other),
                 "{other}"
             );
         }
@@ -312,7 +343,7 @@ mod tests {
         let invalid = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": ipam});
         for unclear in ["", "  ", "{", &invalid.to_string()] {
             assert!(
-                matches!(Definition::parse("nad", unclear, &pools()), Definition::Unclear(_)),
+                matches!(Definition::parse("nad", unclear, &pools(), None), Definition::Unclear(_)),
                 "{unclear}"
             );
         }
@@ -365,7 +396,26 @@ mod tests {
             (pool.name.as_str(), pool.prefix_len, pool.gateway),
             ("storage", 24, "10.1.0.254".parse().ok())
         );
-        let unknown = Definition::parse("nad", &config("other").to_string(), &pools());
+        let unknown = Definition::parse("nad", &config("other").to_string(), &pools(), None);
         assert!(matches!(unknown, Definition::Unclear(why) if why.contains("there is no pool other")));
+    }
+
+    #[test]
+    fn an_address_of_auto_is_from_any_pool_that_is_for_somebody() {
+        let config =
+            json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "metes", "pool": "auto"}});
+        for (address, expected) in [("10.1.0.9", "rack"), ("fd00::9", "six")] {
+            let known = network(&config);
+            let held = known.held(&[address.parse().expect("an address")]).expect("it is a pool's");
+            assert_eq!(held[0].pool.as_ref().map(|pool| pool.name.as_str()), Some(expected));
+            assert_eq!(known.most_addresses(), 1);
+        }
+        assert_eq!(held(&config, &["10.2.0.9"]), Err("10.2.0.9".to_owned()));
+        let only = |pool: &str| BTreeSet::from([pool.parse().expect("a name")]);
+        let parse = |allowed: &_| Definition::parse("nad", &config.to_string(), &pools(), Some(allowed));
+        let Definition::Metes(six) = parse(&only("six")) else { panic!("six is for somebody") };
+        assert!(six.held(&["10.1.0.9".parse().expect("an address")]).is_err());
+        let none = parse(&only("storage"));
+        assert!(matches!(&none, Definition::Unclear(why) if why.contains("`auto` chooses none")), "{none:?}");
     }
 }

@@ -66,6 +66,8 @@ A pool as a file for `metes pool apply -f`:
   routes: [{dst: 10.0.0.0/8, gw: 10.56.255.254}]
   dns: {nameservers: [10.56.0.53], search: [storage.example]}
   allow: {clusters: [prod-1], namespaces: [\"team-*\"], nodes: [\"gpu-*\"]}
+  for: {node_labels: {rack: \"7\"}}     # \"pool\": \"auto\" means this pool on such nodes
+  priority: 10                # higher first; 0 if it is not given
   note: owner netops
 
 Only `pool` and `ranges` are needed. A network uses it with `\"ipam\": {\"type\": \"metes\", \"pool\": \"storage\"}`.
@@ -339,6 +341,12 @@ pub(super) enum PoolVerb {
     /// Nothing is written, and etcd is not asked. Apply the pools first, then the definition that
     /// --nad prints. Pods that run keep their addresses. Stderr says what will be different.
     FromNad(PoolFromNadArgs),
+    /// Say which pools `"pool": "auto"` means for a pod, and why
+    ///
+    /// What is not given is not known, as it is for the plugin when the runtime does not say it. Node,
+    /// cluster and node labels are those of the host file; with --node of another node there are no
+    /// labels but those that are given. Exit 1 if there is no pool for the pod.
+    Which(PoolWhichArgs),
 }
 
 /// `metes pool list`
@@ -446,6 +454,39 @@ pub(super) struct PoolFromNadArgs {
     pub(super) nad: bool,
 }
 
+/// `metes pool which`
+#[derive(Debug, Args)]
+pub(super) struct PoolWhichArgs {
+    /// The pod's namespace
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(super) namespace: String,
+    /// The pod's name
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(super) pod: String,
+    /// The CNI network, by the `name` of its configuration
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(super) network: String,
+    /// The node
+    #[arg(long)]
+    pub(super) node: Option<String>,
+    /// The cluster
+    #[arg(long)]
+    pub(super) cluster: Option<String>,
+    /// A label of the node, instead of those of the host file; may be given several times
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    pub(super) labels: Vec<(String, String)>,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
+
 /// A pod as a person names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodName {
@@ -551,6 +592,8 @@ mod tests {
             "pool export storage",
             "pool from-nad nad.yaml",
             "pool from-nad - --name storage --nad",
+            "pool which --namespace team-a --pod web-0 --node n1 --network storage --cluster east --label rack=7",
+            "pool which --label rack=7 --label zone= -o json",
         ] {
             assert!(parse(good).is_ok(), "{good}");
         }
@@ -593,6 +636,8 @@ mod tests {
             "pool delete",
             "pool from-nad",
             "pool from-nad nad.yaml --name a/b",
+            "pool which --label rack",
+            "pool which --label =7",
         ] {
             let error = parse(bad).expect_err(bad);
             assert_eq!(error.exit_code(), 2, "{bad}");

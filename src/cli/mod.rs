@@ -29,6 +29,7 @@ use tokio::time::Instant;
 
 use args::{Cli, Command, about};
 
+use crate::config::Settings;
 use crate::limits;
 use crate::local::mark::Mark;
 use crate::store::keys::Keys;
@@ -52,6 +53,8 @@ struct Context<'a, K> {
     session: Session<'a, K>,
     /// What this node has seen of the store; none if no plugin runs here.
     mark: Option<Mark>,
+    /// What the host file says.
+    settings: &'a Settings,
 }
 
 /// Why a command failed.
@@ -101,12 +104,12 @@ impl CliError {
 async fn run<K: Kv>(
     command: Command,
     kv: &K,
-    keys: &Keys,
+    (settings, keys): (&Settings, &Keys),
     mark: Option<Mark>,
     terminal: &mut Terminal<'_>,
 ) -> ExitCode {
     let session = Session { kv, keys, until: Instant::now() + limits::CLI_DEADLINE };
-    let context = Context { session, mark };
+    let context = Context { session, mark, settings };
     let done = match command {
         Command::List(args) => list::list(&context, &args, terminal).await,
         Command::Show(args) => list::show(&context, &args, terminal).await,

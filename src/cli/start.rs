@@ -49,7 +49,7 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
         let (mut out, mut err) = (io::stdout().lock(), io::stderr());
         let mut confirm = |question: &str| ask(question, &mut io::stdin().lock(), &mut io::stderr());
         let mut terminal = Terminal { out: &mut out, err: &mut err, ask: &mut confirm };
-        run(cli.command, &kv, &keys, mark, &mut terminal).await
+        run(cli.command, &kv, (&settings, &keys), mark, &mut terminal).await
     }))
 }
 

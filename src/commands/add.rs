@@ -17,7 +17,7 @@ use crate::store::keys::{Bytes, Key, LeaseId, Scope};
 use crate::store::kv::{Failure, Kv};
 use crate::store::meta::HighWater;
 use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease};
-use crate::store::pools::{AskedPools, PoolRefused, PoolResult};
+use crate::store::pools::{AskedPools, PoolRefused, PoolResult, decode_pool};
 use crate::store::repair::repair_some;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Entry, List, Op, Txn};
@@ -46,7 +46,7 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
     }
     run.must_go_on()?;
     let mut allotment = Allotment::new(ask, run.session.keys);
-    let left = LeftBehind::read(run, &allotment, ask);
+    let left = LeftBehind::read(run, &allotment);
     let is_wanted = || run.must_go_on().is_ok();
     let mut driver = Driver::new(run.session, policy(run, &left, &is_wanted)).expecting(left.pools.clone());
     let added = allot(run, ask, &mut allotment, &left, &mut driver).await;
@@ -66,12 +66,15 @@ async fn allot<K: Kv>(
     let mut repairs = 0;
     loop {
         let allotted = driver.run(allotment).await;
-        leave_hints(run, ask, driver, left);
+        leave_hints(run, allotment, driver, left);
         let asked = allotment.asked(driver.shared());
         let pools = asked.as_ref().and_then(|asked| asked.pools.as_ref());
         let set = match allotted {
             Ok(Allotted::Held(Added { held, repeats })) => {
-                let of_pools = pools.map(|pools| pools.in_result(&held)).unwrap_or_default();
+                let of_pools = match pools {
+                    Some(pools) => in_result(run, pools, &held).await?,
+                    None => PoolResult::default(),
+                };
                 return Ok(AddDone { held, repeats, of_pools });
             }
             Ok(Allotted::Full { set }) => set,
@@ -96,7 +99,7 @@ async fn allot<K: Kv>(
         } else {
             let (full, range_set) = (full(), range_set.cloned());
             drop(asked);
-            if !allotment.turn_to_next_pool(set) {
+            if !allotment.turn_to_next_pool(set, driver.shared()) {
                 return Err(match range_set {
                     Some(set) => errors::with_set_aside(full, set_aside(run, &set).await),
                     None => full,
@@ -106,6 +109,23 @@ async fn allot<K: Kv>(
         }
         driver.forget_shared();
     }
+}
+
+/// What pools add to the result. An owner may hold an address of a pool that is not for it any more.
+async fn in_result<K: Kv>(
+    run: &Run<'_, K>,
+    pools: &AskedPools,
+    held: &[Held],
+) -> Result<PoolResult, Failure> {
+    let names = pools.unused(held);
+    let keys: Vec<Bytes> = names.iter().map(|name| run.session.keys.pool(name)).collect();
+    let mut seen = Snapshot::default();
+    run.session.read(&keys, &mut seen).await?;
+    let unused = names
+        .iter()
+        .zip(&keys)
+        .filter_map(|(name, key)| decode_pool(name, key, &seen.entry(key)?.value).ok());
+    Ok(pools.in_result(held, &unused.collect::<Vec<_>>()))
 }
 
 /// The caller did not get the answer. Frees what this run reserved, now or by the spool, unless another run of this
@@ -134,16 +154,23 @@ struct LeftBehind {
 
 impl LeftBehind {
     /// Without a mark there are no hints: they may be of another store.
-    fn read<K: Kv>(run: &Run<'_, K>, allotment: &Allotment<'_>, ask: &Ask) -> Self {
+    fn read<K: Kv>(run: &Run<'_, K>, allotment: &Allotment<'_>) -> Self {
         let Some(mark) = run.mark.read() else { return Self::default() };
         let is_of_store = |hints: &ScopeHints| {
             let meta = hints.keys.record::<Meta>(&run.session.keys.meta());
             meta.is_ok_and(|meta| meta.is_some_and(|meta| mark.seen.is_of(&meta)))
         };
-        let pools =
-            ask.pools.as_ref().and_then(AskedPools::scope).and_then(|scope| run.scope_hints.read(&scope));
-        let mut pools = pools.filter(is_of_store).map(|hints| hints.keys).unwrap_or_default();
-        pools.retain(|key| is_pool(run, key));
+        let mut pools = Snapshot::default();
+        let mut take = |scope: Option<Scope>| {
+            let hints = scope.and_then(|scope| run.scope_hints.read(&scope)).filter(is_of_store);
+            let keys = hints.map(|hints| hints.keys).unwrap_or_default();
+            let of_pools = keys.iter().filter(|(key, _)| is_pool(run, key));
+            of_pools.for_each(|(key, entry)| pools.set(key, entry.cloned()));
+            pools.clone()
+        };
+        // What `auto` chooses by says which texts it needs.
+        let auto = take(allotment.auto_scope());
+        let pools = take(allotment.pools_scope(&auto));
         let asked = allotment.asked(&pools);
         let scope = asked.and_then(|asked| run.scope_hints.read(&asked.scope())).filter(is_of_store);
         Self { mark: Some(mark), pools, scope }
@@ -181,7 +208,12 @@ fn policy<'a, K: Kv>(run: &'a Run<'_, K>, left: &LeftBehind, is_wanted: &'a dyn 
 }
 
 /// Raises the mark, and leaves hints that may save the next run of the node a request.
-fn leave_hints<K: Kv>(run: &Run<'_, K>, ask: &Ask, driver: &mut Driver<'_, K>, before: &LeftBehind) {
+fn leave_hints<K: Kv>(
+    run: &Run<'_, K>,
+    allotment: &Allotment<'_>,
+    driver: &mut Driver<'_, K>,
+    before: &LeftBehind,
+) {
     let Some(Acknowledged { revision, scope }) = driver.take_acknowledged() else { return };
     let keys = driver.shared();
     let Ok(Some(Meta { id: store, epoch, .. })) = keys.record::<Meta>(&run.session.keys.meta()) else {
@@ -203,19 +235,28 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, ask: &Ask, driver: &mut Driver<'_, K>, b
         shared.retain(|key| !is_pool(run, key));
         run.scope_hints.keep(&scope, &known.left(shared, driver.first(), now));
     }
-    if let Some(scope) = ask.pools.as_ref().and_then(AskedPools::scope) {
-        leave_pools(run, &scope, keys, &before.pools);
+    if let Some(scope) = allotment.auto_scope() {
+        leave_pools(run, &scope, keys, &before.pools, |key| matches!(key, Key::PoolChanges));
+    }
+    if let Some(scope) = allotment.pools_scope(keys) {
+        leave_pools(run, &scope, keys, &before.pools, |key| matches!(key, Key::Pool(_)));
     }
     let hints = Hints { lease, tickets, crowded, ..hints };
     run.leave_mark(Mark { seen: HighWater { store, epoch, revision }, hints });
 }
 
-/// Leaves the texts of its pools for the next run, unless they are known. Meta goes with them: it says of which store
+/// Leaves what its pools say for the next run, unless that is known. Meta goes with them: it says of which store
 /// they are.
-fn leave_pools<K: Kv>(run: &Run<'_, K>, scope: &Scope, seen: &Snapshot, before: &Snapshot) {
+fn leave_pools<K: Kv>(
+    run: &Run<'_, K>,
+    scope: &Scope,
+    seen: &Snapshot,
+    before: &Snapshot,
+    is_meant: impl Fn(&Key) -> bool,
+) {
     let meta = run.session.keys.meta();
     let mut pools = seen.clone();
-    pools.retain(|key| *key == *meta || is_pool(run, key));
+    pools.retain(|key| *key == *meta || run.session.keys.parse(key).is_ok_and(|key| is_meant(&key)));
     let is_known = |(key, entry): (&Bytes, Option<&Entry>)| {
         *key == meta || before.knows(key) && before.entry(key) == entry
     };
@@ -225,7 +266,7 @@ fn leave_pools<K: Kv>(run: &Run<'_, K>, scope: &Scope, seen: &Snapshot, before: 
 }
 
 fn is_pool<K>(run: &Run<'_, K>, key: &[u8]) -> bool {
-    matches!(run.session.keys.parse(key), Ok(Key::Pool(_)))
+    matches!(run.session.keys.parse(key), Ok(Key::Pool(_) | Key::PoolChanges))
 }
 
 async fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Refused>) -> Error {

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use crate::cni::error::{Code, Error};
 use crate::config::keys;
-use crate::pool::RangeSet;
 use crate::pool::choose::Refusal;
 use crate::pool::definition::{PoolDefinition, RangeState};
 use crate::pool::names::PoolName;
 use crate::pool::range::Standing;
 use crate::pool::record::{Held, VERSION};
+use crate::pool::{POOLS_MAX, RangeSet};
 use crate::store::allot::Refused;
 use crate::store::kv::Failure;
 use crate::store::meta::OutOfService;
@@ -113,6 +113,19 @@ impl From<Refused> for Error {
 fn pool(why: PoolRefused) -> Error {
     match why {
         PoolRefused::Missing(name) => no_such_pool(&name, &[]),
+        PoolRefused::ForNobody(facts) => Error::new(Code::InvalidConfig, format!("no pool is for {facts}"))
+            .with_details(
+                "`for` of a pool says whom `auto` gives its addresses: `metes pool which` explains it",
+            ),
+        PoolRefused::NotOnNode(name) => {
+            Error::invalid_config(format!("pool {name}, which `auto` chooses, may not be used on this node"))
+                .with_details("the host file's `allowed` says which pools may be used")
+        }
+        PoolRefused::TooMany(many) => Error::new(
+            Code::InvalidConfig,
+            format!("{many} pools of one priority are for this pod: expected at most {POOLS_MAX}"),
+        )
+        .with_details("give some of them another `priority`, or a `for` that means fewer"),
         PoolRefused::NotAllowed { name, why: fact, .. } => {
             Error::new(Code::InvalidConfig, format!("pool {name} is not for {fact}"))
                 .with_details("`allow` of the pool says who may use it: `metes pool show` prints it")

@@ -106,7 +106,13 @@ impl AddConfig {
         }
         let allowed = settings.check_allowed(&config).and_then(|()| settings.check_pools_only(&config));
         allowed.map_err(|e| e.with_notes(&config.notes))?;
-        let Config { sets, requests, statics, pools, order, routes, dns, resolv_conf, notes, .. } = config;
+        let Config { sets, requests, statics, mut pools, order, routes, dns, resolv_conf, notes, .. } =
+            config;
+        if let Some(pools) = &mut pools {
+            pools.node_labels = settings.node_labels.clone();
+            let allowed = settings.allowed.as_ref().filter(|_| pools.has_auto());
+            pools.allowed = allowed.map(|allowed| allowed.pools.clone());
+        }
         let held = |fixed: &Static| Held::new(fixed.address.ip(), fixed.network.clone());
         let add = Self {
             attachment: request.attachment()?.clone(),

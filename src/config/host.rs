@@ -15,6 +15,7 @@ use crate::cni::{Error, Json, Section};
 use crate::limits;
 use crate::pool::NetworkName;
 use crate::pool::names::{ClusterName, NodeName, PoolName};
+use crate::pool::selector::NodeLabels;
 
 /// The largest host file that is read, in bytes.
 pub const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
@@ -22,10 +23,18 @@ pub const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
 /// The longest grace of GC: a year, in seconds.
 const GC_GRACE_MAX_S: u64 = 365 * 24 * 3600;
 
+/// How many labels a node may have.
+const NODE_LABELS_MAX: usize = 64;
+/// The longest name of a label, in bytes.
+const LABEL_NAME_MAX: usize = 253;
+/// The longest value of a label, in bytes.
+const LABEL_VALUE_MAX: usize = 63;
+
 /// All keys of the file.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "etcd",
     "node_name",
+    "node_labels",
     "cluster",
     "spool_dir",
     "gc_grace_s",
@@ -43,7 +52,8 @@ const KEYS: [&str; 16] = [
 ];
 
 /// Without one of these that was meant, others than the addresses that are meant may be given.
-const LEVEL: Level<'_> = Level { known: &KEYS, deciding: &["etcd", "etcd_host", "allowed", "pools_only"] };
+const LEVEL: Level<'_> =
+    Level { known: &KEYS, deciding: &["etcd", "etcd_host", "node_labels", "allowed", "pools_only"] };
 
 /// What configurations may use on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,6 +71,8 @@ pub struct HostFile {
     pub etcd: EtcdConfig,
     /// The node's name.
     pub node_name: Option<NodeName>,
+    /// What the node says of itself, for the pools that are for such nodes.
+    pub node_labels: NodeLabels,
     /// The name of the cluster among those that share the prefix.
     pub cluster: Option<ClusterName>,
     /// Where state of this node is kept.
@@ -107,6 +119,7 @@ impl HostFile {
         Ok(HostFile {
             etcd: EtcdConfig::read(file)?,
             node_name: file.parsed("node_name", NodeName::EXPECTED, |text| text.parse().ok())?,
+            node_labels: node_labels(file)?,
             cluster: file.parsed("cluster", ClusterName::EXPECTED, |text| text.parse().ok())?,
             spool_dir: path(file, "spool_dir")?,
             gc_grace_s: gc_grace_s(file)?,
@@ -136,6 +149,36 @@ fn gc_grace_s(file: &Section<'_>) -> Result<Option<u64>, Error> {
             seconds(n).map(Some).ok_or_else(|| file.invalid("gc_grace_s", "seconds, from 0 to a year"))
         }
     }
+}
+
+/// Labels by name. Names keep their case, as in Kubernetes.
+fn node_labels(file: &Section<'_>) -> Result<NodeLabels, Error> {
+    let Some(section) = file.section("node_labels")? else { return Ok(NodeLabels::default()) };
+    if section.pairs().len() > NODE_LABELS_MAX {
+        return Err(Error::invalid_config(format!(
+            "`node_labels` has {} labels: expected at most {NODE_LABELS_MAX}",
+            section.pairs().len()
+        )));
+    }
+    let mut labels = NodeLabels::default();
+    for pair in section.pairs() {
+        let name = &pair.0;
+        if !(1..=LABEL_NAME_MAX).contains(&name.len()) || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::invalid_config(format!(
+                "`node_labels` has a name that no label can have: expected 1 to {LABEL_NAME_MAX} visible ASCII \
+                 characters"
+            )));
+        }
+        // A section of this pair alone: keys of sections match in any case.
+        let alone = Section::new("node_labels", std::slice::from_ref(pair), Shows::Kinds);
+        let is_value = |text: &str| text.len() <= LABEL_VALUE_MAX && !text.chars().any(char::is_control);
+        let expected = format!("a string of at most {LABEL_VALUE_MAX} bytes without control characters");
+        let value = alone.parsed(name, &expected, |text| is_value(text).then(|| text.to_owned()))?;
+        if labels.insert(name.clone(), value.unwrap_or_default()).is_some() {
+            return Err(Error::invalid_config(format!("`{}` is given twice", alone.at(name))));
+        }
+    }
+    Ok(labels)
 }
 
 /// Networks by name. Names keep their case: `a` and `A` are two networks. Each has an array of prefixes, or an object

@@ -7,12 +7,11 @@ use super::requests;
 use super::sections::Sections;
 use crate::cni::address::Zeros;
 use crate::cni::{Error, Json, Section};
-use crate::pool::names::PoolName;
+use crate::pool::names::{AUTO, PoolName};
 use crate::pool::{Order, POOLED_MAX, POOLS_MAX, PoolElement, PoolsWanted};
 
 /// What `pools` is.
-const LIST: &str =
-    "an array of pool names, or of arrays of pool names of which the first one with a free address is used";
+const LIST: &str = "an array of pool names, \"auto\" or arrays of pool names that are tried in order";
 
 /// The name of this form, as users know it.
 pub(super) const FORM: &str = "pools";
@@ -44,8 +43,8 @@ pub(super) fn wanted(
             return Err(two_forms(&own, FORM, &ipam.at(key), of_form));
         }
     }
-    let elements = match ipam.parsed("pool", PoolName::EXPECTED, |text| text.parse().ok())? {
-        Some(name) => vec![PoolElement { names: vec![name], at: 0 }],
+    let elements = match ipam.parsed("pool", PoolName::EXPECTED, one)? {
+        Some(element) => vec![element],
         None => ipam.list("pools")?.iter().map(|json| element(ipam, json)).collect::<Result<_, _>>()?,
     };
     if elements.is_empty() || elements.len() > POOLED_MAX {
@@ -70,15 +69,27 @@ pub(super) fn wanted(
             elements.len()
         )));
     }
-    Ok(PoolsWanted { elements, order, requests: asked, never: gateways })
+    Ok(PoolsWanted { order, requests: asked, never: gateways, ..PoolsWanted::of(elements) })
+}
+
+/// A pool's name, or `auto`.
+fn one(text: &str) -> Option<PoolElement> {
+    match text {
+        AUTO => Some(PoolElement::auto()),
+        name => Some(PoolElement::of(vec![name.parse().ok()?])),
+    }
 }
 
 fn element(ipam: &Section<'_>, json: &Json) -> Result<PoolElement, Error> {
     let invalid = || ipam.invalid("pools", LIST);
-    let name = |json: &Json| json.text().and_then(|text| text.parse().ok()).ok_or_else(invalid);
-    let names = match json.items() {
-        None => vec![name(json)?],
-        Some(items) => items.iter().map(name).collect::<Result<Vec<PoolName>, _>>()?,
-    };
-    if names.is_empty() { Err(invalid()) } else { Ok(PoolElement { names, at: 0 }) }
+    let Some(items) = json.items() else { return json.text().and_then(one).ok_or_else(invalid) };
+    if items.iter().any(|item| item.text() == Some(AUTO)) {
+        return Err(Error::invalid_config(format!("`{}` has {AUTO:?} among other pools", ipam.at("pools")))
+            .with_details(
+                "`auto` stands for itself, in place of an array: the pools say whom they are for",
+            ));
+    }
+    let name = |json: &Json| json.text().and_then(|text| text.parse().ok());
+    let names: Option<Vec<PoolName>> = items.iter().map(name).collect();
+    names.filter(|names| !names.is_empty()).map(PoolElement::of).ok_or_else(invalid)
 }

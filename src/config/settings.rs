@@ -12,6 +12,7 @@ use super::sections::document;
 use crate::cni::{Error, Request, Verb};
 use crate::pool::NetworkName;
 use crate::pool::names::{ClusterName, NodeName};
+use crate::pool::selector::NodeLabels;
 
 /// Where state of a node is kept by default.
 pub const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
@@ -66,6 +67,8 @@ pub struct Settings {
     pub login: Option<Login>,
     /// The node's name, if the host file gives one.
     pub node_name: Option<NodeName>,
+    /// What the node says of itself, for the pools that are for such nodes.
+    pub node_labels: NodeLabels,
     /// The cluster's name, if the host file gives one.
     pub cluster: Option<ClusterName>,
     /// Where state of this node is kept.
@@ -121,6 +124,7 @@ impl Settings {
         let defaults = Self::defaults(file.etcd);
         let settings = Settings {
             node_name: file.node_name,
+            node_labels: file.node_labels,
             cluster: file.cluster,
             spool_dir: file.spool_dir.unwrap_or(defaults.spool_dir),
             gc_grace_s: file.gc_grace_s.unwrap_or(defaults.gc_grace_s),
@@ -209,6 +213,7 @@ impl Settings {
             tls: etcd.tls,
             login: etcd.login,
             node_name: None,
+            node_labels: NodeLabels::default(),
             cluster: None,
             spool_dir: DEFAULT_SPOOL_DIR.to_owned(),
             gc_grace_s: DEFAULT_GC_GRACE_S,

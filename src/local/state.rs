@@ -57,7 +57,10 @@ impl NodeState {
 }
 
 /// The host file's name for the node, or one derived from the machine.
-fn node_name(settings: &Settings) -> Result<NodeName, Error> {
+///
+/// # Errors
+/// Code 7 if the machine has neither.
+pub(crate) fn node_name(settings: &Settings) -> Result<NodeName, Error> {
     if let Some(name) = &settings.node_name {
         return Ok(name.clone());
     }

@@ -13,12 +13,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::choose::Order;
 use super::dns::PoolDns;
-use super::names::{NetworkName, PoolName};
+use super::names::{AUTO, NetworkName, PoolName};
 use super::range::{Range, RangeError, RangeSpec, usable};
-use super::selector::Selector;
+use super::selector::{Facts, Selector};
 
 /// The largest text of a pool, in bytes.
 pub const POOL_BYTES: usize = 64 << 10;
+/// The largest record of what all pools say of whom they are for, in bytes.
+pub const POOL_CHANGES_BYTES: usize = 256 << 10;
 
 /// A pool as it is written and stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +45,12 @@ pub struct PoolDefinition {
     /// Who may take addresses from it; absent: everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<Selector>,
+    /// Whom `auto` gives addresses of it; absent: nobody.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub selector: Option<Selector>,
+    /// Of the pools that are for the same pod, `auto` uses those of the highest priority.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i32,
     /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
@@ -119,6 +127,12 @@ impl PoolDefinition {
         self.order.unwrap_or(Order::Next)
     }
 
+    /// The fact because of which it gives nothing to whoever has these facts.
+    #[must_use]
+    pub fn refuses(&self, facts: Facts<'_>) -> Option<String> {
+        self.allow.as_ref()?.mismatch(facts)
+    }
+
     /// The ranges that addresses are given from. `never` are gateways that are named elsewhere.
     ///
     /// # Errors
@@ -174,6 +188,18 @@ impl PoolDefinition {
 
     /// What only the whole shows.
     fn check(&self) -> Result<(), String> {
+        if self.pool.as_str() == AUTO {
+            return Err(
+                "no pool can be named `auto`: a network that writes it asks for the pools whose `for` matches".into()
+            );
+        }
+        if self.priority != 0 && self.selector.is_none() {
+            return Err(
+                "`priority` says which pool `auto` uses first, and without `for` it uses none: write \
+                        `for`, or no `priority`"
+                    .into(),
+            );
+        }
         let Some(first) = self.ranges.first() else {
             return Err(
                 "`ranges` is empty: write at least one range, with `state: closed` if it is not used".into(),
@@ -237,6 +263,11 @@ impl PoolRange {
         }
         Ok(())
     }
+}
+
+/// Where a priority is the default, it is not written.
+pub(super) fn is_zero(priority: &i32) -> bool {
+    *priority == 0
 }
 
 /// A next hop of IPv6 is often one of the link.
@@ -412,7 +443,7 @@ mod tests {
         r#"{"range":"10.57.0.5-10.57.0.9/20","state":"draining"}],"order":"lowest","#,
         r#""routes":[{"dst":"10.0.0.0/8","gw":"10.56.255.254"}],"dns":{"nameservers":["10.56.0.53"],"#,
         r#""domain":"a.test","search":["b.test"],"options":["ndots:2"]},"allow":{"namespaces":["team-*"]},"#,
-        r#""note":"owner netops"}"#
+        r#""for":{"nodes":["gpu-*"],"node_labels":{"rack":["7"]}},"priority":-3,"note":"owner netops"}"#
     );
 
     #[test]
@@ -491,6 +522,18 @@ mod tests {
             (dns(r#"{"domain":"a test"}"#), "\"a test\", which is no domain"),
             (dns(r#"{"search":["a",""]}"#), "\"\", which is no domain"),
             (dns(r#"{"options":["ndots:2\n"]}"#), "which is no option of a resolver"),
+            (
+                r#"{"pool":"auto","ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(),
+                "no pool can be named `auto`",
+            ),
+            (
+                r#"{"pool":"a","priority":1,"ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(),
+                "without `for` it uses none",
+            ),
+            (
+                r#"{"pool":"a","for":{"nodes":[]},"ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(),
+                "the list is empty",
+            ),
         ] {
             let why = read(&text).expect_err(&text);
             assert!(why.contains(expected), "{text}: {why}");

@@ -3,6 +3,7 @@
 //! Everything here is pure: values in, values out. No I/O, no clock, no randomness, no logging.
 
 pub mod address;
+pub mod auto;
 pub mod bitmap;
 pub mod choose;
 pub mod definition;

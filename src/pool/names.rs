@@ -17,6 +17,9 @@ pub const NO_CLUSTER: &str = "-";
 /// What the name begins with that stands for a node where addresses are set aside.
 pub const OF_HOLDS: char = '@';
 
+/// What a configuration writes in place of a pool's name: the pools decide whom they are for. No pool has this name.
+pub const AUTO: &str = "auto";
+
 /// A name that cannot be used as part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {found:?} is not valid: expected {expected}")]

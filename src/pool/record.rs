@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::auto::{AutoPool, auto_pools};
 use super::definition::{PoolDefinition, PoolRange};
 use super::names::{
     ClusterName, ContainerId, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid, PoolName,
@@ -221,23 +222,20 @@ impl PoolRecord {
 }
 
 /// `v1/pools`: every change of any pool compares and writes it, so two changes that were made side by side cannot both
-/// be checked against pools that the other one changes. Its mod revision is all that it says.
+/// be checked against pools that the other one changes. It has what `auto` needs to know of all pools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolChanges {
     v: u32,
+    /// The pools that `auto` may choose, in the order of [`auto_pools`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub auto: Vec<AutoPool>,
 }
 
 impl PoolChanges {
-    /// A record of this program's version.
+    /// The record that belongs to these pools, which are all that there are.
     #[must_use]
-    pub fn new() -> Self {
-        Self { v: VERSION }
-    }
-}
-
-impl Default for PoolChanges {
-    fn default() -> Self {
-        Self::new()
+    pub fn of<'a>(pools: impl IntoIterator<Item = &'a PoolDefinition>) -> Self {
+        Self { v: VERSION, auto: auto_pools(pools) }
     }
 }
 
@@ -703,7 +701,14 @@ mod tests {
             &PoolRecord::new(pool),
             r#"{"v":1,"definition":{"pool":"a","network":"default","ranges":[{"range":"10.0.0.0/24"}]}}"#,
         );
-        check(&PoolChanges::new(), r#"{"v":1}"#);
+        check(&PoolChanges::of([]), r#"{"v":1}"#);
+        let pool = serde_json::from_str(
+            r#"{"pool":"a","for":{"nodes":["n"]},"priority":7,"ranges":[{"range":"10.0.0.0/24"}]}"#,
+        );
+        check(
+            &PoolChanges::of([&pool.expect("a pool")]),
+            r#"{"v":1,"auto":[{"pool":"a","priority":7,"for":{"nodes":["n"]}}]}"#,
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The addresses that one interface is to have.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,7 @@ use super::choose::Order;
 use super::names::PoolName;
 use super::range::RangeSet;
 use super::record::Held;
+use super::selector::NodeLabels;
 
 /// What one ADD is to reserve.
 #[derive(Debug, Clone)]
@@ -51,39 +53,86 @@ pub struct PoolsWanted {
     /// Gateways that the configuration names besides. They are never given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub never: Vec<IpAddr>,
+    /// The labels of the node, by which a pool may say whom it is for.
+    #[serde(default, skip_serializing_if = "NodeLabels::is_empty")]
+    pub node_labels: NodeLabels,
+    /// The pools that `auto` may choose on this node; none: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<BTreeSet<PoolName>>,
 }
 
 /// Pools that one address is taken from: the first of them that has a free one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolElement {
-    /// In the order in which they are used; at least one.
+    /// In the order in which they are used. A configuration names at least one, or none for `auto`.
     pub names: Vec<PoolName>,
     /// Which of them is used now.
     pub at: usize,
+    /// Whether it is `auto`: the names are those of the pools that are chosen by what was read.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub auto: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl PoolElement {
-    /// The pool that is used now.
+    /// These pools, of which the first is used.
     #[must_use]
-    pub fn name(&self) -> &PoolName {
-        &self.names[self.at.min(self.names.len() - 1)]
+    pub fn of(names: Vec<PoolName>) -> Self {
+        Self { names, at: 0, auto: false }
+    }
+
+    /// The pools that are for whoever asks.
+    #[must_use]
+    pub fn auto() -> Self {
+        Self { auto: true, ..Self::of(Vec::new()) }
+    }
+
+    /// The pool that is used now; none if none is chosen.
+    #[must_use]
+    pub fn name(&self) -> Option<&PoolName> {
+        self.names.get(self.at)
+    }
+
+    /// Whether there is another pool after the one that is used now.
+    #[must_use]
+    pub fn has_next(&self) -> bool {
+        self.at + 1 < self.names.len()
     }
 }
 
 impl PoolsWanted {
-    /// Turns to the next pool of an element, because the present one is full; false if there is none.
-    pub fn turn_to_next(&mut self, element: usize) -> bool {
-        let Some(element) = self.elements.get_mut(element) else { return false };
-        element.at += 1;
-        element.at < element.names.len()
+    /// One address from each of these elements.
+    #[must_use]
+    pub fn of(elements: Vec<PoolElement>) -> Self {
+        let (order, requests, never) = (None, Vec::new(), Vec::new());
+        Self { elements, order, requests, never, node_labels: NodeLabels::default(), allowed: None }
     }
 
-    /// Whether somebody else may decide for it: each element has a pool, there are no more than a configuration may
-    /// name, and no address is asked for.
+    /// Whether an element is `auto`.
+    #[must_use]
+    pub fn has_auto(&self) -> bool {
+        self.elements.iter().any(|element| element.auto)
+    }
+
+    /// Turns to the next pool of an element, because the present one is full.
+    pub fn turn_to_next(&mut self, element: usize) {
+        if let Some(element) = self.elements.get_mut(element) {
+            element.at += 1;
+        }
+    }
+
+    /// Whether somebody else may decide for it: each element has a pool or is `auto`, there are no more than a
+    /// configuration may name, and no address is asked for.
     #[must_use]
     pub fn is_servable(&self) -> bool {
-        let is_sound = |element: &PoolElement| element.at < element.names.len();
+        let is_sound = |element: &PoolElement| match element.auto {
+            true => element.names.is_empty() && element.at < POOLS_MAX,
+            false => element.at < element.names.len(),
+        };
         (1..=POOLED_MAX).contains(&self.elements.len())
             && self.names().count() <= POOLS_MAX
             && self.elements.iter().all(is_sound)

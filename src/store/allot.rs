@@ -60,9 +60,27 @@ impl<'a> Allotment<'a> {
     }
 
     /// Turns to the next pool for an address, because the present one is full; false if there is none.
-    pub fn turn_to_next_pool(&mut self, element: usize) -> bool {
-        self.ask.pools.is_some()
-            && self.ask.to_mut().pools.as_mut().is_some_and(|pools| pools.wanted.turn_to_next(element))
+    pub fn turn_to_next_pool(&mut self, element: usize, seen: &Snapshot) -> bool {
+        let has_next = |ask: &Ask| ask.pools.as_ref().is_some_and(|pools| pools.has_next(element));
+        if !has_next(&self.as_known(seen)) {
+            return false;
+        }
+        if let Some(pools) = self.ask.to_mut().pools.as_mut() {
+            pools.wanted.turn_to_next(element);
+        }
+        true
+    }
+
+    /// Under which name a node remembers what `auto` chooses its pools by; none if it does not.
+    #[must_use]
+    pub fn auto_scope(&self) -> Option<Scope> {
+        self.ask.pools.as_ref()?.auto_scope()
+    }
+
+    /// Under which name a node remembers the texts of its pools; none while it is not known which pools they are.
+    #[must_use]
+    pub fn pools_scope(&self, seen: &Snapshot) -> Option<Scope> {
+        self.ask.pools_scope(self.keys, seen, &self.pools)
     }
 
     /// What it asks for now, by what was read; none if a pool was not read yet.
@@ -87,6 +105,10 @@ impl Change for Allotment<'_> {
 
     fn scope(&self, seen: &Snapshot) -> Option<Scope> {
         Some(self.asked(seen)?.scope())
+    }
+
+    fn unread(&self, seen: &Snapshot) -> Vec<Bytes> {
+        self.ask.resolved(self.keys, seen, &self.pools).err().unwrap_or_default()
     }
 
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes> {

@@ -69,14 +69,28 @@ impl Ask {
         decoded: &DecodedPools,
     ) -> Result<Cow<'_, Self>, Vec<Bytes>> {
         let Some(pools) = &self.pools else { return Ok(Cow::Borrowed(self)) };
-        let facts = Facts {
-            cluster: self.owner.cluster.as_ref().map_or("", |cluster| cluster.as_str()),
-            namespace: &self.labels.pod.namespace,
-            node: self.owner.node.as_str(),
-        };
-        let (pools, wanted) = pools.read(keys, seen, facts, decoded)?;
+        let (pools, wanted) = pools.read(keys, seen, self.facts(pools), decoded)?;
         let wanted = wanted.unwrap_or_else(|| self.wanted.clone());
         Ok(Cow::Owned(Self { wanted, pools: Some(pools), ..self.clone() }))
+    }
+
+    /// Under which name a node remembers the texts of its pools; none while it is not known which pools they are.
+    pub(super) fn pools_scope(&self, keys: &Keys, seen: &Snapshot, decoded: &DecodedPools) -> Option<Scope> {
+        let pools = self.pools.as_ref()?;
+        let (chosen, _) = pools.choose(keys, seen, self.facts(pools), decoded).ok()?;
+        chosen.scope()
+    }
+
+    /// What its pools may go by.
+    fn facts<'a>(&'a self, pools: &'a AskedPools) -> Facts<'a> {
+        Facts {
+            cluster: self.owner.cluster.as_ref().map_or("", |cluster| cluster.as_str()),
+            namespace: &self.labels.pod.namespace,
+            pod: &self.labels.pod.name,
+            network: &self.labels.cni_network,
+            node: self.owner.node.as_str(),
+            node_labels: &pools.wanted.node_labels,
+        }
     }
 
     /// Why its pools give no address, if they do not.

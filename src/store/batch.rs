@@ -61,6 +61,8 @@ pub(super) struct Batch<'a> {
     changes: BitChanges,
     cursors: BTreeMap<Bytes, Vec<u8>>,
     pools: DecodedPools,
+    /// What the pools say that are read again if a run drops out.
+    read_again: BTreeSet<Bytes>,
     /// The owners' keys that are written. No key may be written twice.
     written: BTreeSet<Bytes>,
 }
@@ -74,6 +76,7 @@ impl<'a> Batch<'a> {
             changes: BitChanges::default(),
             cursors: BTreeMap::new(),
             pools: DecodedPools::default(),
+            read_again: BTreeSet::new(),
             written: BTreeSet::new(),
         }
     }
@@ -294,7 +297,15 @@ impl<'a> Batch<'a> {
         }
         builder.put(own, record.encode());
         builder.delete(waiting.ticket.key.clone());
-        Ok(builder.finish().ok())
+        let Ok(mut txn) = builder.finish() else { return Ok(None) };
+        // If a pool has changed, all that rely on it drop out. It may be large, so the first of them alone reads it.
+        txn.otherwise.retain(|op| match op {
+            Op::Get(key) if matches!(self.keys.parse(key), Ok(Key::Pool(_) | Key::PoolChanges)) => {
+                self.read_again.insert(key.clone())
+            }
+            _ => true,
+        });
+        Ok(Some(txn))
     }
 
     /// Adds what all of them have written together.

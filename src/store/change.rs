@@ -22,6 +22,11 @@ pub trait Change {
     /// else changes the same.
     fn scope(&self, seen: &Snapshot) -> Option<Scope>;
 
+    /// What must be read before its queue is known, apart from what it reads first.
+    fn unread(&self, _seen: &Snapshot) -> Vec<Bytes> {
+        Vec::new()
+    }
+
     /// What to read first, and again at the head of a queue.
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes>;
 

@@ -285,6 +285,14 @@ impl<'a, K: Kv> Driver<'a, K> {
         if !has_looked && (looks || known.is_none() || lacks_lease) {
             self.look(change, known.as_ref(), seen).await?;
         }
+        // The pools that `auto` chooses are known after the look, and what they say after this.
+        for _ in 0..limits::CHOICE_READS {
+            let unread = change.unread(seen);
+            if unread.is_empty() {
+                break;
+            }
+            self.session.read(&unread, seen).await?;
+        }
         // A free learns its queue from the record that it frees.
         let Some(scope) = change.scope(seen) else { return self.commit_alone(change, None, seen).await };
         // An ADD from a pool whose text was not known, or has changed, learns its queue from the look.

@@ -60,7 +60,7 @@ pub fn commit_first<C: Change>(
 pub fn is_shared(keys: &Keys, key: &[u8]) -> bool {
     matches!(
         keys.parse(key),
-        Ok(Key::Meta | Key::Page(..) | Key::Summary(..) | Key::Cursor(..) | Key::Pool(_))
+        Ok(Key::Meta | Key::Page(..) | Key::Summary(..) | Key::Cursor(..) | Key::Pool(_) | Key::PoolChanges)
     )
 }
 

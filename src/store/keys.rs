@@ -278,6 +278,12 @@ impl Keys {
         self.join("pool/")
     }
 
+    /// The prefix of all pools, and of what every change of one writes.
+    #[must_use]
+    pub(crate) fn pools_and_changes(&self) -> Bytes {
+        self.join("pool")
+    }
+
     /// What every change of a pool writes.
     #[must_use]
     pub fn pool_changes(&self) -> Bytes {

@@ -1,7 +1,8 @@
 //! The operator's changes of pools: what they rely on, judged against all pools as they were read. Pure.
 //!
 //! Every change compares and writes `v1/pools`. So of two changes that were judged side by side only one is applied,
-//! and the other is judged anew against it.
+//! and the other is judged anew against it. What it writes there says of all pools whom they are for: an ADD that asks
+//! for `auto` reads and compares this one key.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ use super::meta::{self, OutOfService};
 use super::pools::decode_pool;
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Entry, Reply, Txn};
-use crate::pool::definition::{POOL_BYTES, PoolDefinition, RangeState};
+use crate::pool::auto::AutoPool;
+use crate::pool::definition::{POOL_BYTES, POOL_CHANGES_BYTES, PoolDefinition, RangeState};
 use crate::pool::names::PoolName;
 use crate::pool::record::{Meta, PoolChanges, PoolRecord, Record};
 use crate::pool::{NetworkName, Range, Standing};
@@ -66,6 +68,15 @@ pub enum PoolChangeRefused {
         /// The pool.
         pool: PoolName,
         /// The size of its record.
+        bytes: usize,
+    },
+    /// What all pools say of whom they are for would be too large.
+    #[error(
+        "the `for` of all pools together would have {bytes} bytes: at most {POOL_CHANGES_BYTES} are allowed; use \
+         patterns, or fewer pools that have a `for`"
+    )]
+    TooManySelectors {
+        /// The size of the record that says it.
         bytes: usize,
     },
     /// Whoever holds an address of the pool holds it in the old network.
@@ -189,6 +200,15 @@ impl StoredPools {
         &self.bad
     }
 
+    /// The pools that `auto` may choose, as an ADD reads them.
+    ///
+    /// # Errors
+    /// [`BadRecord`]
+    pub fn auto(&self, keys: &Keys) -> Result<Vec<AutoPool>, BadRecord> {
+        let changes = self.seen.record::<PoolChanges>(&keys.pool_changes())?;
+        Ok(changes.map(|changes| changes.auto).unwrap_or_default())
+    }
+
     /// The meta; none if there is none, or if it does not decode.
     #[must_use]
     pub fn meta(&self, keys: &Keys) -> Option<Meta> {
@@ -231,7 +251,16 @@ impl StoredPools {
         meta::rely_on(keys, &self.seen, first, &mut builder);
         builder.unchanged(keys.pool_changes());
         builder.unchanged(key.clone());
-        builder.put(keys.pool_changes(), PoolChanges::new().encode());
+        let new = match intent {
+            PoolIntent::Put(definition) => Some(definition),
+            PoolIntent::Delete(_) => None,
+        };
+        let others = self.pools.values().filter(|pool| pool.pool != *name);
+        let changes = PoolChanges::of(others.chain(new)).encode();
+        if changes.len() > POOL_CHANGES_BYTES {
+            return Err(PoolChangeRefused::TooManySelectors { bytes: changes.len() });
+        }
+        builder.put(keys.pool_changes(), changes);
         match intent {
             PoolIntent::Put(definition) => {
                 let record = PoolRecord::new(definition.clone()).encode();
@@ -583,6 +612,35 @@ mod tests {
             why.to_string().contains("10.0.0.254 is the gateway of a range of pool a, and pool b"),
             "{why}"
         );
+    }
+
+    #[test]
+    fn every_change_says_whom_all_pools_are_for() {
+        let of_team = |pool: &str, priority: i32, selector: &str| {
+            let range = format!("10.0.{}.0/24", pool.len());
+            let ranges = format!(r#"[{{"range":"{range}","state":"closed"}}]"#);
+            definition(&format!(
+                r#"{{"pool":"{pool}","for":{selector},"priority":{priority},"ranges":{ranges}}}"#
+            ))
+        };
+        let team = r#"{"namespaces":"team-a"}"#;
+        let mut world = World::new(&[of_team("a", 1, team), blue("plain", WHOLE), of_team("bb", 2, "{}")]);
+        let names = |world: &World| -> Vec<String> {
+            let entry = world.store.get(&world.keys.pool_changes()).expect("it is there");
+            let changes = PoolChanges::decode(&entry.value).expect("decodes");
+            changes.auto.iter().map(|pool| format!("{} {}", pool.pool, pool.priority)).collect()
+        };
+        assert_eq!(names(&world), ["bb 2", "a 1"]);
+        assert_eq!(world.change(&PoolIntent::Put(of_team("a", 3, team))), Ok(true));
+        assert_eq!(names(&world), ["a 3", "bb 2"]);
+        assert_eq!(world.change(&PoolIntent::Delete(name("a"))), Ok(true));
+        assert_eq!(names(&world), ["bb 2"]);
+
+        let many = serde_json::json!({"pods": vec!["p".repeat(60); 900]}).to_string();
+        let changed = ["c", "dd", "eee", "ffff", "ggggg"]
+            .map(|pool| world.change(&PoolIntent::Put(of_team(pool, 0, &many))));
+        assert_eq!(changed[..4], [Ok(true), Ok(true), Ok(true), Ok(true)]);
+        assert!(matches!(changed[4], Err(PoolChangeRefused::TooManySelectors { .. })), "{:?}", changed[4]);
     }
 
     #[test]

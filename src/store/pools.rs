@@ -10,12 +10,13 @@ use std::rc::Rc;
 
 use super::keys::{Bytes, Keys, Scope, digest_hex};
 use super::snapshot::{BadRecord, Snapshot};
+use crate::pool::auto::{AutoPool, chosen};
 use crate::pool::definition::{PoolDefinition, PoolRoute, RangeState};
 use crate::pool::dns::PoolDns;
 use crate::pool::names::PoolName;
-use crate::pool::record::{FromPool, Held, PoolRecord, Record, Undecodable};
+use crate::pool::record::{FromPool, Held, PoolChanges, PoolRecord, Record, Undecodable};
 use crate::pool::selector::Facts;
-use crate::pool::{Addr, NetworkName, Order, PoolElement, PoolsWanted, RangeSet, Wanted, place};
+use crate::pool::{Addr, NetworkName, Order, POOLS_MAX, PoolElement, PoolsWanted, RangeSet, Wanted, place};
 
 /// The pools of one ADD.
 #[derive(Debug, Clone)]
@@ -68,7 +69,11 @@ fn open_set(pool: &PoolDefinition, never: &[IpAddr]) -> Option<RangeSet> {
 
 /// Pools that a run has decoded already. It decides several times on the same texts, which may have hundreds of ranges.
 #[derive(Debug, Default)]
-pub struct DecodedPools(RefCell<BTreeMap<PoolName, Rc<KnownPool>>>);
+pub struct DecodedPools {
+    pools: RefCell<BTreeMap<PoolName, Rc<KnownPool>>>,
+    /// The stored record, and the pools that `auto` may choose by it.
+    auto: RefCell<(Vec<u8>, Rc<[AutoPool]>)>,
+}
 
 impl DecodedPools {
     /// The pool of this name; none if it does not exist.
@@ -80,14 +85,26 @@ impl DecodedPools {
     ) -> Result<Option<Rc<KnownPool>>, BadRecord> {
         let key = keys.pool(name);
         let Some(entry) = seen.entry(&key) else { return Ok(None) };
-        if let Some(known) = self.0.borrow().get(name).filter(|known| known.text == entry.value) {
+        if let Some(known) = self.pools.borrow().get(name).filter(|known| known.text == entry.value) {
             return Ok(Some(known.clone()));
         }
         let definition = decode_pool(name, &entry.key, &entry.value)?;
         let open = open_set(&definition, &[]);
         let known = Rc::new(KnownPool { text: entry.value.clone(), definition, open });
-        self.0.borrow_mut().insert(name.clone(), known.clone());
+        self.pools.borrow_mut().insert(name.clone(), known.clone());
         Ok(Some(known))
+    }
+
+    /// The pools that `auto` may choose.
+    fn auto(&self, keys: &Keys, seen: &Snapshot) -> Result<Rc<[AutoPool]>, BadRecord> {
+        let key = keys.pool_changes();
+        let Some(entry) = seen.entry(&key) else { return Ok(Rc::default()) };
+        let mut known = self.auto.borrow_mut();
+        if known.0 != entry.value {
+            let changes = seen.record::<PoolChanges>(&key)?;
+            *known = (entry.value.clone(), changes.map(|changes| changes.auto).unwrap_or_default().into());
+        }
+        Ok(known.1.clone())
     }
 }
 
@@ -96,6 +113,12 @@ impl DecodedPools {
 pub enum PoolRefused {
     /// There is no pool of this name.
     Missing(PoolName),
+    /// No pool is for whoever asks: these are the facts, in words.
+    ForNobody(String),
+    /// The host file does not allow the pools that are for whoever asks. This is the first of them.
+    NotOnNode(PoolName),
+    /// More pools of one priority are for whoever asks than an ADD reads.
+    TooMany(usize),
     /// The pool of this element is not for whoever asks: this fact is not among those that it allows.
     NotAllowed {
         /// Its position.
@@ -121,17 +144,24 @@ pub enum PoolRefused {
 impl AskedPools {
     /// The element whose next pool may give what the present one does not; none if there is no other pool.
     pub(super) fn full_element(&self) -> Option<usize> {
-        let has_next = |element: &usize| {
-            self.wanted.elements.get(*element).is_some_and(|element| element.at + 1 < element.names.len())
-        };
+        let has_next = |element: &usize| self.has_next(*element);
         match self.refused.as_ref()? {
             PoolRefused::Closed { element } => Some(*element),
             PoolRefused::NotAllowed { element, .. } => Some(*element).filter(has_next),
             PoolRefused::Outside(_) | PoolRefused::NotOpen(..) => {
                 (0..self.wanted.elements.len()).find(has_next)
             }
-            PoolRefused::Missing(_) | PoolRefused::Bad(_) => None,
+            PoolRefused::Missing(_)
+            | PoolRefused::ForNobody(_)
+            | PoolRefused::NotOnNode(_)
+            | PoolRefused::TooMany(_)
+            | PoolRefused::Bad(_) => None,
         }
+    }
+
+    /// Whether there is another pool for an element.
+    pub(super) fn has_next(&self, element: usize) -> bool {
+        self.wanted.elements.get(element).is_some_and(PoolElement::has_next)
     }
 
     /// Pools that were not read yet.
@@ -151,34 +181,111 @@ impl AskedPools {
         facts: Facts<'_>,
         decoded: &DecodedPools,
     ) -> Result<(Self, Option<Wanted>), Vec<Bytes>> {
-        let missing: Vec<Bytes> = self.keys(keys).into_iter().filter(|key| !seen.knows(key)).collect();
-        if !missing.is_empty() {
-            return Err(missing);
+        let (mut read, mut refused) = self.choose(keys, seen, facts, decoded)?;
+        let unread = read.unread(keys, seen);
+        if !unread.is_empty() {
+            return Err(unread);
         }
-        let mut read = Self::new(self.wanted.clone());
-        let mut bad = None;
-        for name in self.wanted.names() {
+        for name in read.wanted.names() {
             match decoded.read(keys, seen, name) {
                 Ok(Some(pool)) => _ = read.known.insert(name.clone(), pool),
                 Ok(None) => {}
                 // A pool that is not used now does not matter.
-                Err(_) if !self.used().any(|used| used == name) => {}
-                Err(why) => bad = Some(PoolRefused::Bad(why)),
+                Err(_) if !read.used().any(|used| used == name) => {}
+                Err(why) => refused = Some(PoolRefused::Bad(why)),
             }
         }
-        let wanted = bad.map_or_else(|| read.fold(facts), Err);
+        read.pass_over(facts);
+        let wanted = refused.map_or_else(|| read.fold(facts), Err);
         read.refused = wanted.as_ref().err().cloned();
         Ok((read, wanted.ok()))
     }
 
-    /// The keys of all pools that may be used.
-    pub(super) fn keys(&self, keys: &Keys) -> Vec<Bytes> {
-        self.wanted.names().map(|name| keys.pool(name)).collect()
+    /// The same with the pools that `auto` chooses by what was read, and why it chooses none.
+    ///
+    /// # Errors
+    /// The keys that it is judged by, if they were not read yet.
+    pub(super) fn choose(
+        &self,
+        keys: &Keys,
+        seen: &Snapshot,
+        facts: Facts<'_>,
+        decoded: &DecodedPools,
+    ) -> Result<(Self, Option<PoolRefused>), Vec<Bytes>> {
+        let mut chosen = Self::new(self.wanted.clone());
+        if !self.wanted.has_auto() {
+            return Ok((chosen, None));
+        }
+        if !seen.knows(&keys.pool_changes()) {
+            return Err(self.unread(keys, seen));
+        }
+        let auto = decoded.auto(keys, seen).map_err(PoolRefused::Bad);
+        let (names, refused) = match auto.and_then(|auto| self.names_for(&auto, facts)) {
+            Ok(names) => (names, None),
+            Err(why) => (Vec::new(), Some(why)),
+        };
+        for element in chosen.wanted.elements.iter_mut().filter(|element| element.auto) {
+            element.names.clone_from(&names);
+        }
+        Ok((chosen, refused))
     }
 
-    /// The keys of the pools that are used, each once.
+    fn names_for(&self, auto: &[AutoPool], facts: Facts<'_>) -> Result<Vec<PoolName>, PoolRefused> {
+        let mut names = chosen(auto, facts);
+        let Some(first) = names.first().cloned() else {
+            return Err(PoolRefused::ForNobody(facts.to_string()));
+        };
+        if let Some(allowed) = &self.wanted.allowed {
+            names.retain(|name| allowed.contains(name));
+        }
+        match names.len() {
+            0 => Err(PoolRefused::NotOnNode(first)),
+            1..=POOLS_MAX => Ok(names),
+            many => Err(PoolRefused::TooMany(many)),
+        }
+    }
+
+    /// Leaves out pools that `auto` has chosen and that do not allow whoever asks, if one does. Every change of a pool
+    /// changes what `auto` is judged by, so a commit notices if one of them allows it now.
+    fn pass_over(&mut self, facts: Facts<'_>) {
+        let Self { wanted, known, .. } = self;
+        let refuses =
+            |name: &PoolName| known.get(name).is_some_and(|known| known.definition.refuses(facts).is_some());
+        for PoolElement { names, at, .. } in wanted.elements.iter_mut().filter(|element| element.auto) {
+            match names.iter().all(refuses) {
+                true => names.truncate(1),
+                false => names.retain(|name| !refuses(name)),
+            }
+            // There may be fewer of them than when it turned to this one.
+            *at = (*at).min(names.len().saturating_sub(1));
+        }
+    }
+
+    /// The keys that must be read before the pools say what they give. Those of pools that `auto` has chosen are read
+    /// together with what it has chosen them by: one that was read before that may have been made or deleted since.
+    fn unread(&self, keys: &Keys, seen: &Snapshot) -> Vec<Bytes> {
+        let all = self.keys(keys);
+        let changes = keys.pool_changes();
+        let has_auto = self.wanted.has_auto();
+        let since = if has_auto { seen.mod_revision(&changes).min(seen.read_at(&changes)) } else { 0 };
+        let is_unread = |key: &Bytes| !seen.knows_since(key, since);
+        match all.iter().any(is_unread) {
+            true if has_auto => all,
+            _ => all.into_iter().filter(is_unread).collect(),
+        }
+    }
+
+    /// The keys of all pools that may be used, and of what `auto` chooses them by.
+    pub(super) fn keys(&self, keys: &Keys) -> Vec<Bytes> {
+        let changes = self.wanted.has_auto().then(|| keys.pool_changes());
+        changes.into_iter().chain(self.wanted.names().map(|name| keys.pool(name))).collect()
+    }
+
+    /// The keys that a commit relies on, each once: of the pools that are used, and of what `auto` chooses them by.
     pub(super) fn used_keys(&self, keys: &Keys) -> Vec<Bytes> {
-        self.used().map(|name| keys.pool(name)).collect::<BTreeSet<_>>().into_iter().collect()
+        let changes = self.wanted.has_auto().then(|| keys.pool_changes());
+        let used = self.used().map(|name| keys.pool(name));
+        changes.into_iter().chain(used).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Under which name a node remembers the texts of these pools. No queue has it.
@@ -188,18 +295,32 @@ impl AskedPools {
         Scope::stored(&format!("pools,{}", digest_hex(names.join("/").as_bytes()))).ok()
     }
 
-    /// The pools that addresses are taken from, one for each, in result order.
-    fn used(&self) -> impl Iterator<Item = &PoolName> {
-        self.wanted.elements.iter().map(|element| element.name())
+    /// Under which name a node remembers what `auto` chooses by. No queue has it.
+    #[must_use]
+    pub fn auto_scope(&self) -> Option<Scope> {
+        self.wanted.has_auto().then(|| Scope::stored("pools,auto").ok())?
     }
 
-    /// What the pools that these addresses are from add to the result, as they are now.
+    /// The pools that addresses are taken from, one for each, in result order.
+    fn used(&self) -> impl Iterator<Item = &PoolName> {
+        self.wanted.elements.iter().filter_map(PoolElement::name)
+    }
+
+    /// The pools that these addresses are from, and that are not among those which may be used now.
     #[must_use]
-    pub fn in_result(&self, held: &[Held]) -> PoolResult {
-        let names: BTreeSet<&PoolName> =
-            held.iter().filter_map(|held| held.pool.as_ref()).map(|from| &from.name).collect();
+    pub fn unused(&self, held: &[Held]) -> Vec<PoolName> {
+        let is_unused = |name: &&PoolName| !self.wanted.names().any(|wanted| wanted == *name);
+        pools_of(held).into_iter().filter(is_unused).cloned().collect()
+    }
+
+    /// What the pools that these addresses are from add to the result, as they are now. `unused` are those of
+    /// [`AskedPools::unused`] that exist.
+    #[must_use]
+    pub fn in_result(&self, held: &[Held], unused: &[PoolDefinition]) -> PoolResult {
+        let definition =
+            |name: &PoolName| self.definition(name).or_else(|| unused.iter().find(|pool| pool.pool == *name));
         let mut result = PoolResult::default();
-        for pool in names.into_iter().filter_map(|name| self.definition(name)) {
+        for pool in pools_of(held).into_iter().filter_map(definition) {
             result.routes.extend_from_slice(&pool.routes);
             result.dns.join(&pool.dns);
         }
@@ -209,7 +330,7 @@ impl AskedPools {
     /// The pool that the address of an element is taken from.
     #[must_use]
     pub fn of_element(&self, element: usize) -> Option<&PoolDefinition> {
-        self.definition(self.wanted.elements.get(element)?.name())
+        self.definition(self.wanted.elements.get(element)?.name()?)
     }
 
     fn definition(&self, name: &PoolName) -> Option<&PoolDefinition> {
@@ -226,10 +347,11 @@ impl AskedPools {
     }
 
     /// Whether an owner may keep these addresses: each is from a pool of its element, or lies in a range of one, and
-    /// those that are asked for are among them.
+    /// those that are asked for are among them. Of `auto` it may be from any pool: whom a pool is for may have changed
+    /// since.
     pub(super) fn fits(&self, addresses: &[Held]) -> bool {
         let of_element = |(element, held): (&PoolElement, &Held)| {
-            held.pool.as_ref().is_some_and(|from| element.names.contains(&from.name))
+            held.pool.as_ref().is_some_and(|from| element.auto || element.names.contains(&from.name))
                 || self.gave(&element.names, held).is_some()
         };
         addresses.len() == self.wanted.elements.len()
@@ -274,7 +396,7 @@ impl AskedPools {
         for (element, name) in self.used().enumerate() {
             let KnownPool { definition: pool, open, .. } =
                 &**self.known.get(name).ok_or_else(|| PoolRefused::Missing(name.clone()))?;
-            if let Some(why) = pool.allow.as_ref().and_then(|allow| allow.mismatch(facts)) {
+            if let Some(why) = pool.refuses(facts) {
                 return Err(PoolRefused::NotAllowed { element, name: name.clone(), why });
             }
             let open = match &self.wanted.never[..] {
@@ -300,6 +422,10 @@ impl AskedPools {
         }
         PoolRefused::Outside(address)
     }
+}
+
+fn pools_of(held: &[Held]) -> BTreeSet<&PoolName> {
+    held.iter().filter_map(|held| held.pool.as_ref()).map(|from| &from.name).collect()
 }
 
 #[cfg(test)]

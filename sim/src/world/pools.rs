@@ -21,12 +21,9 @@ fn name() -> PoolName {
 
 /// What a sandbox of this configuration asks of the pool.
 pub(crate) fn wanted(config: &Config, request: Option<IpAddr>) -> PoolsWanted {
-    PoolsWanted {
-        elements: vec![PoolElement { names: vec![name()], at: 0 }],
-        order: Some(config.order),
-        requests: request.into_iter().collect(),
-        never: Vec::new(),
-    }
+    let elements = vec![PoolElement::of(vec![name()])];
+    let requests = request.into_iter().collect();
+    PoolsWanted { order: Some(config.order), requests, ..PoolsWanted::of(elements) }
 }
 
 impl World<'_> {
@@ -64,7 +61,7 @@ impl World<'_> {
         let keys = &self.shared.keys;
         let ops = vec![
             Op::Put(keys.pool(&name), record.encode(), None),
-            Op::Put(keys.pool_changes(), PoolChanges::new().encode(), None),
+            Op::Put(keys.pool_changes(), PoolChanges::of([&record.definition]).encode(), None),
         ];
         self.by_hand(ops)
     }

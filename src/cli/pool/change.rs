@@ -195,6 +195,6 @@ impl<K: Kv> Context<'_, K> {
     /// The same with the whole time of a command before it.
     pub(super) fn renewed(&self) -> Self {
         let session = self.session.by(Instant::now() + limits::CLI_DEADLINE);
-        Self { session, mark: self.mark.clone() }
+        Self { session, mark: self.mark.clone(), settings: self.settings }
     }
 }

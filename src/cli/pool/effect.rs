@@ -197,7 +197,9 @@ fn differences(new: &FoldedPool<'_>, old: &FoldedPool<'_>) -> String {
     field("order", &|pool| or_dash(pool.order.map(|order| order.to_string()).as_deref()));
     field("routes", &words::routes);
     field("dns", &words::dns);
-    field("allow", &|pool| words::allow(pool.allow.as_ref()));
+    field("allow", &words::allow);
+    field("for", &words::chosen_for);
+    field("priority", &|pool| pool.priority.to_string());
     field("note", &words::note);
     for (name, before, after) in fields.into_iter().filter(|(_, before, after)| before != after) {
         let _ = writeln!(text, "  {name}: {}, now {}", printable(&before), printable(&after));

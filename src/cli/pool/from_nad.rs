@@ -229,6 +229,8 @@ fn empty_pool(name: &PoolName, config: &Config) -> PoolDefinition {
         routes: Vec::new(),
         dns: PoolDns::default(),
         allow: None,
+        selector: None,
+        priority: 0,
         note: String::new(),
     }
 }

@@ -3,7 +3,7 @@
 //! - `text`: what an operator writes; `effect`, `words`: what a change does, in words; `from_nad`: the pools that the
 //!   ranges of a network make. All pure.
 //! - `change`: how a change is told, asked for and carried out.
-//! - `show` (with list, status and export), `wait`: one verb each.
+//! - `show` (with list, status and export), `wait`, `which`: one verb each.
 //!
 //! Exit codes: 0 done, 1 refused or failed, 3 done, and addresses are held outside of the open ranges.
 
@@ -13,6 +13,7 @@ mod from_nad;
 mod show;
 mod text;
 mod wait;
+mod which;
 mod words;
 
 use std::fs::File;
@@ -44,6 +45,7 @@ pub(super) async fn pool<K: Kv>(
         PoolVerb::Status(args) => show::status(context, args, terminal).await?,
         PoolVerb::Export(args) => show::export(context, args.name.as_ref(), terminal).await?,
         PoolVerb::FromNad(args) => from_nad(args, terminal)?,
+        PoolVerb::Which(args) => return which::which(context, args, terminal).await,
         PoolVerb::Diff(file) => {
             let how = HowToChange { yes: false, dry_run: true };
             return apply(context, file, how, terminal).await;

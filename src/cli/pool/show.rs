@@ -88,10 +88,13 @@ fn missing(name: &PoolName, pools: &StoredPools) -> CliError {
     CliError::Refused(words::missing(name, pools))
 }
 
-async fn read<K: Kv>(context: &Context<'_, K>, terminal: &mut Terminal<'_>) -> Result<StoredPools, CliError> {
+pub(super) async fn read<K: Kv>(
+    context: &Context<'_, K>,
+    terminal: &mut Terminal<'_>,
+) -> Result<StoredPools, CliError> {
     let keys = context.session.keys;
     let see = |pools: &mut StoredPools, entry| pools.see(keys, &entry);
-    let walked = walk(context.session, &keys.pools(), StoredPools::default, see).await;
+    let walked = walk(context.session, &keys.pools_and_changes(), StoredPools::default, see).await;
     let (pools, _) = walked.map_err(CliError::store("read the pools"))?;
     tell_bad(&pools, terminal);
     Ok(pools)
@@ -165,6 +168,9 @@ struct ShownPool<'a> {
     routes: &'a [PoolRoute],
     dns: &'a PoolDns,
     allow: Option<&'a Selector>,
+    #[serde(rename = "for")]
+    selector: Option<&'a Selector>,
+    priority: i32,
     note: &'a str,
     /// How many addresses that were taken from it lie in none of its ranges.
     outside: usize,
@@ -207,6 +213,8 @@ impl<'a> ShownPool<'a> {
             routes: &pool.routes,
             dns: &pool.dns,
             allow: pool.allow.as_ref(),
+            selector: pool.selector.as_ref(),
+            priority: pool.priority,
             note: &pool.note,
             outside: folded.outside_of_all(inventory),
         }
@@ -220,7 +228,9 @@ impl<'a> ShownPool<'a> {
             ("order", self.order.to_string()),
             ("routes", words::routes(pool)),
             ("dns", words::dns(pool)),
-            ("allow", words::allow(self.allow)),
+            ("allow", words::allow(pool)),
+            ("for", words::chosen_for(pool)),
+            ("priority", self.priority.to_string()),
             ("note", words::note(pool)),
             ("outside", self.outside.to_string()),
         ];

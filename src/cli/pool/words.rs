@@ -5,7 +5,7 @@ use crate::config::keys::no_such_pool;
 use crate::pool::definition::{PoolDefinition, PoolRange};
 use crate::pool::dns::PoolDns;
 use crate::pool::names::PoolName;
-use crate::pool::selector::Selector;
+use crate::pool::selector::{Patterns, Selector};
 use crate::store::pool_change::StoredPools;
 
 pub(super) fn exclude(range: &PoolRange) -> String {
@@ -35,11 +35,31 @@ pub(super) fn dns(pool: &PoolDefinition) -> String {
     or_dash(Some(&given.collect::<Vec<_>>().join("; ")))
 }
 
-pub(super) fn allow(selector: Option<&Selector>) -> String {
-    let Some(Selector { clusters, namespaces, nodes }) = selector else { return "everybody".to_owned() };
-    let lists = [("clusters", clusters), ("namespaces", namespaces), ("nodes", nodes)];
-    let given = lists.into_iter().filter(|(_, patterns)| !patterns.is_empty());
-    let words: Vec<String> = given.map(|(what, patterns)| format!("{what} {}", patterns.join(" "))).collect();
+pub(super) fn allow(pool: &PoolDefinition) -> String {
+    pool.allow.as_ref().map_or_else(|| "everybody".to_owned(), selector)
+}
+
+/// Whom `auto` gives addresses of the pool; `-` for nobody.
+pub(super) fn chosen_for(pool: &PoolDefinition) -> String {
+    or_dash(pool.selector.as_ref().map(selector).as_deref())
+}
+
+pub(super) fn selector(selector: &Selector) -> String {
+    let Selector { clusters, namespaces, pods, networks, nodes, node_labels } = selector;
+    let lists = [
+        ("clusters", clusters),
+        ("namespaces", namespaces),
+        ("pods", pods),
+        ("networks", networks),
+        ("nodes", nodes),
+    ];
+    let list = |(what, patterns): (&str, &Option<Patterns>)| {
+        Some(format!("{what} {}", patterns.as_ref()?.texts().join(" ")))
+    };
+    let label = |(name, patterns): (&String, &Patterns)| format!("{name}={}", patterns.texts().join(","));
+    let labels: Vec<String> = node_labels.iter().map(label).collect();
+    let labels = (!labels.is_empty()).then(|| format!("node_labels {}", labels.join(" ")));
+    let words: Vec<String> = lists.into_iter().filter_map(list).chain(labels).collect();
     if words.is_empty() { "everybody, by an empty selector".to_owned() } else { words.join("; ") }
 }
 

@@ -1,5 +1,7 @@
 //! Pools that change between two decisions.
 
+mod auto;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -34,6 +36,21 @@ impl World {
     fn apply(&mut self, text: &str) {
         let definition: PoolDefinition = serde_json::from_str(text).expect(text);
         self.store.put(self.keys.pool(&definition.pool), PoolRecord::new(definition).encode());
+        self.compile();
+    }
+
+    fn delete(&mut self, pool: &str) {
+        let then = vec![Op::Delete(self.keys.pool(&name(pool)))];
+        self.store.apply(&Txn { then, ..Txn::default() });
+        self.compile();
+    }
+
+    /// What every change of a pool writes besides.
+    fn compile(&mut self) {
+        let keys = self.store.keys().into_iter().filter(|key| key.starts_with("/m/v1/pool/"));
+        let pool = |key: String| PoolRecord::decode(&self.store.get(key.as_bytes())?.value).ok();
+        let pools: Vec<PoolDefinition> = keys.filter_map(pool).map(|record| record.definition).collect();
+        self.store.put(self.keys.pool_changes(), PoolChanges::of(&pools).encode());
     }
 
     fn fence(&self) -> Fence {
@@ -69,6 +86,34 @@ impl World {
         held
     }
 
+    /// A run waits behind the one at the head: the line, the head's ticket, and the key of the other one.
+    fn waiting(&mut self, asked: &Ask, scope: &Scope) -> (Line, Ticket, Bytes) {
+        let key = self.keys.ticket(scope, TicketId(1));
+        let ticket = TicketRecord::asking(asked, 1);
+        assert!(ticket.asks_for_addresses());
+        self.store.put(key.clone(), ticket.encode());
+        self.store.put(self.keys.tail(scope), format!("{:016x}", 1));
+        let head = Ticket {
+            key: self.keys.ticket(scope, TicketId(9)),
+            create_revision: 1,
+            lease: LeaseId(7),
+            tail: self.keys.tail(scope),
+            moved: self.keys.moved(scope),
+        };
+        (Line::new(&[self.store.get(&key).expect("it waits").clone()], |_| false), head, key)
+    }
+
+    /// The commit that serves it.
+    fn batch(&self, scope: &Scope, line: &Line, head: &Ticket) -> Txn {
+        let mut seen = Snapshot::default();
+        loop {
+            match batch::plan(&self.keys, &seen, head, scope, line) {
+                Ok(txn) => return txn.expect("a batch"),
+                Err(lacking) => self.store.read_all(&lacking, &mut seen),
+            }
+        }
+    }
+
     fn refusal(&self, ask: &Ask) -> PoolRefused {
         match self.plan(ask) {
             Err(Refused::Pool(why)) => why,
@@ -91,13 +136,8 @@ fn name(name: &str) -> PoolName {
 }
 
 fn elements(elements: &[&[&str]]) -> PoolsWanted {
-    let element = |names: &&[&str]| PoolElement { names: names.iter().map(|one| name(one)).collect(), at: 0 };
-    PoolsWanted {
-        elements: elements.iter().map(element).collect(),
-        order: None,
-        requests: Vec::new(),
-        never: Vec::new(),
-    }
+    let element = |names: &&[&str]| PoolElement::of(names.iter().map(|one| name(one)).collect());
+    PoolsWanted::of(elements.iter().map(element).collect())
 }
 
 fn from(id: &str, ns: u64, pools: PoolsWanted) -> Ask {
@@ -169,7 +209,7 @@ fn no_commit_that_was_planned_on_the_old_text_is_applied() {
     }
     let mut world = World::new(&[STORAGE]);
     let (txn, _) = world.commit(&ask("a"));
-    world.store.apply(&Txn { then: vec![Op::Delete(world.keys.pool(&name("storage")))], ..Txn::default() });
+    world.delete("storage");
     assert!(!world.store.apply(&txn).succeeded);
 }
 
@@ -187,7 +227,7 @@ fn a_running_pod_is_never_renumbered() {
     }
     let mut world = World::new(&[STORAGE]);
     let held = world.hold(&ask("a"));
-    world.store.apply(&Txn { then: vec![Op::Delete(world.keys.pool(&name("storage")))], ..Txn::default() });
+    world.delete("storage");
     assert_eq!(world.hold(&from("a", 6, elements(&[&["storage"]]))), held, "the pool is gone");
     assert_eq!(world.refusal(&ask("b")), PoolRefused::Missing(name("storage")));
 }
@@ -226,12 +266,12 @@ fn of_several_pools_the_next_is_used_when_one_is_full() {
     let world = World::new(&[STORAGE, SPILL]);
     let asked = from("a", 5, elements(&[&["storage", "spill"]]));
     let mut change = Allotment::new(&asked, &world.keys);
-    assert!(change.turn_to_next_pool(0));
     let mut seen = Snapshot::default();
     world.store.read(&[world.keys.pool(&name("storage")), world.keys.pool(&name("spill"))], &mut seen);
+    assert!(change.turn_to_next_pool(0, &seen));
     let now = change.asked(&seen).expect("it is known").into_owned();
     assert_eq!(now.wanted.sets[0].ranges()[0].subnet().to_string(), "10.0.2.0/29");
-    assert!(!change.turn_to_next_pool(0), "there is no third");
+    assert!(!change.turn_to_next_pool(0, &seen), "there is no third");
 }
 
 #[test]
@@ -247,7 +287,7 @@ fn a_pool_that_cannot_give_an_address_is_passed_over_if_there_is_another() {
     let requests = vec!["10.0.2.3".parse().expect("an address")];
     let mut wanted = PoolsWanted { requests, ..elements(&[&["storage", "spill"]]) };
     assert!(matches!(world.plan(&from("a", 5, wanted.clone())), Ok(Step::Done(Allotted::Full { set: 0 }))));
-    assert!(wanted.turn_to_next(0));
+    wanted.turn_to_next(0);
     assert_eq!(addresses(&world.commit(&from("a", 5, wanted)).1), ["10.0.2.3"]);
 }
 
@@ -265,7 +305,7 @@ fn routes_are_those_of_the_pool_that_gave_the_address() {
     let mut seen = Snapshot::default();
     world.store.read(&[world.keys.pool(&name("storage")), world.keys.pool(&name("spill"))], &mut seen);
     let asked = asked.resolved(&world.keys, &seen, &DecodedPools::default()).expect("they are known");
-    let routes = asked.pools.as_ref().expect("it has pools").in_result(&held).routes;
+    let routes = asked.pools.as_ref().expect("it has pools").in_result(&held, &[]).routes;
     assert_eq!(routes.iter().map(|route| route.gw).collect::<Vec<_>>(), ["10.0.2.6".parse().ok()]);
 }
 
@@ -310,26 +350,8 @@ fn a_head_serves_by_the_newest_text_and_its_commit_notices_a_change() {
     let mut seen = Snapshot::default();
     world.store.read(&[world.keys.pool(&name("storage"))], &mut seen);
     let scope = asked.resolved(&world.keys, &seen, &DecodedPools::default()).expect("it is known").scope();
-    let key = world.keys.ticket(&scope, TicketId(1));
-    let ticket = TicketRecord::asking(&asked, 1);
-    assert!(ticket.asks_for_addresses());
-    world.store.put(key.clone(), ticket.encode());
-    world.store.put(world.keys.tail(&scope), format!("{:016x}", 1));
-    let head = Ticket {
-        key: world.keys.ticket(&scope, TicketId(9)),
-        create_revision: 1,
-        lease: LeaseId(7),
-        tail: world.keys.tail(&scope),
-        moved: world.keys.moved(&scope),
-    };
-    let line = Line::new(&[world.store.get(&key).expect("it waits").clone()], |_| false);
-    let mut seen = Snapshot::default();
-    let txn = loop {
-        match batch::plan(&world.keys, &seen, &head, &scope, &line) {
-            Ok(txn) => break txn.expect("a batch"),
-            Err(lacking) => world.store.read_all(&lacking, &mut seen),
-        }
-    };
+    let (line, head, key) = world.waiting(&asked, &scope);
+    let txn = world.batch(&scope, &line, &head);
     let mut changed = World { keys: world.keys.clone(), store: world.store.clone() };
     changed.apply(MOVED);
     let reply = changed.store.apply(&txn);
