@@ -84,6 +84,7 @@ fn rules() -> Vec<Rule> {
     rules.extend(processes(Section::Tls, "mTLS: "));
     rules.extend(storm(Section::Tls, "add-16", "mTLS: ADDs over 16 networks", 2.0));
     rules.push(failures(Section::Tls, "mTLS: failures"));
+    rules.extend(pools());
     rules.extend(size());
     rules.extend(process());
     rules.extend(cluster());
@@ -118,6 +119,17 @@ fn wall(section: Section, name: &'static str, what: &str, limit: f64) -> Rule {
     Rule::new(format!("{what}: wall / floor's wall"), limit, move |results| {
         Some(results.storm(section, name)?.to_floor())
     })
+}
+
+fn pools() -> Vec<Rule> {
+    let ratios = [
+        ("pool-2", "config-2", "ADD p50 from a pool of 2 ranges / from a configuration"),
+        ("pool-200", "config-200", "ADD p50 from a pool of 200 ranges / from a configuration"),
+    ];
+    let mut rules: Vec<Rule> =
+        ratios.into_iter().map(|(of, to, what)| ratio(Section::Pools, what, (of, to), 50, 1.2)).collect();
+    rules.push(failures(Section::Pools, "failures with pools"));
+    rules
 }
 
 /// What a third round trip may cost; etcd's metrics tell whether there was one.

@@ -53,6 +53,8 @@ pub(crate) enum Section {
     Storms,
     /// Both over mTLS
     Tls,
+    /// ADDs from pools of 2 and 200 ranges, beside those from the same ranges in the configuration
+    Pools,
     /// Large networks, space per address, long queues
     Size,
     /// Memory, threads, instructions, the binary

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod deaths;
+mod pools;
 mod process;
 mod single;
 mod size;
@@ -18,10 +19,11 @@ type Measure = fn(&Options, &mut Results);
 /// Measures every section that is asked for, once.
 pub(crate) fn run(options: &Options, run: usize) -> Results {
     let mut results = Results::default();
-    let sections: [(Section, Measure); 8] = [
+    let sections: [(Section, Measure); 9] = [
         (Section::Single, single::measure),
         (Section::Storms, storms::measure),
         (Section::Tls, tls::measure),
+        (Section::Pools, pools::measure),
         (Section::Size, size::measure),
         (Section::Process, process::measure),
         (Section::Cluster, cluster::measure),

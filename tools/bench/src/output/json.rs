@@ -77,6 +77,7 @@ fn section(section: Section) -> &'static str {
         Section::Single => "single",
         Section::Storms => "storms",
         Section::Tls => "tls",
+        Section::Pools => "pools",
         Section::Size => "size",
         Section::Process => "process",
         Section::Cluster => "cluster",

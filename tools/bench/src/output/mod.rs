@@ -6,10 +6,11 @@ pub(crate) mod table;
 
 use crate::options::Section;
 
-const SECTIONS: [(Section, &str); 8] = [
+const SECTIONS: [(Section, &str); 9] = [
     (Section::Single, "Single processes"),
     (Section::Storms, "Storms, 128 processes at a time"),
     (Section::Tls, "mTLS"),
+    (Section::Pools, "Pools"),
     (Section::Size, "Size"),
     (Section::Process, "One process"),
     (Section::Cluster, "Three members, one fails"),

@@ -9,8 +9,9 @@ use crate::samples::{Sample, Storm, median};
 
 const RATIO: &str = "
 ratio: a storm's wall time to the mean of the floor storms before and after it; else the p50 to that of the floor
-(CHECK and STATUS: of the floor that reads; under Size: of the same with nothing held, nobody waiting; under Three
-members: of the same with all well). A DEL of a storm that was left to the spool counts as a failure";
+(CHECK and STATUS: of the floor that reads; from a pool: of the same from a configuration; under Size: of the same
+with nothing held, nobody waiting; under Three members: of the same with all well). A DEL of a storm that was left
+to the spool counts as a failure";
 
 pub(crate) fn of(results: &Results, marks: &[Mark]) -> String {
     let mut table = String::new();
