@@ -1,6 +1,7 @@
 # The steps that run on the node; sourced by hack/e2e.d/node.
 # shellcheck shell=bash
 
+readonly FIRST_RANGE=10.244.0.2-10.244.0.15/24 SECOND_RANGE=10.244.0.101-10.244.0.200/24
 LEAKED= # what nobody gives back any more: lines like those of held
 
 start_runtime() {
@@ -58,6 +59,45 @@ scale_down_and_up() {
 }
 
 metes() { "$CNI_BIN/metes" "$@"; }
+
+# The first range has too few addresses for all pods. They start when the pool has both. Then the first one is drained.
+pool_grows_and_drains() {
+    local network=/etc/cni/net.d/10-default.conflist drain names
+    metes pool from-nad $network --name pods | metes pool apply --yes -f -
+    metes pool from-nad $network --name pods --nad >$network.new
+    mv $network.new $network
+    pool_of "$FIRST_RANGE" | metes pool apply --yes -f -
+    expect_agreement 8
+    kubectl -n work scale deployment web --replicas=60
+    eventually 60 "pods wait for addresses" pods_wait
+    pool_of "$FIRST_RANGE" "$SECOND_RANGE" | metes pool apply --yes -f -
+    expect_agreement 60
+    metes pool status
+    timeout 120 "$CNI_BIN/metes" pool drain pods --range "$FIRST_RANGE" --yes --wait >"$LOG/drain" 2>&1 &
+    drain=$!
+    eventually 30 "the first range drains" grep -q '^held in' "$LOG/drain"
+    readarray -t names < <(in_first_range | cut -d ' ' -f 2)
+    kubectl -n work delete pod "${names[@]#*/}" --wait=false
+    wait $drain || die "the drain has failed: $(tail -n 5 "$LOG/drain")"
+    tail -n 2 "$LOG/drain"
+    expect_agreement 60
+    [ -z "$(in_first_range)" ] || die "pods have addresses of the range that was drained: $(in_first_range)"
+    metes pool close pods --range "$FIRST_RANGE" --yes
+    kubectl -n work scale deployment web --replicas=8
+    expect_agreement 8
+    ping_pods
+}
+
+# pool_of RANGE...: prints the pool of the node's pods.
+pool_of() {
+    printf 'pool: pods\norder: lowest\nranges:\n'
+    printf -- "- {range: %s, gateway: $GATEWAY}\n" "$@"
+}
+
+pods_wait() { kubectl -n work get events | grep "pool pods of network default"; }
+
+# in_first_range: prints those lines of alive whose addresses lie there.
+in_first_range() { alive | awk -F '[. ]' '$4 <= 15'; }
 
 # held, alive: print lines of "ADDRESS NAMESPACE/NAME UID": what metes holds, and which pods Kubernetes runs.
 held() {
@@ -259,6 +299,8 @@ delete_everything() {
     kubectl delete namespace work --wait=false
     eventually 90 "no address is held" nothing_held
     metes list
+    metes pool close pods --range "$SECOND_RANGE" --yes
+    metes pool delete pods --yes
     metes check
 }
 
