@@ -90,6 +90,7 @@ pub fn theme_of(seed: u64) -> Theme {
         10 => Theme::Pools,
         11 => Theme::First,
         13 => Theme::Rogue,
+        14 => Theme::Holds,
         15 => Theme::Narrow,
         _ => Theme::Mixed,
     }
@@ -198,6 +199,7 @@ pub fn hunt(guards: &BTreeSet<Guard>, seeds: u64, operations: u64, threads: usiz
 fn suits(guard: Guard) -> &'static [Theme] {
     match (guard.step, guard.kind, guard.class) {
         ("identity", ..) => &[Theme::Rogue],
+        ("hold", ..) | (_, _, "hold") => &[Theme::Holds],
         (_, Kind::Identity, "store") => &[Theme::Emptied],
         (_, Kind::Identity, _) => &[Theme::Twins],
         (_, Kind::Empty, _) => &[Theme::First],

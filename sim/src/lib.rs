@@ -2,10 +2,10 @@
 //!
 //! A seed decides a **world** ([`world`]): some nodes, pods on them, tiny pools of addresses, and what may go wrong.
 //! The processes of a world run the very functions that the programs run: `add`, `del`, `gc`, `check`, the spool, the
-//! reconciler's pass, repair, accept and release. They are interleaved request by request. They talk to a model of the
-//! store through the interface of the real one ([`metes::store::kv::Kv`]), and to a model of the cluster through that
-//! of Kubernetes ([`metes_reconciler::api::Api`]). The clock is tokio's paused clock, which the world alone moves. So
-//! one seed always gives the same run.
+//! reconciler's pass, repair, accept, release and hold. They are interleaved request by request. They talk to a model
+//! of the store through the interface of the real one ([`metes::store::kv::Kv`]), and to a model of the cluster through
+//! that of Kubernetes ([`metes_reconciler::api::Api`]). The clock is tokio's paused clock, which the world alone moves.
+//! So one seed always gives the same run.
 //!
 //! After every revision of the store the world is judged: by what must be true of the store, by what callers were told,
 //! and by what no transaction may do. At the end of a world nothing fails any more, everything finishes, and nothing

@@ -38,6 +38,9 @@ struct Arguments {
     /// many worlds of each kind
     #[arg(long)]
     mutants: Option<u64>,
+    /// Only guards with this in their names, like `hold/`
+    #[arg(long, requires = "mutants")]
+    guard: Option<String>,
     /// At the same time; as many as there are processors, if nothing is said
     #[arg(long)]
     threads: Option<usize>,
@@ -77,7 +80,7 @@ fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
         enough: 1,
     };
     if let Some(seeds) = arguments.mutants {
-        return mutants(&campaign, seeds, out);
+        return mutants(&campaign, (seeds, arguments.guard.as_deref().unwrap_or_default()), out);
     }
     if let Some(seed) = arguments.seed {
         return replay(&campaign, seed, arguments.trace, out);
@@ -98,11 +101,12 @@ fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
     Ok(sum.violations.is_empty())
 }
 
-fn mutants(campaign: &Campaign, seeds: u64, out: &mut impl Write) -> io::Result<bool> {
+fn mutants(campaign: &Campaign, (seeds, only): (u64, &str), out: &mut impl Write) -> io::Result<bool> {
     let start = Instant::now();
     let collecting = Campaign { collects: true, enough: usize::MAX, ..campaign.clone() };
     let mut guards = collecting.run().guards;
     guards.extend(Guard::IDENTITIES);
+    guards.retain(|guard| guard.to_string().contains(only));
     writeln!(out, "{} guards", guards.len())?;
     let mut all_noticed = true;
     for (guard, caught) in hunt(&guards, seeds, campaign.operations, campaign.threads) {

@@ -12,7 +12,7 @@ use std::process::Command;
 const HUNT: [&str; 6] = ["--seeds", "300", "--ops", "45000", "--mutants", "200"];
 
 /// What transactions rely on, by step, kind and key: none may go missing, and who adds one adds it here.
-const GUARDS: [&str; 111] = [
+const GUARDS: [&str; 118] = [
     "batch/Absent/ip",
     "batch/Create/ticket",
     "batch/Mod/cursor",
@@ -85,6 +85,7 @@ const GUARDS: [&str; 111] = [
     "free-quick/Mod/owner",
     "free-quick/Mod/pod",
     "free-quick/Put/tombstone",
+    "free/Absent/hold",
     "free/Create/ticket",
     "free/Mod/tombstone",
     "free/Mod/summary",
@@ -93,6 +94,12 @@ const GUARDS: [&str; 111] = [
     "free/Mod/page",
     "free/Mod/pod",
     "free/Put/tombstone",
+    "hold/Absent/ip",
+    "hold/Mod/ip",
+    "hold/Mod/meta",
+    "hold/Mod/owner",
+    "hold/Mod/page",
+    "hold/Mod/summary",
     "pause/Empty/nets",
     "pause/Empty/owners",
     "pause/Empty/pods",

@@ -9,7 +9,6 @@ use serde::Serialize;
 use super::args::{Format, HoldArgs, HoldsArgs};
 use super::table::{or_dash, table};
 use super::{CliError, Context, Terminal};
-use crate::limits;
 use crate::local::node;
 use crate::pool::record::{HoldNote, Meta, Owner, OwnerRecord, Reservation};
 use crate::pool::{Addr, NetworkName};
@@ -19,7 +18,7 @@ use crate::store::free::Freed;
 use crate::store::hold::{HoldMade, HoldRefused, HoldRequest, Holding};
 use crate::store::keys::{Key, LeaseId, NetworkAddress};
 use crate::store::kv::{Failure, Kv};
-use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, TicketLease};
+use crate::store::policy::Policy;
 use crate::store::release::{self, FreeError};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{List, Op, Txn};
@@ -54,20 +53,7 @@ async fn hold_all<K: Kv>(
     }
     // etcd counts whole seconds.
     let seconds = args.time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0));
-    let policy = Policy {
-        fencing: FencePolicy::Nothing,
-        lease: LeasePolicy {
-            used: if seconds.is_some() { LeaseUse::Always } else { LeaseUse::ForTicket },
-            ttl: Duration::from_secs(seconds.unwrap_or(limits::LEASE_TTL.as_secs())),
-            shared: None,
-        },
-        tickets: TicketLease::OfCommits,
-        is_crowded: false,
-        wait_until: session.until,
-        high_water: None,
-        remembered: None,
-        is_wanted: &|| true,
-    };
+    let policy = Policy::of_holds(seconds.map(Duration::from_secs), session.until);
     let mut driver = Driver::new(session, policy);
     let (mut refused, mut written) = (false, false);
     let mut stopped = None;

@@ -90,3 +90,21 @@ pub struct Policy<'a> {
     /// Whether the change is still wanted.
     pub is_wanted: &'a dyn Fn() -> bool,
 }
+
+impl Policy<'_> {
+    /// Of setting addresses aside, for so long or without an end. It has no fence: see [`super::hold`].
+    #[must_use]
+    pub fn of_holds(time: Option<Duration>, until: Instant) -> Self {
+        let used = if time.is_some() { LeaseUse::Always } else { LeaseUse::ForTicket };
+        Self {
+            fencing: FencePolicy::Nothing,
+            lease: LeasePolicy { used, ttl: time.unwrap_or(limits::LEASE_TTL), shared: None },
+            tickets: TicketLease::OfCommits,
+            is_crowded: false,
+            wait_until: until,
+            high_water: None,
+            remembered: None,
+            is_wanted: &|| true,
+        }
+    }
+}

@@ -48,6 +48,8 @@ impl World<'_> {
             self.finish().await?;
         }
         self.drain().await?;
+        self.end_lasting_holds();
+        self.finish().await?;
         self.serve().await?;
         self.clean().await?;
         self.judge_end()?;

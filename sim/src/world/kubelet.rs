@@ -47,6 +47,7 @@ impl World<'_> {
             80.. if self.plan.theme == Theme::Adopted => self.begin_takeover(),
             // An import may be the first to write to a store.
             80.. if self.plan.theme == Theme::First => self.begin_import(),
+            70.. if self.plan.theme == Theme::Holds => self.begin_hold(),
             99 => self.begin_persons_work(),
             _ => {
                 for _ in 0..6 {
@@ -615,7 +616,12 @@ impl World<'_> {
         }
     }
 
-    fn begin(&mut self, node: Option<usize>, work: Work, future: impl FnOnce(&Self, ProcessId) -> Future_) {
+    pub(super) fn begin(
+        &mut self,
+        node: Option<usize>,
+        work: Work,
+        future: impl FnOnce(&Self, ProcessId) -> Future_,
+    ) {
         self.result.operations += 1;
         *self.result.outcomes.entry(work.name()).or_default() += 1;
         self.processes_made += 1;
@@ -717,6 +723,10 @@ impl World<'_> {
             }
             (Work::Repair | Work::Accept | Work::Adopt, Outcome::Repaired(Err(failure))) if is_of_healing => {
                 Err(format!("#{id}: {} failed though nothing was in its way: {failure}", work.name()))
+            }
+            (Work::Hold, Outcome::Held(is_held)) => {
+                self.tally(if is_held { "hold ok" } else { "hold refused" });
+                Ok(())
             }
             (Work::Drain, Outcome::Drained(left)) => {
                 self.spool_left += left;

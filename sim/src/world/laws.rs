@@ -45,6 +45,8 @@ pub(crate) struct Facts {
     lost_ticket: bool,
     /// Whether it goes first although others queue.
     passes_queue: bool,
+    /// A hold that it ends before its time.
+    ends_early: Option<String>,
     /// What is wrong with what it does for others.
     misserves: Option<String>,
 }
@@ -96,6 +98,7 @@ impl World<'_> {
                         }
                     }
                     Ok(Key::Owner(owner)) => {
+                        facts.ends_early = facts.ends_early.or_else(|| self.ends_early(&owner, work));
                         let record = self.tree.owners.get(&owner).map(|owned| &owned.record);
                         let writer = record.and_then(|record| self.truth.writer(record));
                         facts.freed = facts.freed.or(writer.map(|node| (super::tree::words(&owner), node)));
@@ -147,7 +150,8 @@ impl World<'_> {
                 | Key::Moved(_)
                 | Key::Fence(_)
                 | Key::Orphan(_)
-                | Key::Seen(..),
+                | Key::Seen(..)
+                | Key::Hold(..),
             )
             | Err(_) => {
                 return None;
@@ -226,6 +230,9 @@ impl World<'_> {
         if facts.passes_queue {
             return Err("a first commit went before those that queue".to_owned());
         }
+        if let Some(hold) = &facts.ends_early {
+            return Err(format!("{hold} was freed before its time"));
+        }
         if let Some(why) = &facts.misserves {
             return Err(why.clone());
         }
@@ -267,6 +274,9 @@ impl World<'_> {
             }
             "suspect" if self.plan.theme == Theme::Twins => {
                 return Err("a store was put under suspicion that has forgotten nothing".to_owned());
+            }
+            "hold" if !facts.is_in_service => {
+                return Err(format!("an address was set aside in a store with {:?}", facts.meta));
             }
             "claim" if facts.buried.is_some() => {
                 return Err(format!("{:?} was deleted, and gets something all the same", facts.buried));

@@ -13,6 +13,7 @@ mod batches;
 mod cluster;
 mod events;
 mod heal;
+mod holds;
 mod ids;
 mod kubelet;
 mod laws;

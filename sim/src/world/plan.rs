@@ -35,6 +35,8 @@ metes::named_enum! {
         Emptied = "emptied",
         /// Addresses come from a pool, whose text changes all the time.
         Pools = "pools",
+        /// An operator sets addresses aside, for a time or without an end, and ends that.
+        Holds = "holds",
         /// What pods use is claimed, after restores and from another plugin, and reconcilers take turns.
         Adopted = "adopted",
     }
@@ -276,6 +278,16 @@ impl Plan {
                 self.pods = self.width + 2;
                 self.full_pages = false;
                 self.passes = 4;
+            }
+            Theme::Holds => {
+                self.faults = faults(1, chance);
+                self.pods = chance.between(4, 8) as usize;
+                self.width = chance.between(3, 8) as usize;
+                self.requests = 30;
+                self.passes = 15;
+                self.full_pages = chance.one_in(2);
+                self.events.pause = *chance.pick(&[0, 40]);
+                self.events.long_time = 60;
             }
             Theme::Emptied => {
                 self.faults = faults(1, chance);

@@ -32,6 +32,7 @@ pub(crate) enum Work {
     Import,
     Lead,
     Release,
+    Hold,
 }
 
 impl Work {
@@ -49,6 +50,7 @@ impl Work {
             Work::Import => "import",
             Work::Lead => "lead",
             Work::Release => "release",
+            Work::Hold => "hold",
         }
     }
 }
@@ -63,6 +65,8 @@ pub(crate) enum Outcome {
     Passed(Result<(), PassError>),
     Repaired(Result<(), Failure>),
     Released,
+    /// Whether the address is set aside.
+    Held(bool),
     /// How many frees are left in a node's spool.
     Drained(usize),
 }

@@ -57,6 +57,7 @@ impl World<'_> {
             Compare::Mod(key, _) if matches!(guard.step, "repair" | "clear") && guard.class == "ip" => {
                 self.free_by_hand(&key)
             }
+            Compare::Create(key, 0) if guard.class == "hold" => self.prolong_by_hand(&key),
             Compare::Create(key, 0) => self.reserve_by_hand(&key),
             compare => self.touch(&compare),
         }

@@ -20,7 +20,10 @@ use metes::pool::RangeSet;
 use metes::pool::names::{ClusterName, PodUid};
 use metes::pool::record::{Owner, RunStart};
 use metes::store::ask::Ask;
+use metes::store::drive::Driver;
+use metes::store::hold::{HoldRequest, Holding};
 use metes::store::keys::Keys;
+use metes::store::policy::Policy;
 use metes::store::release::release;
 use metes::store::session::Session;
 use metes_reconciler::claim::{Claim, claim};
@@ -314,5 +317,17 @@ pub(crate) fn let_go(shared: Rc<Shared>, process: ProcessId, owner: Owner) -> Fu
         let line = shared.line(process);
         let _ = release(Session { kv: &line, keys: &shared.keys, until }, &owner).await;
         shared.wire.report(process, Outcome::Released);
+    })
+}
+
+/// `metes hold`
+pub(crate) fn hold(shared: Rc<Shared>, process: ProcessId, request: HoldRequest) -> Future_ {
+    let until = Instant::now() + limits::CLI_DEADLINE;
+    Box::pin(async move {
+        let line = shared.line(process);
+        let session = Session { kv: &line, keys: &shared.keys, until };
+        let policy = Policy::of_holds(request.hold.seconds.map(Duration::from_secs), until);
+        let held = Driver::new(session, policy).run(&mut Holding::new(&request, &shared.keys)).await;
+        shared.wire.report(process, Outcome::Held(held.is_ok()));
     })
 }

@@ -1,0 +1,86 @@
+//! Addresses that an operator sets aside while pods come and go, and the times of these holds.
+
+use metes::pool::Addr;
+use metes::pool::record::{HoldNote, Meta, Owner};
+use metes::random::random_id;
+use metes::store::hold::HoldRequest;
+use metes::store::keys::Key;
+use metes::store::txn::Op;
+
+use super::World;
+use super::plan::Theme;
+use super::process::Work;
+use super::tree::{Place, words};
+use super::works;
+
+/// How many addresses of a set are set aside at times.
+const SET_ASIDE: u64 = 3;
+/// The time of a hold that has one, in seconds.
+const TIME_S: u64 = 20;
+
+impl World<'_> {
+    /// An operator sets an address aside, or ends that.
+    pub(super) fn begin_hold(&mut self) {
+        // The first writes of a store have a kind of world of their own.
+        if self.tree.meta.is_none() {
+            return self.begin_pass();
+        }
+        let (network, address) = self.place_to_hold();
+        if self.chance.one_in(3) {
+            return self.begin_end_of_hold(Owner::of_hold(&network, address));
+        }
+        let note = if self.chance.one_in(4) { "other" } else { "printer" };
+        let seconds = self.chance.one_in(2).then_some(TIME_S);
+        let request = HoldRequest {
+            network,
+            address,
+            hold: HoldNote { note: note.to_owned(), seconds },
+            created_at: String::new(),
+            first_meta: Meta::first(random_id()),
+        };
+        self.begin(None, Work::Hold, |world, id| works::hold(world.shared.clone(), id, request));
+    }
+
+    fn begin_end_of_hold(&mut self, owner: Owner) {
+        self.begin(None, Work::Release, |world, id| works::let_go(world.shared.clone(), id, owner));
+    }
+
+    /// One of the first addresses of a set.
+    fn place_to_hold(&self) -> Place {
+        let config = self.chance.index(self.plan.configs.len());
+        let sets = &self.plan.configs[config].sets;
+        let range = &sets[self.chance.index(sets.len())].ranges()[0];
+        let address = range.first().0 + u128::from(self.chance.below(SET_ASIDE));
+        (range.network().clone(), Addr(address.min(range.last().0)))
+    }
+
+    /// A person ends all holds that a pass will not end.
+    pub(super) fn end_lasting_holds(&mut self) {
+        let lasts = |owner: &Owner| {
+            let time = owner.set_aside().map(|(network, address)| self.shared.keys.hold(&network, address));
+            let record = self.tree.owners.get(owner).and_then(|owned| owned.record.hold.as_ref());
+            record.is_some_and(|hold| hold.seconds.is_none())
+                || time.is_some_and(|time| self.model.entry(&time).is_some())
+        };
+        let mut lasting: Vec<Owner> = self.tree.owners.keys().filter(|owner| lasts(owner)).cloned().collect();
+        lasting.sort();
+        lasting.into_iter().for_each(|owner| self.begin_end_of_hold(owner));
+    }
+
+    /// A hold that a pass frees although its time is not over.
+    pub(super) fn ends_early(&self, owner: &Owner, work: Option<&Work>) -> Option<String> {
+        let (network, address) = owner.set_aside()?;
+        let lasts = self.model.entry(&self.shared.keys.hold(&network, address)).is_some();
+        (lasts && matches!(work, Some(Work::Pass))).then(|| words(owner))
+    }
+
+    /// Somebody gives a hold time with other tools.
+    pub(super) fn prolong_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
+        match self.shared.keys.parse(key) {
+            Ok(Key::Hold(..)) if self.plan.theme == Theme::Holds => {
+                self.by_hand(vec![Op::Put(key.to_vec(), Vec::new(), None)])
+            }
+            _ => Ok(()),
+        }
+    }
+}
