@@ -91,9 +91,9 @@ fn as_delegated(config: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// Applies the pool that stands in the comment of its example.
-fn apply_the_pool(node: &Node) {
-    let example = read(manifests().join("examples/pool.yaml"));
+/// Applies the pools that stand in the comment of an example.
+fn apply_pools_of(node: &Node, example: &str) {
+    let example = read(manifests().join("examples").join(example));
     let lines = example.lines().skip_while(|line| !line.ends_with("<<END")).skip(1);
     let text: Vec<&str> =
         lines.map_while(|line| line.strip_prefix("#   ").filter(|line| *line != "END")).collect();
@@ -108,7 +108,8 @@ fn apply_the_pool(node: &Node) {
 fn every_example_gives_an_address() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
-    apply_the_pool(&node);
+    apply_pools_of(&node, "pool.yaml");
+    apply_pools_of(&node, "pool-auto.yaml");
     let mut count = 0;
     for (file, config) in examples() {
         for plugin in as_delegated(&config) {
@@ -121,7 +122,7 @@ fn every_example_gives_an_address() {
             node.del(&container).config(&plugin).run().silent();
         }
     }
-    assert_eq!(count, 12, "an example for each main plugin, and one of a pool");
+    assert_eq!(count, 13, "an example for each main plugin, and two of pools");
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }

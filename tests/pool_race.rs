@@ -28,16 +28,17 @@ const TEXTS: [[&str; 3]; 6] = [
 ];
 
 fn text(round: usize) -> String {
-    let mut text = "pool: storage\nnetwork: blue\norder: lowest\nranges:\n".to_owned();
+    let mut text = "pool: storage\nnetwork: blue\norder: lowest\nfor: {}\nranges:\n".to_owned();
     for (at, state) in TEXTS[round % TEXTS.len()].iter().enumerate() {
         text.push_str(&format!("- {{range: 10.88.{at}.0/28, state: {state}}}\n"));
     }
     text
 }
 
-/// Starts and stops one pod after the other until the operator is done; how many got an address.
+/// Starts and stops one pod after the other until the operator is done; how many got an address. Half of the loops name
+/// the pool, and the others let it be chosen.
 fn pods(node: &Node, index: usize, is_over: &AtomicBool) -> usize {
-    let config = network(json!({"pool": "storage"}));
+    let config = network(json!({"pool": if index < PODS / 2 { "storage" } else { "auto" }}));
     let mut started = 0;
     for number in 0.. {
         if is_over.load(Ordering::Relaxed) {

@@ -12,7 +12,7 @@ use std::process::Command;
 const HUNT: [&str; 6] = ["--seeds", "300", "--ops", "45000", "--mutants", "200"];
 
 /// What transactions rely on, by step, kind and key: none may go missing, and who adds one adds it here.
-const GUARDS: [&str; 118] = [
+const GUARDS: [&str; 121] = [
     "batch/Absent/ip",
     "batch/Create/ticket",
     "batch/Mod/cursor",
@@ -54,6 +54,7 @@ const GUARDS: [&str; 118] = [
     "commit/Mod/page",
     "commit/Mod/pod",
     "commit/Mod/pool",
+    "commit/Mod/pools",
     "commit/Put/tombstone",
     "commit-first/Absent/ip",
     "commit-first/Absent/owner",
@@ -64,6 +65,7 @@ const GUARDS: [&str; 118] = [
     "commit-first/Mod/cursor",
     "commit-first/Mod/page",
     "commit-first/Mod/pool",
+    "commit-first/Mod/pools",
     "commit-first/Mod/summary",
     "commit-first/Value/meta",
     "delete-stale/Mod/tombstone",
@@ -124,6 +126,7 @@ const GUARDS: [&str; 118] = [
     "serve/Absent/tombstone",
     "serve/Create/ticket",
     "serve/Mod/pool",
+    "serve/Mod/pools",
     "ticket/Absent/ticket",
     "settle/Delete/ticket",
     "settle/Revoke/lease",

@@ -40,7 +40,7 @@ impl<'w> World<'w> {
             (events.copy, Self::copy_files),
             (events.image, Self::begin_from_image),
             (events.emptied, Self::empty),
-            (events.pool, Self::edit_pool),
+            (events.pool, Self::edit_pools),
         ];
         let sum: u32 = all.iter().map(|(parts, _)| parts).sum();
         if !self.chance.happens(sum) {

@@ -31,7 +31,7 @@ impl World<'_> {
             // A forged mark would put the store under suspicion again.
             let _ = std::fs::remove_file(node.boot.folder.join("mark"));
         }
-        self.open_pool()?;
+        self.open_pools()?;
         self.end_what_is_over()?;
         self.finish().await?;
         self.pass(LONG).await?;

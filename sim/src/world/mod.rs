@@ -243,7 +243,7 @@ impl<'a> World<'a> {
         if self.plan.full_pages {
             self.fill_pages()?;
         }
-        self.open_pool()?;
+        self.open_pools()?;
         let mut turns_left = TURNS;
         while self.result.operations < self.plan.operations || !self.is_quiet() {
             turns_left -= 1;

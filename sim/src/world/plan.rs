@@ -112,8 +112,10 @@ pub(crate) struct Events {
 pub(crate) struct Config {
     pub(crate) cni_network: String,
     pub(crate) sets: Vec<RangeSet>,
-    /// Whether the sets are a pool's, of which not every range is open.
+    /// Whether the sets are those of pools, of which not every range is open.
     pub(crate) is_pooled: bool,
+    /// Whether the pools say whom they are for.
+    pub(crate) is_auto: bool,
     pub(crate) order: Order,
     /// May be asked for beside an address of each set, reserved.
     pub(crate) fixed: Option<Held>,
@@ -369,6 +371,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             cni_network: "one".into(),
             sets: vec![small.clone()],
             is_pooled: false,
+            is_auto: false,
             order: order(chance),
             fixed: None,
         },
@@ -376,6 +379,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             cni_network: "two".into(),
             sets: vec![overlapping],
             is_pooled: false,
+            is_auto: false,
             order: order(chance),
             fixed: None,
         },
@@ -383,6 +387,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             cni_network: "dual".into(),
             sets: vec![small, v6],
             is_pooled: false,
+            is_auto: false,
             order: order(chance),
             fixed: None,
         },
@@ -390,6 +395,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             cni_network: "wide".into(),
             sets: vec![wide],
             is_pooled: false,
+            is_auto: false,
             order: *chance.pick(&[Order::Next, Order::Spread]),
             fixed: None,
         },
@@ -397,20 +403,22 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             cni_network: "ranges".into(),
             sets: vec![two_ranges.clone()],
             is_pooled: false,
+            is_auto: false,
             order: order(chance),
             fixed: Some(fixed("10.0.0.1")),
         },
     ];
     if plan.theme == Theme::Pools {
-        let pooled = |cni_network: &str, chance: &Chance| Config {
+        let pooled = |cni_network: &str, is_auto: bool, chance: &Chance| Config {
             cni_network: cni_network.into(),
             sets: vec![two_ranges.clone()],
             is_pooled: true,
+            is_auto,
             order: order(chance),
             fixed: None,
         };
         configs.truncate(1);
-        configs.extend([pooled("pooled", chance), pooled("pooled too", chance)]);
+        configs.extend([pooled("pooled", false, chance), pooled("chosen", true, chance)]);
         return configs;
     }
     let kept = if plan.theme == Theme::Narrow { 2 } else { chance.between(1, 5) as usize };

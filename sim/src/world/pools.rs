@@ -1,11 +1,14 @@
-//! A pool whose text changes while runs are under way. Whatever they had read, no address is given that the pool does
-//! not give at that moment.
+//! Pools that change while runs are under way. Whatever they had read, no address is given that no pool which is named,
+//! or which is for the pod, gives at that moment.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use metes::pool::definition::RangeState;
+use metes::pool::auto::chosen;
+use metes::pool::definition::{PoolDefinition, RangeState};
 use metes::pool::names::PoolName;
 use metes::pool::record::{PoolChanges, PoolRecord, Record, Reservation};
+use metes::pool::selector::{Facts, NodeLabels};
 use metes::pool::{Addr, PoolElement, PoolsWanted, Range, Standing};
 use metes::store::keys::Key;
 use metes::store::txn::{Op, Txn};
@@ -14,56 +17,103 @@ use super::plan::Config;
 use super::tree::words;
 use super::{World, checked};
 
-/// The only pool.
-fn name() -> PoolName {
-    checked("storage")
-}
+/// The pool that a configuration names. It has both ranges.
+const NAMED: &str = "storage";
+/// The pools that `auto` chooses from. Each has one of the ranges.
+const CHOSEN: [&str; 2] = ["left", "right"];
 
-/// What a sandbox of this configuration asks of the pool.
+/// What a sandbox of this configuration asks of the pools.
 pub(crate) fn wanted(config: &Config, request: Option<IpAddr>) -> PoolsWanted {
-    let elements = vec![PoolElement::of(vec![name()])];
+    let element = if config.is_auto { PoolElement::auto() } else { PoolElement::of(vec![checked(NAMED)]) };
     let requests = request.into_iter().collect();
-    PoolsWanted { order: Some(config.order), requests, ..PoolsWanted::of(elements) }
+    PoolsWanted { order: Some(config.order), requests, ..PoolsWanted::of(vec![element]) }
 }
 
 impl World<'_> {
-    /// Every range is open.
-    pub(crate) fn open_pool(&mut self) -> Result<(), String> {
-        self.put_pool(|_, _| RangeState::Open)
+    /// Every range is open, and `auto` may choose each.
+    pub(crate) fn open_pools(&mut self) -> Result<(), String> {
+        self.set_all(RangeState::Open)
     }
 
     /// No range is open any more.
-    pub(crate) fn close_pool(&mut self) -> Result<(), String> {
-        self.put_pool(|_, _| RangeState::Draining)
+    pub(crate) fn close_pools(&mut self) -> Result<(), String> {
+        self.set_all(RangeState::Draining)
     }
 
-    /// An operator opens, drains and closes ranges, or deletes the pool.
-    pub(crate) fn edit_pool(&mut self) -> Result<(), String> {
+    fn set_all(&mut self, state: RangeState) -> Result<(), String> {
+        let Some(ranges) = self.ranges_of_pools() else { return Ok(()) };
+        let [left, right] = [0, 1].map(|at| text(CHOSEN[at], &[(&ranges[at], state)], Some(0)));
+        let named: Vec<_> = ranges.iter().map(|range| (range, state)).collect();
+        self.put_pools(&[text(NAMED, &named, None), left, right])
+    }
+
+    /// The pool that `auto` does not choose comes before the one that it chooses, which stays as it is.
+    pub(crate) fn outrank(&mut self) -> Result<(), String> {
+        let Some(ranges) = self.ranges_of_pools() else { return Ok(()) };
+        let priority = |name: &str| self.stored_pool(&checked(name)).map_or(0, |pool| pool.priority);
+        let [left, right] = CHOSEN.map(priority);
+        let (at, priority) = if left >= right { (1, left + 1) } else { (0, right + 1) };
+        self.put_pools(&[text(CHOSEN[at], &[(&ranges[at], RangeState::Open)], Some(priority))])
+    }
+
+    /// An operator opens, drains and closes ranges, changes which pool is chosen, or deletes a pool.
+    pub(crate) fn edit_pools(&mut self) -> Result<(), String> {
         self.count("pool changed");
+        let Some(ranges) = self.ranges_of_pools() else { return Ok(()) };
         if self.chance.one_in(10) {
-            return self.by_hand(vec![Op::Delete(self.shared.keys.pool(&name()))]);
+            return self.by_hand(vec![Op::Delete(self.shared.keys.pool(&checked(NAMED)))]);
         }
-        self.put_pool(|world, _| *world.chance.pick(&RangeState::ALL))
+        let state = |world: &Self| *world.chance.pick(&RangeState::ALL);
+        let changed = match self.chance.below(4) {
+            0 => text(CHOSEN[0], &[(&ranges[0], state(self))], Some(0)),
+            1 => text(CHOSEN[1], &[(&ranges[1], state(self))], Some(*self.chance.pick(&[-1, 0, 1]))),
+            _ => text(NAMED, &[(&ranges[0], state(self)), (&ranges[1], state(self))], None),
+        };
+        self.put_pools(&[changed])
     }
 
-    fn put_pool(&mut self, state: impl Fn(&Self, usize) -> RangeState) -> Result<(), String> {
-        let Some(pooled) = self.plan.configs.iter().find(|config| config.is_pooled) else { return Ok(()) };
-        let ranges = pooled.sets[0].ranges();
-        let text = |(at, range): (usize, &Range)| {
-            let (first, last, prefix_len) = (range.first(), range.last(), range.prefix_len());
-            format!(r#"{{"range":"{first}-{last}/{prefix_len}","state":"{}"}}"#, state(self, at))
-        };
-        let texts: Vec<String> = ranges.iter().enumerate().map(text).collect();
-        let (name, network) = (name(), ranges[0].network());
-        let pool = format!(r#"{{"pool":"{name}","network":"{network}","ranges":[{}]}}"#, texts.join(","));
-        let text = format!(r#"{{"v":1,"definition":{pool}}}"#);
-        let record = PoolRecord::decode(text.as_bytes()).map_err(|e| format!("{text}: {e}"))?;
+    /// The ranges of the configurations with pools, if there are some.
+    fn ranges_of_pools(&self) -> Option<Vec<Range>> {
+        let pooled = self.plan.configs.iter().find(|config| config.is_pooled)?;
+        Some(pooled.sets[0].ranges().to_vec())
+    }
+
+    fn put_pools(&mut self, texts: &[String]) -> Result<(), String> {
         let keys = &self.shared.keys;
-        let ops = vec![
-            Op::Put(keys.pool(&name), record.encode(), None),
-            Op::Put(keys.pool_changes(), PoolChanges::of([&record.definition]).encode(), None),
-        ];
+        let names = [NAMED, CHOSEN[0], CHOSEN[1]].map(checked::<PoolName>);
+        let mut pools: BTreeMap<PoolName, PoolDefinition> =
+            names.into_iter().filter_map(|name| Some((name.clone(), self.stored_pool(&name)?))).collect();
+        let mut ops = Vec::new();
+        for text in texts {
+            let record = format!(r#"{{"v":1,"definition":{text}}}"#);
+            let record = PoolRecord::decode(record.as_bytes()).map_err(|e| format!("{text}: {e}"))?;
+            ops.push(Op::Put(keys.pool(&record.definition.pool), record.encode(), None));
+            pools.insert(record.definition.pool.clone(), record.definition);
+        }
+        ops.push(Op::Put(keys.pool_changes(), PoolChanges::of(pools.values()).encode(), None));
         self.by_hand(ops)
+    }
+
+    fn stored_pool(&self, name: &PoolName) -> Option<PoolDefinition> {
+        let stored = self.model.entry(&self.shared.keys.pool(name))?;
+        Some(PoolRecord::decode(&stored.value).ok()?.definition)
+    }
+
+    /// The ranges that a sandbox of this configuration may be given an address of now.
+    fn given_now(&self, config: &Config) -> Vec<Range> {
+        let stored = self.model.entry(&self.shared.keys.pool_changes());
+        let auto =
+            stored.and_then(|stored| PoolChanges::decode(&stored.value).ok()).map(|changes| changes.auto);
+        let labels = NodeLabels::default();
+        // These pools are for everybody.
+        let facts =
+            Facts { cluster: "", namespace: "", pod: "", network: "", node: "", node_labels: &labels };
+        let names = match config.is_auto {
+            true => chosen(&auto.unwrap_or_default(), facts),
+            false => vec![checked(NAMED)],
+        };
+        let pools = names.iter().filter_map(|name| self.stored_pool(name));
+        pools.flat_map(|pool| pool.open_ranges(&[]).unwrap_or_default()).collect()
     }
 
     /// What a transaction newly gives to a sandbox, and the pool does not give now.
@@ -72,9 +122,6 @@ impl World<'_> {
             return None;
         }
         let keys = &self.shared.keys;
-        let pool =
-            self.model.entry(&keys.pool(&name())).and_then(|stored| PoolRecord::decode(&stored.value).ok());
-        let open = pool.and_then(|pool| pool.definition.open_ranges(&[]).ok()).unwrap_or_default();
         self.model.path(txn).effects().into_iter().find_map(|(step, op)| {
             let Op::Put(key, value, _) = op else { return None };
             let Ok(Key::Ip(_, address)) = keys.parse(key) else { return None };
@@ -82,11 +129,25 @@ impl World<'_> {
             let sandbox = &self.truth.sandboxes[self.truth.sandbox_of(&owner)?];
             let is_new = self.model.entry(key).is_none() && step != "claim";
             let gives = |range: &Range| range.standing(address) == Standing::Assignable;
-            let is_wrong = is_new && self.plan.configs[sandbox.config].is_pooled && !open.iter().any(gives);
+            let config = &self.plan.configs[sandbox.config];
+            let is_wrong = is_new && config.is_pooled && !self.given_now(config).iter().any(gives);
             is_wrong.then(|| {
                 let address = Addr::ip(address);
-                format!("{} was given {address}, which the pool does not give", words(&owner))
+                format!("{} was given {address}, which no pool gives it", words(&owner))
             })
         })
     }
+}
+
+/// A pool of these ranges, which is for everybody if it has a priority.
+fn text(name: &str, ranges: &[(&Range, RangeState)], priority: Option<i32>) -> String {
+    let range = |(range, state): &(&Range, RangeState)| {
+        let (first, last, prefix_len) = (range.first(), range.last(), range.prefix_len());
+        format!(r#"{{"range":"{first}-{last}/{prefix_len}","state":"{state}"}}"#)
+    };
+    let texts: Vec<String> = ranges.iter().map(range).collect();
+    let selector =
+        priority.map(|priority| format!(r#","for":{{}},"priority":{priority}"#)).unwrap_or_default();
+    let network = ranges[0].0.network();
+    format!(r#"{{"pool":"{name}","network":"{network}","ranges":[{}]{selector}}}"#, texts.join(","))
 }

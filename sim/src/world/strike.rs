@@ -47,7 +47,8 @@ impl World<'_> {
         }
         self.count("strike");
         match relied_on[self.chance.index(relied_on.len())].clone() {
-            Compare::Mod(..) if guard.class == "pool" => self.close_pool(),
+            Compare::Mod(..) if guard.class == "pool" => self.close_pools(),
+            Compare::Mod(..) if guard.class == "pools" => self.outrank(),
             Compare::Mod(..) if guard.class == "meta" && guard.step == "claim" => self.take_into_service(),
             Compare::Value(..) => self.pause(),
             Compare::Mod(..) if guard.class == "meta" && self.chance.one_in(2) => self.pause(),
