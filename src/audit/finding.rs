@@ -29,6 +29,8 @@ crate::named_enum! {
         UndecodableNote = "undecodable-note",
         /// A pool does not decode: no address is given from it.
         UndecodablePool = "undecodable-pool",
+        /// What `auto` chooses pools by is not what the pools say.
+        PoolsMismatch = "pools-mismatch",
         /// A reservation whose bit is not set: a scan would try to hand it out.
         ReservationWithoutBit = "reservation-without-bit",
         /// A reservation whose owner record is missing or does not list it.

@@ -8,6 +8,7 @@ use super::finding::{Finding, Kind};
 use super::repair::{PageRepair, Repairs};
 use super::seen::{Audit, Bitmap, Holdings, Ip, Network};
 use super::{MetaState, PoolCounts, Report};
+use crate::pool::auto::auto_pools;
 use crate::pool::bitmap::Bits;
 use crate::pool::names::PodUid;
 use crate::pool::record::Owner;
@@ -34,6 +35,7 @@ fn judge(mut audit: Audit) -> Report {
     judge_owners(&audit, &mut report);
     judge_pods(&audit, &mut report);
     report.pools = audit.pools.values().map(|pool| PoolCounts::of(pool, &audit.networks)).collect();
+    judge_auto(&audit, &mut report);
     judge_holds(&audit, &mut report);
     for (name, network) in std::mem::take(&mut audit.networks) {
         NetworkJudge { keys: &audit.keys, owners: &audit.owners, name: &name, network: &network }
@@ -49,6 +51,13 @@ fn judge(mut audit: Audit) -> Report {
     report.violations.sort();
     report.harmless.sort();
     report
+}
+
+fn judge_auto(audit: &Audit, report: &mut Report) {
+    if audit.pools_are_known && auto_pools(audit.pools.values()) != audit.auto {
+        let what = "does not say whom the pools are for as they say it; `metes pool apply` of any of them corrects it";
+        report.violations.push(Finding::new(Kind::PoolsMismatch, &audit.keys.pool_changes(), what));
+    }
 }
 
 fn judge_meta(audit: &Audit, report: &mut Report) {

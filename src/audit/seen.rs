@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::finding::{Finding, Kind};
 use super::{Counts, MetaState};
+use crate::pool::auto::AutoPool;
 use crate::pool::bitmap::Bits;
 use crate::pool::definition::PoolDefinition;
 use crate::pool::names::{PodUid, PoolName};
@@ -32,6 +33,10 @@ pub struct Audit {
     pub(super) stale: Vec<(Vec<u8>, i64)>,
     pub(super) counts: Counts,
     pub(super) pools: BTreeMap<PoolName, PoolDefinition>,
+    /// The pools that `auto` may choose, as the changes of pools have left it.
+    pub(super) auto: Vec<AutoPool>,
+    /// Whether all of these decode.
+    pub(super) pools_are_known: bool,
     /// The addresses with a hold whose time is not over, by the keys that say it.
     pub(super) times_of_holds: BTreeSet<NetworkAddress>,
     /// Whether owners are left aside.
@@ -82,6 +87,8 @@ impl Audit {
             stale: Vec::new(),
             counts: Counts::default(),
             pools: BTreeMap::new(),
+            auto: Vec::new(),
+            pools_are_known: true,
             times_of_holds: BTreeSet::new(),
             bits_only: false,
             names: BTreeSet::new(),
@@ -260,13 +267,19 @@ impl Audit {
         self.lives_without_lease(entry);
         match decode_pool(&name, &entry.key, &entry.value) {
             Ok(pool) => _ = self.pools.insert(name, pool),
-            Err(bad) => self.find(Kind::UndecodablePool, entry, bad.why.to_string()),
+            Err(bad) => {
+                self.pools_are_known = false;
+                self.find(Kind::UndecodablePool, entry, bad.why.to_string());
+            }
         }
     }
 
     fn see_pool_changes(&mut self, entry: &Entry) {
         self.lives_without_lease(entry);
-        self.decode::<PoolChanges>(Kind::UndecodablePool, entry);
+        match self.decode::<PoolChanges>(Kind::UndecodablePool, entry) {
+            Some(changes) => self.auto = changes.auto,
+            None => self.pools_are_known = false,
+        }
     }
 
     fn see_seen_node(&mut self, entry: &Entry) {

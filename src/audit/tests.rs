@@ -495,6 +495,27 @@ fn what_is_held_of_a_pool_is_counted() {
 }
 
 #[test]
+fn what_auto_chooses_by_is_what_the_pools_say() {
+    let pool = |selector: &str| {
+        format!(r#"{{"v":1,"definition":{{"pool":"a","ranges":[{{"range":"10.0.0.0/24"}}]{selector}}}}}"#)
+    };
+    let key = keys().pool(&"a".parse().expect("a name"));
+    for (selector, changes, expected) in [
+        ("", None, &[][..]),
+        ("", Some(r#"{"v":1}"#), &[]),
+        (r#","for":{},"priority":7"#, Some(r#"{"v":1,"auto":[{"pool":"a","priority":7,"for":{}}]}"#), &[]),
+        (r#","for":{},"priority":7"#, Some(r#"{"v":1,"auto":[{"pool":"a","for":{}}]}"#), &["pools-mismatch"]),
+        (r#","for":{}"#, None, &["pools-mismatch"]),
+        ("", Some(r#"{"v":1,"auto":[{"pool":"b","for":{}}]}"#), &["pools-mismatch"]),
+        (r#","for":{}"#, Some("?"), &["undecodable-pool"]),
+    ] {
+        let mut entries = and(key.clone(), pool(selector).into());
+        entries.extend(changes.map(|changes| entry(keys().pool_changes(), changes.into())));
+        assert_eq!(names(&judge(&entries).violations), expected, "{selector} {changes:?}");
+    }
+}
+
+#[test]
 fn a_walk_starts_over_when_its_revision_is_compacted() {
     let mut entries = fixture::clean();
     entries.extend((1..=1001_u128).map(|n| entry(keys().page(&net(), Page(page().0 + n)), bits([]))));

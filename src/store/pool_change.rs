@@ -12,7 +12,7 @@ use super::meta::{self, OutOfService};
 use super::pools::decode_pool;
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Entry, Reply, Txn};
-use crate::pool::auto::AutoPool;
+use crate::pool::auto::{AutoPool, auto_pools};
 use crate::pool::definition::{POOL_BYTES, POOL_CHANGES_BYTES, PoolDefinition, RangeState};
 use crate::pool::names::PoolName;
 use crate::pool::record::{Meta, PoolChanges, PoolRecord, Record};
@@ -25,6 +25,8 @@ pub struct StoredPools {
     pools: BTreeMap<PoolName, PoolDefinition>,
     bad: Vec<BadRecord>,
     has_allocations: bool,
+    /// Whether what `auto` chooses by is not what the pools say. Somebody has changed it with other tools.
+    is_contradicted: bool,
 }
 
 /// What is to become of a pool.
@@ -169,6 +171,7 @@ impl StoredPools {
                 self.seen.set(&key, None);
             }
         }
+        self.is_contradicted = self.auto(keys).is_ok_and(|auto| auto != auto_pools(self.iter()));
     }
 
     /// The revision at which it was read.
@@ -237,7 +240,9 @@ impl StoredPools {
         let name = intent.pool();
         let stored = self.pools.get(name);
         match intent {
-            PoolIntent::Put(definition) if stored == Some(definition) => return Ok(None),
+            PoolIntent::Put(definition) if stored == Some(definition) && !self.is_contradicted => {
+                return Ok(None);
+            }
             PoolIntent::Put(definition) => self.judge(definition, stored, held)?,
             PoolIntent::Delete(_) => {
                 may_be_deleted(stored.ok_or_else(|| PoolChangeRefused::Missing(name.clone()))?, held)?;
@@ -282,6 +287,7 @@ impl StoredPools {
 
     /// Takes over an intent as if it were carried out, so that the next one is judged by it.
     pub fn assume(&mut self, intent: &PoolIntent) {
+        self.is_contradicted = false;
         match intent {
             PoolIntent::Put(definition) => _ = self.pools.insert(definition.pool.clone(), definition.clone()),
             PoolIntent::Delete(name) => _ = self.pools.remove(name),
@@ -635,6 +641,12 @@ mod tests {
         assert_eq!(names(&world), ["a 3", "bb 2"]);
         assert_eq!(world.change(&PoolIntent::Delete(name("a"))), Ok(true));
         assert_eq!(names(&world), ["bb 2"]);
+
+        // What somebody has written with other tools is corrected, also if the pool does not change.
+        world.store.put(world.keys.pool_changes(), PoolChanges::of([]).encode());
+        assert_eq!(world.change(&PoolIntent::Put(of_team("bb", 2, "{}"))), Ok(true));
+        assert_eq!(names(&world), ["bb 2"]);
+        assert_eq!(world.change(&PoolIntent::Put(of_team("bb", 2, "{}"))), Ok(false));
 
         let many = serde_json::json!({"pods": vec!["p".repeat(60); 900]}).to_string();
         let changed = ["c", "dd", "eee", "ffff", "ggggg"]
