@@ -26,6 +26,10 @@ pub const TOMBSTONE_TTL: Duration = Duration::from_secs(70);
 pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(15);
 /// How long a tombstone has to stand at least when it is put: longer than any ADD that began before it can commit.
 pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(55);
+/// How much longer than the cooldown a lease for cooling keys lives, so that the frees of a node can share it.
+pub const COOLING_SHARED: Duration = Duration::from_secs(15);
+/// How old such a lease may be when a free is planned. What is left of [`COOLING_SHARED`] is for the commit itself.
+pub const COOLING_USED_WITHIN: Duration = Duration::from_secs(10);
 /// For how long after a run has met others in a queue those of its node take a ticket without looking first.
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
@@ -103,8 +107,9 @@ pub const LIST_KEYS: i64 = 1000;
 pub const REPAIR_PAGES: u128 = 16;
 /// How often it does so: others may take what it finds, as long as there is something to take.
 pub const REPAIRS: u32 = 3;
-/// How many stray bits one repair clears: beside their pages and summaries they fill a transaction.
-pub const REPAIR_BITS: usize = 96;
+/// How many stray bits one repair clears: with two compares for each, they fill a transaction beside their pages and
+/// summaries.
+pub const REPAIR_BITS: usize = 46;
 
 /// The most that stdin, the host file or a key file may hold, in bytes.
 pub const INPUT_BYTES: u64 = 1 << 20;

@@ -452,6 +452,14 @@ fn notes_that_are_none() {
     }));
 }
 
+/// What says that an address is cooling counts by its key alone.
+#[test]
+fn a_note_of_cooling_that_is_none() {
+    let scene = Scene::new();
+    let key = "v1/net/default/cooling/00000000000000000000ffff0a000009";
+    report(scene.judge(key, key.as_bytes(), b"\0garbage", "undecodable-note", false));
+}
+
 /// The time of a hold that hangs on no lease would never be over. It is named, and only a person ends it.
 #[test]
 fn a_time_of_a_hold_that_would_never_end() {

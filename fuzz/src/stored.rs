@@ -1,7 +1,7 @@
 //! What etcd holds: the bytes as a key, and as the value of every kind of key. Anybody may have written them.
 
 use metes::pool::record::{
-    ClusterId, Definitions, Leader, Meta, OwnerRecord, PodIndex, PoolChanges, PoolRecord, Record,
+    ClusterId, Cooling, Definitions, Leader, Meta, OwnerRecord, PodIndex, PoolChanges, PoolRecord, Record,
     Reservation, SeenNode, Sighting, Tombstone, VERSION,
 };
 use metes::pool::{Bits, NetworkName};
@@ -23,6 +23,7 @@ pub(super) fn stored(data: &[u8]) {
     check_record::<PoolChanges>(data);
     check_record::<Leader>(data);
     check_record::<Meta>(data);
+    check_record::<Cooling>(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(name) = NetworkName::stored(text) {
         assert_eq!(name.as_str(), text);
@@ -43,6 +44,7 @@ fn check_key(bytes: &[u8]) {
         Key::Page(network, page) => keys.page(network, *page),
         Key::Summary(network, summary) => keys.summary(network, *summary),
         Key::Ip(network, address) => keys.ip(network, *address),
+        Key::Cooling(network, address) => keys.cooling(network, *address),
         Key::Cursor(network, id) => format!("/metes/v1/net/{network}/cursor/{id}").into_bytes(),
         Key::Owner(owner) => keys.owner(owner),
         Key::Pod(PodInterface { cluster, uid, ifname, network }) => {

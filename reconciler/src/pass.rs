@@ -11,10 +11,11 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use metes::audit::{self, repair};
 use metes::pool::record::{Held, Meta, Owner, OwnerRecord, VERSION};
+use metes::store::cooling::CoolingLeases;
 use metes::store::free::Freed;
 use metes::store::kv::{Failure, Kv};
 use metes::store::meta::StoredMeta;
-use metes::store::release::{FreeError, release_as_read};
+use metes::store::release::{FreeError, Resting, release_as_read};
 
 use crate::api::{self, Api};
 use crate::census::Census;
@@ -286,11 +287,14 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let mut refused = Vec::new();
         let mut gone = Vec::new();
         let failed = &failed;
+        let leases = &RefCell::new(CoolingLeases::default());
         let free = |(holder, orphan): Due| async move {
             if failed.get() {
                 return None;
             }
-            let freed = self.free_one(&holder, orphan, nodes).await;
+            let mut own_leases = leases.borrow().clone();
+            let freed = self.free_one(&holder, orphan, nodes, &mut own_leases).await;
+            leases.borrow_mut().learn(own_leases);
             let is_its_own =
                 matches!(freed, Ok(_) | Err(PassError::Run(RunError::Store(Failure::Refused(_)))));
             failed.set(failed.get() || !is_its_own);
@@ -338,6 +342,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         holder: &Holder,
         orphan: Orphan,
         nodes: &Nodes,
+        leases: &mut CoolingLeases,
     ) -> Result<Result<Vec<Held>, Keep>, PassError> {
         if self.paused().await?.is_some() || !self.is_still_orphaned(holder, orphan, nodes).await? {
             return Ok(Err(Keep::Changed));
@@ -348,7 +353,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Ok(record.map(|record| record.addresses).ok_or(Keep::Changed));
         }
         // Its pod is gone, so no ADD for it can still be under way.
-        match release_as_read(self.context.for_one_owner(), &holder.owner, holder.revision).await {
+        let resting = Resting::Cool(leases);
+        match release_as_read(self.context.for_one_owner(), &holder.owner, holder.revision, resting).await {
             Ok(Freed::Addresses(held)) => Ok(Ok(held)),
             Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Ok(Err(Keep::Changed)),
             Err(FreeError::Bad(bad)) => {

@@ -69,7 +69,7 @@ impl Guard {
         match op {
             Op::Put(key, _, Some(_)) => match class(key, keys) {
                 "fence" => Some(Self { step, kind: Kind::Lease, class: "fence" }),
-                "tombstone" => Some(Self { step, kind: Kind::Put, class: "tombstone" }),
+                class @ ("tombstone" | "cooling") => Some(Self { step, kind: Kind::Put, class }),
                 _ => None,
             },
             Op::Delete(key) if step == "settle" => {
@@ -149,6 +149,7 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
         Ok(Key::Page(..)) => "page",
         Ok(Key::Summary(..)) => "summary",
         Ok(Key::Ip(..)) => "ip",
+        Ok(Key::Cooling(..)) => "cooling",
         Ok(Key::Cursor(..)) => "cursor",
         Ok(Key::Owner(_)) => "owner",
         Ok(Key::Pod(_)) => "pod",

@@ -252,7 +252,9 @@ impl NetworkJudge<'_> {
             let stray: Vec<Addr> = bits
                 .ones()
                 .map(|bit| page.address(bit))
-                .filter(|address| !self.network.ips.contains_key(address))
+                .filter(|address| {
+                    !self.network.ips.contains_key(address) && !self.network.cooling.contains(address)
+                })
                 .collect();
             let key = self.keys.page(self.name, page);
             if !stray.is_empty() {

@@ -52,6 +52,8 @@ pub struct Counts {
     pub networks: usize,
     /// Reservations, those that do not decode too.
     pub reservations: usize,
+    /// Addresses that are cooling.
+    pub cooling: usize,
     /// Owner records.
     pub owners: usize,
     /// Pod index entries.

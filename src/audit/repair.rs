@@ -176,9 +176,11 @@ impl<K: Kv> Repair<'_, K> {
     fn transaction(&self, page: &PageRepair, step: &RepairStep, summary: Option<&Bits>) -> Txn {
         let key = self.session.keys.page(&page.network, page.page);
         let ip = |bit| self.session.keys.ip(&page.network, page.page.address(bit));
+        let cooling = |bit| self.session.keys.cooling(&page.network, page.page.address(bit));
         let mut txn = Txn { step: "repair", compares: vec![self.meta.clone()], ..Txn::default() };
         txn.compares.push(Compare::Mod(key.clone(), page.revision));
         txn.compares.extend(step.clear.iter().map(|&bit| Compare::Create(ip(bit), 0)));
+        txn.compares.extend(step.clear.iter().map(|&bit| Compare::Create(cooling(bit), 0)));
         txn.compares.extend(step.set.iter().map(|&(bit, revision)| Compare::Mod(ip(bit), revision)));
         if step.bits != page.bits {
             txn.then.push(Op::Put(key, step.bits.to_bytes(), None));

@@ -11,7 +11,7 @@ use crate::pool::bitmap::Bits;
 use crate::pool::definition::PoolDefinition;
 use crate::pool::names::{PodUid, PoolName};
 use crate::pool::record::{
-    ClusterId, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, PoolChanges, Record,
+    ClusterId, Cooling, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, PoolChanges, Record,
     Reservation, SeenNode, Sighting, Tombstone, Undecodable, VERSION,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
@@ -49,6 +49,7 @@ pub struct Audit {
 #[derive(Default)]
 pub(super) struct Network {
     pub(super) ips: BTreeMap<Addr, Ip>,
+    pub(super) cooling: BTreeSet<Addr>,
     pub(super) pages: BTreeMap<Page, Bitmap>,
     pub(super) summaries: BTreeMap<Summary, Bitmap>,
 }
@@ -107,6 +108,7 @@ impl Audit {
             Err(_) => self.find(Kind::ForeignKey, entry, "metes writes no such key"),
             Ok(Key::Meta) => self.see_meta(entry),
             Ok(Key::Ip(network, address)) => self.see_ip(entry, network, address),
+            Ok(Key::Cooling(network, address)) => self.see_cooling(entry, network, address),
             Ok(Key::Page(network, page)) => self.see_page(entry, network, page),
             Ok(Key::Summary(network, summary)) => self.see_summary(entry, network, summary),
             Ok(Key::Cursor(network, _)) => self.see_cursor(entry, network),
@@ -256,6 +258,13 @@ impl Audit {
         if self.decode::<Tombstone>(Kind::UndecodableTombstone, entry).is_some() {
             self.goes_with_lease(entry);
         }
+    }
+
+    /// That the key exists is all that decides.
+    fn see_cooling(&mut self, entry: &Entry, network: NetworkName, address: Addr) {
+        self.counts.cooling += 1;
+        self.networks.entry(network).or_default().cooling.insert(address);
+        self.see_note::<Cooling>(entry);
     }
 
     fn see_cluster(&mut self, entry: &Entry) {

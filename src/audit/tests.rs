@@ -11,7 +11,7 @@ use super::repair::{Repaired, repair};
 use super::*;
 use crate::pool::Page;
 use crate::pool::bitmap::Bits;
-use crate::pool::record::{Owner, PodIndex, Record};
+use crate::pool::record::{Cooling, Owner, PodIndex, Record};
 use crate::store::keys::{Bytes, Keys, LeaseId};
 use crate::store::kv::{About, Event, LeaseAge, Watch};
 use crate::store::meta::MetaError;
@@ -69,6 +69,7 @@ fn a_clean_tree_has_nothing_to_report() {
     let counts = Counts {
         networks: 1,
         reservations: 2,
+        cooling: 0,
         owners: 1,
         pods: 1,
         pages: 1,
@@ -320,6 +321,20 @@ impl Kv for Model {
     async fn about(&self, _: Instant) -> Result<About, Failure> {
         Ok(About { version: "3.6.0".into(), errors: Vec::new(), has_leader: true })
     }
+}
+
+#[test]
+fn the_bit_of_an_address_that_is_cooling_is_no_stray_one() {
+    let stray = addr("10.0.0.9");
+    let key = keys().cooling(&net(), stray);
+    let mut entries = valued(&key_of("/page/"), bits([1, 2, 9]));
+    assert_eq!(judge(&entries).stray_bits, [(net(), stray)]);
+    entries.push(Entry { lease: 7, ..entry(key.clone(), Cooling::new(60).encode()) });
+    let report = judge(&entries);
+    assert!(report.violations.is_empty() && report.harmless.is_empty() && report.repairs.is_empty());
+    assert_eq!(report.counts.cooling, 1);
+    entries.last_mut().expect("one").lease = 0;
+    assert_eq!(names(&judge(&entries).violations), ["stale-without-lease"]);
 }
 
 #[test]

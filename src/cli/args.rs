@@ -259,6 +259,9 @@ pub(super) struct ReleaseArgs {
     /// Where it is.
     #[command(flatten)]
     pub(super) place: Place,
+    /// Let the addresses be given again at once: without it they cool, if their range or pool says so
+    #[arg(long)]
+    pub(super) now: bool,
     /// Do not ask
     #[arg(short = 'y', long)]
     pub(super) yes: bool,

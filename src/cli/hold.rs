@@ -19,7 +19,7 @@ use crate::store::hold::{HoldMade, HoldRefused, HoldRequest, Holding};
 use crate::store::keys::{Key, LeaseId, NetworkAddress};
 use crate::store::kv::{Failure, Kv};
 use crate::store::policy::Policy;
-use crate::store::release::{self, FreeError};
+use crate::store::release::{self, FreeError, Resting};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{List, Op, Txn};
 use crate::store::walk::walk;
@@ -130,7 +130,9 @@ async fn remove_all<K: Kv>(
     let network = &args.network;
     let mut done = true;
     for &address in &args.addresses {
-        let freed = release::release(context.session, &Owner::of_hold(network, Addr::from(address))).await;
+        let freed =
+            release::release(context.session, &Owner::of_hold(network, Addr::from(address)), Resting::Now)
+                .await;
         let refused = match freed {
             Ok(Freed::Addresses(_)) => {
                 terminal.answer(&format!("{address} of network {network} is not set aside any more\n"))?;

@@ -9,9 +9,10 @@ use super::inventory::{Inventory, Row};
 use super::{CliError, Context, Terminal};
 use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName};
+use crate::store::cooling::CoolingLeases;
 use crate::store::free::Freed;
 use crate::store::kv::Kv;
-use crate::store::release::{self, FreeError};
+use crate::store::release::{self, FreeError, Resting};
 
 /// Frees whole owners, after naming all that they hold.
 pub(super) async fn release<K: Kv>(
@@ -29,17 +30,23 @@ pub(super) async fn release<K: Kv>(
             "nothing was freed: it was not confirmed (--yes does not ask)".to_owned(),
         ));
     }
+    let mut leases = CoolingLeases::default();
     for owner in owners {
-        free_owner(context, owner).await?;
+        let resting = if args.now { Resting::Now } else { Resting::Cool(&mut leases) };
+        free_owner(context, owner, resting).await?;
         terminal.answer(&format!("freed {}: {}\n", owner, held_words(&inventory, owner)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Frees one owner. The only place where a command of a person frees anything.
-async fn free_owner<K: Kv>(context: &Context<'_, K>, owner: &Owner) -> Result<(), CliError> {
+async fn free_owner<K: Kv>(
+    context: &Context<'_, K>,
+    owner: &Owner,
+    resting: Resting<'_>,
+) -> Result<(), CliError> {
     let session = context.session;
-    match release::release(session, owner).await {
+    match release::release(session, owner, resting).await {
         Ok(Freed::Addresses(_)) => Ok(()),
         Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Err(CliError::Refused(format!(
             "{} was not freed: its record is gone or was written anew meanwhile; look again with metes list",

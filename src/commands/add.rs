@@ -1,12 +1,14 @@
 //! ADD: an address for one interface of one container.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::{Run, errors};
 use crate::cni::error::{Code, Error};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, NodeLease};
 use crate::local::scope_hints::ScopeHints;
+use crate::pool::cooldown::Cooldown;
 use crate::pool::names::PoolName;
 use crate::pool::record::{Held, Meta, RunStart};
 use crate::pool::{NetworkName, Range, RangeSet, Standing};
@@ -18,7 +20,7 @@ use crate::store::kv::{Failure, Kv};
 use crate::store::meta::HighWater;
 use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease};
 use crate::store::pools::{AskedPools, PoolRefused, PoolResult, decode_pool};
-use crate::store::repair::repair_some;
+use crate::store::repair::{CoolingSeen, SomeRepaired, repair_some};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Entry, List, Op, Txn};
 
@@ -87,17 +89,22 @@ async fn allot<K: Kv>(
         };
         // Stray bits may fill the set, and others may have freed something since.
         let is_wanted = || run.must_go_on().is_ok();
-        let range_set = asked.as_ref().and_then(|asked| asked.wanted.sets.get(set));
-        let is_repaired = match range_set {
-            Some(set) if repairs < limits::REPAIRS => {
-                repair_some(run.session, set, driver.shared(), &is_wanted).await?
+        let of_set =
+            asked.as_ref().and_then(|asked| Some((asked.wanted.sets.get(set)?, asked.cooldown(set))));
+        let repaired = match of_set {
+            Some((set, Cooldown { when_full, .. })) if repairs < limits::REPAIRS => {
+                repair_some(run.session, set, driver.shared(), when_full, &is_wanted).await?
             }
-            _ => false,
+            _ => SomeRepaired::default(),
         };
-        if is_repaired {
+        if repaired.may_have_room {
             repairs += 1;
         } else {
-            let (full, range_set) = (full(), range_set.cloned());
+            let full = match longest_cooling(run, &repaired.cooling).await {
+                Some(left) => errors::all_cool(repaired.cooling.len(), left, full()),
+                None => full(),
+            };
+            let range_set = of_set.map(|(set, _)| set.clone());
             drop(asked);
             if !allotment.turn_to_next_pool(set, driver.shared()) {
                 return Err(match range_set {
@@ -126,6 +133,13 @@ async fn in_result<K: Kv>(
         .zip(&keys)
         .filter_map(|(name, key)| decode_pool(name, key, &seen.entry(key)?.value).ok());
     Ok(pools.in_result(held, &unused.collect::<Vec<_>>()))
+}
+
+/// For how long the address still cools that has been cooling for longest; none if none cools.
+async fn longest_cooling<K: Kv>(run: &Run<'_, K>, cooling: &[CoolingSeen]) -> Option<Duration> {
+    let longest = cooling.iter().min_by_key(|seen| seen.entry.mod_revision)?;
+    let age = run.session.kv.lease_age(LeaseId(longest.entry.lease), run.session.until).await;
+    Some(age.ok().flatten().map_or(Duration::ZERO, |age| age.left))
 }
 
 /// The caller did not get the answer. Frees what this run reserved, now or by the spool, unless another run of this

@@ -8,6 +8,7 @@ use crate::cni::error::{Code, Error};
 use crate::local::mark::{Mark, NodeLease};
 use crate::pool::names::{NodeName, PodUid};
 use crate::pool::record::{Caller, Owner};
+use crate::store::cooling::CoolingLeases;
 use crate::store::free::{Free, FreeGuard, Freed};
 use crate::store::keys::LeaseId;
 use crate::store::kv::{Failure, Kv};
@@ -40,10 +41,12 @@ pub async fn del<K: Kv>(
         guard: FreeGuard::OlderThan(&run.start),
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
         tombstone: Some(&run.start),
+        cools: true,
     };
-    match release::carry_out(run.session, free, hints(run, mark.as_ref())).await {
+    let mut leases = mark.as_ref().map(|mark| mark.hints.cooling_for(&run.start)).unwrap_or_default();
+    match release::carry_out(run.session, free, hints(run, mark.as_ref()), &mut leases).await {
         Ok((freed, left)) => {
-            leave_hints(run, &left);
+            leave_hints(run, &left, &leases);
             match freed {
                 Freed::Younger => {
                     tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");
@@ -101,11 +104,11 @@ fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> FreeHints {
 
 /// Leaves hints for the next run on this node, if this run knows more. DEL reads no meta, so it does not raise the
 /// mark.
-fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left) {
+fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
     if let Some((scope, pages)) = &left.pages {
         run.scope_hints.correct(scope, pages);
     }
-    if left.lease.is_none() && !left.met_others {
+    if left.lease.is_none() && !left.met_others && leases.new_ones().next().is_none() {
         return;
     }
     // It is read again, because other runs may have raised it meanwhile.
@@ -113,6 +116,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left) {
     if let Some(lease) = left.lease {
         hints.tombstones = Some(NodeLease { id: lease.0, since: run.start.clone() });
     }
+    hints.keep_cooling(leases, &run.start);
     if left.met_others {
         hints.crowded = Some((run.clock)());
     }

@@ -1,6 +1,7 @@
 //! Maps the errors of each layer to CNI errors, by one exhaustive match each.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use crate::cni::error::{Code, Error};
 use crate::config::keys;
@@ -100,7 +101,12 @@ impl From<Refused> for Error {
                 format!("the requested address {address} in network {network} is set aside: {note}"),
             )
             .with_details("ask for another address, or for none; `metes hold --remove` ends it"),
-            Refused::OutOfService(why) => out_of_service(why),
+            Refused::Cooling(address, network) => Error::new(
+            Code::TryAgain,
+            format!("the requested address {address} of network {network} is cooling: it was freed a short while ago"),
+        )
+        .with_details("ask again after the `cooldown` of its range or pool, or ask for another address"),
+        Refused::OutOfService(why) => out_of_service(why),
             Refused::Bad(bad) => bad.into(),
             Refused::Contradiction(text) => {
                 let text = format!("stored state contradicts itself: {text}");
@@ -150,6 +156,20 @@ fn pool(why: PoolRefused) -> Error {
 pub fn no_such_pool(name: &PoolName, known: &[PoolName]) -> Error {
     Error::new(Code::InvalidConfig, keys::no_such_pool(name, known))
         .with_details("`metes pool list` prints the pools, `metes pool apply` makes one")
+}
+
+/// All that is free of a range or pool is cooling. `full` is what is said where nothing is.
+#[must_use]
+pub fn all_cool(count: usize, left: Duration, full: Error) -> Error {
+    let count = match count {
+        1 => "1 address is".to_owned(),
+        count => format!("{count} addresses are"),
+    };
+    let seconds = left.as_secs() + 1;
+    Error::new(Code::TryAgain, format!("{}: {count} cooling, and the first one ends in {seconds} s", full.msg))
+        .with_details(
+            "freed addresses rest for the `cooldown` of their range or pool; `cooldown_when_full` may be \"reuse\"",
+        )
 }
 
 /// Every open range of a pool is full.

@@ -8,9 +8,10 @@ use crate::cni::request::Attachment;
 use crate::limits;
 use crate::local::node::Identity;
 use crate::pool::record::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
+use crate::store::cooling::CoolingLeases;
 use crate::store::keys::{Key, prefix_end};
 use crate::store::kv::Kv;
-use crate::store::release::release_as_read;
+use crate::store::release::{Resting, release_as_read};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Entry, List, Op, Txn};
 
@@ -37,6 +38,7 @@ pub async fn gc<K: Kv>(
     let Identity { node, cluster, .. } = run.identity;
     let prefix = run.session.keys.owners_of(cluster.as_ref(), node);
     let (mut start, end) = (prefix.clone(), prefix_end(&prefix));
+    let mut leases = CoolingLeases::default();
     loop {
         let list = List {
             start: start.clone(),
@@ -50,7 +52,7 @@ pub async fn gc<K: Kv>(
         for entry in &entries {
             let may_be_restored = entry.mod_revision <= since;
             if let Some(owner) = stale(run, entry, cni_network, valid, grace_s, may_be_restored) {
-                free(run, &owner, entry.mod_revision).await?;
+                free(run, &owner, entry.mod_revision, &mut leases).await?;
             }
         }
         match entries.last() {
@@ -107,10 +109,15 @@ fn is_past_grace(start: &RunStart, now: &RunStart, grace_s: u64) -> bool {
 }
 
 /// Frees the record that was judged, but not one that was written since.
-async fn free<K: Kv>(run: &Run<'_, K>, owner: &Owner, mod_revision: i64) -> Result<(), Error> {
+async fn free<K: Kv>(
+    run: &Run<'_, K>,
+    owner: &Owner,
+    mod_revision: i64,
+    leases: &mut CoolingLeases,
+) -> Result<(), Error> {
     run.must_go_on()?;
     // The attachment ended long ago, so no ADD of this owner is under way, and no tombstone is needed.
-    let freed = release_as_read(run.session, owner, mod_revision).await?;
+    let freed = release_as_read(run.session, owner, mod_revision, Resting::Cool(leases)).await?;
     tracing::info!(container = %owner.container_id, ifname = %owner.ifname, ?freed, "freed by GC");
     Ok(())
 }

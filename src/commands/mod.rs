@@ -22,6 +22,7 @@ use crate::pool::names::PodUid;
 use crate::pool::record::{Caller, Labels, Meta, Owner, RunStart};
 use crate::random::{random, random_id};
 use crate::store::ask::{Ask, RunStamp};
+use crate::store::cooling::CoolingLeases;
 use crate::store::free::{Free, FreeGuard, Freed};
 use crate::store::kv::{Failure, Kv};
 use crate::store::release::{self, FreeError};
@@ -147,9 +148,9 @@ impl<'a, K: Kv> Run<'a, K> {
         // Another node may still serve a ticket of an earlier boot, so it needs a tombstone, too.
         let tombstone = Some(start);
         let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });
-        let free = Free { owner, guard, caller, tombstone };
-        let (freed, left) =
-            release::carry_out(self.session.by(until), free, release::FreeHints::default()).await?;
+        let free = Free { owner, guard, caller, tombstone, cools: !unanswered };
+        let (hints, mut leases) = (release::FreeHints::default(), CoolingLeases::default());
+        let (freed, left) = release::carry_out(self.session.by(until), free, hints, &mut leases).await?;
         Ok((freed, left.lacks_tombstone))
     }
 

@@ -106,8 +106,19 @@ impl AddConfig {
         }
         let allowed = settings.check_allowed(&config).and_then(|()| settings.check_pools_only(&config));
         allowed.map_err(|e| e.with_notes(&config.notes))?;
-        let Config { sets, requests, statics, mut pools, order, routes, dns, resolv_conf, notes, .. } =
-            config;
+        let Config {
+            sets,
+            requests,
+            statics,
+            mut pools,
+            order,
+            cooldown,
+            routes,
+            dns,
+            resolv_conf,
+            notes,
+            ..
+        } = config;
         if let Some(pools) = &mut pools {
             pools.node_labels = settings.node_labels.clone();
             let allowed = settings.allowed.as_ref().filter(|_| pools.has_auto());
@@ -117,7 +128,7 @@ impl AddConfig {
         let add = Self {
             attachment: request.attachment()?.clone(),
             labels: Labels { pod: request.args.pod, cni_network: request.name },
-            wanted: Wanted { sets, requests, order, statics: statics.iter().map(held).collect() },
+            wanted: Wanted { sets, requests, order, statics: statics.iter().map(held).collect(), cooldown },
             pools,
             result: ResultConfig { version: request.version, statics, routes, dns, resolv_conf },
         };

@@ -32,8 +32,10 @@ pub(super) const WHEREABOUTS_ENTRY: [&str; 5] =
 pub(super) const HOST_LOCAL_ENTRY: [&str; 4] = ["subnet", "rangeStart", "rangeEnd", "gateway"];
 
 /// Keys that every form may have.
-const COMMON: [&str; 10] = [
+const COMMON: [&str; 12] = [
     "type",
+    "cooldown",
+    "cooldown_when_full",
     "gateway",
     "routes",
     "dns",
@@ -49,7 +51,8 @@ const COMMON: [&str; 10] = [
 pub(super) const SETTINGS: [&str; 3] = ["configuration_path", "log_file", "log_level"];
 
 /// Those of them that decide which addresses may be given.
-const DECIDING_COMMON: [&str; 5] = ["gateway", "routes", "addresses", "network_name", "order"];
+const DECIDING_COMMON: [&str; 7] =
+    ["gateway", "routes", "addresses", "network_name", "order", "cooldown", "cooldown_when_full"];
 
 /// Keys of other programs that mean nothing here.
 const IGNORED: [&str; 10] = [

@@ -12,6 +12,7 @@ use super::{hostlocal, keys, pools, requests, results, statics, whereabouts};
 use crate::cni::address::Zeros;
 use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Section};
+use crate::pool::cooldown::{Cooldown, CooldownTime, WhenFull};
 use crate::pool::range::RangeSet;
 use crate::pool::{Addr, NetworkName, Order, PoolsWanted};
 
@@ -39,6 +40,8 @@ pub struct Config {
     pub pools: Option<PoolsWanted>,
     /// The order of allocation.
     pub order: Order,
+    /// How long addresses of the sets rest after they were freed.
+    pub cooldown: Cooldown,
     /// Routes for the result.
     pub routes: Vec<Route>,
     /// DNS for the result.
@@ -212,6 +215,7 @@ impl Config {
             statics: Vec::new(),
             pools: None,
             order: order.unwrap_or(form.default_order()),
+            cooldown: cooldown(ipam)?,
             routes: results::routes(ipam, form.zeros())?,
             dns: form.dns(ipam)?,
             resolv_conf: ipam.text("resolvConf")?.map(str::to_owned),
@@ -294,6 +298,13 @@ impl Config {
 fn order_names() -> String {
     let [first @ .., last] = Order::ALL.map(|order| format!("{:?}", order.name()));
     format!("{} or {last}", first.join(", "))
+}
+
+fn cooldown(ipam: &Section<'_>) -> Result<Cooldown, Error> {
+    let time = ipam.parsed("cooldown", CooldownTime::EXPECTED, |text| text.parse().ok())?;
+    let [wait, reuse] = WhenFull::ALL.map(|one| format!("{:?}", one.name()));
+    let when_full = ipam.parsed("cooldown_when_full", &format!("{wait} or {reuse}"), WhenFull::named)?;
+    Ok(Cooldown { time: time.unwrap_or_default(), when_full: when_full.unwrap_or_default() })
 }
 
 fn network_name(ipam: &Section<'_>) -> Result<NetworkName, Error> {

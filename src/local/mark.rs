@@ -4,6 +4,7 @@
 //! backup has forgotten who holds what, and would give away addresses of running pods. A node notices that, because the
 //! revision of an answer to its own write is lower than one that it saw before.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use super::node::Identity;
 use super::own_file::{self, Whose};
 use crate::limits;
 use crate::pool::record::RunStart;
+use crate::store::cooling::CoolingLeases;
+use crate::store::keys::LeaseId;
 use crate::store::meta::HighWater;
 
 /// What a node's runs leave to the next one.
@@ -37,6 +40,9 @@ pub struct Hints {
     /// A lease for tombstones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tombstones: Option<NodeLease>,
+    /// Leases for what cools, by the cooldown in seconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cooling: BTreeMap<u32, NodeLease>,
     /// When a run last met others in a queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crowded: Option<RunStart>,
@@ -61,6 +67,29 @@ impl Hints {
         self.tombstones.clone().filter(|lease| lease.serves(start, limits::TOMBSTONE_SHARED))
     }
 
+    /// The leases for what a free that begins at `start` lets cool.
+    #[must_use]
+    pub fn cooling_for(&self, start: &RunStart) -> CoolingLeases {
+        let mut leases = CoolingLeases::default();
+        for (cooldown_s, lease) in &self.cooling {
+            if let (true, Some(age)) =
+                (lease.serves(start, limits::COOLING_USED_WITHIN), start.since(&lease.since))
+            {
+                leases.left_behind(*cooldown_s, LeaseId(lease.id), age);
+            }
+        }
+        leases
+    }
+
+    /// Notes the leases that a free of the run which began at `start` was granted. Those that are too old go.
+    pub fn keep_cooling(&mut self, leases: &CoolingLeases, start: &RunStart) {
+        self.cooling.retain(|_, lease| lease.serves(start, limits::COOLING_USED_WITHIN));
+        let new = leases
+            .new_ones()
+            .map(|(cooldown_s, LeaseId(id))| (cooldown_s, NodeLease { id, since: start.clone() }));
+        self.cooling.extend(new.take(COOLING_HINTS));
+    }
+
     /// Whether a run that begins at `start` must expect others in its queue.
     #[must_use]
     pub fn is_crowded(&self, start: &RunStart) -> bool {
@@ -69,6 +98,9 @@ impl Hints {
         self.crowded.as_ref().is_some_and(|at| is_later(at) || is_within(at, start, limits::CROWD_MEMORY))
     }
 }
+
+/// How many cooldowns a run leaves leases for.
+const COOLING_HINTS: usize = 8;
 
 /// Whether `now` is after `then`, by less than `most`.
 fn is_within(then: &RunStart, now: &RunStart, most: Duration) -> bool {
@@ -154,7 +186,7 @@ mod tests {
         for (id, serves) in [(7, true), (0, false), (-1, false)] {
             let lease = Some(NodeLease { id, since: RunStart { ns: 4, ..start.clone() } });
             let hints =
-                Hints { lease: lease.clone(), tickets: lease.clone(), tombstones: lease, crowded: None };
+                Hints { lease: lease.clone(), tickets: lease.clone(), tombstones: lease, ..Hints::default() };
             assert_eq!(hints.lease_for(&start).is_some(), serves, "{id}");
             assert_eq!(hints.tickets_for(&start).is_some(), serves, "{id}");
             assert_eq!(hints.tombstones_for(&start).is_some(), serves, "{id}");
@@ -193,7 +225,13 @@ mod tests {
         let at = |boot: &str, ms: u64| RunStart { boot: boot.into(), ns: ms * 1_000_000 };
         let lease = Some(NodeLease { id: 7, since: at("b", 1000) });
         let crowded = Some(at("b", 1000));
-        let hints = Hints { lease: lease.clone(), tickets: lease.clone(), tombstones: lease, crowded };
+        let hints = Hints {
+            lease: lease.clone(),
+            tickets: lease.clone(),
+            tombstones: lease,
+            crowded,
+            ..Hints::default()
+        };
         for (start, expected) in [
             (at("b", 1000), [true, true, true]),
             (at("b", 1999), [true, true, true]),

@@ -12,6 +12,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::choose::Order;
+use super::cooldown::{Cooldown, CooldownTime, WhenFull};
 use super::dns::PoolDns;
 use super::names::{AUTO, NetworkName, PoolName};
 use super::range::{Range, RangeError, RangeSpec, usable};
@@ -42,6 +43,12 @@ pub struct PoolDefinition {
     /// DNS for the result.
     #[serde(default, skip_serializing_if = "PoolDns::is_empty")]
     pub dns: PoolDns,
+    /// How long an address of it rests after it was freed.
+    #[serde(default, with = "text", skip_serializing_if = "CooldownTime::is_none")]
+    pub cooldown: CooldownTime,
+    /// What an ADD does if all that is free is cooling.
+    #[serde(default, with = "text", skip_serializing_if = "is_wait")]
+    pub cooldown_when_full: WhenFull,
     /// Who may take addresses from it; absent: everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<Selector>,
@@ -120,7 +127,17 @@ impl RangeState {
     }
 }
 
+fn is_wait(when_full: &WhenFull) -> bool {
+    *when_full == WhenFull::Wait
+}
+
 impl PoolDefinition {
+    /// What it says about cooling.
+    #[must_use]
+    pub fn cooldown(&self) -> Cooldown {
+        Cooldown { time: self.cooldown, when_full: self.cooldown_when_full }
+    }
+
     /// The order of allocation.
     #[must_use]
     pub fn order(&self) -> Order {
@@ -386,6 +403,26 @@ impl Text for RangeState {
 
     fn write(&self) -> String {
         self.name().to_owned()
+    }
+}
+
+impl Text for WhenFull {
+    fn read(text: &str) -> Result<Self, String> {
+        Self::named(text).ok_or_else(|| format!("{text:?} is not known: expected {}", names(Self::ALL)))
+    }
+
+    fn write(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+impl Text for CooldownTime {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
     }
 }
 

@@ -6,6 +6,7 @@ pub mod address;
 pub mod auto;
 pub mod bitmap;
 pub mod choose;
+pub mod cooldown;
 pub mod definition;
 pub mod dns;
 pub mod names;

@@ -165,13 +165,21 @@ pub struct Held {
     /// The pool that it was taken from; none if a configuration's own range has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<FromPool>,
+    /// For how many seconds it rests after it was freed.
+    #[serde(rename = "cooldown", default, skip_serializing_if = "is_zero")]
+    pub cooldown_s: u32,
+}
+
+/// Whether there is no cooldown.
+pub(crate) fn is_zero(seconds: &u32) -> bool {
+    *seconds == 0
 }
 
 impl Held {
     /// An address that was taken from no pool.
     #[must_use]
     pub fn new(address: IpAddr, network: Option<NetworkName>) -> Self {
-        Self { address, network, pool: None }
+        Self { address, network, pool: None, cooldown_s: 0 }
     }
 }
 
@@ -202,6 +210,23 @@ impl FromPool {
             .or_else(|| of_network().find_map(|pool| Some((pool, pool.ranges.iter().find(covers)?))))?;
         let (prefix_len, gateway) = (range.range.subnet.prefix(), range.gateway);
         Some(Self { name: pool.pool.clone(), prefix_len, gateway })
+    }
+}
+
+/// `v1/net/<network>/cooling/<hex>`: an address that was freed a short while ago. The lease that it hangs on says for
+/// how long it rests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cooling {
+    v: u32,
+    /// For how long it rests at least, in seconds.
+    pub cooldown_s: u32,
+}
+
+impl Cooling {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(cooldown_s: u32) -> Self {
+        Self { v: VERSION, cooldown_s }
     }
 }
 
@@ -284,6 +309,14 @@ pub struct Labels {
 }
 
 impl OwnerRecord {
+    /// The addresses that rest after they are freed, with their networks and for how many seconds.
+    pub fn cooling(&self) -> impl Iterator<Item = (&NetworkName, Addr, u32)> {
+        self.addresses.iter().filter_map(|held| {
+            let network = held.network.as_ref().filter(|_| held.cooldown_s > 0)?;
+            Some((network, Addr::from(held.address), held.cooldown_s))
+        })
+    }
+
     /// The addresses that are reserved, with their networks.
     pub fn reserved(&self) -> impl Iterator<Item = (&NetworkName, Addr)> {
         self.addresses.iter().filter_map(|held| Some((held.network.as_ref()?, Addr::from(held.address))))
@@ -614,6 +647,9 @@ impl Record for Sighting {
 impl Record for SeenNode {
     const KIND: &'static str = "seen node";
 }
+impl Record for Cooling {
+    const KIND: &'static str = "cooling";
+}
 impl Record for PoolRecord {
     const KIND: &'static str = "pool";
 }
@@ -689,6 +725,7 @@ mod tests {
             r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east"}"#,
         );
         check(&Tombstone::new(start), r#"{"v":1,"start":{"boot":"b0","ns":7}}"#);
+        check(&Cooling::new(60), r#"{"v":1,"cooldown_s":60}"#);
         check(&ClusterId::new("u-0".into()), r#"{"v":1,"uid":"u-0"}"#);
         check(&Sighting::new("pod-gone".into(), 7), r#"{"v":1,"reason":"pod-gone","revision":7}"#);
         check(&SeenNode::new(), r#"{"v":1}"#);

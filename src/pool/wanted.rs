@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::address::Addr;
 use super::choose::Order;
+use super::cooldown::Cooldown;
 use super::names::PoolName;
 use super::range::RangeSet;
 use super::record::Held;
@@ -23,13 +24,21 @@ pub struct Wanted {
     pub statics: Vec<Held>,
     /// The order of allocation.
     pub order: Order,
+    /// How long the addresses of the sets rest after they were freed.
+    pub cooldown: Cooldown,
 }
 
 impl Wanted {
     /// The lowest free address of each set.
     #[must_use]
     pub fn lowest_of(sets: Vec<RangeSet>) -> Self {
-        Self { requests: vec![None; sets.len()], sets, statics: Vec::new(), order: Order::Lowest }
+        Self {
+            requests: vec![None; sets.len()],
+            sets,
+            statics: Vec::new(),
+            order: Order::Lowest,
+            cooldown: Cooldown::default(),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::batch::{self, Batch, Cursors};
 use super::builder::Builder;
 use super::change::{Change, Commit, Step};
 use super::fence::Fence;
-use super::free::{self, Mode};
+use super::free::{self, Freeable, Mode};
 use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::line::Line;
 use super::meta::{self, Emptiness};
@@ -317,8 +317,8 @@ impl Deciding<'_> {
 
     fn free_first(&self, older: &Older) -> Result<Step<Allotted>, Halt> {
         let Older { owner, record } = older;
-        let planned =
-            free::transaction(self.keys, self.snapshot, (owner, record), None, self.fence, Mode::First)?;
+        let freed = Freeable { owner, record, leases: None };
+        let planned = free::transaction(self.keys, self.snapshot, freed, None, self.fence, Mode::First)?;
         Ok(Step::Commit(Commit { txn: planned.map_err(Halt::read)?, done: None, proof: self.proof() }))
     }
 
@@ -377,6 +377,7 @@ impl Deciding<'_> {
             builder.absent(key.clone());
             builder.put(key, self.ask.reservation());
         }
+        self.ask.cooling_keys(self.keys).for_each(|key| builder.absent(key));
         self.put_owner(&mut builder, record);
         let mut batch = Batch::new(self.keys, self.snapshot);
         batch.take(self.ask, picks)?;

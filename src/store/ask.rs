@@ -8,6 +8,8 @@ use super::keys::{Bytes, Keys, Scope, digest_hex};
 use super::pools::{AskedPools, DecodedPools, PoolRefused};
 use super::snapshot::Snapshot;
 use crate::pool::choose::{Choice, Order, choose, spread_start};
+use crate::pool::cooldown::Cooldown;
+use crate::pool::definition::PoolDefinition;
 use crate::pool::range::Standing;
 use crate::pool::record::{Held, Labels, Meta, Owner, OwnerRecord, Record, Reservation, RunStart};
 use crate::pool::selector::Facts;
@@ -127,6 +129,7 @@ impl Ask {
     pub fn first_reads(&self, keys: &Keys) -> Vec<Bytes> {
         let mut reads = self.base_keys(keys);
         reads.extend(self.pools.iter().flat_map(|pools| pools.keys(keys)));
+        reads.extend(self.cooling_keys(keys));
         if let Choice::Need(needs) = choose(&self.wishes(keys, &Snapshot::default()), &View::default()) {
             reads.extend(needs.iter().map(|need| need_key(keys, need)));
         }
@@ -164,10 +167,37 @@ impl Ask {
         self.networks().into_iter().map(index).collect()
     }
 
+    /// What is said of cooling where the address of this set is taken from.
+    #[must_use]
+    pub fn cooldown(&self, set: usize) -> Cooldown {
+        match &self.pools {
+            None => self.wanted.cooldown,
+            Some(pools) => pools.of_element(set).map(PoolDefinition::cooldown).unwrap_or_default(),
+        }
+    }
+
+    /// The keys that say whether an address which is asked for is cooling. A scan steps over those that are.
+    pub(super) fn cooling_keys<'a>(&'a self, keys: &'a Keys) -> impl Iterator<Item = Bytes> + 'a {
+        self.named_addresses().map(|(network, address)| keys.cooling(network, address))
+    }
+
+    /// The addresses that are asked for, requested from a set or static.
+    pub(super) fn named_addresses(&self) -> impl Iterator<Item = (&NetworkName, Addr)> {
+        let requested = self.wanted.sets.iter().zip(&self.wanted.requests).filter_map(|(set, request)| {
+            let address = (*request)?;
+            Some((set.covers(address)?.network(), address))
+        });
+        let statics = self.wanted.statics.iter();
+        requested.chain(statics.filter_map(|held| Some((held.network.as_ref()?, Addr::from(held.address)))))
+    }
+
     /// What the owner holds if it gets these addresses, in result order.
     pub(super) fn held<'a>(&self, taken: impl Iterator<Item = &'a (NetworkName, Addr)>) -> Vec<Held> {
-        let held = |(network, address): &(NetworkName, Addr)| Held::new(address.ip(), Some(network.clone()));
-        let held = taken.map(held);
+        let held = |(set, (network, address)): (usize, &(NetworkName, Addr))| Held {
+            cooldown_s: self.cooldown(set).time.seconds(),
+            ..Held::new(address.ip(), Some(network.clone()))
+        };
+        let held = taken.enumerate().map(held);
         match &self.pools {
             None => held.chain(self.wanted.statics.iter().cloned()).collect(),
             Some(pools) => held.enumerate().map(|(element, held)| pools.give(element, held)).collect(),

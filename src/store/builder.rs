@@ -125,6 +125,17 @@ impl BitChanges {
         self.page(network, address).clear.insert(address.bit());
     }
 
+    /// The address's bit stays as it is. Returns whether it was to be cleared.
+    pub fn keeps(&mut self, network: &NetworkName, address: Addr) -> bool {
+        let at = (network.clone(), address.page());
+        let Some(change) = self.changes.get_mut(&at) else { return false };
+        let was_cleared = change.clear.remove(&address.bit());
+        if change.clear.is_empty() && change.set.is_empty() {
+            self.changes.remove(&at);
+        }
+        was_cleared
+    }
+
     fn page(&mut self, network: &NetworkName, address: Addr) -> &mut PageChange {
         self.changes.entry((network.clone(), address.page())).or_default()
     }

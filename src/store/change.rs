@@ -1,5 +1,6 @@
 //! What a change decides, from what was read. Pure; [`super::drive`] carries it out.
 
+use super::cooling::CoolingLeases;
 use super::fence::Fence;
 use super::keys::{Bytes, LeaseId, Scope};
 use super::line::Line;
@@ -38,6 +39,11 @@ pub trait Change {
     /// The keys that no other run writes, and that do not exist unless this change was tried before.
     fn own_keys(&self, _seen: &Snapshot) -> Vec<Bytes> {
         Vec::new()
+    }
+
+    /// The cooldowns, in seconds, of what it frees by what was read, and the leases for them, if it frees what cools.
+    fn cooling(&mut self, _seen: &Snapshot) -> Option<(Vec<u32>, &mut CoolingLeases)> {
+        None
     }
 
     /// Remembers what an answer shows, if the next one may not show it any more.

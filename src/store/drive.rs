@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use self::queued::{Head, send};
 use super::change::{Change, Commit, Step};
+use super::cooling;
 use super::fence::Fence;
 use super::first::{self, FirstRequest};
 use super::keys::{LeaseId, Scope};
@@ -229,7 +230,12 @@ impl<'a, K: Kv> Driver<'a, K> {
             match Box::pin(self.attempt(change)).await {
                 Ok(Attempt::Done(done) | Attempt::Committed(Some(done))) => return Ok(done),
                 Ok(Attempt::Committed(None) | Attempt::Again | Attempt::GivesWay) => {}
-                Err(Stopped::Failed(failure)) if self.passes(&failure) => self.lose_lease(),
+                Err(Stopped::Failed(failure)) if self.passes(&failure) => {
+                    self.lose_lease();
+                    if let Some((_, leases)) = change.cooling(&self.shared) {
+                        leases.forget();
+                    }
+                }
                 Err(stopped) => return Err(stopped),
             }
             if Instant::now() >= self.session.until {
@@ -293,6 +299,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             }
             self.session.read(&unread, seen).await?;
         }
+        self.supply_cooling(change, seen).await?;
         // A free learns its queue from the record that it frees.
         let Some(scope) = change.scope(seen) else { return self.commit_alone(change, None, seen).await };
         // An ADD from a pool whose text was not known, or has changed, learns its queue from the look.
@@ -424,6 +431,18 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(lease)
     }
 
+    /// Gets the leases for what the change frees and what cools then.
+    async fn supply_cooling<C: Change>(&self, change: &mut C, seen: &Snapshot) -> Result<(), Failure> {
+        let Some((cooldowns, leases)) = change.cooling(seen) else { return Ok(()) };
+        for cooldown_s in cooldowns {
+            let now = Instant::now();
+            if leases.lacks(cooldown_s, now) {
+                leases.granted(cooldown_s, self.granted(cooling::ttl(cooldown_s)).await?, now);
+            }
+        }
+        Ok(())
+    }
+
     /// A lease that is granted now.
     async fn granted(&self, ttl: Duration) -> Result<LeaseId, Failure> {
         let until = self.session.until;
@@ -479,6 +498,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 // Another queue is the right one now.
                 return Ok(Attempt::Again);
             }
+            self.supply_cooling(change, seen).await?;
             let commit = match change.plan(seen, fence, &head.line).map_err(Stopped::Refused)? {
                 Step::Read(ops) => {
                     self.session.read_all(ops, seen).await?;

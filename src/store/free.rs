@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 
 use super::builder::{BitChanges, Builder, Planned};
 use super::change::{Change, Commit, Step};
+use super::cooling::CoolingLeases;
 use super::fence::Fence;
 use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::line::Line;
 use super::request::TicketRecord;
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Compare, Entry, Op};
-use crate::pool::NetworkName;
 use crate::pool::record::{
-    Caller, Held, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
+    Caller, Cooling, Held, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
 };
+use crate::pool::{Addr, NetworkName};
 
 /// Which record of an owner may be freed.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +77,8 @@ pub struct Free<'a> {
     pub caller: Option<Caller<'a>>,
     /// The start for the tombstone; none to leave no tombstone.
     pub tombstone: Option<&'a RunStart>,
+    /// Whether addresses with a cooldown rest. What nobody heard of does not.
+    pub cools: bool,
 }
 
 /// A free in one mode: what it decides.
@@ -85,6 +88,7 @@ pub struct Freeing<'a> {
     mode: Mode,
     /// What the owner held when its record was last read.
     held: Vec<Held>,
+    leases: &'a mut CoolingLeases,
 }
 
 impl Change for Freeing<'_> {
@@ -98,7 +102,14 @@ impl Change for Freeing<'_> {
     /// The queue that the record names, if pages are to be written. A scope that does not decode counts as none.
     fn scope(&self, seen: &Snapshot) -> Option<Scope> {
         let record = self.record(seen).ok()?.ok()?;
-        Scope::stored(&record.scope).ok().filter(|_| self.mode == Mode::Whole)
+        let clears_bits = record.reserved().count() > self.cooling_of(&record).count();
+        Scope::stored(&record.scope).ok().filter(|_| self.mode == Mode::Whole && clears_bits)
+    }
+
+    fn cooling(&mut self, seen: &Snapshot) -> Option<(Vec<u32>, &mut CoolingLeases)> {
+        let record = self.record(seen).ok()?.ok()?;
+        let cooldowns = self.cooling_of(&record).map(|(.., cooldown_s)| cooldown_s).collect();
+        Some((cooldowns, self.leases))
     }
 
     fn learn(&mut self, seen: &Snapshot) {
@@ -109,9 +120,12 @@ impl Change for Freeing<'_> {
 
     /// Only a DEL asks others.
     fn ticket(&self, seen: &Snapshot, _epoch: u64, lease: LeaseId) -> TicketRecord {
-        let Free { owner, guard, caller, tombstone } = self.free;
+        let Free { owner, guard, caller, tombstone, .. } = self.free;
         match (guard, caller, tombstone, self.record(seen)) {
-            (FreeGuard::OlderThan(start), Some(caller), Some(_), Ok(Ok(record))) => {
+            // A head has no lease for what cools.
+            (FreeGuard::OlderThan(start), Some(caller), Some(_), Ok(Ok(record)))
+                if record.cooling().next().is_none() =>
+            {
                 TicketRecord::freeing(owner, start, caller, lease, record)
             }
             _ => TicketRecord::of(owner.clone()),
@@ -161,8 +175,9 @@ impl Change for Freeing<'_> {
             Ok(record) => record,
             Err(stays) => return self.bury(seen, fence, stays),
         };
-        let mut planned =
-            transaction(self.keys, seen, (owner, &record), self.tombstone(seen), fence, self.mode)?;
+        let leases = self.cools().then_some(&*self.leases);
+        let freed = Freeable { owner, record: &record, leases };
+        let mut planned = transaction(self.keys, seen, freed, self.tombstone(seen), fence, self.mode)?;
         if let (Some(key), Ok(txn)) = (self.hold_key(), &mut planned) {
             match self.free.guard {
                 FreeGuard::Over(_) => {
@@ -179,8 +194,22 @@ impl Change for Freeing<'_> {
 impl<'a> Freeing<'a> {
     /// The change that frees in this mode.
     #[must_use]
-    pub fn new(free: Free<'a>, keys: &'a Keys, mode: Mode) -> Self {
-        Self { free, keys, mode, held: Vec::new() }
+    pub fn new(free: Free<'a>, keys: &'a Keys, mode: Mode, leases: &'a mut CoolingLeases) -> Self {
+        Self { free, keys, mode, held: Vec::new(), leases }
+    }
+
+    /// Whether what it frees cools. Without space in etcd nothing can be put, and the bits stay all the same.
+    fn cools(&self) -> bool {
+        self.free.cools && matches!(self.mode, Mode::Whole | Mode::Quick)
+    }
+
+    /// The addresses of a record that cool when it is freed.
+    fn cooling_of<'r>(
+        &self,
+        record: &'r OwnerRecord,
+    ) -> impl Iterator<Item = (&'r NetworkName, Addr, u32)> + use<'r> {
+        let cools = self.cools();
+        record.cooling().filter(move |_| cools)
     }
 
     fn base_keys(&self) -> Vec<Bytes> {
@@ -247,7 +276,7 @@ impl<'a> Freeing<'a> {
 pub enum Mode {
     /// Everything.
     Whole,
-    /// Everything, as one step of an ADD that goes on afterwards.
+    /// Everything, as one step of an ADD that goes on afterwards. The addresses stay with their pod, so none cools.
     First,
     /// Everything but pages; stray bits are left.
     Quick,
@@ -273,6 +302,17 @@ impl Mode {
     }
 }
 
+/// What one transaction frees.
+#[derive(Clone, Copy)]
+pub struct Freeable<'a> {
+    /// Whose addresses.
+    pub owner: &'a Owner,
+    /// Its record.
+    pub record: &'a OwnerRecord,
+    /// The leases for what cools; none if nothing does.
+    pub leases: Option<&'a CoolingLeases>,
+}
+
 /// Frees all that an owner holds, behind `fence`.
 ///
 /// Compares the mod revisions of the owner record and of each reservation. It does not touch a reservation that names
@@ -284,11 +324,12 @@ impl Mode {
 pub fn transaction(
     keys: &Keys,
     snapshot: &Snapshot,
-    (owner, record): (&Owner, &OwnerRecord),
+    freed: Freeable<'_>,
     tombstone: Option<&RunStart>,
     fence: &Fence,
     mode: Mode,
 ) -> Result<Planned, BadRecord> {
+    let Freeable { owner, record, leases } = freed;
     let mut builder = Builder::new(mode.step(), snapshot);
     fence.guard(&mut builder);
     let own = keys.owner(owner);
@@ -297,6 +338,9 @@ pub fn transaction(
     let mut changes = BitChanges::default();
     free_reservations(keys, owner, record, &mut builder, &mut changes);
     free_index(keys, owner, record, &mut builder);
+    if let Some(leases) = leases {
+        cool(keys, record, leases, &mut builder, &mut changes);
+    }
     if mode.clears_bits() {
         changes.plan(keys, &mut builder);
     }
@@ -325,6 +369,21 @@ pub fn free_reservations(
             // A stray bit belongs to nobody, so it is cleared here, too.
             Ok(None) => changes.clear(network, address),
             Ok(Some(_)) | Err(_) => {}
+        }
+    }
+}
+
+/// The addresses of a record that are freed and have a cooldown keep their bits, and each gets a key that says so.
+fn cool(
+    keys: &Keys,
+    record: &OwnerRecord,
+    leases: &CoolingLeases,
+    builder: &mut Builder<'_>,
+    changes: &mut BitChanges,
+) {
+    for (network, address, cooldown_s) in record.cooling() {
+        if let (true, Some(lease)) = (changes.keeps(network, address), leases.get(cooldown_s)) {
+            builder.put_on(keys.cooling(network, address), Cooling::new(cooldown_s).encode(), lease);
         }
     }
 }
@@ -423,9 +482,15 @@ mod tests {
         let record = OwnerRecord::new(Vec::new(), Some(start(11)), "-".into(), Labels::default());
         store.put(keys.owner(&owner), record.encode());
         let now = start(10);
-        let free =
-            Free { owner: &owner, guard: FreeGuard::OlderThan(&now), caller: None, tombstone: Some(&now) };
-        let change = Freeing::new(free, &keys, Mode::Whole);
+        let mut leases = CoolingLeases::default();
+        let free = Free {
+            owner: &owner,
+            guard: FreeGuard::OlderThan(&now),
+            caller: None,
+            tombstone: Some(&now),
+            cools: true,
+        };
+        let change = Freeing::new(free, &keys, Mode::Whole, &mut leases);
         let mut seen = Snapshot::default();
         store.read(&change.reads(&seen), &mut seen);
         let fence = Fence::Lease { key: b"/m/v1/fence/n".to_vec(), lease: LeaseId(7) };

@@ -86,6 +86,8 @@ pub enum Key {
     Summary(NetworkName, Summary),
     /// `v1/net/<network>/ip/<hex>`
     Ip(NetworkName, Addr),
+    /// `v1/net/<network>/cooling/<hex>`
+    Cooling(NetworkName, Addr),
     /// `v1/net/<network>/cursor/<id>`
     Cursor(NetworkName, String),
     /// `v1/owner/<cluster>/<node>/<container>/<ifname>`
@@ -206,6 +208,12 @@ impl Keys {
     #[must_use]
     pub fn ip(&self, network: &NetworkName, address: Addr) -> Bytes {
         self.join(&format!("net/{network}/ip/{:032x}", address.0))
+    }
+
+    /// That an address of a network is cooling.
+    #[must_use]
+    pub fn cooling(&self, network: &NetworkName, address: Addr) -> Bytes {
+        self.join(&format!("net/{network}/cooling/{:032x}", address.0))
     }
 
     /// The cursor of a range set; `start` is the node's page for `spread`.
@@ -440,6 +448,7 @@ fn parse_net(network: NetworkName, kind: &str, name: &str) -> Option<Key> {
     let address = parse_address(name)?;
     match kind {
         "ip" => Some(Key::Ip(network, address)),
+        "cooling" => Some(Key::Cooling(network, address)),
         "page" => (address.page().first() == address).then(|| Key::Page(network, address.page())),
         "summary" => {
             let summary = address.page().summary();
@@ -544,6 +553,11 @@ mod tests {
                 keys().ip(&net, a),
                 "/metes/v1/net/default/ip/00000000000000000000ffff0a010203",
                 Key::Ip(net.clone(), a),
+            ),
+            (
+                keys().cooling(&net, a),
+                "/metes/v1/net/default/cooling/00000000000000000000ffff0a010203",
+                Key::Cooling(net.clone(), a),
             ),
             (keys().owner(&owner()), "/metes/v1/owner/east/n-1.example/c_1/net1", Key::Owner(owner())),
             (

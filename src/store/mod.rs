@@ -17,6 +17,7 @@ pub mod ask;
 pub mod batch;
 pub mod builder;
 pub mod change;
+pub mod cooling;
 pub mod drive;
 pub mod etcd;
 #[cfg(feature = "failpoints")]

@@ -62,6 +62,7 @@ impl Picking<'_> {
             .filter_map(|held| Some((held.network.clone()?, Addr::from(held.address))))
             .collect();
         self.pin(&pinned, &mut view, &mut needs)?;
+        self.refuse_cooling()?;
         loop {
             match choose(&wishes, &view) {
                 Choice::Need(more) => self.supply(&more, &pinned, &mut view, &mut needs)?,
@@ -104,6 +105,18 @@ impl Picking<'_> {
         }
         let why = Undecodable::Malformed { kind: "page", reason: "not a bitmap of 512 bytes".to_owned() };
         Err(BadRecord { key: String::from_utf8_lossy(&key).into_owned(), why }.into())
+    }
+
+    /// An address that is asked for may be cooling. Its bit does not tell.
+    fn refuse_cooling(&self) -> Result<(), Halt> {
+        require(self.snapshot, self.ask.cooling_keys(self.keys).collect())?;
+        let is_cooling = |(network, address): &(&NetworkName, Addr)| {
+            self.snapshot.entry(&self.keys.cooling(network, *address)).is_some()
+        };
+        match self.ask.named_addresses().find(is_cooling) {
+            None => Ok(()),
+            Some((network, address)) => Err(Halt::Refuse(Refused::Cooling(address, network.clone()))),
+        }
     }
 
     /// Reserved static addresses come first, so that no set picks one of them.

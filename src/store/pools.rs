@@ -408,7 +408,8 @@ impl AskedPools {
         }
         let requests = self.wanted.requests.iter().map(|&ip| Addr::from(ip));
         let requests = place(requests, &sets).map_err(|address| self.refuse(address))?;
-        Ok(Wanted { sets, requests, statics: Vec::new(), order: order.unwrap_or(Order::Next) })
+        let order = order.unwrap_or(Order::Next);
+        Ok(Wanted { sets, requests, order, ..Wanted::lowest_of(Vec::new()) })
     }
 
     /// Why no pool gives an address that was asked for.

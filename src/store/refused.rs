@@ -28,6 +28,8 @@ pub enum Refused {
     Address(Addr, NetworkName, Refusal),
     /// A requested address is set aside, with this note.
     SetAside(Addr, NetworkName, String),
+    /// A requested address was freed a short while ago.
+    Cooling(Addr, NetworkName),
     /// The store hands out nothing.
     OutOfService(OutOfService),
     /// A record does not decode.

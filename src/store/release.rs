@@ -2,6 +2,7 @@
 
 use tokio::time::Instant;
 
+use super::cooling::CoolingLeases;
 use super::drive::{Driver, Stopped};
 use super::free::{Free, FreeGuard, Freed, Freeing, Mode};
 use super::keys::{LeaseId, Scope};
@@ -45,18 +46,31 @@ pub struct Left {
     pub lacks_tombstone: bool,
 }
 
+/// What becomes of freed addresses that have a cooldown.
+#[derive(Debug)]
+pub enum Resting<'a> {
+    /// They cool, on leases that several frees share.
+    Cool(&'a mut CoolingLeases),
+    /// They may be given again at once.
+    Now,
+}
+
 /// Frees an owner whose record is as it is now, for a person or the reconciler. It leaves no tombstone. A record that
 /// is written again meanwhile stays.
 ///
 /// # Errors
 /// [`FreeError`]
-pub async fn release<K: Kv>(session: Session<'_, K>, owner: &Owner) -> Result<Freed, FreeError> {
+pub async fn release<K: Kv>(
+    session: Session<'_, K>,
+    owner: &Owner,
+    resting: Resting<'_>,
+) -> Result<Freed, FreeError> {
     let key = session.keys.owner(owner);
     let mut seen = Snapshot::default();
     session.read(std::slice::from_ref(&key), &mut seen).await?;
     match seen.mod_revision(&key) {
         0 => Ok(Freed::Nothing),
-        revision => release_as_read(session, owner, revision).await,
+        revision => release_as_read(session, owner, revision, resting).await,
     }
 }
 
@@ -68,9 +82,15 @@ pub async fn release_as_read<K: Kv>(
     session: Session<'_, K>,
     owner: &Owner,
     revision: i64,
+    resting: Resting<'_>,
 ) -> Result<Freed, FreeError> {
-    let free = Free { owner, guard: FreeGuard::AsRead(revision), caller: None, tombstone: None };
-    Ok(carry_out(session, free, FreeHints::default()).await?.0)
+    let mut unused = CoolingLeases::default();
+    let (cools, leases) = match resting {
+        Resting::Cool(leases) => (true, leases),
+        Resting::Now => (false, &mut unused),
+    };
+    let free = Free { owner, guard: FreeGuard::AsRead(revision), caller: None, tombstone: None, cools };
+    Ok(carry_out(session, free, FreeHints::default(), leases).await?.0)
 }
 
 /// Frees a hold whose record still has this mod revision, if its time is over.
@@ -82,8 +102,8 @@ pub async fn end_hold<K: Kv>(
     owner: &Owner,
     revision: i64,
 ) -> Result<Freed, FreeError> {
-    let free = Free { owner, guard: FreeGuard::Over(revision), caller: None, tombstone: None };
-    Ok(carry_out(session, free, FreeHints::default()).await?.0)
+    let free = Free { owner, guard: FreeGuard::Over(revision), caller: None, tombstone: None, cools: false };
+    Ok(carry_out(session, free, FreeHints::default(), &mut CoolingLeases::default()).await?.0)
 }
 
 /// Frees an owner. It may be repeated; a repetition finds nothing to do.
@@ -97,12 +117,13 @@ pub async fn carry_out<K: Kv>(
     session: Session<'_, K>,
     free: Free<'_>,
     hints: FreeHints,
+    leases: &mut CoolingLeases,
 ) -> Result<(Freed, Left), FreeError> {
     let mut driver = Driver::new(session, policy(session, free, hints));
-    let freed = match driver.run(&mut Freeing::new(free, session.keys, Mode::Whole)).await {
+    let freed = match driver.run(&mut Freeing::new(free, session.keys, Mode::Whole, leases)).await {
         Err(Stopped::OutOfTime) => {
             driver.use_all_time();
-            driver.run(&mut Freeing::new(free, session.keys, Mode::Quick)).await
+            driver.run(&mut Freeing::new(free, session.keys, Mode::Quick, leases)).await
         }
         freed => freed,
     };
@@ -123,7 +144,8 @@ pub async fn carry_out<K: Kv>(
 /// With a driver of its own, because it may not be granted a lease: that takes space.
 async fn delete_only<K: Kv>(session: Session<'_, K>, free: Free<'_>) -> Result<Freed, FreeError> {
     let policy = Policy { wait_until: session.until, ..policy(session, free, FreeHints::default()) };
-    let mut change = Freeing::new(free, session.keys, Mode::DeleteOnly);
+    let mut unused = CoolingLeases::default();
+    let mut change = Freeing::new(free, session.keys, Mode::DeleteOnly, &mut unused);
     Ok(Driver::new(session, policy).run(&mut change).await?)
 }
 

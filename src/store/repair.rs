@@ -1,20 +1,42 @@
-//! Clears stray bits, which a DEL leaves when it is short of time. They only make addresses unavailable, so a run that
-//! needs addresses clears them.
+//! Clears stray bits: those of addresses that have cooled, and those which a DEL leaves when it is short of time. They
+//! only make addresses unavailable, so a run that needs addresses clears them.
 
 use super::builder::{BitChanges, Builder};
-use super::keys::{Key, Keys};
+use super::keys::{Bytes, Key, Keys, NetworkAddress};
 use super::kv::{Failure, Kv};
 use super::session::Session;
 use super::snapshot::Snapshot;
 use super::txn::{self, Entry, List, Op, Txn};
 use crate::limits;
 use crate::pool::address::PAGE_ADDRESSES;
+use crate::pool::cooldown::WhenFull;
 use crate::pool::{Addr, Bits, NetworkName, Page, RangeSet, Standing};
 use crate::random::{random, random_pause};
 
+/// What a repair came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SomeRepaired {
+    /// Whether another look at the set makes sense: bits were cleared, or pages differ from those that were judged,
+    /// because another run cleared or freed some.
+    pub may_have_room: bool,
+    /// If not, the addresses of the set that are cooling in the pages that were looked at.
+    pub cooling: Vec<CoolingSeen>,
+}
+
+/// An address that is cooling.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoolingSeen {
+    /// Its network.
+    pub network: NetworkName,
+    /// The address.
+    pub address: Addr,
+    /// Its key, with the lease that says for how long.
+    pub entry: Entry,
+}
+
 /// Looks through at most [`limits::REPAIR_PAGES`] pages of a set, from a random one, and clears the stray bits that it
-/// finds in one transaction. Returns whether another look at the set makes sense: bits were cleared, or pages differ
-/// from those in `judged`, because another run cleared or freed some.
+/// finds in one transaction. If there are none, `when_full` may say that the address which has been cooling for longest
+/// becomes free.
 ///
 /// # Errors
 /// [`Failure`]
@@ -22,29 +44,41 @@ pub async fn repair_some<K: Kv>(
     session: Session<'_, K>,
     set: &RangeSet,
     judged: &Snapshot,
+    when_full: WhenFull,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<bool, Failure> {
+) -> Result<SomeRepaired, Failure> {
     let pages = some_pages(set, random());
+    let room = SomeRepaired { may_have_room: true, cooling: Vec::new() };
     loop {
-        let PagesSeen { stray, has_changed } = look(session, set, &pages, judged).await?;
-        if stray.is_empty() {
-            return Ok(has_changed);
-        }
-        if clear(session, &stray).await? {
-            return Ok(true);
+        let PagesSeen { stray, has_changed, cooling } = look(session, set, &pages, judged).await?;
+        let cleared = match when_full {
+            _ if !stray.is_empty() => clear(session, &stray, false).await?,
+            _ if has_changed => return Ok(room),
+            WhenFull::Reuse if !cooling.is_empty() => {
+                let longest =
+                    cooling.iter().min_by_key(|seen| seen.entry.mod_revision).expect("there is one");
+                let at = (longest.network.clone(), longest.address);
+                clear(session, &[at], true).await?
+            }
+            WhenFull::Wait | WhenFull::Reuse => return Ok(SomeRepaired { may_have_room: false, cooling }),
+        };
+        if cleared {
+            return Ok(room);
         }
         // A quicker run may have repaired the same bits, or have written something else on a page.
         tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
         if !is_wanted() {
-            return Ok(true);
+            return Ok(room);
         }
     }
 }
 
 /// What a look through pages showed.
+#[derive(Default)]
 struct PagesSeen {
-    stray: Vec<(NetworkName, Addr)>,
+    stray: Vec<NetworkAddress>,
     has_changed: bool,
+    cooling: Vec<CoolingSeen>,
 }
 
 async fn look<K: Kv>(
@@ -53,34 +87,60 @@ async fn look<K: Kv>(
     pages: &[(NetworkName, Page)],
     judged: &Snapshot,
 ) -> Result<PagesSeen, Failure> {
-    let mut found = PagesSeen { stray: Vec::new(), has_changed: false };
+    let mut found = PagesSeen::default();
     // Counting the reservations of a page costs etcd almost nothing; listing them costs a walk over each key. Pages and
     // counts are of one revision: that of this answer.
     let counts = Txn::read(
         pages.iter().flat_map(|(network, page)| count_reads(session.keys, network, *page)).collect(),
     );
     let counted = session.txn(&counts).await?;
-    for ((network, page), answers) in pages.iter().zip(counted.found.chunks_exact(2)) {
-        let [stored, reserved] = answers else { continue };
+    let mut with_cooling = Vec::new();
+    for ((network, page), answers) in pages.iter().zip(counted.found.chunks_exact(3)) {
+        let [stored, reserved, cooling] = answers else { continue };
         found.has_changed |= hands_out(set, network, *page)
             && is_another(judged, &session.keys.page(network, *page), stored.one());
-        let Some(bits) = stored.one().and_then(|entry| Bits::from_bytes(&entry.value)) else { continue };
-        if i64::try_from(bits.count()) == Ok(reserved.count) {
-            continue;
+        if cooling.count > 0 {
+            with_cooling.push((network, *page));
         }
-        let list = Op::List(List {
-            limit: PAGE_ADDRESSES as i64,
-            revision: counted.revision,
-            ..reservations(session.keys, network, *page)
-        });
-        let listed = session.txn(&Txn::read(vec![list])).await?;
-        let stray = stray_bits(session.keys, bits, &listed.found[0], *page);
-        found.stray.extend(stray.into_iter().map(|address| (network.clone(), address)));
+        let Some(bits) = stored.one().and_then(|entry| Bits::from_bytes(&entry.value)) else { continue };
+        let has_stray = i64::try_from(bits.count()) != Ok(reserved.count + cooling.count);
+        if has_stray && found.stray.len() < limits::REPAIR_BITS {
+            let [reserved, cooling] =
+                [Keys::ip, Keys::cooling].map(|key| (session.keys, key)).map(|key| all(key, network, *page));
+            let ops = [reserved, cooling].map(|list| Op::List(List { revision: counted.revision, ..list }));
+            let listed = session.txn(&Txn::read(ops.to_vec())).await?;
+            let stray = stray_bits(session.keys, bits, &listed.found, *page);
+            found.stray.extend(stray.into_iter().map(|address| (network.clone(), address)));
+        }
     }
     // Those that this set can hand out come first.
     found.stray.sort_by_key(|(_, address)| set.standing(*address) != Standing::Assignable);
     found.stray.truncate(limits::REPAIR_BITS);
+    if found.stray.is_empty() && !found.has_changed {
+        for (network, page) in with_cooling {
+            found.cooling.extend(cooling_of(session, set, network, page).await?);
+        }
+    }
     Ok(found)
+}
+
+/// The addresses of a page that the set could give if they were not cooling.
+async fn cooling_of<K: Kv>(
+    session: Session<'_, K>,
+    set: &RangeSet,
+    network: &NetworkName,
+    page: Page,
+) -> Result<Vec<CoolingSeen>, Failure> {
+    let list = Op::List(all((session.keys, Keys::cooling), network, page));
+    let listed = session.txn(&Txn::read(vec![list])).await?;
+    let entries = listed.found.into_iter().next().map(|found| found.entries).unwrap_or_default();
+    let of_set = |entry: Entry| match session.keys.parse(&entry.key) {
+        Ok(Key::Cooling(network, address)) if set.standing(address) == Standing::Assignable => {
+            Some(CoolingSeen { network, address, entry })
+        }
+        _ => None,
+    };
+    Ok(entries.into_iter().filter_map(of_set).collect())
 }
 
 /// Whether the set may hand out an address of the page. A page that the set never looks at does not matter.
@@ -98,36 +158,52 @@ fn is_another(judged: &Snapshot, key: &[u8], stored: Option<&Entry>) -> bool {
     stored.is_none_or(|entry| Bits::from_bytes(&entry.value).is_some_and(|bits| !bits.is_full()))
 }
 
-/// The page, and how many addresses of it are reserved.
-fn count_reads(keys: &Keys, network: &NetworkName, page: Page) -> [Op; 2] {
-    [Op::Get(keys.page(network, page)), Op::List(reservations(keys, network, page))]
+/// The page, and how many addresses of it are reserved, and how many are cooling.
+fn count_reads(keys: &Keys, network: &NetworkName, page: Page) -> [Op; 3] {
+    let count = |key| Op::List(List { limit: 1, ..all((keys, key), network, page) });
+    [Op::Get(keys.page(network, page)), count(Keys::ip), count(Keys::cooling)]
 }
 
-/// Reads the names of a page's reservations. It returns one and counts all.
-fn reservations(keys: &Keys, network: &NetworkName, page: Page) -> List {
-    let mut past = keys.ip(network, page.last());
+/// Which keys of the addresses of a network are meant.
+type AddressKey<'a> = (&'a Keys, fn(&Keys, &NetworkName, Addr) -> Bytes);
+
+/// Reads the names of the keys of a page's addresses.
+fn all((keys, key): AddressKey<'_>, network: &NetworkName, page: Page) -> List {
+    let mut past = key(keys, network, page.last());
     past.push(0);
-    List { start: keys.ip(network, page.first()), end: past, limit: 1, revision: 0, keys_only: true }
+    let limit = PAGE_ADDRESSES as i64;
+    List { start: key(keys, network, page.first()), end: past, limit, revision: 0, keys_only: true }
 }
 
-fn stray_bits(keys: &Keys, mut bits: Bits, reserved: &txn::Found, page: Page) -> Vec<Addr> {
-    for entry in &reserved.entries {
-        if let Ok(Key::Ip(_, address)) = keys.parse(&entry.key) {
+/// The bits of addresses that are neither reserved nor cooling.
+fn stray_bits(keys: &Keys, mut bits: Bits, listed: &[txn::Found], page: Page) -> Vec<Addr> {
+    for entry in listed.iter().flat_map(|found| &found.entries) {
+        if let Ok(Key::Ip(_, address) | Key::Cooling(_, address)) = keys.parse(&entry.key) {
             bits.clear(address.bit());
         }
     }
     bits.ones().map(|bit| page.address(bit)).collect()
 }
 
-/// Clears the bits in one transaction, which compares each page and that each reservation is absent. Returns whether
-/// the compares were true.
-async fn clear<K: Kv>(session: Session<'_, K>, stray: &[(NetworkName, Addr)]) -> Result<bool, Failure> {
+/// Clears the bits in one transaction. It compares each page, and that each address is not reserved. Either it compares
+/// that none is cooling, or it ends that. Returns whether the compares were true.
+async fn clear<K: Kv>(
+    session: Session<'_, K>,
+    stray: &[NetworkAddress],
+    ends_cooling: bool,
+) -> Result<bool, Failure> {
     let mut snapshot = Snapshot::default();
     loop {
         let mut builder = Builder::new("clear", &snapshot);
         let mut changes = BitChanges::default();
         for (network, address) in stray {
             builder.absent(session.keys.ip(network, *address));
+            let key = session.keys.cooling(network, *address);
+            if ends_cooling {
+                builder.delete(key)
+            } else {
+                builder.absent(key)
+            }
             changes.clear(network, *address);
         }
         changes.plan(session.keys, &mut builder);

@@ -10,8 +10,9 @@ use super::ask::{Ask, RunStamp};
 use super::keys::LeaseId;
 use crate::limits;
 use crate::pool::choose::Order;
+use crate::pool::cooldown::{Cooldown, CooldownTime};
 use crate::pool::names::PodUid;
-use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Record, RunStart, VERSION};
+use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Record, RunStart, VERSION, is_zero};
 use crate::pool::{PoolsWanted, RangeSet, Wanted};
 
 /// The version of the requests that this program writes and decides.
@@ -51,6 +52,9 @@ struct AddRequest {
     order: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     statics: Vec<Held>,
+    /// For how many seconds the addresses of its ranges rest.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    cooldown_s: u32,
     start: RunStart,
     machine: String,
     labels: Labels,
@@ -96,7 +100,7 @@ impl TicketRecord {
     #[must_use]
     pub fn asking(ask: &Ask, epoch: u64) -> Self {
         let bare = Self::of(ask.owner.clone());
-        let Wanted { sets, requests, statics, order } = &ask.wanted;
+        let Wanted { sets, requests, statics, order, cooldown } = &ask.wanted;
         let names_addresses =
             requests.iter().any(Option::is_some) || statics.iter().any(|held| held.network.is_some());
         let pools = ask.pools.as_ref().map(|pools| &pools.wanted);
@@ -112,6 +116,7 @@ impl TicketRecord {
             pools: pools.cloned(),
             order: order.name().to_owned(),
             statics: statics.clone(),
+            cooldown_s: cooldown.time.seconds(),
             start: start.clone(),
             machine: machine.clone(),
             labels: ask.labels.clone(),
@@ -159,12 +164,15 @@ impl TicketRecord {
             let is_known = request.v == REQUEST_VERSION && request.lease > 0;
             return is_known.then(|| Asked::Free(self.owner, Box::new(request)));
         }
-        let AddRequest { v, epoch, sets, pools, order, statics, start, machine, labels, at } =
+        let AddRequest { v, epoch, sets, pools, order, statics, cooldown_s, start, machine, labels, at } =
             serde_json::from_value(self.add?).ok()?;
         if v != REQUEST_VERSION {
             return None;
         }
-        let wanted = Wanted { requests: vec![None; sets.len()], sets, statics, order: Order::named(&order)? };
+        // What it does if the range is full is for the run itself.
+        let cooldown = Cooldown { time: CooldownTime::of_seconds(cooldown_s), ..Cooldown::default() };
+        let order = Order::named(&order)?;
+        let wanted = Wanted { requests: vec![None; sets.len()], sets, statics, order, cooldown };
         // Only a commit that makes the first meta of a store writes this id, and no such commit serves others.
         let store_id = String::new();
         let stamp = RunStamp { start, machine, store_id, created_at: at };

@@ -33,7 +33,7 @@ use metes::pool::names::PodUid;
 use metes::pool::record::{Owner, OwnerRecord, Record};
 use metes::store::keys::Key;
 use metes::store::kv::Kv;
-use metes::store::release::release_as_read;
+use metes::store::release::{Resting, release_as_read};
 use metes::store::txn::Entry;
 use metes::store::walk::walk;
 
@@ -278,7 +278,9 @@ impl<K: Kv> Import<'_, K> {
             };
             for earlier in imported.iter().filter(is_earlier) {
                 if !self.context.dry_run {
-                    release_as_read(self.context.for_one_owner(), &earlier.owner, earlier.revision).await?;
+                    // The addresses stay with their pod.
+                    let session = self.context.for_one_owner();
+                    release_as_read(session, &earlier.owner, earlier.revision, Resting::Now).await?;
                 }
                 self.report.moved.push(earlier.owner.clone());
             }

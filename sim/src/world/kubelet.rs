@@ -20,7 +20,7 @@ use metes_reconciler::pass::PassError;
 
 use super::cluster::{IFNAME, Labelling, Life};
 use super::ids::{ProcessId, SandboxId};
-use super::plan::{Theme, Twins};
+use super::plan::{Config, Theme, Twins};
 use super::process::{Outcome, Process, Work};
 use super::tree::words;
 use super::truth::{Asks, Live, Sandbox};
@@ -393,7 +393,8 @@ impl World<'_> {
         let mut requests = vec![None; config.sets.len()];
         requests[0] = sandbox.request.map(metes::pool::Addr::from);
         let statics = config.fixed.iter().filter(|_| sandbox.with_fixed).cloned().collect();
-        let wanted = Wanted { sets: config.sets.clone(), requests, statics, order: config.order };
+        let Config { order, cooldown, .. } = *config;
+        let wanted = Wanted { requests, statics, order, cooldown, ..Wanted::lowest_of(config.sets.clone()) };
         let stamp = RunStamp {
             start: begun.start.clone(),
             machine: begun.boot.identity.machine.clone(),

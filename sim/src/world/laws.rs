@@ -49,6 +49,8 @@ pub(crate) struct Facts {
     ends_early: Option<String>,
     /// What is wrong with what it does for others.
     misserves: Option<String>,
+    /// An address that it gives although it is cooling, or that it frees and that is to cool and does not.
+    misses_cooldown: Option<String>,
 }
 
 impl World<'_> {
@@ -74,6 +76,8 @@ impl World<'_> {
                 }
                 _ => false,
             });
+        facts.misses_cooldown =
+            effects.iter().find_map(|(step, op)| self.misses_cooldown(step, op, &effects, work));
         let goes = |key: &[u8]| effects.iter().any(|(_, op)| matches!(op, Op::Delete(other) if other == key));
         for (step, op) in &effects {
             match op {
@@ -139,6 +143,46 @@ impl World<'_> {
         facts
     }
 
+    /// Gives an address that is cooling, or lets one not cool that should.
+    fn misses_cooldown(
+        &self,
+        step: &str,
+        op: &Op,
+        effects: &[(&'static str, &Op)],
+        work: Option<&Work>,
+    ) -> Option<String> {
+        let keys = &self.shared.keys;
+        match op {
+            Op::Put(key, ..) => match keys.parse(key) {
+                Ok(Key::Ip(network, address)) if step != "claim" && self.model.entry(key).is_none() => {
+                    let is_cooling = self.tree.cooling.contains(&(network, address));
+                    is_cooling.then(|| format!("{address} was given while it was cooling"))
+                }
+                _ => None,
+            },
+            Op::Delete(key) if matches!(step, "free" | "free-quick") => {
+                let Ok(Key::Owner(owner)) = keys.parse(key) else { return None };
+                // What nobody heard of does not cool. Only an ADD gives that back, or the spool.
+                let cools = match work? {
+                    Work::Del { sandbox, .. } => self.truth.sandboxes[*sandbox].owner == owner,
+                    Work::Gc | Work::Pass | Work::Release => true,
+                    _ => false,
+                };
+                let record = &self.tree.owners.get(&owner).filter(|_| cools)?.record;
+                let is_own = |place: &Place| self.tree.reservations.get(place) == Some(&owner);
+                let cools = |network, address| {
+                    let key = keys.cooling(network, address);
+                    effects.iter().any(|(_, op)| matches!(op, Op::Put(put, _, Some(_)) if *put == key))
+                };
+                record.cooling().find_map(|(network, address, _)| {
+                    let is_missed = is_own(&(network.clone(), address)) && !cools(network, address);
+                    is_missed.then(|| format!("{address} was freed and does not cool"))
+                })
+            }
+            _ => None,
+        }
+    }
+
     /// The key that an operation writes, if its process has last seen another version of it. Keys on leases are left
     /// out.
     fn unseen(&self, step: &str, op: &Op, process: ProcessId, seen: &Seen) -> Option<String> {
@@ -150,6 +194,7 @@ impl World<'_> {
                 | Key::Moved(_)
                 | Key::Fence(_)
                 | Key::Orphan(_)
+                | Key::Cooling(..)
                 | Key::Seen(..)
                 | Key::Hold(..),
             )
@@ -232,6 +277,9 @@ impl World<'_> {
         }
         if let Some(hold) = &facts.ends_early {
             return Err(format!("{hold} was freed before its time"));
+        }
+        if let Some(why) = &facts.misses_cooldown {
+            return Err(why.clone());
         }
         if let Some(why) = &facts.misserves {
             return Err(why.clone());

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use metes::pool::choose::Order;
+use metes::pool::cooldown::{Cooldown, CooldownTime, WhenFull};
 use metes::pool::range::RangeSpec;
 use metes::pool::record::Held;
 use metes::pool::{NetworkName, Range, RangeSet};
@@ -37,6 +38,8 @@ metes::named_enum! {
         Pools = "pools",
         /// An operator sets addresses aside, for a time or without an end, and ends that.
         Holds = "holds",
+        /// Freed addresses rest.
+        Cooling = "cooling",
         /// What pods use is claimed, after restores and from another plugin, and reconcilers take turns.
         Adopted = "adopted",
     }
@@ -117,6 +120,7 @@ pub(crate) struct Config {
     /// Whether the pools say whom they are for.
     pub(crate) is_auto: bool,
     pub(crate) order: Order,
+    pub(crate) cooldown: Cooldown,
     /// May be asked for beside an address of each set, reserved.
     pub(crate) fixed: Option<Held>,
 }
@@ -291,6 +295,16 @@ impl Plan {
                 self.events.pause = *chance.pick(&[0, 40]);
                 self.events.long_time = 60;
             }
+            Theme::Cooling => {
+                self.faults = faults(*chance.pick(&[0, 1, 2]), chance);
+                self.events.long_time = *chance.pick(&[20, 60]);
+                self.events.space = *chance.pick(&[0, 15]);
+                self.full_pages = chance.one_in(2);
+                self.requests = 20;
+                self.collections = 10;
+                self.grace_s = 0;
+                self.passes = 8;
+            }
             Theme::Emptied => {
                 self.faults = faults(1, chance);
                 self.events.mark = 0;
@@ -373,6 +387,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             is_pooled: false,
             is_auto: false,
             order: order(chance),
+            cooldown: Cooldown::default(),
             fixed: None,
         },
         Config {
@@ -381,6 +396,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             is_pooled: false,
             is_auto: false,
             order: order(chance),
+            cooldown: Cooldown::default(),
             fixed: None,
         },
         Config {
@@ -389,6 +405,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             is_pooled: false,
             is_auto: false,
             order: order(chance),
+            cooldown: Cooldown::default(),
             fixed: None,
         },
         Config {
@@ -397,6 +414,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             is_pooled: false,
             is_auto: false,
             order: *chance.pick(&[Order::Next, Order::Spread]),
+            cooldown: Cooldown::default(),
             fixed: None,
         },
         Config {
@@ -405,6 +423,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             is_pooled: false,
             is_auto: false,
             order: order(chance),
+            cooldown: Cooldown::default(),
             fixed: Some(fixed("10.0.0.1")),
         },
     ];
@@ -415,6 +434,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             is_pooled: true,
             is_auto,
             order: order(chance),
+            cooldown: Cooldown::default(),
             fixed: None,
         };
         configs.truncate(1);
@@ -424,6 +444,12 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
     let kept = if plan.theme == Theme::Narrow { 2 } else { chance.between(1, 5) as usize };
     while configs.len() > kept {
         configs.remove(chance.index(configs.len()));
+    }
+    if plan.theme == Theme::Cooling {
+        for config in &mut configs {
+            let time = CooldownTime::of_seconds(*chance.pick(&[2, 10, 60]));
+            config.cooldown = Cooldown { time, when_full: *chance.pick(&WhenFull::ALL) };
+        }
     }
     configs
 }

@@ -1,7 +1,9 @@
 //! Strikes at a guard: while a transaction that carries the guard (or would carry it, if it were not left out) is on
 //! its way, the very thing happens that it guards against. By chance alone, some of these would happen too rarely.
 
-use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, Record, Reservation, RunStart, Tombstone};
+use metes::pool::record::{
+    Cooling, Held, Labels, Owner, OwnerRecord, Pod, Record, Reservation, RunStart, Tombstone,
+};
 use metes::store::keys::Key;
 use metes::store::txn::{Compare, Op, Txn};
 
@@ -59,6 +61,7 @@ impl World<'_> {
                 self.free_by_hand(&key)
             }
             Compare::Create(key, 0) if guard.class == "hold" => self.prolong_by_hand(&key),
+            Compare::Create(key, 0) if guard.class == "cooling" => self.cool_by_hand(&key),
             Compare::Create(key, 0) => self.reserve_by_hand(&key),
             compare => self.touch(&compare),
         }
@@ -108,6 +111,15 @@ impl World<'_> {
         }
         self.tree.spoil(&owner);
         self.by_hand(vec![Op::Delete(key.to_vec())])
+    }
+
+    /// As if the address had been asked for, and freed again.
+    fn cool_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
+        let Ok(Key::Cooling(network, address)) = self.shared.keys.parse(key) else { return Ok(()) };
+        if !self.tree.has_bit(&network, address) {
+            return Ok(());
+        }
+        self.by_hand(vec![Op::Put(key.to_vec(), Cooling::new(60).encode(), None)])
     }
 
     /// Writes a reservation where there was none, of an owner that lists it, as a restore key by key does.

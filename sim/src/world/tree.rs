@@ -52,6 +52,7 @@ pub(crate) struct Changes {
 pub(crate) struct Tree {
     pub(crate) owners: HashMap<Owner, Owned>,
     pub(crate) reservations: BTreeMap<Place, Owner>,
+    pub(crate) cooling: BTreeSet<Place>,
     pages: BTreeMap<(NetworkName, Page), Bits>,
     summaries: BTreeMap<(NetworkName, Summary), Bits>,
     pub(crate) index: HashMap<PodInterface, Owner>,
@@ -124,6 +125,7 @@ impl Tree {
                     | Key::Lead(_)
                     | Key::Import(_)
                     | Key::Hold(..)
+                    | Key::Cooling(..)
             );
             if goes && record.lease == 0 && !self.is_by_hand {
                 return Err(format!("{}: hangs on no lease", shown()));
@@ -179,6 +181,14 @@ impl Tree {
                         let reservation = Reservation::decode(value).map_err(|e| bad(&e))?;
                         self.reservations.insert(place.clone(), reservation.owner)
                     }
+                };
+                touched.places.insert(place);
+            }
+            Key::Cooling(network, address) => {
+                let place = (network, address);
+                match value {
+                    None => self.cooling.remove(&place),
+                    Some(_) => self.cooling.insert(place.clone()),
                 };
                 touched.places.insert(place);
             }
@@ -296,8 +306,9 @@ impl Tree {
         }
         if !self.spoilt_bits.is_empty() {
             let spoilt = std::mem::take(&mut self.spoilt_bits);
-            let is_so =
-                |place: &Place| self.reservations.contains_key(place) && !self.has_bit(&place.0, place.1);
+            let counts =
+                |place: &Place| self.reservations.contains_key(place) || self.cooling.contains(place);
+            let is_so = |place: &Place| counts(place) && !self.has_bit(&place.0, place.1);
             self.spoilt_bits = spoilt.into_iter().filter(is_so).collect();
         }
         touched.places.iter().try_for_each(|place| self.judge_place(place))?;
@@ -319,6 +330,12 @@ impl Tree {
     /// Every reservation has its bit and an owner that lists it. What an owner lists is reserved for it.
     fn judge_place(&self, place: &Place) -> Result<(), String> {
         let (network, address) = place;
+        if self.cooling.contains(place)
+            && !self.has_bit(network, *address)
+            && !self.spoilt_bits.contains(place)
+        {
+            return Err(format!("{address} of {network} is cooling and its bit is not set"));
+        }
         let holder = self.reservations.get(place);
         let lister = self.listed.get(place);
         if holder.is_some_and(|holder| self.spoilt_owners.contains(holder)) {
@@ -359,9 +376,13 @@ impl Tree {
     /// What is reserved in a page has its bit. A summary calls the page full only if it is.
     fn judge_page(&self, network: &NetworkName, page: Page) -> Result<(), String> {
         let of_page = (network.clone(), page.first())..=(network.clone(), page.last());
-        for (place, _) in self.reservations.range(of_page) {
+        let cooling = self.cooling.range(of_page.clone());
+        for place in self.reservations.range(of_page).map(|(place, _)| place).chain(cooling) {
             if !self.has_bit(network, place.1) && !self.spoilt_bits.contains(place) {
-                return Err(format!("{} of {network} is reserved and its bit was cleared", place.1));
+                return Err(format!(
+                    "{} of {network} is reserved or cooling and its bit was cleared",
+                    place.1
+                ));
             }
         }
         let says_full = self

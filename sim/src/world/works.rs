@@ -20,11 +20,12 @@ use metes::pool::RangeSet;
 use metes::pool::names::{ClusterName, PodUid};
 use metes::pool::record::{Owner, RunStart};
 use metes::store::ask::Ask;
+use metes::store::cooling::CoolingLeases;
 use metes::store::drive::Driver;
 use metes::store::hold::{HoldRequest, Holding};
 use metes::store::keys::Keys;
 use metes::store::policy::Policy;
-use metes::store::release::release;
+use metes::store::release::{Resting, release};
 use metes::store::session::Session;
 use metes_reconciler::claim::{Claim, claim};
 use metes_reconciler::context::Context;
@@ -315,7 +316,9 @@ pub(crate) fn let_go(shared: Rc<Shared>, process: ProcessId, owner: Owner) -> Fu
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
         let line = shared.line(process);
-        let _ = release(Session { kv: &line, keys: &shared.keys, until }, &owner).await;
+        let mut leases = CoolingLeases::default();
+        let session = Session { kv: &line, keys: &shared.keys, until };
+        let _ = release(session, &owner, Resting::Cool(&mut leases)).await;
         shared.wire.report(process, Outcome::Released);
     })
 }

@@ -226,6 +226,8 @@ fn empty_pool(name: &PoolName, config: &Config) -> PoolDefinition {
         network: config.network.clone(),
         ranges: Vec::new(),
         order: None,
+        cooldown: config.cooldown.time,
+        cooldown_when_full: config.cooldown.when_full,
         routes: Vec::new(),
         dns: PoolDns::default(),
         allow: None,

@@ -89,8 +89,14 @@ impl World {
         let record = OwnerRecord::decode(&self.store.get(&own).expect("held").value).expect("decodes");
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match free::transaction(&self.keys, &snapshot, (owner, &record), None, &self.fence(), Mode::Whole)
-            {
+            match free::transaction(
+                &self.keys,
+                &snapshot,
+                Freeable { owner, record: &record, leases: None },
+                None,
+                &self.fence(),
+                Mode::Whole,
+            ) {
                 Ok(Ok(txn)) => return assert!(self.store.apply(&txn).succeeded),
                 Ok(Err(missing)) => self.store.read(&missing, &mut snapshot),
                 Err(bad) => panic!("{bad}"),
@@ -530,8 +536,14 @@ fn a_free_leaves_the_youngest_tombstone() {
         world.store.read(&[own, dead.clone()], &mut snapshot);
         let start = start(born);
         let fence = Fence::Unfenced { lease: Some(LeaseId(7)) };
-        let planned =
-            free::transaction(&world.keys, &snapshot, (&owner, &record), Some(&start), &fence, Mode::Whole);
+        let planned = free::transaction(
+            &world.keys,
+            &snapshot,
+            Freeable { owner: &owner, record: &record, leases: None },
+            Some(&start),
+            &fence,
+            Mode::Whole,
+        );
         assert!(world.store.apply(&planned.expect("names").expect("all was read")).succeeded);
         let standing = Tombstone::decode(&world.store.get(&dead).expect("it is left").value);
         assert_eq!(standing.expect("decodes").start.ns, left, "after one of {born}");
@@ -543,7 +555,7 @@ fn a_static_address_takes_nothing_but_itself() {
     let pinned = |sets, request: Option<&str>| {
         let statics = vec![Held::new(addr("10.0.0.1").ip(), Some(NetworkName::default()))];
         let requests = vec![request.map(addr)];
-        with(ask("a", 1, ""), |wanted| *wanted = Wanted { sets, requests, statics, order: Order::Lowest })
+        with(ask("a", 1, ""), |wanted| *wanted = Wanted { requests, statics, ..Wanted::lowest_of(sets) })
     };
     let small = || vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")];
     assert_eq!(World::new().hold(&pinned(small(), Some("10.0.0.2"))), ["10.0.0.2", "10.0.0.1"]);
