@@ -1,7 +1,8 @@
 //! Addresses that operators have set aside. A pass ends those holds whose time is over.
 //!
 //! A hold with a time has a key of its own on a lease: etcd ends it, and no clock decides. The records are read before
-//! these keys. So a key that is missing was there no more, or its record has changed since. The free compares both.
+//! these keys. So if a key is missing, the time is over, or somebody has written the record since. The free compares
+//! the record, and that the key is still missing.
 
 use std::collections::BTreeSet;
 

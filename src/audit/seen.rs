@@ -303,7 +303,8 @@ impl Audit {
         }
     }
 
-    /// A hold without an end would be the work of others, and a person ends it. So this is not deleted.
+    /// Where it hangs on no lease, somebody has written it with another tool. It is not deleted, because then the next
+    /// pass would free the address.
     fn see_time_of_hold(&mut self, entry: &Entry, held: NetworkAddress) {
         if entry.lease == 0 {
             let what = "hangs on no lease, so the time of the hold would never be over; `metes hold --remove` ends it";
