@@ -33,7 +33,7 @@ pub struct StoredPools {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolIntent {
     /// It is to be so.
-    Put(PoolDefinition),
+    Put(Box<PoolDefinition>),
     /// It is to be gone.
     Delete(PoolName),
 }
@@ -240,7 +240,7 @@ impl StoredPools {
         let name = intent.pool();
         let stored = self.pools.get(name);
         match intent {
-            PoolIntent::Put(definition) if stored == Some(definition) && !self.is_contradicted => {
+            PoolIntent::Put(definition) if stored == Some(&**definition) && !self.is_contradicted => {
                 return Ok(None);
             }
             PoolIntent::Put(definition) => self.judge(definition, stored, held)?,
@@ -257,7 +257,7 @@ impl StoredPools {
         builder.unchanged(keys.pool_changes());
         builder.unchanged(key.clone());
         let new = match intent {
-            PoolIntent::Put(definition) => Some(definition),
+            PoolIntent::Put(definition) => Some(&**definition),
             PoolIntent::Delete(_) => None,
         };
         let others = self.pools.values().filter(|pool| pool.pool != *name);
@@ -268,7 +268,7 @@ impl StoredPools {
         builder.put(keys.pool_changes(), changes);
         match intent {
             PoolIntent::Put(definition) => {
-                let record = PoolRecord::new(definition.clone()).encode();
+                let record = PoolRecord::new(PoolDefinition::clone(definition)).encode();
                 if record.len() > POOL_BYTES {
                     return Err(PoolChangeRefused::TooLarge { pool: name.clone(), bytes: record.len() });
                 }
@@ -289,7 +289,9 @@ impl StoredPools {
     pub fn assume(&mut self, intent: &PoolIntent) {
         self.is_contradicted = false;
         match intent {
-            PoolIntent::Put(definition) => _ = self.pools.insert(definition.pool.clone(), definition.clone()),
+            PoolIntent::Put(definition) => {
+                self.pools.insert(definition.pool.clone(), PoolDefinition::clone(definition));
+            }
             PoolIntent::Delete(name) => _ = self.pools.remove(name),
         }
     }
@@ -352,6 +354,12 @@ impl StoredPools {
 }
 
 impl PoolIntent {
+    /// A pool is to be so.
+    #[must_use]
+    pub fn put(definition: PoolDefinition) -> Self {
+        Self::Put(Box::new(definition))
+    }
+
     /// The pool that it is about.
     #[must_use]
     pub fn pool(&self) -> &PoolName {
@@ -455,7 +463,7 @@ mod tests {
             let mut world = Self { keys: Keys::new("/m/"), store: Memory::default() };
             world.store.put(world.keys.meta(), Meta::first("s".into()).encode());
             for pool in pools {
-                assert!(world.change(&PoolIntent::Put(pool.clone())).expect("it is sound"));
+                assert!(world.change(&PoolIntent::put(pool.clone())).expect("it is sound"));
             }
             world
         }
@@ -485,9 +493,9 @@ mod tests {
         let mut world = World::new(&[blue("a", WHOLE)]);
         assert_eq!(world.read().get(&name("a")), Some(&blue("a", WHOLE)));
         let before = world.store.keys();
-        assert_eq!(world.change(&PoolIntent::Put(blue("a", WHOLE))), Ok(false), "nothing changes");
+        assert_eq!(world.change(&PoolIntent::put(blue("a", WHOLE))), Ok(false), "nothing changes");
         let closed = blue("a", r#"{"range":"10.0.0.0/24","state":"closed"}"#);
-        assert_eq!(world.change(&PoolIntent::Put(closed)), Ok(true));
+        assert_eq!(world.change(&PoolIntent::put(closed)), Ok(true));
         assert_eq!(world.store.keys(), before);
         assert_eq!(world.change(&PoolIntent::Delete(name("a"))), Ok(true));
         assert_eq!(world.store.keys(), ["/m/v1/meta", "/m/v1/pools"]);
@@ -498,12 +506,12 @@ mod tests {
     fn of_two_changes_that_were_judged_side_by_side_one_is_applied() {
         let mut world = World::new(&[]);
         let other = r#"{"range":"10.0.0.0/25","gateway":"10.0.0.1"}"#;
-        let plan = |pool| world.plan(&PoolIntent::Put(pool), &HeldOfPool::default());
+        let plan = |pool| world.plan(&PoolIntent::put(pool), &HeldOfPool::default());
         let [one, two] =
             [blue("a", WHOLE), blue("b", other)].map(|pool| plan(pool).expect("sound").expect("new"));
         assert!(world.store.apply(&one).succeeded);
         assert!(!world.store.apply(&two).succeeded, "they overlap");
-        let why = world.change(&PoolIntent::Put(blue("b", other)));
+        let why = world.change(&PoolIntent::put(blue("b", other)));
         assert!(matches!(why, Err(PoolChangeRefused::Overlap { .. })), "{why:?}");
     }
 
@@ -511,7 +519,7 @@ mod tests {
     fn several_documents_are_judged_and_written_one_after_the_other() {
         let mut world = World::new(&[]);
         let mut read = world.read();
-        let intents = [blue("a", WHOLE), blue("b", r#"{"range":"10.0.1.0/24"}"#)].map(PoolIntent::Put);
+        let intents = [blue("a", WHOLE), blue("b", r#"{"range":"10.0.1.0/24"}"#)].map(PoolIntent::put);
         for intent in &intents {
             let txn = read.plan(&world.keys, intent, &HeldOfPool::default(), &Meta::first("new".into()));
             let txn = txn.expect("sound").expect("new");
@@ -524,7 +532,7 @@ mod tests {
 
     #[test]
     fn a_store_out_of_service_refuses() {
-        let intent = PoolIntent::Put(blue("a", WHOLE));
+        let intent = PoolIntent::put(blue("a", WHOLE));
         let meta = |change: fn(&mut Meta)| {
             let mut meta = Meta::first("s".into());
             change(&mut meta);
@@ -548,12 +556,12 @@ mod tests {
     #[test]
     fn the_first_pool_makes_the_meta_and_a_lost_one_is_not_made_anew() {
         let mut world = World { keys: Keys::new("/m/"), store: Memory::default() };
-        assert_eq!(world.change(&PoolIntent::Put(blue("a", WHOLE))), Ok(true));
+        assert_eq!(world.change(&PoolIntent::put(blue("a", WHOLE))), Ok(true));
         assert_eq!(world.read().meta(&world.keys).map(|meta| meta.id), Some("new".to_owned()));
         let mut world = World { keys: Keys::new("/m/"), store: Memory::default() };
         let address = "10.0.0.1".parse::<std::net::IpAddr>().expect("an address");
         world.store.put(world.keys.ip(&NetworkName::default(), address.into()), b"?".to_vec());
-        assert_eq!(world.change(&PoolIntent::Put(blue("a", WHOLE))), Err(PoolChangeRefused::LostMeta));
+        assert_eq!(world.change(&PoolIntent::put(blue("a", WHOLE))), Err(PoolChangeRefused::LostMeta));
     }
 
     #[test]
@@ -561,16 +569,16 @@ mod tests {
         let world = World::new(&[blue("a", WHOLE)]);
         let moved = definition(r#"{"pool":"a","network":"green","ranges":[{"range":"10.0.0.0/24"}]}"#);
         let held = HeldOfPool { from_pool: 1, in_ranges: 1 };
-        let why = world.plan(&PoolIntent::Put(moved.clone()), &held);
+        let why = world.plan(&PoolIntent::put(moved.clone()), &held);
         assert!(matches!(why, Err(PoolChangeRefused::NetworkChanges { held: 1, .. })), "{why:?}");
         let of_others = HeldOfPool { from_pool: 0, in_ranges: 1 };
-        let why = world.plan(&PoolIntent::Put(moved.clone()), &of_others);
+        let why = world.plan(&PoolIntent::put(moved.clone()), &of_others);
         assert!(
             matches!(why, Err(PoolChangeRefused::NetworkChanges { .. })),
             "somebody may take one now: {why:?}"
         );
         let closed = World::new(&[blue("a", r#"{"range":"10.0.0.0/24","state":"closed"}"#)]);
-        assert!(closed.plan(&PoolIntent::Put(moved), &of_others).is_ok());
+        assert!(closed.plan(&PoolIntent::put(moved), &of_others).is_ok());
 
         let why = world.plan(&PoolIntent::Delete(name("a")), &HeldOfPool::default()).expect_err("it is open");
         assert!(why.to_string().contains("10.0.0.0/24 is open"), "{why}");
@@ -598,7 +606,7 @@ mod tests {
             ),
             (r#"{"range":"10.0.1.0/24","gateway":"10.0.1.254"}"#, None),
         ] {
-            let why = world.plan(&PoolIntent::Put(blue("b", other)), &HeldOfPool::default()).err();
+            let why = world.plan(&PoolIntent::put(blue("b", other)), &HeldOfPool::default()).err();
             let why = why.map(|why| why.to_string());
             match expected {
                 None => assert_eq!(why, None, "{other}"),
@@ -608,12 +616,12 @@ mod tests {
             }
         }
         let elsewhere = definition(r#"{"pool":"b","network":"green","ranges":[{"range":"10.0.0.0/25"}]}"#);
-        assert!(world.plan(&PoolIntent::Put(elsewhere), &HeldOfPool::default()).is_ok());
+        assert!(world.plan(&PoolIntent::put(elsewhere), &HeldOfPool::default()).is_ok());
 
         let low = blue("a", r#"{"range":"10.0.0.1-10.0.0.9/24","gateway":"10.0.0.254"}"#);
         let world = World::new(&[low]);
         let high = blue("b", r#"{"range":"10.0.0.100-10.0.0.254/24"}"#);
-        let why = world.plan(&PoolIntent::Put(high), &HeldOfPool::default()).expect_err("it has the gateway");
+        let why = world.plan(&PoolIntent::put(high), &HeldOfPool::default()).expect_err("it has the gateway");
         assert!(
             why.to_string().contains("10.0.0.254 is the gateway of a range of pool a, and pool b"),
             "{why}"
@@ -637,20 +645,20 @@ mod tests {
             changes.auto.iter().map(|pool| format!("{} {}", pool.pool, pool.priority)).collect()
         };
         assert_eq!(names(&world), ["bb 2", "a 1"]);
-        assert_eq!(world.change(&PoolIntent::Put(of_team("a", 3, team))), Ok(true));
+        assert_eq!(world.change(&PoolIntent::put(of_team("a", 3, team))), Ok(true));
         assert_eq!(names(&world), ["a 3", "bb 2"]);
         assert_eq!(world.change(&PoolIntent::Delete(name("a"))), Ok(true));
         assert_eq!(names(&world), ["bb 2"]);
 
         // What somebody has written with other tools is corrected, also if the pool does not change.
         world.store.put(world.keys.pool_changes(), PoolChanges::of([]).encode());
-        assert_eq!(world.change(&PoolIntent::Put(of_team("bb", 2, "{}"))), Ok(true));
+        assert_eq!(world.change(&PoolIntent::put(of_team("bb", 2, "{}"))), Ok(true));
         assert_eq!(names(&world), ["bb 2"]);
-        assert_eq!(world.change(&PoolIntent::Put(of_team("bb", 2, "{}"))), Ok(false));
+        assert_eq!(world.change(&PoolIntent::put(of_team("bb", 2, "{}"))), Ok(false));
 
         let many = serde_json::json!({"pods": vec!["p".repeat(60); 900]}).to_string();
         let changed = ["c", "dd", "eee", "ffff", "ggggg"]
-            .map(|pool| world.change(&PoolIntent::Put(of_team(pool, 0, &many))));
+            .map(|pool| world.change(&PoolIntent::put(of_team(pool, 0, &many))));
         assert_eq!(changed[..4], [Ok(true), Ok(true), Ok(true), Ok(true)]);
         assert!(matches!(changed[4], Err(PoolChangeRefused::TooManySelectors { .. })), "{:?}", changed[4]);
     }
@@ -659,7 +667,7 @@ mod tests {
     fn a_record_of_more_than_64_kib_is_refused() {
         let many: Vec<String> = (0..6000).map(|at| format!("10.{}.{}.0/28", at / 256, at % 256)).collect();
         let ranges = format!(r#"{{"range":"10.0.0.0/8","exclude":{}}}"#, serde_json::json!(many));
-        let why = World::new(&[]).change(&PoolIntent::Put(blue("a", &ranges)));
+        let why = World::new(&[]).change(&PoolIntent::put(blue("a", &ranges)));
         assert!(matches!(why, Err(PoolChangeRefused::TooLarge { .. })), "{why:?}");
     }
 }

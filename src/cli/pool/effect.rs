@@ -306,10 +306,10 @@ mod tests {
 
     fn effect(old: Option<&PoolDefinition>, new: &PoolDefinition, rows: Vec<Row>) -> PoolEffect {
         let mut pools = StoredPools::default();
-        old.iter().for_each(|old| pools.assume(&PoolIntent::Put((*old).clone())));
+        old.iter().for_each(|old| pools.assume(&PoolIntent::put((*old).clone())));
         let mut inventory = Inventory::default();
         inventory.rows = rows;
-        PoolEffect::of(&PoolIntent::Put(new.clone()), &pools, &inventory.sorted())
+        PoolEffect::of(&PoolIntent::put(new.clone()), &pools, &inventory.sorted())
     }
 
     #[test]

@@ -91,7 +91,7 @@ async fn apply<K: Kv>(
     let (name, text) = read_text(&file.file)?;
     let pools =
         text::parse(&name, &text).map_err(|why| CliError::Refused(format!("nothing was changed: {why}")))?;
-    let wanting = |_: &StoredPools| Ok(pools.iter().cloned().map(PoolIntent::Put).collect());
+    let wanting = |_: &StoredPools| Ok(pools.iter().cloned().map(PoolIntent::put).collect());
     Ok(exit_code(change(context, &wanting, how, terminal).await?))
 }
 
@@ -132,7 +132,7 @@ async fn set_state<K: Kv>(
             return Err(no_such_range(stored, &args.range));
         };
         range.state = state;
-        Ok(vec![PoolIntent::Put(pool)])
+        Ok(vec![PoolIntent::put(pool)])
     };
     let how = HowToChange { yes: args.yes, dry_run: false };
     Ok(exit_code(change(context, &wanting, how, terminal).await?))
