@@ -37,7 +37,7 @@ pub fn plugin_at(config: &Value, place: &str, name: &str) -> Option<Value> {
 
 /// Puts pools in the place of all that `ipam` says of ranges: one address is taken from each.
 pub fn put_pools(ipam: &mut Map<String, Value>, pools: &[PoolName]) {
-    let of_ranges = ["gateway", "network_name", "addresses", "order"];
+    let of_ranges = ["gateway", "network_name", "addresses", "order", "cooldown", "cooldown_when_full"];
     for key in WHEREABOUTS.iter().chain(&HOST_LOCAL).chain(&of_ranges) {
         ipam.remove(*key);
     }

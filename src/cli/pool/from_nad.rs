@@ -402,9 +402,12 @@ mod tests {
                 }),
             ),
             (
-                json!({"range": "10.1.0.0/24", "pick_addresses": ["10.1.0.7", "10.1.0.5"], "gateway": "10.1.0.1"}),
+                json!({
+                    "range": "10.1.0.0/24", "pick_addresses": ["10.1.0.7", "10.1.0.5"], "gateway": "10.1.0.1",
+                    "cooldown": "60s",
+                }),
                 "pool: storage\nnetwork: default\nranges:\n- range: 10.1.0.7-10.1.0.7/24\n  gateway: 10.1.0.1\n- \
-                 range: 10.1.0.5-10.1.0.5/24\n  gateway: 10.1.0.1\norder: lowest\n",
+                 range: 10.1.0.5-10.1.0.5/24\n  gateway: 10.1.0.1\norder: lowest\ncooldown: 1m\n",
                 json!({"type": "metes", "pool": "storage"}),
             ),
         ] {
