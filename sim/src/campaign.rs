@@ -208,7 +208,7 @@ fn suits(guard: Guard) -> &'static [Theme] {
         ("free-first", Kind::Lease, _) => &[Theme::Hand, Theme::Mixed, Theme::Full],
         (_, Kind::Revoke | Kind::Lease, _) => &[Theme::Narrow, Theme::Mixed],
         (_, _, "meta") => &[Theme::Meta],
-        (_, _, "pool") => &[Theme::Pools],
+        (_, _, "pool" | "pools") => &[Theme::Pools],
         (_, _, "cooling") => &[Theme::Cooling, Theme::Full, Theme::Crowd, Theme::Hand],
         (_, _, "summary") => &[Theme::Full, Theme::Hand],
         ("repair" | "clear", ..) => &[Theme::Hand, Theme::Full, Theme::Mixed],
