@@ -125,6 +125,7 @@ fn pools() -> Vec<Rule> {
     let ratios = [
         ("pool-2", "config-2", "ADD p50 from a pool of 2 ranges / from a configuration"),
         ("pool-200", "config-200", "ADD p50 from a pool of 200 ranges / from a configuration"),
+        ("cooling", "pool-2", "ADD p50 beside 4,000 cooling addresses / beside none"),
     ];
     let mut rules: Vec<Rule> =
         ratios.into_iter().map(|(of, to, what)| ratio(Section::Pools, what, (of, to), 50, 1.2)).collect();

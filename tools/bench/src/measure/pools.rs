@@ -8,10 +8,14 @@ use crate::measure::single::{Floors, ROUNDS_WARM_UP};
 use crate::options::{Options, Section};
 use crate::results::Results;
 use crate::samples::Sample;
-use crate::support::network_as;
+use crate::support::{in_parallel, network_as};
 
 /// How many ranges of 253 addresses each pair has.
 const RANGES: [usize; 2] = [2, 200];
+/// How many addresses of one page are cooling.
+const COOLING: usize = 4000;
+/// How many processes at once make them so.
+const AT_ONCE: usize = 64;
 
 struct AddKind {
     name: String,
@@ -25,6 +29,7 @@ struct AddKind {
 pub(crate) fn measure(options: &Options, results: &mut Results) {
     let lab = Lab::new(options, Wire::Plain);
     let mut kinds: Vec<AddKind> = RANGES.into_iter().flat_map(|ranges| pair(&lab, ranges)).collect();
+    kinds.push(beside_cooling(&lab));
     let mut floors = Floors::default();
     for round in 0..ROUNDS_WARM_UP + options.rounds {
         if round == ROUNDS_WARM_UP {
@@ -74,4 +79,31 @@ fn pair(lab: &Lab, ranges: usize) -> [AddKind; 2] {
         kind(&of_config, "a configuration", own, "floor"),
         kind(&of_pool, "a pool", json!({"pool": of_pool}), &of_config),
     ]
+}
+
+/// A pool of one page, most of whose addresses are cooling: another pool of its network has freed them.
+fn beside_cooling(lab: &Lab) -> AddKind {
+    let pool = |name: &str, cooldown: &str| {
+        let ranges = [json!({"range": "10.68.0.0/20"})];
+        json!({"pool": name, "network": "cooling", "ranges": ranges, "order": "lowest", "cooldown": cooldown})
+    };
+    for pool in [pool("resting", "1h"), pool("beside", "0s")] {
+        let applied = lab.node().pool(&["apply", "--yes", "-f", "-"], &pool.to_string());
+        assert!(applied.succeeded(), "{applied}");
+    }
+    let network = |name: &str| network_as("1.0.0", name, json!({"pool": name}));
+    let resting = network("resting");
+    let ids: Vec<String> = (0..COOLING).map(|at| format!("resting-{at}")).collect();
+    in_parallel(AT_ONCE, ids.iter().enumerate(), |(at, id)| {
+        let node = &lab.nodes[at % lab.nodes.len()];
+        of_pod(node.add(id), id).config(&resting).run().ok();
+        of_pod(node.del(id), id).config(&resting).run().silent();
+    });
+    AddKind {
+        name: "cooling".to_owned(),
+        what: format!("ADD beside {COOLING} that cool"),
+        config: network("beside"),
+        base: "pool-2".to_owned(),
+        add: Sample::default(),
+    }
 }
