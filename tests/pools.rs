@@ -86,14 +86,15 @@ fn what_is_applied_is_listed_shown_and_exported() {
         "ranges": [
             {
                 "range": "10.56.0.0/29", "state": "open", "gateway": "10.56.0.6", "exclude": ["10.56.0.5/32"],
-                "size": 4, "held": 1, "free": 3, "set_aside": 0,
+                "size": 4, "held": 1, "free": 3, "set_aside": 0, "cooling": 0,
             },
             {
                 "range": "10.57.0.5-10.57.0.9/24", "state": "closed", "gateway": null, "exclude": [],
-                "size": 5, "held": 0, "free": 5, "set_aside": 0,
+                "size": 5, "held": 0, "free": 5, "set_aside": 0, "cooling": 0,
             },
         ],
-        "order": "lowest", "routes": [{"dst": "10.0.0.0/8", "gw": "10.56.0.6"}],
+        "order": "lowest", "cooldown": "0s", "cooldown_when_full": "wait",
+        "routes": [{"dst": "10.0.0.0/8", "gw": "10.56.0.6"}],
         "dns": {"nameservers": ["10.56.0.53"], "domain": "a.test", "search": ["a.test"]},
         "allow": {"namespaces": ["team-*", "ns"]}, "for": null, "priority": 0, "note": "owner: netops", "outside": 0,
     });
@@ -103,13 +104,13 @@ fn what_is_applied_is_listed_shown_and_exported() {
         "allow:    namespaces team-* ns\n",
         "routes:   10.0.0.0/8 via 10.56.0.6\n",
         "dns:      10.56.0.53; domain a.test; search a.test\n",
-        "10.57.0.5-10.57.0.9/24  closed  -          5     0     5     0      -\n",
+        "10.57.0.5-10.57.0.9/24  closed  -          5     0     5     0      0        -\n",
     ] {
         assert!(text.stdout.contains(line), "{line}: {text}");
     }
     let counted = json!({
         "pool": "storage", "network": "blue", "size": 4, "held": 1, "free": 3, "draining": 0, "closed": 0, "outside": 0,
-        "set_aside": 0,
+        "set_aside": 0, "cooling": 0,
     });
     assert_eq!(status(&node, "storage"), counted);
     assert_eq!(pool(&node, &["status"], "").stdout.lines().count(), 3);

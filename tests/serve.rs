@@ -228,6 +228,7 @@ fn the_metrics_file_tells_of_each_pass() {
         ("pool_size{pool=\"storage\"}", 6.0),
         ("pool_held{pool=\"storage\"}", 1.0),
         ("pool_free{pool=\"storage\"}", 5.0),
+        ("pool_cooling{pool=\"storage\"}", 0.0),
         ("pool_draining{pool=\"storage\"}", 0.0),
         ("brake", 0.0),
         ("paused", 0.0),

@@ -162,10 +162,13 @@ impl Text {
 
     fn pools(&mut self, pools: &[PoolCounts]) {
         type Count = fn(&PoolCounts) -> u128;
-        let metrics: [(&str, &str, Count); 4] = [
+        let metrics: [(&str, &str, Count); 5] = [
             ("pool_size", "Addresses that the open ranges of a pool give.", |pool| pool.size),
             ("pool_held", "Addresses held in the open ranges of a pool.", |pool| pool.held as u128),
-            ("pool_free", "Addresses that a pool gives and nobody holds.", |pool| pool.free),
+            ("pool_free", "Addresses that a pool gives and that are neither held nor cooling.", |pool| {
+                pool.free
+            }),
+            ("pool_cooling", "Addresses of open ranges that are cooling.", |pool| pool.cooling as u128),
             ("pool_draining", "Addresses held in draining and closed ranges.", |pool| pool.draining as u128),
         ];
         for (name, help, count) in metrics {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::seen::Network;
 use crate::pool::definition::{PoolDefinition, RangeState};
 use crate::pool::names::PoolName;
-use crate::pool::{NetworkName, Standing};
+use crate::pool::{Addr, NetworkName, Standing};
 
 /// How many addresses of a pool are held, and free.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -20,8 +20,10 @@ pub struct PoolCounts {
     pub size: u128,
     /// Held in open ranges, by whomever.
     pub held: usize,
-    /// Those of `size` that nobody holds.
+    /// Those of `size` that nobody holds and that are not cooling.
     pub free: u128,
+    /// Those of `size` that are cooling.
+    pub cooling: usize,
     /// Held in draining and closed ranges, by whomever.
     pub draining: usize,
 }
@@ -29,9 +31,10 @@ pub struct PoolCounts {
 impl PoolCounts {
     pub(super) fn of(definition: &PoolDefinition, networks: &BTreeMap<NetworkName, Network>) -> Self {
         let PoolDefinition { pool, network, .. } = definition;
-        let mut counts =
-            Self { pool: pool.clone(), network: network.clone(), size: 0, held: 0, free: 0, draining: 0 };
+        let (pool, name) = (pool.clone(), network.clone());
+        let mut counts = Self { pool, network: name, size: 0, held: 0, free: 0, cooling: 0, draining: 0 };
         let reserved = networks.get(network).map(|network| &network.ips);
+        let resting = networks.get(network).map(|network| &network.cooling);
         // A definition that was read has sound ranges.
         let ranges = definition.all_ranges().unwrap_or_default();
         for (written, range) in definition.ranges.iter().zip(&ranges) {
@@ -41,9 +44,17 @@ impl PoolCounts {
                 continue;
             }
             let given = held().filter(|(address, _)| range.standing(**address) == Standing::Assignable);
+            let is_resting = |address: &&Addr| {
+                let is_held = reserved.is_some_and(|ips| ips.contains_key(*address));
+                range.standing(**address) == Standing::Assignable && !is_held
+            };
+            let resting = resting.into_iter().flat_map(|all| all.range(range.first()..=range.last()));
+            let cooling = resting.filter(is_resting).count();
             counts.size = counts.size.saturating_add(range.size());
             counts.held += held().count();
-            counts.free = counts.free.saturating_add(range.size() - given.count() as u128);
+            counts.cooling += cooling;
+            let free = range.size() - given.count() as u128 - cooling as u128;
+            counts.free = counts.free.saturating_add(free);
         }
         counts
     }

@@ -316,7 +316,8 @@ pub(super) enum PoolVerb {
     /// Count how many addresses of each pool are held and free
     ///
     /// SIZE, HELD and FREE are of the open ranges. DRAINING and CLOSED are what is still held in such
-    /// ranges. OUTSIDE is what was taken from the pool and lies in none of its ranges now. ASIDE is what is
+    /// ranges. OUTSIDE is what was taken from the pool and lies in none of its ranges now. COOLING is what was
+    /// freed a short while ago, and so is not free. ASIDE is what is
     /// set aside, among all that is held in its ranges.
     Status(PoolStatusArgs),
     /// Make or change the pools of a file

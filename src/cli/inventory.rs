@@ -11,7 +11,7 @@ use super::ranges::Cidr;
 use crate::pool::names::PodUid;
 use crate::pool::record::{FromPool, HoldNote, Labels, Owner, OwnerRecord, Record, Reservation};
 use crate::pool::{Addr, NetworkName};
-use crate::store::keys::{Key, Keys};
+use crate::store::keys::{Key, Keys, NetworkAddress};
 use crate::store::pool_change::StoredPools;
 use crate::store::txn::Entry;
 
@@ -67,6 +67,8 @@ pub(super) struct Inventory {
     pub(super) owners: BTreeSet<Owner>,
     /// The ranges, with the networks that they lie in.
     pub(super) ranges: Vec<(NetworkName, Cidr)>,
+    /// The addresses that are cooling, with their networks.
+    pub(super) cooling: BTreeSet<NetworkAddress>,
     /// What does not decode.
     pub(super) unreadable: Vec<Unreadable>,
     /// The pools, and what a change of them relies on.
@@ -81,6 +83,7 @@ impl Inventory {
         self.pools.see(keys, entry);
         match keys.parse(&entry.key) {
             Ok(Key::Ip(network, address)) => self.see_reservation(entry, network, address),
+            Ok(Key::Cooling(network, address)) => _ = self.cooling.insert((network, address)),
             Ok(Key::Owner(owner)) => self.see_owner(entry, owner),
             // A network for one range alone carries the range in its name.
             Ok(Key::Page(network, _)) => self.ranges.extend(Cidr::of_network(&network).map(|c| (network, c))),

@@ -258,6 +258,8 @@ pub(super) struct RangeUse {
     pub(super) free: u128,
     /// How many of the held ones are set aside.
     pub(super) set_aside: usize,
+    /// How many are cooling, and so are not free.
+    pub(super) cooling: usize,
 }
 
 impl RangeUse {
@@ -267,7 +269,12 @@ impl RangeUse {
         let taken = rows.iter().filter(|row| given(row.address)).count();
         let set_aside = rows.iter().filter(|row| row.is_set_aside()).count();
         let size = range.size();
-        Self { size, held: rows.len(), free: size.saturating_sub(taken as u128), set_aside }
+        let network = &pool.definition.network;
+        let bounds = (network.clone(), range.first())..=(network.clone(), range.last());
+        let rests = |address: Addr| given(address) && !rows.iter().any(|row| row.address == address);
+        let cooling = inventory.cooling.range(bounds).filter(|(_, address)| rests(*address)).count();
+        let free = size.saturating_sub(taken as u128 + cooling as u128);
+        Self { size, held: rows.len(), free, set_aside, cooling }
     }
 }
 

@@ -8,6 +8,7 @@ use super::super::table::{or_dash, printable, table};
 use super::super::{CliError, Context, Terminal};
 use super::effect::{FoldedPool, RangeUse};
 use super::{text, words};
+use crate::pool::cooldown::{CooldownTime, WhenFull};
 use crate::pool::definition::{Excluded, PoolDefinition, PoolRoute, RangeState};
 use crate::pool::dns::PoolDns;
 use crate::pool::names::PoolName;
@@ -76,9 +77,11 @@ pub(super) async fn status<K: Kv>(
     match args.output.format {
         Format::Json => terminal.answer_json(&rows),
         Format::Table => {
-            let header =
-                ["POOL", "NETWORK", "SIZE", "HELD", "FREE", "DRAINING", "CLOSED", "OUTSIDE", "ASIDE"];
-            let cells: Vec<[String; 9]> = rows.iter().map(PoolUse::cells).collect();
+            let header = [
+                "POOL", "NETWORK", "SIZE", "HELD", "FREE", "DRAINING", "CLOSED", "OUTSIDE", "ASIDE",
+                "COOLING",
+            ];
+            let cells: Vec<[String; 10]> = rows.iter().map(PoolUse::cells).collect();
             terminal.answer(&table(header, &cells))
         }
     }
@@ -165,6 +168,10 @@ struct ShownPool<'a> {
     ranges: Vec<ShownRange<'a>>,
     #[serde(serialize_with = "as_text")]
     order: Order,
+    #[serde(serialize_with = "as_text")]
+    cooldown: CooldownTime,
+    #[serde(serialize_with = "as_text")]
+    cooldown_when_full: WhenFull,
     routes: &'a [PoolRoute],
     dns: &'a PoolDns,
     allow: Option<&'a Selector>,
@@ -186,13 +193,14 @@ struct ShownRange<'a> {
     held: usize,
     free: u128,
     set_aside: usize,
+    cooling: usize,
 }
 
 impl<'a> ShownPool<'a> {
     fn new(pool: &'a PoolDefinition, revision: i64, inventory: &Inventory) -> Self {
         let folded = FoldedPool::new(pool);
         let range = |(written, range): (&'a crate::pool::definition::PoolRange, &_)| {
-            let RangeUse { size, held, free, set_aside } = RangeUse::of(&folded, range, inventory);
+            let RangeUse { size, held, free, set_aside, cooling } = RangeUse::of(&folded, range, inventory);
             ShownRange {
                 range: written.range.to_string(),
                 state: written.state.name(),
@@ -202,6 +210,7 @@ impl<'a> ShownPool<'a> {
                 held,
                 free,
                 set_aside,
+                cooling,
             }
         };
         Self {
@@ -210,6 +219,8 @@ impl<'a> ShownPool<'a> {
             revision,
             ranges: folded.ranges().map(range).collect(),
             order: pool.order(),
+            cooldown: pool.cooldown,
+            cooldown_when_full: pool.cooldown_when_full,
             routes: &pool.routes,
             dns: &pool.dns,
             allow: pool.allow.as_ref(),
@@ -226,6 +237,7 @@ impl<'a> ShownPool<'a> {
             ("network", self.network.to_string()),
             ("revision", self.revision.to_string()),
             ("order", self.order.to_string()),
+            ("cooldown", words::cooldown(pool)),
             ("routes", words::routes(pool)),
             ("dns", words::dns(pool)),
             ("allow", words::allow(pool)),
@@ -246,11 +258,15 @@ impl<'a> ShownPool<'a> {
                 range.held.to_string(),
                 range.free.to_string(),
                 range.set_aside.to_string(),
+                range.cooling.to_string(),
                 words::exclude(written),
             ]
         };
-        let rows: Vec<[String; 8]> = self.ranges.iter().zip(&pool.ranges).map(cells).collect();
-        head + &table(["RANGE", "STATE", "GATEWAY", "SIZE", "HELD", "FREE", "ASIDE", "EXCLUDE"], &rows)
+        let rows: Vec<[String; 9]> = self.ranges.iter().zip(&pool.ranges).map(cells).collect();
+        head + &table(
+            ["RANGE", "STATE", "GATEWAY", "SIZE", "HELD", "FREE", "ASIDE", "COOLING", "EXCLUDE"],
+            &rows,
+        )
     }
 }
 
@@ -271,6 +287,8 @@ struct PoolUse<'a> {
     outside: usize,
     /// Set aside, among those that are held in its ranges.
     set_aside: usize,
+    /// Cooling in its ranges, and not free.
+    cooling: usize,
 }
 
 impl<'a> PoolUse<'a> {
@@ -288,10 +306,12 @@ impl<'a> PoolUse<'a> {
             closed: 0,
             outside,
             set_aside: 0,
+            cooling: 0,
         };
         for (written, range) in folded.ranges() {
-            let RangeUse { size, held, free, set_aside } = RangeUse::of(&folded, range, inventory);
+            let RangeUse { size, held, free, set_aside, cooling } = RangeUse::of(&folded, range, inventory);
             sum.set_aside += set_aside;
+            sum.cooling += cooling;
             match written.state {
                 RangeState::Open => {
                     sum.size = sum.size.saturating_add(size);
@@ -305,7 +325,7 @@ impl<'a> PoolUse<'a> {
         sum
     }
 
-    fn cells(&self) -> [String; 9] {
+    fn cells(&self) -> [String; 10] {
         [
             self.pool.to_string(),
             self.network.to_string(),
@@ -316,6 +336,7 @@ impl<'a> PoolUse<'a> {
             self.closed.to_string(),
             self.outside.to_string(),
             self.set_aside.to_string(),
+            self.cooling.to_string(),
         ]
     }
 }

@@ -63,6 +63,10 @@ pub(super) fn selector(selector: &Selector) -> String {
     if words.is_empty() { "everybody, by an empty selector".to_owned() } else { words.join("; ") }
 }
 
+pub(super) fn cooldown(pool: &PoolDefinition) -> String {
+    format!("{}, if full: {}", pool.cooldown, pool.cooldown_when_full)
+}
+
 pub(super) fn note(pool: &PoolDefinition) -> String {
     or_dash(Some(&pool.note))
 }
