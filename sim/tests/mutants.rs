@@ -12,7 +12,8 @@ use std::process::Command;
 const HUNT: [&str; 6] = ["--seeds", "300", "--ops", "45000", "--mutants", "200"];
 
 /// What transactions rely on, by step, kind and key: none may go missing, and who adds one adds it here.
-const GUARDS: [&str; 121] = [
+const GUARDS: [&str; 126] = [
+    "batch/Absent/cooling",
     "batch/Absent/ip",
     "batch/Create/ticket",
     "batch/Mod/cursor",
@@ -36,9 +37,11 @@ const GUARDS: [&str; 121] = [
     "claim/Mod/owner",
     "claim/Mod/page",
     "claim/Mod/pod",
+    "clear/Absent/cooling",
     "clear/Absent/ip",
     "clear/Mod/summary",
     "clear/Mod/page",
+    "commit/Absent/cooling",
     "commit/Absent/ip",
     "commit/Create/ticket",
     "commit/Empty/nets",
@@ -95,6 +98,7 @@ const GUARDS: [&str; 121] = [
     "free/Mod/owner",
     "free/Mod/page",
     "free/Mod/pod",
+    "free/Put/cooling",
     "free/Put/tombstone",
     "hold/Absent/ip",
     "hold/Mod/ip",
@@ -112,6 +116,7 @@ const GUARDS: [&str; 121] = [
     "lead/Mod/lead",
     "mark/Identity/machine",
     "mark/Identity/store",
+    "repair/Absent/cooling",
     "repair/Absent/ip",
     "repair/Mod/summary",
     "repair/Mod/ip",
