@@ -996,13 +996,19 @@ fn a_pass_counts_what_is_held_of_each_pool() {
         assert_eq!((pass.code, &pass.report["pools"]), (Some(0), &expected), "{}", pass.outcome);
         pass
     };
-    let other = json!({"pool": "other", "network": "blue", "size": 2, "held": 0, "free": 2, "cooling": 0, "draining": 0});
-    let storage = json!({"pool": "storage", "network": "default", "size": 8, "held": 2, "free": 6, "cooling": 0, "draining": 0});
+    let counts = |pool: &str, network: &str, [size, held, free, draining]: [u32; 4]| {
+        json!({
+            "pool": pool, "network": network, "size": size, "held": held, "free": free, "cooling": 0,
+            "draining": draining,
+        })
+    };
+    let other = counts("other", "blue", [2, 0, 2, 0]);
+    let storage = counts("storage", "default", [8, 2, 6, 0]);
     // After what the pass frees.
     counted(json!([other, storage])).freed(json!({"pod-gone": 1}));
     let drained = world.node.pool(&["drain", "storage", "--range", "10.80.0.0/29", "--yes"], "");
     assert_eq!(drained.status.code(), Some(3), "{drained}");
-    let storage = json!({"pool": "storage", "network": "default", "size": 2, "held": 0, "free": 2, "cooling": 0, "draining": 2});
+    let storage = counts("storage", "default", [2, 0, 2, 2]);
     counted(json!([other, storage]));
     // One that does not decode is told, and stops nothing.
     let text = world.cluster.store().get("v1/pool/other").expect("it is there");
