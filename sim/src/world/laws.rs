@@ -236,13 +236,13 @@ impl World<'_> {
     }
 
     /// Notes what a process learns from an answer.
-    pub(crate) fn note_seen(&mut self, txn: &Txn, reply: &Reply, process: ProcessId, work: Option<&Work>) {
+    pub(crate) fn note_seen(&mut self, txn: &Txn, reply: &Reply, process: ProcessId) {
         let Some(seen) = &mut self.seen else { return };
         let mut note = |key: &Vec<u8>, revision: i64| {
             let known = seen.entry((process, key.clone())).or_default();
-            // The frees of a pass run side by side. One that gets an older answer than another has seen takes nothing
-            // from that one.
-            if !(matches!(work, Some(Work::Pass)) && *known > reply.revision) {
+            // A member that is behind may answer, or one free of a pass later than another. What was seen is not taken
+            // back by an older answer: a commit that was planned on it may still be on its way.
+            if *known <= reply.revision {
                 *known = revision;
             }
         };

@@ -209,7 +209,7 @@ impl World<'_> {
                     self.count("stale");
                     let reply = self.model.stale(revision, txn);
                     if let Ok(reply) = &reply {
-                        self.note_seen(txn, reply, process, work.as_ref());
+                        self.note_seen(txn, reply, process);
                     }
                     return Ok(Answer::Reply(reply));
                 }
@@ -217,7 +217,7 @@ impl World<'_> {
                 if txn.only_reads() {
                     let reply = self.model.txn(txn);
                     if let Ok(reply) = &reply {
-                        self.note_seen(txn, reply, process, work.as_ref());
+                        self.note_seen(txn, reply, process);
                     }
                     Answer::Reply(reply)
                 } else {
@@ -243,7 +243,7 @@ impl World<'_> {
                         }
                         // The process that has given it up knows nothing of what it did.
                         if *fate != Fate::Late {
-                            self.note_seen(txn, reply, process, work.as_ref());
+                            self.note_seen(txn, reply, process);
                         }
                     }
                     self.follow().map_err(|why| format!("#{process} {}: {why}", txn.step))?;
