@@ -122,4 +122,4 @@ const _: () = assert!(
         && TOMBSTONE_STANDS.as_secs() > LEASE_TTL.as_secs() + ADD_DEADLINE.as_secs()
 );
 const _: () = assert!(LEASE_TTL.as_secs() > GC_DEADLINE.as_secs());
-const _: () = assert!(REPAIR_BITS + 2 * REPAIR_PAGES as usize <= TXN_OPS);
+const _: () = assert!(2 * REPAIR_BITS + 2 * REPAIR_PAGES as usize <= TXN_OPS);

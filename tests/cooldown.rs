@@ -205,6 +205,38 @@ fn pools_have_cooldowns_of_their_own() {
 }
 
 #[test]
+fn what_a_retried_sandbox_gives_up_rests() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let sandbox = |container: &str, config: &Value| {
+        node.add(container).pod("ns", "p", "u-1").config(config).run().address()
+    };
+    let other = network(json!({"range": "10.0.9.0/30", "cooldown": "1h"}));
+    assert_eq!(sandbox("s1", &two("1h")), "10.0.0.1");
+    assert_eq!(sandbox("s2", &other), "10.0.9.1");
+    assert_eq!(cooling(cluster.store()).len(), 1);
+    assert_eq!(add(&node, "c1", &two("1h")).address(), "10.0.0.2");
+    cluster.assert_clean();
+}
+
+#[test]
+fn what_is_set_aside_while_it_is_cooling_rests_no_longer() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let config = two("1h");
+    add(&node, "c1", &config).ok();
+    del(&node, "c1", &config);
+    assert_eq!(cooling(cluster.store()).len(), 1);
+    assert!(node.cli(["hold", "10.0.0.1", "--note", "switch"]).succeeded());
+    assert!(cooling(cluster.store()).is_empty(), "no address is held and cooling");
+    add(&node, "c2", &config).ok();
+    add(&node, "c3", &config).error(100);
+    assert!(node.cli(["hold", "--remove", "10.0.0.1"]).succeeded());
+    assert_eq!(add(&node, "c3", &config).address(), "10.0.0.1");
+    cluster.assert_clean();
+}
+
+#[test]
 fn wrong_cooldowns_are_refused() {
     let cluster = Cluster::new();
     let node = cluster.node("a");

@@ -309,6 +309,7 @@ impl Claim {
         let mut of_addresses = BTreeSet::new();
         for (network, address) in self.reserved() {
             of_addresses.insert(keys.ip(network, address));
+            of_addresses.insert(keys.cooling(network, address));
             of_addresses.insert(keys.page(network, address.page()));
             of_addresses.extend(self.index_key(keys, network));
         }
@@ -408,7 +409,7 @@ impl Claim {
         let key = &keys.ip(network, Addr::from(held.address));
         let Some(reservation) = snapshot.record::<Reservation>(key)? else { return Ok(Standing::Free) };
         let (owner, pod) = (reservation.owner, reservation.labels.pod);
-        if owner == self.owner && mine.is_some_and(|record| record.addresses.contains(held)) {
+        if owner == self.owner && mine.is_some_and(|record| held.is_among(&record.addresses)) {
             return Ok(Standing::Ours);
         }
         // This may be the claim's own record, if that record is given up.
@@ -417,7 +418,7 @@ impl Claim {
             return Err(Halt::Read(own));
         }
         let record = snapshot.record::<OwnerRecord>(&own)?;
-        let Some(record) = record.filter(|record| record.addresses.contains(held)) else {
+        let Some(record) = record.filter(|record| held.is_among(&record.addresses)) else {
             return Ok(Standing::InTheWay(Why::NoRecord { owner, pod }));
         };
         let holder = Gone { owner, revision: snapshot.mod_revision(&own) };
@@ -433,6 +434,14 @@ impl Claim {
     }
 
     /// A free address must still be free, and a held address must still have the same holder.
+    /// Whether it is known which addresses cool, as of when their reservations were read. A free may come in between.
+    fn knows_cooling(&self, keys: &Keys, snapshot: &Snapshot) -> bool {
+        self.reserved().all(|(network, address)| {
+            let read_at = snapshot.read_at(&keys.ip(network, address));
+            snapshot.knows_since(&keys.cooling(network, address), read_at)
+        })
+    }
+
     fn reserve(
         &self,
         keys: &Keys,
@@ -452,6 +461,11 @@ impl Claim {
                 Some(_) => builder.unchanged(key.clone()),
             }
             builder.put(key, reservation.clone());
+            // It is in use, so it rests no longer.
+            let cooling = keys.cooling(network, address);
+            if snapshot.entry(&cooling).is_some() {
+                builder.delete(cooling);
+            }
             changes.set(network, address);
         }
     }
@@ -463,13 +477,13 @@ impl Claim {
         let record = match &making.mine {
             Some(mine) => {
                 let mut mine = mine.clone();
-                let new = making.made.iter().filter(|held| !mine.addresses.contains(held)).cloned();
+                let new = making.made.iter().filter(|held| !held.is_among(&mine.addresses)).cloned();
                 let new: Vec<Held> = new.collect();
                 mine.addresses.extend(new);
                 mine
             }
             None => {
-                let is_mine = |held: &&Held| held.network.is_none() || making.made.contains(held);
+                let is_mine = |held: &&Held| held.network.is_none() || held.is_among(&making.made);
                 let held = self.held.iter().filter(is_mine).cloned().collect();
                 let scope = self.scope.as_str().to_owned();
                 OwnerRecord::new(held, None, scope, self.labels.clone())
@@ -626,6 +640,9 @@ impl<'a> Claims<'a> {
         all: Vec<Making>,
     ) -> Result<Step<Together>, ClaimError> {
         let keys = self.keys;
+        if !self.all.iter().all(|claim| claim.knows_cooling(keys, snapshot)) {
+            return Ok(Step::read(self.base_keys()));
+        }
         let mut builder = Builder::new("claim", snapshot);
         fence.guard(&mut builder);
         builder.unchanged(keys.meta());
@@ -675,7 +692,7 @@ impl<'a> Claims<'a> {
             builder.delete(own);
         }
         let mut rest = record.clone();
-        rest.addresses.retain(|held| !all.iter().any(|making| making.made.contains(held)));
+        rest.addresses.retain(|held| !all.iter().any(|making| held.is_among(&making.made)));
         free::free_reservations(keys, owner, &rest, builder, changes);
         let is_indexed = |held: &Held| {
             claims().any(|(claim, making)| {

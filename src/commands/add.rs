@@ -8,7 +8,7 @@ use crate::cni::error::{Code, Error};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, NodeLease};
 use crate::local::scope_hints::ScopeHints;
-use crate::pool::cooldown::Cooldown;
+use crate::pool::cooldown::{Cooldown, WhenFull};
 use crate::pool::names::PoolName;
 use crate::pool::record::{Held, Meta, RunStart};
 use crate::pool::{NetworkName, Range, RangeSet, Standing};
@@ -66,6 +66,8 @@ async fn allot<K: Kv>(
     driver: &mut Driver<'_, K>,
 ) -> Result<AddDone, Error> {
     let mut repairs = 0;
+    // Of the first pool of which all that is free is cooling.
+    let mut all_cool = None;
     loop {
         let allotted = driver.run(allotment).await;
         leave_hints(run, allotment, driver, left);
@@ -91,25 +93,29 @@ async fn allot<K: Kv>(
         let is_wanted = || run.must_go_on().is_ok();
         let of_set =
             asked.as_ref().and_then(|asked| Some((asked.wanted.sets.get(set)?, asked.cooldown(set))));
+        let may_repair = repairs < limits::REPAIRS;
         let repaired = match of_set {
-            Some((set, Cooldown { when_full, .. })) if repairs < limits::REPAIRS => {
+            Some((set, Cooldown { when_full, .. })) => {
+                // The last look is only to tell what is cooling.
+                let when_full = if may_repair { when_full } else { WhenFull::Wait };
                 repair_some(run.session, set, driver.shared(), when_full, &is_wanted).await?
             }
-            _ => SomeRepaired::default(),
+            None => SomeRepaired::default(),
         };
-        if repaired.may_have_room {
+        if repaired.may_have_room && may_repair {
             repairs += 1;
         } else {
-            let full = match longest_cooling(run, &repaired.cooling).await {
-                Some(left) => errors::all_cool(repaired.cooling.len(), left, full()),
-                None => full(),
-            };
-            let range_set = of_set.map(|(set, _)| set.clone());
+            let (full, range_set) = (full(), of_set.map(|(set, _)| set.clone()));
             drop(asked);
+            if all_cool.is_none() && !repaired.cooling.is_empty() {
+                let left = first_end(run, &repaired.cooling).await;
+                all_cool = Some(errors::all_cool(repaired.cooling.len(), left, full.clone()));
+            }
             if !allotment.turn_to_next_pool(set, driver.shared()) {
-                return Err(match range_set {
-                    Some(set) => errors::with_set_aside(full, set_aside(run, &set).await),
-                    None => full,
+                return Err(match (all_cool, range_set) {
+                    (Some(all_cool), _) => all_cool,
+                    (None, Some(set)) => errors::with_set_aside(full, set_aside(run, &set).await),
+                    (None, None) => full,
                 });
             }
             repairs = 0;
@@ -135,12 +141,21 @@ async fn in_result<K: Kv>(
     Ok(pools.in_result(held, &unused.collect::<Vec<_>>()))
 }
 
-/// For how long the address still cools that has been cooling for longest; none if none cools.
-async fn longest_cooling<K: Kv>(run: &Run<'_, K>, cooling: &[CoolingSeen]) -> Option<Duration> {
-    let longest = cooling.iter().min_by_key(|seen| seen.entry.mod_revision)?;
-    let age = run.session.kv.lease_age(LeaseId(longest.entry.lease), run.session.until).await;
-    Some(age.ok().flatten().map_or(Duration::ZERO, |age| age.left))
+/// For how long the first of these addresses still cools, as far as that is known.
+async fn first_end<K: Kv>(run: &Run<'_, K>, cooling: &[CoolingSeen]) -> Option<Duration> {
+    let leases: BTreeSet<i64> = cooling.iter().map(|seen| seen.entry.lease).collect();
+    let mut first = None;
+    for lease in leases.into_iter().take(LEASES_ASKED) {
+        let Ok(Some(age)) = run.session.kv.lease_age(LeaseId(lease), run.session.until).await else {
+            continue;
+        };
+        first = first.into_iter().chain([age.left]).min();
+    }
+    first
 }
+
+/// Of how many leases an ADD asks how long they live, to say when an address will be free.
+const LEASES_ASKED: usize = 4;
 
 /// The caller did not get the answer. Frees what this run reserved, now or by the spool, unless another run of this
 /// owner has answered with it since.

@@ -158,18 +158,19 @@ pub fn no_such_pool(name: &PoolName, known: &[PoolName]) -> Error {
         .with_details("`metes pool list` prints the pools, `metes pool apply` makes one")
 }
 
-/// All that is free of a range or pool is cooling. `full` is what is said where nothing is.
+/// All that nobody holds of a range or pool is cooling: at least so many addresses. `left`: for how long the first one
+/// that is known still does. `full` is what is said where nothing cools.
 #[must_use]
-pub fn all_cool(count: usize, left: Duration, full: Error) -> Error {
-    let count = match count {
+pub fn all_cool(count: usize, left: Option<Duration>, full: Error) -> Error {
+    let counted = match count {
         1 => "1 address is".to_owned(),
         count => format!("{count} addresses are"),
     };
-    let seconds = left.as_secs() + 1;
-    Error::new(Code::TryAgain, format!("{}: {count} cooling, and the first one ends in {seconds} s", full.msg))
-        .with_details(
-            "freed addresses rest for the `cooldown` of their range or pool; `cooldown_when_full` may be \"reuse\"",
-        )
+    let first = left.map(|left| format!(", and the first one ends in {} s", left.as_secs() + 1));
+    let full = full.msg.replace(", held ", ", held or cooling ");
+    Error::new(Code::TryAgain, format!("{full}: {counted} cooling{}", first.unwrap_or_default())).with_details(
+        "freed addresses rest for the `cooldown` of their range or pool; `cooldown_when_full` may be \"reuse\"",
+    )
 }
 
 /// Every open range of a pool is full.

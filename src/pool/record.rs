@@ -181,6 +181,12 @@ impl Held {
     pub fn new(address: IpAddr, network: Option<NetworkName>) -> Self {
         Self { address, network, pool: None, cooldown_s: 0 }
     }
+
+    /// Whether this address is among `all`, whatever a pool or a configuration said of it when it was given.
+    #[must_use]
+    pub fn is_among(&self, all: &[Held]) -> bool {
+        all.iter().any(|one| (one.address, &one.network) == (self.address, &self.network))
+    }
 }
 
 /// What a pool said of an address when it was given. Whoever asks again is answered from it, whatever became of the

@@ -7,6 +7,7 @@ use super::ask::{Ask, RunStamp};
 use super::batch::{self, Batch, Cursors};
 use super::builder::Builder;
 use super::change::{Change, Commit, Step};
+use super::cooling::CoolingLeases;
 use super::fence::Fence;
 use super::free::{self, Freeable, Mode};
 use super::keys::{Bytes, Keys, LeaseId, Scope};
@@ -50,13 +51,16 @@ pub struct Allotment<'a> {
     pools: DecodedPools,
     /// Whether a tombstone of this owner was ever seen. Then nothing is taken over.
     was_deleted: bool,
+    /// For what an older sandbox has to give up.
+    leases: CoolingLeases,
 }
 
 impl<'a> Allotment<'a> {
     /// The change that `ask` asks for.
     #[must_use]
     pub fn new(ask: &'a Ask, keys: &'a Keys) -> Self {
-        Self { ask: Cow::Borrowed(ask), keys, pools: DecodedPools::default(), was_deleted: false }
+        let (pools, leases) = (DecodedPools::default(), CoolingLeases::default());
+        Self { ask: Cow::Borrowed(ask), keys, pools, was_deleted: false, leases }
     }
 
     /// Turns to the next pool for an address, because the present one is full; false if there is none.
@@ -126,6 +130,19 @@ impl Change for Allotment<'_> {
         self.as_known(seen).own_keys(self.keys)
     }
 
+    fn cooling(&mut self, seen: &Snapshot) -> Option<(Vec<u32>, &mut CoolingLeases)> {
+        let asked = self.asked(seen)?;
+        let given_up = older_owner(&asked, self.keys, seen).ok()??.record;
+        let cooldowns = given_up.cooling().map(|(.., cooldown_s)| cooldown_s);
+        let needed = if asked.gives(&given_up.addresses) { Vec::new() } else { cooldowns.collect() };
+        drop(asked);
+        Some((needed, &mut self.leases))
+    }
+
+    fn forget_leases(&mut self) {
+        self.leases.forget();
+    }
+
     fn learn(&mut self, seen: &Snapshot) {
         self.was_deleted |= seen.entry(&self.keys.tombstone(&self.ask.owner)).is_some();
     }
@@ -136,7 +153,8 @@ impl Change for Allotment<'_> {
             Ok(ask) => ask,
             Err(pools) => return Ok(Step::read(pools)),
         };
-        match (Deciding { ask: &ask, keys, snapshot: seen, fence, line, was_deleted }).decide() {
+        let leases = &self.leases;
+        match (Deciding { ask: &ask, keys, snapshot: seen, fence, line, was_deleted, leases }).decide() {
             Ok(step) => Ok(step),
             Err(Halt::Read(ops)) => Ok(Step::Read(ops)),
             Err(Halt::Refuse(why)) => Err(why),
@@ -173,6 +191,7 @@ struct Deciding<'a> {
     /// Those behind, if this run is at the head of its queue.
     line: &'a Line,
     was_deleted: bool,
+    leases: &'a CoolingLeases,
 }
 
 /// An older owner of the same interface of the same pod.
@@ -188,7 +207,7 @@ impl Deciding<'_> {
         let was_deleted = self.judge_tombstone()? || self.was_deleted;
         let own = self.keys.owner(&self.ask.owner);
         let mine = self.snapshot.record::<OwnerRecord>(&own)?;
-        let older = self.older_owner()?;
+        let older = older_owner(self.ask, self.keys, self.snapshot)?;
         match (mine, older) {
             (Some(record), _) => self.repeat(record),
             (None, Some(older)) if !was_deleted && self.ask.gives(&older.record.addresses) => {
@@ -239,31 +258,6 @@ impl Deciding<'_> {
             Some(tombstone) if self.ask.stamp.start.is_after(Some(&tombstone.start)) => Ok(true),
             Some(_) => Err(Halt::Refuse(Refused::Deleted)),
         }
-    }
-
-    /// The owner on this node that the pod index names, if it is another and older than this run.
-    fn older_owner(&self) -> Result<Option<Older>, Halt> {
-        for key in self.ask.index_keys(self.keys) {
-            let Some(index) = self.snapshot.record::<PodIndex>(&key)? else { continue };
-            let owner = index.owner;
-            let mine = &self.ask.owner;
-            let is_here =
-                (&owner.cluster, &owner.node, &owner.ifname) == (&mine.cluster, &mine.node, &mine.ifname);
-            if owner == *mine || !is_here {
-                continue;
-            }
-            let own = self.keys.owner(&owner);
-            require(self.snapshot, vec![own.clone()])?;
-            let Some(record) = self.snapshot.record::<OwnerRecord>(&own)? else { continue };
-            if record.labels.pod.uid != self.ask.labels.pod.uid {
-                continue;
-            }
-            if !self.ask.stamp.start.is_after(record.start.as_ref()) {
-                return Err(Halt::Refuse(Refused::Outlived(owner)));
-            }
-            return Ok(Some(Older { owner, record }));
-        }
-        Ok(None)
     }
 
     /// The owner holds addresses already. They are the answer, if they fit.
@@ -317,7 +311,7 @@ impl Deciding<'_> {
 
     fn free_first(&self, older: &Older) -> Result<Step<Allotted>, Halt> {
         let Older { owner, record } = older;
-        let freed = Freeable { owner, record, leases: None };
+        let freed = Freeable { owner, record, leases: Some(self.leases) };
         let planned = free::transaction(self.keys, self.snapshot, freed, None, self.fence, Mode::First)?;
         Ok(Step::Commit(Commit { txn: planned.map_err(Halt::read)?, done: None, proof: self.proof() }))
     }
@@ -418,6 +412,31 @@ impl Deciding<'_> {
             false => Err(Halt::read(keys.iter().cloned().chain([record]).collect())),
         }
     }
+}
+
+/// The owner on this node that the pod index names, if it is another and older than this run.
+fn older_owner(ask: &Ask, keys: &Keys, snapshot: &Snapshot) -> Result<Option<Older>, Halt> {
+    for key in ask.index_keys(keys) {
+        let Some(index) = snapshot.record::<PodIndex>(&key)? else { continue };
+        let owner = index.owner;
+        let mine = &ask.owner;
+        let is_here =
+            (&owner.cluster, &owner.node, &owner.ifname) == (&mine.cluster, &mine.node, &mine.ifname);
+        if owner == *mine || !is_here {
+            continue;
+        }
+        let own = keys.owner(&owner);
+        require(snapshot, vec![own.clone()])?;
+        let Some(record) = snapshot.record::<OwnerRecord>(&own)? else { continue };
+        if record.labels.pod.uid != ask.labels.pod.uid {
+            continue;
+        }
+        if !ask.stamp.start.is_after(record.start.as_ref()) {
+            return Err(Halt::Refuse(Refused::Outlived(owner)));
+        }
+        return Ok(Some(Older { owner, record }));
+    }
+    Ok(None)
 }
 
 fn finish(builder: Builder<'_>) -> Result<Txn, Halt> {

@@ -29,6 +29,7 @@ use super::request::{Asked, FreeRequest};
 use super::snapshot::Snapshot;
 use super::ticket::Ticket;
 use super::txn::{Compare, Entry, Found, Op, Txn};
+use crate::limits;
 use crate::pool::record::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone};
 
 /// How many runs a batch serves at most, and how many where that does not fit into one transaction.
@@ -179,13 +180,12 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Clears stray bits, as long as nobody holds their addresses.
+    /// Clears stray bits, as many as fit, as long as nobody holds their addresses and none is cooling.
     fn clear(&mut self, stray: &[NetworkAddress], builder: &mut Builder<'_>) {
-        for (network, address) in stray {
-            let key = self.keys.ip(network, *address);
-            if self.snapshot.entry(&key).is_none() {
-                builder.absent(key);
-                builder.absent(self.keys.cooling(network, *address));
+        for (network, address) in stray.iter().take(limits::REPAIR_BITS) {
+            let keys = [self.keys.ip(network, *address), self.keys.cooling(network, *address)];
+            if keys.iter().all(|key| self.snapshot.entry(key).is_none()) {
+                keys.into_iter().for_each(|key| builder.absent(key));
                 self.changes.clear(network, *address);
             }
         }

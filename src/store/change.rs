@@ -46,6 +46,9 @@ pub trait Change {
         None
     }
 
+    /// Forgets the leases for what cools: one of them may have ended.
+    fn forget_leases(&mut self) {}
+
     /// Remembers what an answer shows, if the next one may not show it any more.
     fn learn(&mut self, _seen: &Snapshot) {}
 

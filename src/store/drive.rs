@@ -232,9 +232,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Ok(Attempt::Committed(None) | Attempt::Again | Attempt::GivesWay) => {}
                 Err(Stopped::Failed(failure)) if self.passes(&failure) => {
                     self.lose_lease();
-                    if let Some((_, leases)) = change.cooling(&self.shared) {
-                        leases.forget();
-                    }
+                    change.forget_leases();
                 }
                 Err(stopped) => return Err(stopped),
             }

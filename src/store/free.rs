@@ -112,6 +112,10 @@ impl Change for Freeing<'_> {
         Some((cooldowns, self.leases))
     }
 
+    fn forget_leases(&mut self) {
+        self.leases.forget();
+    }
+
     fn learn(&mut self, seen: &Snapshot) {
         if let Ok(Ok(record)) = self.record(seen) {
             self.held = record.addresses;
@@ -145,7 +149,8 @@ impl Change for Freeing<'_> {
 
     fn done_by_batch(&self) -> Option<Freed> {
         let asks = matches!(self.free.guard, FreeGuard::OlderThan(_)) && self.free.tombstone.is_some();
-        (asks && !self.held.is_empty()).then(|| Freed::Addresses(self.held.clone()))
+        let is_servable = !self.held.is_empty() && self.held.iter().all(|held| held.cooldown_s == 0);
+        (asks && is_servable).then(|| Freed::Addresses(self.held.clone()))
     }
 
     /// All keys that freeing the record relies on, as far as they are known.
@@ -276,7 +281,7 @@ impl<'a> Freeing<'a> {
 pub enum Mode {
     /// Everything.
     Whole,
-    /// Everything, as one step of an ADD that goes on afterwards. The addresses stay with their pod, so none cools.
+    /// Everything, as one step of an ADD that goes on afterwards.
     First,
     /// Everything but pages; stray bits are left.
     Quick,

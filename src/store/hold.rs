@@ -94,6 +94,11 @@ impl<'a> Holding<'a> {
         self.keys.page(&self.request.network, self.request.address.page())
     }
 
+    /// The key that exists if the address is cooling.
+    fn cooling(&self) -> Bytes {
+        self.keys.cooling(&self.request.network, self.request.address)
+    }
+
     /// The key that exists as long as its time is not over.
     fn lasts(&self) -> Bytes {
         self.keys.hold(&self.request.network, self.request.address)
@@ -139,7 +144,7 @@ impl Change for Holding<'_> {
     }
 
     fn reads(&self, _seen: &Snapshot) -> Vec<Bytes> {
-        vec![self.keys.meta(), self.proof(), self.ip(), self.page(), self.lasts()]
+        vec![self.keys.meta(), self.proof(), self.ip(), self.page(), self.lasts(), self.cooling()]
     }
 
     fn proof(&self) -> Bytes {
@@ -148,7 +153,9 @@ impl Change for Holding<'_> {
 
     fn plan(&self, seen: &Snapshot, fence: &Fence, _line: &Line) -> Result<Step<HoldMade>, HoldRefused> {
         let reads = self.reads(seen);
-        if !reads.iter().all(|key| seen.knows(key)) {
+        // A free that came between two reads may have let the address cool.
+        let is_read = reads.iter().all(|key| seen.knows(key));
+        if !is_read || !seen.knows_since(&self.cooling(), seen.read_at(&self.ip())) {
             return Ok(Step::read(reads));
         }
         match (seen.record::<Meta>(&self.keys.meta())?, meta::emptiness(self.keys, seen)) {
@@ -177,6 +184,10 @@ impl Change for Holding<'_> {
             (Some(lease), _) => builder.put_on(self.lasts(), Vec::new(), lease),
             (None, Some(_)) => builder.delete(self.lasts()),
             (None, None) => {}
+        }
+        // What is set aside rests in any case.
+        if seen.entry(&self.cooling()).is_some() {
+            builder.delete(self.cooling());
         }
         let mut changes = BitChanges::default();
         changes.set(network, *address);

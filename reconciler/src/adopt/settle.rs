@@ -155,7 +155,7 @@ impl<K: Kv> Adoption<'_, K> {
         demands.see(&running);
         let Demands { missing, conflicts, .. } = demands;
         // A part of the report cannot be understood, and that part may be about `held`.
-        if !conflicts.is_empty() || missing.iter().any(|demand| demand.held.contains(held)) {
+        if !conflicts.is_empty() || missing.iter().any(|demand| held.is_among(&demand.held)) {
             return Ok(None);
         }
         Ok(missing.into_iter().find(|demand| demand.owner.ifname == owner.ifname))

@@ -224,6 +224,24 @@ fn a_pod_is_known_by_its_uid_and_by_its_name_only_where_that_is_missing() {
     }
 }
 
+/// A claim does not know with what cooldown, or from what pool, an address was given.
+#[test]
+fn an_address_is_the_same_whatever_its_record_says_of_it() {
+    let mut world = World::new();
+    let mut old = claim_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
+    old.held.iter_mut().for_each(|held| held.cooldown_s = 60);
+    world.carry_out(&old);
+    assert_eq!(world.carry_out(&claim_of("old", "u0", &["10.0.0.4"])), Claimed::Present);
+    let mut claim = claim_of("c1", "u1", &["10.0.0.5"]);
+    let Why::Holder { owner, revision, .. } = conflict(world.carry_out(&claim)).1 else {
+        panic!("its record lists it")
+    };
+    claim.gone = vec![Gone { owner: owner.clone(), revision }];
+    let replaced = Made { held: vec![held("10.0.0.5")], replaced: vec![owner] };
+    assert_eq!(world.carry_out(&claim), Claimed::Made(replaced));
+    assert_eq!(world.record_of(&old), None);
+}
+
 #[test]
 fn a_holder_is_replaced_as_a_whole_if_it_was_judged_as_it_stands() {
     let mut world = World::new();

@@ -274,7 +274,7 @@ impl<K: Kv> Import<'_, K> {
                     && one.owner.ifname == group.owner.ifname
                     && one.record.labels.pod.uid == group.labels.pod.uid
                     && !gathered.containers.contains(&one.owner.container_id)
-                    && one.record.addresses.iter().any(|held| group.held.contains(held))
+                    && one.record.addresses.iter().any(|held| held.is_among(&group.held))
             };
             for earlier in imported.iter().filter(is_earlier) {
                 if !self.context.dry_run {

@@ -162,10 +162,14 @@ impl World<'_> {
             },
             Op::Delete(key) if matches!(step, "free" | "free-quick") => {
                 let Ok(Key::Owner(owner)) = keys.parse(key) else { return None };
-                // What nobody heard of does not cool. Only an ADD gives that back, or the spool.
+                // What nobody heard of does not cool. Only an ADD gives that back, or the spool, which runs of other
+                // verbs carry out, too. It leaves a tombstone.
+                let tombstone = keys.tombstone(&owner);
+                let buries =
+                    effects.iter().any(|(_, op)| matches!(op, Op::Put(put, ..) if *put == tombstone));
                 let cools = match work? {
                     Work::Del { sandbox, .. } => self.truth.sandboxes[*sandbox].owner == owner,
-                    Work::Gc | Work::Pass | Work::Release => true,
+                    Work::Gc | Work::Pass | Work::Release => !buries,
                     _ => false,
                 };
                 let record = &self.tree.owners.get(&owner).filter(|_| cools)?.record;
