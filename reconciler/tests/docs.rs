@@ -6,6 +6,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use clap::CommandFactory;
+use metes::audit::PoolCounts;
+use metes::pool::NetworkName;
 use metes_reconciler::cli::Cli;
 use metes_reconciler::ended::{Ended, PassOutcome};
 use metes_reconciler::metrics::Metrics;
@@ -100,6 +102,9 @@ fn every_reason_is_tested() {
 fn every_metric_stands_there() {
     let mut report = PassReport::new("east", false);
     report.violations.insert("foreign-key", 1);
+    let pool = "storage".parse().expect("a pool's name");
+    let network = NetworkName::default();
+    report.pools.push(PoolCounts { pool, network, size: 2, held: 1, free: 1, cooling: 0, draining: 0 });
     let mut metrics = Metrics::of_many_passes();
     metrics.ended(&Ended { report, trouble: None, took: Duration::ZERO, at: SystemTime::now() });
     let mut defined: Vec<String> = Vec::new();
