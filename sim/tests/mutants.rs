@@ -12,7 +12,7 @@ use std::process::Command;
 const HUNT: [&str; 6] = ["--seeds", "300", "--ops", "45000", "--mutants", "200"];
 
 /// What transactions rely on, by step, kind and key: none may go missing, and who adds one adds it here.
-const GUARDS: [&str; 126] = [
+const GUARDS: [&str; 127] = [
     "batch/Absent/cooling",
     "batch/Absent/ip",
     "batch/Create/ticket",
@@ -78,6 +78,7 @@ const GUARDS: [&str; 126] = [
     "free-delete-only/Mod/ip",
     "free-delete-only/Mod/owner",
     "free-delete-only/Mod/pod",
+    "free-first/Put/cooling",
     "free-first/Create/ticket",
     "free-first/Lease/fence",
     "free-first/Mod/summary",

@@ -160,7 +160,7 @@ impl World<'_> {
                 }
                 _ => None,
             },
-            Op::Delete(key) if matches!(step, "free" | "free-quick") => {
+            Op::Delete(key) if matches!(step, "free" | "free-quick" | "free-first") => {
                 let Ok(Key::Owner(owner)) = keys.parse(key) else { return None };
                 // What nobody heard of does not cool. Only an ADD gives that back, or the spool, which runs of other
                 // verbs carry out, too. It leaves a tombstone.
@@ -168,6 +168,8 @@ impl World<'_> {
                 let buries =
                     effects.iter().any(|(_, op)| matches!(op, Op::Put(put, ..) if *put == tombstone));
                 let cools = match work? {
+                    // What a pod's older sandbox gives up.
+                    _ if step == "free-first" => true,
                     Work::Del { sandbox, .. } => self.truth.sandboxes[*sandbox].owner == owner,
                     Work::Gc | Work::Pass | Work::Release => !buries,
                     _ => false,
