@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use support::{Cluster, Etcd, Node, Outcome, Store, metes, network, wait_for};
+use support::{Cluster, Etcd, Node, Outcome, Store, network, wait_for};
 
 /// Far above every cooldown here and the 15 seconds that it may take longer.
 const LONG: Duration = Duration::from_secs(60);
@@ -181,8 +181,7 @@ fn pools_have_cooldowns_of_their_own() {
     let cluster = Cluster::new();
     let node = cluster.node("a");
     let apply = |text: &str| {
-        let run = support::Run::new(metes()).env("METES_CONF", node.host_file());
-        let outcome = run.arguments(["pool", "apply", "--yes", "-f", "-"]).stdin(text).run();
+        let outcome = node.pool(&["apply", "--yes", "-f", "-"], text);
         assert!(outcome.succeeded(), "{outcome}");
     };
     apply("pool: rests\nranges: [{range: 10.0.0.0/30}]\norder: lowest\ncooldown: 1h\n");
@@ -193,10 +192,7 @@ fn pools_have_cooldowns_of_their_own() {
     apply("pool: rests\nranges: [{range: 10.0.0.0/30}]\norder: lowest\n");
     del(&node, "c1", &both);
     assert_eq!(add(&node, "c2", &both).addresses(), ["10.0.0.2/30", "10.0.1.1/30"]);
-    let status = || {
-        let run = support::Run::new(metes()).env("METES_CONF", node.host_file());
-        run.arguments(["pool", "status", "rests", "-o", "json"]).run().ok()[0].clone()
-    };
+    let status = || node.pool(&["status", "rests", "-o", "json"], "").ok()[0].clone();
     let counts = ["size", "held", "free", "cooling"].map(|key| status()[key].as_u64());
     assert_eq!(counts, [Some(2), Some(1), Some(0), Some(1)]);
     let text = add(&node, "c3", &both).error(11)["msg"].to_string();

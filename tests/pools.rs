@@ -29,13 +29,8 @@ note: 'owner: netops'
 const SIX: &str = "pool: six\nnetwork: blue\nranges:\n- {range: 'fd00:56::/64'}\norder: lowest\n";
 const SPILL: &str = "pool: spill\nnetwork: blue\nranges:\n- {range: 10.58.0.0/29}\norder: lowest\n";
 
-fn pool(node: &Node, arguments: &[&str], stdin: &str) -> Outcome {
-    let run = Run::new(metes()).env("METES_CONF", node.host_file()).arguments(["pool"]);
-    run.arguments(arguments).stdin(stdin).run()
-}
-
 fn apply(node: &Node, text: &str) -> Outcome {
-    pool(node, &["apply", "--yes", "-f", "-"], text)
+    node.pool(&["apply", "--yes", "-f", "-"], text)
 }
 
 fn applied(node: &Node, texts: &[&str]) {
@@ -66,21 +61,21 @@ fn exits(outcome: &Outcome, code: i32, words: &[&str]) -> Option<String> {
 }
 
 fn status(node: &Node, pool_name: &str) -> Value {
-    pool(node, &["status", pool_name, "-o", "json"], "").ok()[0].clone()
+    node.pool(&["status", pool_name, "-o", "json"], "").ok()[0].clone()
 }
 
 #[test]
 fn what_is_applied_is_listed_shown_and_exported() {
     let (cluster, node) = cluster_with(&[STORAGE, SIX]);
-    let list = pool(&node, &["list", "-o", "json"], "").ok();
+    let list = node.pool(&["list", "-o", "json"], "").ok();
     let storage = json!({
         "pool": "storage", "network": "blue", "ranges": 2, "size": 4, "order": "lowest", "note": "owner: netops",
         "revision": list[1]["revision"],
     });
     assert_eq!((&list[0]["pool"], &list[1]), (&json!("six"), &storage));
-    assert_eq!(pool(&node, &["list"], "").stdout.lines().count(), 3);
+    assert_eq!(node.pool(&["list"], "").stdout.lines().count(), 3);
     assert_eq!(add(&node, "c1", &from("storage")).address(), "10.56.0.1");
-    let shown = pool(&node, &["show", "storage", "-o", "json"], "").ok();
+    let shown = node.pool(&["show", "storage", "-o", "json"], "").ok();
     let expected = json!({
         "pool": "storage", "network": "blue", "revision": storage["revision"],
         "ranges": [
@@ -99,7 +94,7 @@ fn what_is_applied_is_listed_shown_and_exported() {
         "allow": {"namespaces": ["team-*", "ns"]}, "for": null, "priority": 0, "note": "owner: netops", "outside": 0,
     });
     assert_eq!(shown, expected);
-    let text = pool(&node, &["show", "storage"], "");
+    let text = node.pool(&["show", "storage"], "");
     for line in [
         "allow:    namespaces team-* ns\n",
         "routes:   10.0.0.0/8 via 10.56.0.6\n",
@@ -113,15 +108,15 @@ fn what_is_applied_is_listed_shown_and_exported() {
         "set_aside": 0, "cooling": 0,
     });
     assert_eq!(status(&node, "storage"), counted);
-    assert_eq!(pool(&node, &["status"], "").stdout.lines().count(), 3);
+    assert_eq!(node.pool(&["status"], "").stdout.lines().count(), 3);
 
     // The rows of what is held tell the pool.
     assert_eq!(node.list()[0]["pool"], "storage");
     let block = node.cli(["show", "10.56.0.1"]);
     assert!(block.stdout.contains("pool:         storage\n"), "{block}");
 
-    let exported = pool(&node, &["export"], "").stdout;
-    let listed = || pool(&node, &["list", "-o", "json"], "").ok();
+    let exported = node.pool(&["export"], "").stdout;
+    let listed = || node.pool(&["list", "-o", "json"], "").ok();
     let before = listed();
     let again = apply(&node, &exported);
     report([exits(&again, 0, &["pool storage: nothing changes", "pool six: nothing changes"])]);
@@ -129,8 +124,8 @@ fn what_is_applied_is_listed_shown_and_exported() {
     let other = Cluster::new();
     let there = other.node("a");
     applied(&there, &[&exported]);
-    assert_eq!(pool(&there, &["export"], "").stdout, exported);
-    assert_eq!(pool(&there, &["export", "six"], "").stdout, exported.split("---\n").next().expect("a pool"));
+    assert_eq!(there.pool(&["export"], "").stdout, exported);
+    assert_eq!(there.pool(&["export", "six"], "").stdout, exported.split("---\n").next().expect("a pool"));
     other.assert_clean();
     cluster.assert_clean();
 }
@@ -143,18 +138,14 @@ fn a_change_is_told_asked_for_and_written_only_then() {
     fs::write(&file, STORAGE).expect("a file can be written");
     let file = file.to_str().expect("a path");
     report([
-        exits(&pool(&node, &["diff", "-f", file], ""), 0, &["pool storage of network blue is new"]),
-        exits(&pool(&node, &["apply", "--dry-run", "-f", file], ""), 0, &["10.56.0.0/29 open: addresses 4"]),
-        exits(
-            &pool(&node, &["apply", "-f", file], "n\n"),
-            1,
-            &["Change the pools so?", "nothing was changed"],
-        ),
-        exits(&pool(&node, &["apply", "-f", "-"], STORAGE), 1, &["give --yes"]),
-        exits(&pool(&node, &["apply", "-f", "/nowhere"], ""), 1, &["cannot read /nowhere"]),
+        exits(&node.pool(&["diff", "-f", file], ""), 0, &["pool storage of network blue is new"]),
+        exits(&node.pool(&["apply", "--dry-run", "-f", file], ""), 0, &["10.56.0.0/29 open: addresses 4"]),
+        exits(&node.pool(&["apply", "-f", file], "n\n"), 1, &["Change the pools so?", "nothing was changed"]),
+        exits(&node.pool(&["apply", "-f", "-"], STORAGE), 1, &["give --yes"]),
+        exits(&node.pool(&["apply", "-f", "/nowhere"], ""), 1, &["cannot read /nowhere"]),
     ]);
     assert!(cluster.store().keys("").is_empty(), "nothing was written");
-    report([exits(&pool(&node, &["apply", "-f", file], "y\n"), 0, &["pool storage: applied"])]);
+    report([exits(&node.pool(&["apply", "-f", file], "y\n"), 0, &["pool storage: applied"])]);
     assert_eq!(cluster.store().keys("v1/"), ["v1/meta", "v1/pool/storage", "v1/pools"]);
 
     let changed = STORAGE
@@ -162,7 +153,7 @@ fn a_change_is_told_asked_for_and_written_only_then() {
         .replace("state: closed", "state: draining")
         .replace("owner: netops", "owner: ops")
         .replace("domain: a.test, ", "");
-    let diff = pool(&node, &["diff", "-f", "-"], &(changed + "---\n" + SIX));
+    let diff = node.pool(&["diff", "-f", "-"], &(changed + "---\n" + SIX));
     report([exits(
         &diff,
         0,
@@ -250,7 +241,7 @@ fn a_store_out_of_service_takes_no_change() {
     cluster.store().put("v1/pool/odd", b"?".to_vec());
     report([
         exits(&apply(&node, SIX), 1, &["cannot be decoded", "v1/pool/odd"]),
-        exits(&pool(&node, &["list"], ""), 0, &["cannot decode", "storage"]),
+        exits(&node.pool(&["list"], ""), 0, &["cannot decode", "storage"]),
     ]);
     cluster.store().delete("v1/pool/odd");
     cluster.assert_clean();
@@ -366,7 +357,7 @@ fn who_holds_an_address_of_a_shrunk_pool_keeps_it() {
             ],
         ),
         exits(&apply(&node, &moved), 3, &["nothing changes"]),
-        exits(&pool(&node, &["diff", "-f", "-"], &moved), 3, &["held outside of the open ranges: 2"]),
+        exits(&node.pool(&["diff", "-f", "-"], &moved), 3, &["held outside of the open ranges: 2"]),
         exits(&apply(&node, &moved.replace("network: blue", "network: green")), 1, &["held in blue (2 now)"]),
     ]);
     assert_eq!(status(&node, "storage")["outside"], 2);
@@ -405,17 +396,16 @@ fn a_pool_is_drained_closed_opened_and_deleted() {
     for container in ["c1", "c2"] {
         add(&node, container, &config).ok();
     }
-    let drain = |more: &[&str]| {
-        pool(&node, &[&["drain", "storage", "--range", "10.56.0.0/29"], more].concat(), "n\n")
-    };
+    let drain =
+        |more: &[&str]| node.pool(&[&["drain", "storage", "--range", "10.56.0.0/29"], more].concat(), "n\n");
     report([
         exits(
-            &pool(&node, &["drain", "storag", "--range", "10.56.0.0/29"], ""),
+            &node.pool(&["drain", "storag", "--range", "10.56.0.0/29"], ""),
             1,
             &["did you mean \"storage\"?"],
         ),
         exits(
-            &pool(&node, &["drain", "storage", "--range", "10.56.0.0/28"], ""),
+            &node.pool(&["drain", "storage", "--range", "10.56.0.0/28"], ""),
             1,
             &["no range \"10.56.0.0/28\": it has 10.56.0.0/29, 10.57.0.5-10.57.0.9/24"],
         ),
@@ -423,7 +413,7 @@ fn a_pool_is_drained_closed_opened_and_deleted() {
         exits(&drain(&["--yes"]), 3, &["held outside of the open ranges: 2", "pool storage: applied"]),
         exits(&drain(&["--yes"]), 3, &["nothing changes"]),
         exits(
-            &pool(&node, &["delete", "storage", "--yes"], ""),
+            &node.pool(&["delete", "storage", "--yes"], ""),
             1,
             &["10.56.0.0/29 is draining", "2 addresses are held"],
         ),
@@ -435,7 +425,7 @@ fn a_pool_is_drained_closed_opened_and_deleted() {
         "{full}"
     );
 
-    let open = |range: &str| pool(&node, &["open", "storage", "--yes", "--range", range], "");
+    let open = |range: &str| node.pool(&["open", "storage", "--yes", "--range", range], "");
     report([exits(&open("10.57.0.5-10.57.0.9/24"), 3, &["state closed, now open", "addresses gained: 5"])]);
     assert_eq!(add(&node, "c3", &config).address(), "10.57.0.5");
 
@@ -446,7 +436,7 @@ fn a_pool_is_drained_closed_opened_and_deleted() {
     node.del("c2").config(&config).run().silent();
     report([exits(&waiting.wait(), 0, &["nobody holds an address of 10.56.0.0/29"])]);
 
-    let close = |range: &str| pool(&node, &["close", "storage", "--yes", "--range", range], "");
+    let close = |range: &str| node.pool(&["close", "storage", "--yes", "--range", range], "");
     report([
         exits(&close("10.56.0.0/29"), 0, &["state draining, now closed"]),
         exits(
@@ -454,13 +444,13 @@ fn a_pool_is_drained_closed_opened_and_deleted() {
             3,
             &["state open, now closed", "held outside of the open ranges: 1"],
         ),
-        exits(&pool(&node, &["delete", "storage", "--yes"], ""), 1, &["not deleted: 1 address is held"]),
+        exits(&node.pool(&["delete", "storage", "--yes"], ""), 1, &["not deleted: 1 address is held"]),
     ]);
     node.del("c3").config(&config).run().silent();
     report([
-        exits(&pool(&node, &["delete", "storage"], "n\n"), 1, &["nothing was changed"]),
-        exits(&pool(&node, &["delete", "storage", "--yes"], ""), 0, &["pool storage: deleted"]),
-        exits(&pool(&node, &["delete", "storag", "--yes"], ""), 1, &["there is no pool \"storag\""]),
+        exits(&node.pool(&["delete", "storage"], "n\n"), 1, &["nothing was changed"]),
+        exits(&node.pool(&["delete", "storage", "--yes"], ""), 0, &["pool storage: deleted"]),
+        exits(&node.pool(&["delete", "storag", "--yes"], ""), 1, &["there is no pool \"storag\""]),
     ]);
     assert!(!cluster.store().keys("v1/").contains(&"v1/pool/storage".to_owned()));
     add(&node, "c4", &config).error(7);
@@ -531,7 +521,7 @@ fn who_was_overtaken_is_asked_again_only_if_the_effect_is_another_one() {
         1,
         &["order: lowest, now next", "note: owner: others, now owner: netops", "not confirmed"],
     )]);
-    assert!(pool(&node, &["export"], "").stdout.contains("owner: others"), "it was not overwritten");
+    assert!(node.pool(&["export"], "").stdout.contains("owner: others"), "it was not overwritten");
     let same = overtaken("y\n", SIX);
     report([exits(&same, 0, &["pool storage: applied"])]);
     assert_eq!(same.stderr.matches("[y/N]").count(), 1, "{same}");
@@ -554,13 +544,13 @@ fn a_change_that_was_not_answered_is_settled() {
         let written = outcome.stdout.matches("pool storage: applied").count();
         report([exits(&outcome, 0, &["pool storage: applied"])]);
         assert_eq!(written, 1, "{outcome}");
-        assert!(pool(&node, &["export"], "").stdout.contains(&format!("10.56.{at}.0/29")));
+        assert!(node.pool(&["export"], "").stdout.contains(&format!("10.56.{at}.0/29")));
         let close = ["close", "storage", "--yes", "--range", &format!("10.56.{at}.0/29")];
         report([
             exits(&failing(&close, ""), 0, &["pool storage: applied"]),
             exits(&failing(&["delete", "storage", "--yes"], ""), 0, &["pool storage: deleted"]),
         ]);
-        assert_eq!(pool(&node, &["list", "-o", "json"], "").ok(), json!([]));
+        assert_eq!(node.pool(&["list", "-o", "json"], "").ok(), json!([]));
     }
     cluster.assert_clean();
 }
@@ -598,7 +588,7 @@ fn when_a_drain_has_returned_nobody_gets_an_address_of_the_range_any_more() {
         wait_for("some addresses to be held", LONG, || {
             if held().len() > 4 { Ok(()) } else { Err("too few".to_owned()) }
         });
-        let drained = pool(&node, &["drain", "two", "--range", "10.61.0.0/26", "--yes"], "");
+        let drained = node.pool(&["drain", "two", "--range", "10.61.0.0/26", "--yes"], "");
         let before = held();
         done.store(true, Ordering::Relaxed);
         adding.into_iter().for_each(|adding| adding.join().expect("all are added"));
