@@ -380,65 +380,32 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
         (&default, "10.7.0.0/24", "10.7.0.1".into(), format!("10.7.0.{}", size / 2 + 1)),
     ]);
     let fixed = |address: &str| Held::new(parse(address), Some(default.clone()));
+    let config = |cni_network: &str, sets: Vec<RangeSet>, order: Order| Config {
+        cni_network: cni_network.into(),
+        sets,
+        is_pooled: false,
+        is_auto: false,
+        order,
+        cooldown: Cooldown::default(),
+        fixed: None,
+    };
     let mut configs = vec![
+        config("one", vec![small.clone()], order(chance)),
+        config("two", vec![overlapping], order(chance)),
+        config("dual", vec![small, v6], order(chance)),
+        config("wide", vec![wide], *chance.pick(&[Order::Next, Order::Spread])),
         Config {
-            cni_network: "one".into(),
-            sets: vec![small.clone()],
-            is_pooled: false,
-            is_auto: false,
-            order: order(chance),
-            cooldown: Cooldown::default(),
-            fixed: None,
-        },
-        Config {
-            cni_network: "two".into(),
-            sets: vec![overlapping],
-            is_pooled: false,
-            is_auto: false,
-            order: order(chance),
-            cooldown: Cooldown::default(),
-            fixed: None,
-        },
-        Config {
-            cni_network: "dual".into(),
-            sets: vec![small, v6],
-            is_pooled: false,
-            is_auto: false,
-            order: order(chance),
-            cooldown: Cooldown::default(),
-            fixed: None,
-        },
-        Config {
-            cni_network: "wide".into(),
-            sets: vec![wide],
-            is_pooled: false,
-            is_auto: false,
-            order: *chance.pick(&[Order::Next, Order::Spread]),
-            cooldown: Cooldown::default(),
-            fixed: None,
-        },
-        Config {
-            cni_network: "ranges".into(),
-            sets: vec![two_ranges.clone()],
-            is_pooled: false,
-            is_auto: false,
-            order: order(chance),
-            cooldown: Cooldown::default(),
             fixed: Some(fixed("10.0.0.1")),
+            ..config("ranges", vec![two_ranges.clone()], order(chance))
         },
     ];
     if plan.theme == Theme::Pools {
-        let pooled = |cni_network: &str, is_auto: bool, chance: &Chance| Config {
-            cni_network: cni_network.into(),
-            sets: vec![two_ranges.clone()],
-            is_pooled: true,
-            is_auto,
-            order: order(chance),
-            cooldown: Cooldown::default(),
-            fixed: None,
+        let pooled = |cni_network: &str, is_auto: bool| {
+            let config = config(cni_network, vec![two_ranges.clone()], order(chance));
+            Config { is_pooled: true, is_auto, ..config }
         };
         configs.truncate(1);
-        configs.extend([pooled("pooled", false, chance), pooled("chosen", true, chance)]);
+        configs.extend([pooled("pooled", false), pooled("chosen", true)]);
         return configs;
     }
     let kept = if plan.theme == Theme::Narrow { 2 } else { chance.between(1, 5) as usize };
