@@ -13,7 +13,6 @@ use metes::local::spool::Spooled;
 use metes::local::state::NodeState;
 use metes::pool::Wanted;
 use metes::pool::record::{Held, Labels, Owner, RunStart};
-use metes::store::cooling::CoolingLeases;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::free::{Free, FreeGuard, Freed};
 use metes::store::keys::{Bytes, Key, Keys, LeaseId};
@@ -410,10 +409,9 @@ impl World {
     async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: FreeHints) -> Option<LeaseId> {
         let (owner, start) = (owner(container), RunStart { boot: "b1".into(), ns });
         let guard = FreeGuard::OlderThan(&start);
-        let free = Free { owner: &owner, guard, caller: None, tombstone: Some(&start), cools: true };
+        let free = Free { owner: &owner, guard, caller: None, tombstone: Some(&start) };
         let session = Session { kv, keys: &self.keys, until: Instant::now() + PATIENCE };
-        let (freed, left) =
-            release::carry_out(session, free, hints, &mut CoolingLeases::default()).await.expect("it frees");
+        let (freed, left) = release::carry_out(session, free, hints, None).await.expect("it frees");
         assert!(matches!(freed, Freed::Addresses(_)), "{freed:?}");
         left.lease
     }

@@ -15,7 +15,7 @@ use metes::store::cooling::CoolingLeases;
 use metes::store::free::Freed;
 use metes::store::kv::{Failure, Kv};
 use metes::store::meta::StoredMeta;
-use metes::store::release::{FreeError, Resting, release_as_read};
+use metes::store::release::{FreeError, release_as_read};
 
 use crate::api::{self, Api};
 use crate::census::Census;
@@ -353,8 +353,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Ok(record.map(|record| record.addresses).ok_or(Keep::Changed));
         }
         // Its pod is gone, so no ADD for it can still be under way.
-        let resting = Resting::Cool(leases);
-        match release_as_read(self.context.for_one_owner(), &holder.owner, holder.revision, resting).await {
+        match release_as_read(self.context.for_one_owner(), &holder.owner, holder.revision, Some(leases))
+            .await
+        {
             Ok(Freed::Addresses(held)) => Ok(Ok(held)),
             Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Ok(Err(Keep::Changed)),
             Err(FreeError::Bad(bad)) => {

@@ -19,9 +19,9 @@ use crate::store::hold::{HoldMade, HoldRefused, HoldRequest, Holding};
 use crate::store::keys::{Key, LeaseId, NetworkAddress};
 use crate::store::kv::{Failure, Kv};
 use crate::store::policy::Policy;
-use crate::store::release::{self, FreeError, Resting};
+use crate::store::release::{self, FreeError};
 use crate::store::snapshot::Snapshot;
-use crate::store::txn::{List, Op, Txn};
+use crate::store::txn::{Entry, List, Op, Txn};
 use crate::store::walk::walk;
 
 /// Sets addresses aside or ends that, each in a transaction of its own. One that is refused does not stop the others.
@@ -131,8 +131,7 @@ async fn remove_all<K: Kv>(
     let mut done = true;
     for &address in &args.addresses {
         let freed =
-            release::release(context.session, &Owner::of_hold(network, Addr::from(address)), Resting::Now)
-                .await;
+            release::release(context.session, &Owner::of_hold(network, Addr::from(address)), None).await;
         let refused = match freed {
             Ok(Freed::Addresses(_)) => {
                 terminal.answer(&format!("{address} of network {network} is not set aside any more\n"))?;
@@ -210,16 +209,15 @@ async fn read_holds<K: Kv>(
     let session = context.session;
     let keys = session.keys;
     let doing = || CliError::store("list the addresses that are set aside");
-    let see =
-        |seen: &mut Snapshot, entry: crate::store::txn::Entry| seen.set(&entry.key.clone(), Some(entry));
-    let (records, _) = walk(session, &keys.hold_owners(), Snapshot::default, see).await.map_err(doing())?;
+    let prefix = wanted.map_or_else(|| keys.hold_owners(), |network| keys.hold_owners_of(network));
+    let see = |seen: &mut Snapshot, entry: Entry| seen.set(&entry.key.clone(), Some(entry));
+    let (records, _) = walk(session, &prefix, Snapshot::default, see).await.map_err(doing())?;
     let held: Vec<NetworkAddress> = records
         .iter()
         .filter_map(|(key, _)| match keys.parse(key) {
             Ok(Key::Owner(owner)) => owner.set_aside(),
             _ => None,
         })
-        .filter(|(network, _)| wanted.is_none_or(|wanted| network == wanted))
         .collect();
     let mut seen = Snapshot::default();
     let of_each =

@@ -12,7 +12,7 @@ use crate::pool::{Addr, NetworkName};
 use crate::store::cooling::CoolingLeases;
 use crate::store::free::Freed;
 use crate::store::kv::Kv;
-use crate::store::release::{self, FreeError, Resting};
+use crate::store::release::{self, FreeError};
 
 /// Frees whole owners, after naming all that they hold.
 pub(super) async fn release<K: Kv>(
@@ -32,8 +32,8 @@ pub(super) async fn release<K: Kv>(
     }
     let mut leases = CoolingLeases::default();
     for owner in owners {
-        let resting = if args.now { Resting::Now } else { Resting::Cool(&mut leases) };
-        free_owner(context, owner, resting).await?;
+        let leases = (!args.now).then_some(&mut leases);
+        free_owner(context, owner, leases).await?;
         terminal.answer(&format!("freed {}: {}\n", owner, held_words(&inventory, owner)))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -43,10 +43,10 @@ pub(super) async fn release<K: Kv>(
 async fn free_owner<K: Kv>(
     context: &Context<'_, K>,
     owner: &Owner,
-    resting: Resting<'_>,
+    leases: Option<&mut CoolingLeases>,
 ) -> Result<(), CliError> {
     let session = context.session;
-    match release::release(session, owner, resting).await {
+    match release::release(session, owner, leases).await {
         Ok(Freed::Addresses(_)) => Ok(()),
         Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Err(CliError::Refused(format!(
             "{} was not freed: its record is gone or was written anew meanwhile; look again with metes list",

@@ -84,9 +84,12 @@ async fn allot<K: Kv>(
             Ok(Allotted::Full { set }) => set,
             Err(stopped) => return Err(error(run, ask, stopped).await),
         };
-        let full = || match (pools.and_then(|pools| pools.of_element(set)), asked.as_ref()) {
-            (Some(pool), _) => errors::pool_full(pool),
-            (None, Some(asked)) => asked.wanted.sets.get(set).map_or_else(errors::out_of_time, errors::full),
+        let full = |taken| match (pools.and_then(|pools| pools.of_element(set)), asked.as_deref()) {
+            (Some(pool), _) => errors::pool_full(pool, taken),
+            (None, Some(Ask { wanted, .. })) => match wanted.sets.get(set) {
+                Some(set) => errors::full(set, taken),
+                None => errors::out_of_time(),
+            },
             (None, None) => errors::out_of_time(),
         };
         // Stray bits may fill the set, and others may have freed something since.
@@ -105,12 +108,12 @@ async fn allot<K: Kv>(
         if repaired.may_have_room && may_repair {
             repairs += 1;
         } else {
-            let (full, range_set) = (full(), of_set.map(|(set, _)| set.clone()));
-            drop(asked);
             if all_cool.is_none() && !repaired.cooling.is_empty() {
                 let left = first_end(run, &repaired.cooling).await;
-                all_cool = Some(errors::all_cool(repaired.cooling.len(), left, full.clone()));
+                all_cool = Some(errors::all_cool(repaired.cooling.len(), left, full(errors::OR_COOLING)));
             }
+            let (full, range_set) = (full(errors::HELD), of_set.map(|(set, _)| set.clone()));
+            drop(asked);
             if !allotment.turn_to_next_pool(set, driver.shared()) {
                 return Err(match (all_cool, range_set) {
                     (Some(all_cool), _) => all_cool,

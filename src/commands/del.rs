@@ -41,10 +41,9 @@ pub async fn del<K: Kv>(
         guard: FreeGuard::OlderThan(&run.start),
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
         tombstone: Some(&run.start),
-        cools: true,
     };
     let mut leases = mark.as_ref().map(|mark| mark.hints.cooling_for(&run.start)).unwrap_or_default();
-    match release::carry_out(run.session, free, hints(run, mark.as_ref()), &mut leases).await {
+    match release::carry_out(run.session, free, hints(run, mark.as_ref()), Some(&mut leases)).await {
         Ok((freed, left)) => {
             leave_hints(run, &left, &leases);
             match freed {

@@ -158,8 +158,13 @@ pub fn no_such_pool(name: &PoolName, known: &[PoolName]) -> Error {
         .with_details("`metes pool list` prints the pools, `metes pool apply` makes one")
 }
 
+/// What is said of the addresses that a full range or pool does not give.
+pub const HELD: &str = "held";
+/// The same where some of them are cooling.
+pub const OR_COOLING: &str = "held or cooling";
+
 /// All that nobody holds of a range or pool is cooling: at least so many addresses. `left`: for how long the first one
-/// that is known still does. `full` is what is said where nothing cools.
+/// that is known still does. `full` is what is said of the range or pool, with [`OR_COOLING`].
 #[must_use]
 pub fn all_cool(count: usize, left: Option<Duration>, full: Error) -> Error {
     let counted = match count {
@@ -167,15 +172,14 @@ pub fn all_cool(count: usize, left: Option<Duration>, full: Error) -> Error {
         count => format!("{count} addresses are"),
     };
     let first = left.map(|left| format!(", and the first one ends in {} s", left.as_secs() + 1));
-    let full = full.msg.replace(", held ", ", held or cooling ");
-    Error::new(Code::TryAgain, format!("{full}: {counted} cooling{}", first.unwrap_or_default())).with_details(
+    Error::new(Code::TryAgain, format!("{}: {counted} cooling{}", full.msg, first.unwrap_or_default())).with_details(
         "freed addresses rest for the `cooldown` of their range or pool; `cooldown_when_full` may be \"reuse\"",
     )
 }
 
-/// Every open range of a pool is full.
+/// Every open range of a pool is full. `taken` is [`HELD`] or [`OR_COOLING`].
 #[must_use]
-pub fn pool_full(pool: &PoolDefinition) -> Error {
+pub fn pool_full(pool: &PoolDefinition, taken: &str) -> Error {
     let size_of = |state: RangeState| {
         let ranges = pool.all_ranges().unwrap_or_default();
         let of_state = ranges.iter().zip(&pool.ranges).filter(|(_, range)| range.state == state);
@@ -185,7 +189,7 @@ pub fn pool_full(pool: &PoolDefinition) -> Error {
     let (name, network) = (&pool.pool, &pool.network);
     let what = match open {
         0 => "no range of it is open".to_owned(),
-        _ => format!("size {open}, held {open}"),
+        _ => format!("size {open}, {taken} {open}"),
     };
     let beside = match (draining, closed) {
         (0, 0) => String::new(),
@@ -227,9 +231,9 @@ pub fn out_of_time() -> Error {
 /// How many ranges of a set are named when it is full.
 const RANGES_NAMED: usize = 8;
 
-/// No address of a set is free.
+/// No address of a set is free. `taken` is [`HELD`] or [`OR_COOLING`].
 #[must_use]
-pub fn full(set: &RangeSet) -> Error {
+pub fn full(set: &RangeSet, taken: &str) -> Error {
     let ranges = set.ranges();
     let mut names: Vec<String> = ranges
         .iter()
@@ -242,7 +246,10 @@ pub fn full(set: &RangeSet) -> Error {
     let (network, size) = (ranges[0].network(), set.size());
     Error::new(
         Code::NoFreeAddress,
-        format!("no free address in network {network}, range {}: size {size}, held {size}", names.join(", ")),
+        format!(
+            "no free address in network {network}, range {}: size {size}, {taken} {size}",
+            names.join(", ")
+        ),
     )
     .with_details(
         "`metes usage` and `metes list` show who holds them; a larger range, or fewer excludes, makes room",

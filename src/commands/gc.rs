@@ -11,7 +11,7 @@ use crate::pool::record::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record,
 use crate::store::cooling::CoolingLeases;
 use crate::store::keys::{Key, prefix_end};
 use crate::store::kv::Kv;
-use crate::store::release::{Resting, release_as_read};
+use crate::store::release::release_as_read;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Entry, List, Op, Txn};
 
@@ -117,7 +117,7 @@ async fn free<K: Kv>(
 ) -> Result<(), Error> {
     run.must_go_on()?;
     // The attachment ended long ago, so no ADD of this owner is under way, and no tombstone is needed.
-    let freed = release_as_read(run.session, owner, mod_revision, Resting::Cool(leases)).await?;
+    let freed = release_as_read(run.session, owner, mod_revision, Some(leases)).await?;
     tracing::info!(container = %owner.container_id, ifname = %owner.ifname, ?freed, "freed by GC");
     Ok(())
 }

@@ -148,9 +148,11 @@ impl<'a, K: Kv> Run<'a, K> {
         // Another node may still serve a ticket of an earlier boot, so it needs a tombstone, too.
         let tombstone = Some(start);
         let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });
-        let free = Free { owner, guard, caller, tombstone, cools: !unanswered };
+        let free = Free { owner, guard, caller, tombstone };
+        // What nobody heard of does not cool.
         let (hints, mut leases) = (release::FreeHints::default(), CoolingLeases::default());
-        let (freed, left) = release::carry_out(self.session.by(until), free, hints, &mut leases).await?;
+        let leases = (!unanswered).then_some(&mut leases);
+        let (freed, left) = release::carry_out(self.session.by(until), free, hints, leases).await?;
         Ok((freed, left.lacks_tombstone))
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use super::definition::{PoolDefinition, is_zero};
+use super::definition::{PoolDefinition, is_default};
 use super::names::PoolName;
 use super::selector::{Facts, Selector};
 
@@ -14,7 +14,7 @@ pub struct AutoPool {
     /// The pool.
     pub pool: PoolName,
     /// A pool of a higher priority is chosen first.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
     /// Whom it is for.
     #[serde(rename = "for")]

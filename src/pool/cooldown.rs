@@ -26,12 +26,6 @@ impl CooldownTime {
     pub fn seconds(self) -> u32 {
         self.0
     }
-
-    /// Whether an address may be given again at once.
-    #[must_use]
-    pub fn is_none(&self) -> bool {
-        self.0 == 0
-    }
 }
 
 /// As people write it: `90s`, `1h 30m`.

@@ -44,10 +44,10 @@ pub struct PoolDefinition {
     #[serde(default, skip_serializing_if = "PoolDns::is_empty")]
     pub dns: PoolDns,
     /// How long an address of it rests after it was freed.
-    #[serde(default, with = "text", skip_serializing_if = "CooldownTime::is_none")]
+    #[serde(default, with = "text", skip_serializing_if = "is_default")]
     pub cooldown: CooldownTime,
     /// What an ADD does if all that is free is cooling.
-    #[serde(default, with = "text", skip_serializing_if = "is_wait")]
+    #[serde(default, with = "text", skip_serializing_if = "is_default")]
     pub cooldown_when_full: WhenFull,
     /// Who may take addresses from it; absent: everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub struct PoolDefinition {
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub selector: Option<Selector>,
     /// Of the pools that are for the same pod, `auto` uses those of the highest priority.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
     /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -77,7 +77,7 @@ pub struct PoolRange {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<Excluded>,
     /// Whether addresses of it are given.
-    #[serde(default, with = "text", skip_serializing_if = "RangeState::is_open")]
+    #[serde(default, with = "text", skip_serializing_if = "is_default")]
     pub state: RangeState,
 }
 
@@ -125,10 +125,6 @@ impl RangeState {
     fn is_open(&self) -> bool {
         *self == Self::Open
     }
-}
-
-fn is_wait(when_full: &WhenFull) -> bool {
-    *when_full == WhenFull::Wait
 }
 
 impl PoolDefinition {
@@ -282,9 +278,9 @@ impl PoolRange {
     }
 }
 
-/// Where a priority is the default, it is not written.
-pub(super) fn is_zero(priority: &i32) -> bool {
-    *priority == 0
+/// Whether a value need not be written.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A next hop of IPv6 is often one of the link.

@@ -11,7 +11,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::auto::{AutoPool, auto_pools};
-use super::definition::{PoolDefinition, PoolRange};
+use super::definition::{PoolDefinition, PoolRange, is_default};
 use super::names::{
     ClusterName, ContainerId, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid, PoolName,
 };
@@ -166,13 +166,8 @@ pub struct Held {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<FromPool>,
     /// For how many seconds it rests after it was freed.
-    #[serde(rename = "cooldown", default, skip_serializing_if = "is_zero")]
+    #[serde(rename = "cooldown", default, skip_serializing_if = "is_default")]
     pub cooldown_s: u32,
-}
-
-/// Whether there is no cooldown.
-pub(crate) fn is_zero(seconds: &u32) -> bool {
-    *seconds == 0
 }
 
 impl Held {
@@ -321,6 +316,12 @@ impl OwnerRecord {
             let network = held.network.as_ref().filter(|_| held.cooldown_s > 0)?;
             Some((network, Addr::from(held.address), held.cooldown_s))
         })
+    }
+
+    /// Whether an address rests after it is freed.
+    #[must_use]
+    pub fn has_cooldown(&self) -> bool {
+        self.cooling().next().is_some()
     }
 
     /// The addresses that are reserved, with their networks.

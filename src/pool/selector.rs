@@ -40,7 +40,7 @@ pub struct Selector {
 pub struct Patterns(Vec<String>);
 
 /// What is known of whoever asks. What is not known is empty, and only `*` matches it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Facts<'a> {
     /// The cluster's name.
     pub cluster: &'a str,

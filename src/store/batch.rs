@@ -235,7 +235,7 @@ impl<'a> Batch<'a> {
         // one can be compared with.
         let is_meant = record == request.record
             && FreeGuard::OlderThan(start).admits(&record, entry.create_revision, entry.mod_revision);
-        let is_meant = is_meant && record.cooling().next().is_none();
+        let is_meant = is_meant && !record.has_cooldown();
         let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
         let is_younger = start.is_after(standing.as_ref().map(|standing| &standing.start));
         let index = free::index_keys(self.keys, owner, &record);

@@ -77,8 +77,6 @@ pub struct Free<'a> {
     pub caller: Option<Caller<'a>>,
     /// The start for the tombstone; none to leave no tombstone.
     pub tombstone: Option<&'a RunStart>,
-    /// Whether addresses with a cooldown rest. What nobody heard of does not.
-    pub cools: bool,
 }
 
 /// A free in one mode: what it decides.
@@ -88,7 +86,8 @@ pub struct Freeing<'a> {
     mode: Mode,
     /// What the owner held when its record was last read.
     held: Vec<Held>,
-    leases: &'a mut CoolingLeases,
+    /// For what cools; none if nothing does.
+    leases: Option<&'a mut CoolingLeases>,
 }
 
 impl Change for Freeing<'_> {
@@ -109,11 +108,13 @@ impl Change for Freeing<'_> {
     fn cooling(&mut self, seen: &Snapshot) -> Option<(Vec<u32>, &mut CoolingLeases)> {
         let record = self.record(seen).ok()?.ok()?;
         let cooldowns = self.cooling_of(&record).map(|(.., cooldown_s)| cooldown_s).collect();
-        Some((cooldowns, self.leases))
+        Some((cooldowns, self.leases.as_deref_mut()?))
     }
 
     fn forget_leases(&mut self) {
-        self.leases.forget();
+        if let Some(leases) = &mut self.leases {
+            leases.forget();
+        }
     }
 
     fn learn(&mut self, seen: &Snapshot) {
@@ -124,11 +125,11 @@ impl Change for Freeing<'_> {
 
     /// Only a DEL asks others.
     fn ticket(&self, seen: &Snapshot, _epoch: u64, lease: LeaseId) -> TicketRecord {
-        let Free { owner, guard, caller, tombstone, .. } = self.free;
+        let Free { owner, guard, caller, tombstone } = self.free;
         match (guard, caller, tombstone, self.record(seen)) {
             // A head has no lease for what cools.
             (FreeGuard::OlderThan(start), Some(caller), Some(_), Ok(Ok(record)))
-                if record.cooling().next().is_none() =>
+                if !record.has_cooldown() =>
             {
                 TicketRecord::freeing(owner, start, caller, lease, record)
             }
@@ -180,8 +181,7 @@ impl Change for Freeing<'_> {
             Ok(record) => record,
             Err(stays) => return self.bury(seen, fence, stays),
         };
-        let leases = self.cools().then_some(&*self.leases);
-        let freed = Freeable { owner, record: &record, leases };
+        let freed = Freeable { owner, record: &record, leases: self.leases.as_deref() };
         let mut planned = transaction(self.keys, seen, freed, self.tombstone(seen), fence, self.mode)?;
         if let (Some(key), Ok(txn)) = (self.hold_key(), &mut planned) {
             match self.free.guard {
@@ -197,15 +197,10 @@ impl Change for Freeing<'_> {
 }
 
 impl<'a> Freeing<'a> {
-    /// The change that frees in this mode.
+    /// The change that frees in this mode. Without leases nothing cools.
     #[must_use]
-    pub fn new(free: Free<'a>, keys: &'a Keys, mode: Mode, leases: &'a mut CoolingLeases) -> Self {
+    pub fn new(free: Free<'a>, keys: &'a Keys, mode: Mode, leases: Option<&'a mut CoolingLeases>) -> Self {
         Self { free, keys, mode, held: Vec::new(), leases }
-    }
-
-    /// Whether what it frees cools. Without space in etcd nothing can be put, and the bits stay all the same.
-    fn cools(&self) -> bool {
-        self.free.cools && matches!(self.mode, Mode::Whole | Mode::Quick)
     }
 
     /// The addresses of a record that cool when it is freed.
@@ -213,7 +208,7 @@ impl<'a> Freeing<'a> {
         &self,
         record: &'r OwnerRecord,
     ) -> impl Iterator<Item = (&'r NetworkName, Addr, u32)> + use<'r> {
-        let cools = self.cools();
+        let cools = self.leases.is_some();
         record.cooling().filter(move |_| cools)
     }
 
@@ -255,8 +250,8 @@ impl<'a> Freeing<'a> {
     /// There is nothing to free. Only the tombstone is put, if the owner's record is still as it was read.
     fn bury(&self, seen: &Snapshot, fence: &Fence, stays: Freed) -> Result<Step<Freed>, BadRecord> {
         let owner = self.free.owner;
-        // So it is if a younger run of the container holds something: that may be freed by others, and then an older
-        // run, which still waits, could be served.
+        // A tombstone is needed also where a younger run of the container holds something: others may free that, and
+        // then an older run, which still waits, could be served.
         let (Some(start), Some(lease)) = (self.tombstone(seen), fence.lease()) else {
             return Ok(Step::Done(stays));
         };
@@ -487,15 +482,9 @@ mod tests {
         let record = OwnerRecord::new(Vec::new(), Some(start(11)), "-".into(), Labels::default());
         store.put(keys.owner(&owner), record.encode());
         let now = start(10);
-        let mut leases = CoolingLeases::default();
-        let free = Free {
-            owner: &owner,
-            guard: FreeGuard::OlderThan(&now),
-            caller: None,
-            tombstone: Some(&now),
-            cools: true,
-        };
-        let change = Freeing::new(free, &keys, Mode::Whole, &mut leases);
+        let free =
+            Free { owner: &owner, guard: FreeGuard::OlderThan(&now), caller: None, tombstone: Some(&now) };
+        let change = Freeing::new(free, &keys, Mode::Whole, None);
         let mut seen = Snapshot::default();
         store.read(&change.reads(&seen), &mut seen);
         let fence = Fence::Lease { key: b"/m/v1/fence/n".to_vec(), lease: LeaseId(7) };

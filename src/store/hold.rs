@@ -202,7 +202,6 @@ impl Change for Holding<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::cooling::CoolingLeases;
     use crate::store::free::{Free, FreeGuard, Freed, Freeing, Mode};
     use crate::store::keys::LeaseId;
     use crate::store::memory::Memory;
@@ -253,10 +252,8 @@ mod tests {
             let keys = self.keys.clone();
             let owner = Owner::of_hold(&NetworkName::default(), request("", None).address);
             let revision = self.store.get(&keys.owner(&owner)).map_or(0, |entry| entry.mod_revision);
-            let free =
-                Free { owner: &owner, guard: guard(revision), caller: None, tombstone: None, cools: false };
-            self.run(&mut Freeing::new(free, &keys, Mode::Whole, &mut CoolingLeases::default()))
-                .expect("all of it decodes")
+            let free = Free { owner: &owner, guard: guard(revision), caller: None, tombstone: None };
+            self.run(&mut Freeing::new(free, &keys, Mode::Whole, None)).expect("all of it decodes")
         }
 
         fn lasts(&self) -> bool {

@@ -46,31 +46,22 @@ pub struct Left {
     pub lacks_tombstone: bool,
 }
 
-/// What becomes of freed addresses that have a cooldown.
-#[derive(Debug)]
-pub enum Resting<'a> {
-    /// They cool, on leases that several frees share.
-    Cool(&'a mut CoolingLeases),
-    /// They may be given again at once.
-    Now,
-}
-
 /// Frees an owner whose record is as it is now, for a person or the reconciler. It leaves no tombstone. A record that
-/// is written again meanwhile stays.
+/// is written again meanwhile stays. `leases` are for what cools; without them nothing does.
 ///
 /// # Errors
 /// [`FreeError`]
 pub async fn release<K: Kv>(
     session: Session<'_, K>,
     owner: &Owner,
-    resting: Resting<'_>,
+    leases: Option<&mut CoolingLeases>,
 ) -> Result<Freed, FreeError> {
     let key = session.keys.owner(owner);
     let mut seen = Snapshot::default();
     session.read(std::slice::from_ref(&key), &mut seen).await?;
     match seen.mod_revision(&key) {
         0 => Ok(Freed::Nothing),
-        revision => release_as_read(session, owner, revision, resting).await,
+        revision => release_as_read(session, owner, revision, leases).await,
     }
 }
 
@@ -82,14 +73,9 @@ pub async fn release_as_read<K: Kv>(
     session: Session<'_, K>,
     owner: &Owner,
     revision: i64,
-    resting: Resting<'_>,
+    leases: Option<&mut CoolingLeases>,
 ) -> Result<Freed, FreeError> {
-    let mut unused = CoolingLeases::default();
-    let (cools, leases) = match resting {
-        Resting::Cool(leases) => (true, leases),
-        Resting::Now => (false, &mut unused),
-    };
-    let free = Free { owner, guard: FreeGuard::AsRead(revision), caller: None, tombstone: None, cools };
+    let free = Free { owner, guard: FreeGuard::AsRead(revision), caller: None, tombstone: None };
     Ok(carry_out(session, free, FreeHints::default(), leases).await?.0)
 }
 
@@ -102,11 +88,12 @@ pub async fn end_hold<K: Kv>(
     owner: &Owner,
     revision: i64,
 ) -> Result<Freed, FreeError> {
-    let free = Free { owner, guard: FreeGuard::Over(revision), caller: None, tombstone: None, cools: false };
-    Ok(carry_out(session, free, FreeHints::default(), &mut CoolingLeases::default()).await?.0)
+    let free = Free { owner, guard: FreeGuard::Over(revision), caller: None, tombstone: None };
+    Ok(carry_out(session, free, FreeHints::default(), None).await?.0)
 }
 
-/// Frees an owner. It may be repeated; a repetition finds nothing to do.
+/// Frees an owner. It may be repeated; a repetition finds nothing to do. `leases` are for what cools; without them
+/// nothing does.
 ///
 /// If others queue, it takes a ticket while there is time. Without time, it takes no ticket and clears no bits. If
 /// etcd is out of space, it uses deletes alone.
@@ -117,16 +104,17 @@ pub async fn carry_out<K: Kv>(
     session: Session<'_, K>,
     free: Free<'_>,
     hints: FreeHints,
-    leases: &mut CoolingLeases,
+    mut leases: Option<&mut CoolingLeases>,
 ) -> Result<(Freed, Left), FreeError> {
     let mut driver = Driver::new(session, policy(session, free, hints));
-    let freed = match driver.run(&mut Freeing::new(free, session.keys, Mode::Whole, leases)).await {
-        Err(Stopped::OutOfTime) => {
-            driver.use_all_time();
-            driver.run(&mut Freeing::new(free, session.keys, Mode::Quick, leases)).await
-        }
-        freed => freed,
-    };
+    let freed =
+        match driver.run(&mut Freeing::new(free, session.keys, Mode::Whole, leases.as_deref_mut())).await {
+            Err(Stopped::OutOfTime) => {
+                driver.use_all_time();
+                driver.run(&mut Freeing::new(free, session.keys, Mode::Quick, leases)).await
+            }
+            freed => freed,
+        };
     let lease = driver.lease().filter(|lease| free.tombstone.is_some() && Some(*lease) != hints.lease);
     let scope = driver.take_acknowledged().and_then(|acknowledged| acknowledged.scope);
     let pages = scope.map(|scope| (scope, driver.shared().clone()));
@@ -144,8 +132,8 @@ pub async fn carry_out<K: Kv>(
 /// With a driver of its own, because it may not be granted a lease: that takes space.
 async fn delete_only<K: Kv>(session: Session<'_, K>, free: Free<'_>) -> Result<Freed, FreeError> {
     let policy = Policy { wait_until: session.until, ..policy(session, free, FreeHints::default()) };
-    let mut unused = CoolingLeases::default();
-    let mut change = Freeing::new(free, session.keys, Mode::DeleteOnly, &mut unused);
+    // Nothing can be put, so nothing says that an address cools. Its bit stays all the same.
+    let mut change = Freeing::new(free, session.keys, Mode::DeleteOnly, None);
     Ok(Driver::new(session, policy).run(&mut change).await?)
 }
 

@@ -11,8 +11,9 @@ use super::keys::LeaseId;
 use crate::limits;
 use crate::pool::choose::Order;
 use crate::pool::cooldown::{Cooldown, CooldownTime};
+use crate::pool::definition::is_default;
 use crate::pool::names::PodUid;
-use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Record, RunStart, VERSION, is_zero};
+use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Record, RunStart, VERSION};
 use crate::pool::{PoolsWanted, RangeSet, Wanted};
 
 /// The version of the requests that this program writes and decides.
@@ -53,7 +54,7 @@ struct AddRequest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     statics: Vec<Held>,
     /// For how many seconds the addresses of its ranges rest.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     cooldown_s: u32,
     start: RunStart,
     machine: String,

@@ -33,7 +33,7 @@ use metes::pool::names::PodUid;
 use metes::pool::record::{Owner, OwnerRecord, Record};
 use metes::store::keys::Key;
 use metes::store::kv::Kv;
-use metes::store::release::{Resting, release_as_read};
+use metes::store::release::release_as_read;
 use metes::store::txn::Entry;
 use metes::store::walk::walk;
 
@@ -280,7 +280,7 @@ impl<K: Kv> Import<'_, K> {
                 if !self.context.dry_run {
                     // The addresses stay with their pod.
                     let session = self.context.for_one_owner();
-                    release_as_read(session, &earlier.owner, earlier.revision, Resting::Now).await?;
+                    release_as_read(session, &earlier.owner, earlier.revision, None).await?;
                 }
                 self.report.moved.push(earlier.owner.clone());
             }

@@ -25,7 +25,7 @@ use metes::store::drive::Driver;
 use metes::store::hold::{HoldRequest, Holding};
 use metes::store::keys::Keys;
 use metes::store::policy::Policy;
-use metes::store::release::{Resting, release};
+use metes::store::release::release;
 use metes::store::session::Session;
 use metes_reconciler::claim::{Claim, claim};
 use metes_reconciler::context::Context;
@@ -318,7 +318,7 @@ pub(crate) fn let_go(shared: Rc<Shared>, process: ProcessId, owner: Owner) -> Fu
         let line = shared.line(process);
         let mut leases = CoolingLeases::default();
         let session = Session { kv: &line, keys: &shared.keys, until };
-        let _ = release(session, &owner, Resting::Cool(&mut leases)).await;
+        let _ = release(session, &owner, Some(&mut leases)).await;
         shared.wire.report(process, Outcome::Released);
     })
 }

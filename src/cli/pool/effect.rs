@@ -271,7 +271,7 @@ impl RangeUse {
         let size = range.size();
         let network = &pool.definition.network;
         let bounds = (network.clone(), range.first())..=(network.clone(), range.last());
-        let rests = |address: Addr| given(address) && !rows.iter().any(|row| row.address == address);
+        let rests = |at: Addr| given(at) && inventory.between(network, at, at).is_empty();
         let cooling = inventory.cooling.range(bounds).filter(|(_, address)| rests(*address)).count();
         let free = size.saturating_sub(taken as u128 + cooling as u128);
         Self { size, held: rows.len(), free, set_aside, cooling }

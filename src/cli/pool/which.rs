@@ -11,7 +11,7 @@ use super::{show, words};
 use crate::local::state::node_name;
 use crate::pool::auto::{AutoPool, AutoVerdict, judge};
 use crate::pool::names::PoolName;
-use crate::pool::selector::{Facts, NodeLabels, Selector};
+use crate::pool::selector::{Facts, Selector};
 use crate::store::kv::Kv;
 use crate::store::pool_change::StoredPools;
 
@@ -46,7 +46,7 @@ pub(super) async fn which<K: Kv>(
     let answer = PoolChoice::new(&auto, facts, &pools, is_allowed);
     match args.output.format {
         Format::Json => terminal.answer_json(&answer)?,
-        Format::Table => terminal.answer(&answer.words(facts))?,
+        Format::Table => terminal.answer(&answer.words())?,
     }
     Ok(if answer.pools.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -56,19 +56,9 @@ pub(super) async fn which<K: Kv>(
 struct PoolChoice<'a> {
     /// The pools that an ADD uses: the first of them that has a free address.
     pools: Vec<&'a PoolName>,
-    facts: ShownFacts<'a>,
+    facts: Facts<'a>,
     /// All pools that have a `for`, in the order in which they are asked.
     judged: Vec<JudgedPool<'a>>,
-}
-
-#[derive(Serialize)]
-struct ShownFacts<'a> {
-    cluster: &'a str,
-    namespace: &'a str,
-    pod: &'a str,
-    network: &'a str,
-    node: &'a str,
-    node_labels: &'a NodeLabels,
 }
 
 #[derive(Serialize)]
@@ -104,15 +94,14 @@ impl<'a> PoolChoice<'a> {
             JudgedPool { pool, priority: *priority, selector, used: why.is_none(), why }
         };
         let judged: Vec<JudgedPool<'a>> = judge(auto, facts).map(judged).collect();
-        let Facts { cluster, namespace, pod, network, node, node_labels } = facts;
         Self {
             pools: judged.iter().filter(|judged| judged.used).map(|judged| judged.pool).collect(),
-            facts: ShownFacts { cluster, namespace, pod, network, node, node_labels },
+            facts,
             judged,
         }
     }
 
-    fn words(&self, facts: Facts<'_>) -> String {
+    fn words(&self) -> String {
         let names: Vec<&str> = self.pools.iter().map(|pool| pool.as_str()).collect();
         let head = match &names[..] {
             [] => "no pool".to_owned(),
@@ -130,6 +119,6 @@ impl<'a> PoolChoice<'a> {
         };
         let rows: Vec<[String; 5]> = self.judged.iter().map(cells).collect();
         let table = table(["POOL", "PRIORITY", "USED", "FOR", "WHY NOT"], &rows);
-        format!("{head}\n{}\n{table}", printable(&facts.to_string()))
+        format!("{head}\n{}\n{table}", printable(&self.facts.to_string()))
     }
 }
