@@ -52,13 +52,12 @@ pub async fn repair_some<K: Kv>(
     loop {
         let PagesSeen { stray, has_changed, cooling } = look(session, set, &pages, judged).await?;
         let cleared = match when_full {
-            _ if !stray.is_empty() => clear(session, &stray, false).await?,
+            _ if !stray.is_empty() => clear(session, &stray).await?,
             _ if has_changed => return Ok(room),
             WhenFull::Reuse if !cooling.is_empty() => {
                 let longest =
                     cooling.iter().min_by_key(|seen| seen.entry.mod_revision).expect("there is one");
-                let at = (longest.network.clone(), longest.address);
-                clear(session, &[at], true).await?
+                end_cooling(session, longest).await?
             }
             WhenFull::Wait | WhenFull::Reuse => return Ok(SomeRepaired { may_have_room: false, cooling }),
         };
@@ -185,27 +184,45 @@ fn stray_bits(keys: &Keys, mut bits: Bits, listed: &[txn::Found], page: Page) ->
     bits.ones().map(|bit| page.address(bit)).collect()
 }
 
-/// Clears the bits in one transaction. It compares each page, and that each address is not reserved. Either it compares
-/// that none is cooling, or it ends that. Returns whether the compares were true.
-async fn clear<K: Kv>(
-    session: Session<'_, K>,
-    stray: &[NetworkAddress],
-    ends_cooling: bool,
-) -> Result<bool, Failure> {
-    let mut snapshot = Snapshot::default();
-    loop {
-        let mut builder = Builder::new("clear", &snapshot);
-        let mut changes = BitChanges::default();
+/// Clears the bits in one transaction. It compares each page, and that each address is neither reserved nor cooling.
+/// Returns whether the compares were true.
+async fn clear<K: Kv>(session: Session<'_, K>, stray: &[NetworkAddress]) -> Result<bool, Failure> {
+    let neither = |builder: &mut Builder<'_>| {
         for (network, address) in stray {
             builder.absent(session.keys.ip(network, *address));
-            let key = session.keys.cooling(network, *address);
-            if ends_cooling {
-                builder.delete(key)
-            } else {
-                builder.absent(key)
-            }
-            changes.clear(network, *address);
+            builder.absent(session.keys.cooling(network, *address));
         }
+    };
+    clear_bits(session, stray, Snapshot::default(), neither).await
+}
+
+/// Lets an address not cool any longer, and clears its bit. It compares that the address is cooling since the same
+/// moment: it may have been given and freed again meanwhile.
+async fn end_cooling<K: Kv>(session: Session<'_, K>, seen: &CoolingSeen) -> Result<bool, Failure> {
+    let at = [(seen.network.clone(), seen.address)];
+    let key = &seen.entry.key;
+    let mut snapshot = Snapshot::default();
+    snapshot.set(key, Some(seen.entry.clone()));
+    let is_same = |builder: &mut Builder<'_>| {
+        builder.absent(session.keys.ip(&seen.network, seen.address));
+        builder.unchanged(key.clone());
+        builder.delete(key.clone());
+    };
+    clear_bits(session, &at, snapshot, is_same).await
+}
+
+/// Clears the bits of these addresses in one transaction that compares each page, too.
+async fn clear_bits<K: Kv>(
+    session: Session<'_, K>,
+    addresses: &[NetworkAddress],
+    mut snapshot: Snapshot,
+    compares: impl Fn(&mut Builder<'_>),
+) -> Result<bool, Failure> {
+    let mut changes = BitChanges::default();
+    addresses.iter().for_each(|(network, address)| changes.clear(network, *address));
+    loop {
+        let mut builder = Builder::new("clear", &snapshot);
+        compares(&mut builder);
         changes.plan(session.keys, &mut builder);
         match builder.finish() {
             Err(missing) => session.read(&missing, &mut snapshot).await?,

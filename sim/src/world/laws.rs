@@ -200,13 +200,14 @@ impl World<'_> {
                 | Key::Moved(_)
                 | Key::Fence(_)
                 | Key::Orphan(_)
-                | Key::Cooling(..)
                 | Key::Seen(..)
                 | Key::Hold(..),
             )
             | Err(_) => {
                 return None;
             }
+            // What reserves an address for an owner, or sets it aside, ends its cooldown whatever was seen of it.
+            Ok(Key::Cooling(..)) if step != "clear" => return None,
             // It counts only that nobody holds it now and that no tombstone stands now, even if one stood meanwhile.
             Ok(Key::Ip(..) | Key::Tombstone(_)) if self.model.entry(key).is_none() => return None,
             // Nor does it count for another run what was once there.
