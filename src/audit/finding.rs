@@ -65,6 +65,9 @@ crate::named_enum! {
         EtcdTooOld = "etcd-too-old",
         /// Harmless: the time of a hold that does not exist; it goes with its lease.
         TimeWithoutHold = "time-without-hold",
+        /// Harmless: an address that is cooling although it is reserved, or whose bit is not set, so that it may be
+        /// given too early; it ends with its lease.
+        CoolingMismatch = "cooling-mismatch",
         /// Harmless: set bits without a reservation.
         StrayBit = "stray-bit",
         /// Harmless: a full page that its summary does not call full; it only costs a read.

@@ -192,6 +192,7 @@ impl NetworkJudge<'_> {
     fn judge(&self, report: &mut Report) {
         let mut repairs: BTreeMap<Page, PageRepair> = BTreeMap::new();
         self.judge_reservations(report, &mut repairs);
+        self.judge_cooling(report);
         self.judge_pages(report, &mut repairs);
         self.judge_summaries(report, &mut repairs);
         self.find_empty(report, &repairs);
@@ -225,6 +226,22 @@ impl NetworkJudge<'_> {
             if let Some(what) = ip.owner.as_ref().and_then(|owner| self.missing_owner(owner, address)) {
                 report.violations.push(Finding::new(Kind::ReservationWithoutOwner, &key, what));
             }
+        }
+    }
+
+    fn judge_cooling(&self, report: &mut Report) {
+        for &address in &self.network.cooling {
+            let what = if self.network.ips.contains_key(&address) {
+                format!("{address} is cooling, and it is reserved")
+            } else if self.is_clear(address) {
+                format!(
+                    "{address} is cooling, and its bit is not set: it may be given before its cooldown is over"
+                )
+            } else {
+                continue;
+            };
+            let key = self.keys.cooling(self.name, address);
+            report.harmless.push(Finding::new(Kind::CoolingMismatch, &key, what));
         }
     }
 

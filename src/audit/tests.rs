@@ -338,6 +338,19 @@ fn the_bit_of_an_address_that_is_cooling_is_no_stray_one() {
 }
 
 #[test]
+fn an_address_that_cools_and_is_reserved_or_has_no_bit_is_told() {
+    for (address, words) in [("10.0.0.1", "is reserved"), ("10.0.0.9", "its bit is not set")] {
+        let key = keys().cooling(&net(), addr(address));
+        let mut entries = fixture::clean();
+        entries.push(Entry { lease: 7, ..entry(key, Cooling::new(60).encode()) });
+        let report = judge(&entries);
+        assert!(report.violations.is_empty() && report.repairs.is_empty());
+        assert_eq!(names(&report.harmless), ["cooling-mismatch"]);
+        assert!(report.harmless[0].what.contains(words), "{}", report.harmless[0]);
+    }
+}
+
+#[test]
 fn an_audit_of_bits_repairs_the_same_and_leaves_owners_aside() {
     let mut tree = fixture::clean();
     tree.retain(|entry| !entry.key.starts_with(b"/metes/v1/owner/"));
