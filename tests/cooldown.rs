@@ -1,15 +1,24 @@
-//! Cooling: a freed address is not given again for a while.
+//! Cooling: a freed address is not given again for a while. hack/test plays many cycles of ADD and DEL short;
+//! `COOLDOWN_CYCLES=5000` plays them long.
 
 mod support;
 
+use std::collections::BTreeMap;
+use std::env;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use support::{Cluster, Etcd, Node, Outcome, Store, network, wait_for};
+use support::{Cluster, Etcd, Node, Outcome, Store, Trio, in_parallel, network, wait_for};
 
 /// Far above every cooldown here and the 15 seconds that it may take longer.
 const LONG: Duration = Duration::from_secs(60);
+/// How many pods come and go in a range of [`CYCLED`] addresses, how many at a time, and how often the leader moves.
+const CYCLES: usize = 350;
+const AT_ONCE: usize = 8;
+const LEADER_MOVES_EVERY: usize = 50;
+const CYCLED: usize = 254;
 
 /// Two addresses, 10.0.0.1 and 10.0.0.2.
 fn two(cooldown: &str) -> Value {
@@ -230,6 +239,42 @@ fn what_is_set_aside_while_it_is_cooling_rests_no_longer() {
     assert!(node.cli(["hold", "--remove", "10.0.0.1"]).succeeded());
     assert_eq!(add(&node, "c3", &config).address(), "10.0.0.1");
     cluster.assert_clean();
+}
+
+/// An address was freed after its DEL began, and was given before its ADD ended. Between these two are at least two
+/// seconds, by one clock.
+#[test]
+fn in_many_cycles_under_moving_leaders_no_address_is_given_too_early() {
+    let cycles = env::var("COOLDOWN_CYCLES").ok().map_or(CYCLES, |cycles| cycles.parse().expect("a number"));
+    let trio = Trio::start();
+    let cluster = Cluster::on_trio(&trio);
+    let nodes = [cluster.node("a"), cluster.node("b")];
+    let config = network(json!({"range": "10.90.0.0/24", "cooldown": "2s"}));
+    let freed: Mutex<BTreeMap<String, Instant>> = Mutex::default();
+    let given = in_parallel(AT_ONCE, 0..cycles, |cycle| {
+        if cycle % LEADER_MOVES_EVERY == LEADER_MOVES_EVERY - 1 {
+            trio.move_leader(trio.follower());
+        }
+        let (node, container) = (&nodes[cycle % nodes.len()], format!("c{cycle}"));
+        let address = wait_for("an address that does not cool", LONG, || {
+            let outcome = add(node, &container, &config);
+            if outcome.succeeded() { Ok(outcome.address()) } else { Err(outcome.to_string()) }
+        });
+        let now = Instant::now();
+        let mut freed = freed.lock().expect("no cycle fails");
+        let rested = freed.insert(address, now).map(|since| now - since);
+        drop(freed);
+        del(node, &container, &config);
+        rested
+    });
+    let rested: Vec<Duration> = given.into_iter().flatten().collect();
+    assert!(rested.len() >= cycles.saturating_sub(CYCLED), "only {} were given again", rested.len());
+    let least = rested.iter().min().expect("there are more cycles than addresses");
+    assert!(*least >= Duration::from_secs(2), "{least:?}");
+    cluster.assert_nothing_held();
+    // Bits of addresses that have rested are left until somebody needs them.
+    nodes[0].cli(["check", "-o", "json"]).ok();
+    cluster.leave_unclean();
 }
 
 #[test]
