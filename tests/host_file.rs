@@ -75,7 +75,19 @@ fn invalid_host_files() {
     let etcd = |keys: Value| json!({"etcd": keys});
     let rows = [
         ("not JSON", "{\"node_name\": \"s3cret-content\",".to_owned(), "7 metes.conf"),
-        ("empty", String::new(), "7 metes.conf"),
+        (
+            "a comma too many",
+            "{\"node_name\": \"s3cret-content\",}".to_owned(),
+            "7 metes.conf trailing comma at line 1 column 32",
+        ),
+        (
+            "a comma too few",
+            "{\"node_name\": \"s3cret-content\"\n\"cluster\": \"a\"}".to_owned(),
+            "7 metes.conf expected `,` line 2 column 1",
+        ),
+        ("YAML", "node_name: s3cret-content\n".to_owned(), "7 metes.conf begin with { YAML is not read"),
+        ("YAML in braces", "{node_name: s3cret-content}".to_owned(), "7 metes.conf key must be a string"),
+        ("empty", String::new(), "7 metes.conf EOF line 1 column 0"),
         ("an array", "[\"s3cret-content\"]".to_owned(), "7 metes.conf"),
         ("etcd", json!({"etcd": SECRET}).to_string(), "7 etcd"),
         ("etcd.endpoints, type", etcd(json!({"endpoints": SECRET})).to_string(), "7 endpoints"),
@@ -146,6 +158,11 @@ fn an_add_does_not_go_by_an_unclear_host_file() {
             "a key twice",
             with(r#""allowed":{"default":["10.9.0.0/16"]},"Allowed":{"default":["10.0.0.0/8"]}"#),
             "7 allowed Allowed",
+        ),
+        (
+            "a network twice",
+            with(r#""allowed":{"default":["10.9.0.0/16"],"default":["10.0.0.0/8"]}"#),
+            "7 allowed.default twice",
         ),
         ("a slip in etcd", good.replace(r#""prefix""#, r#""prefixs""#), "7 prefixs `prefix`"),
     ];

@@ -144,11 +144,8 @@ pub(crate) fn object(path: &Path, content: &[u8]) -> Result<Map<String, Value>, 
     match serde_json::from_slice(content) {
         Ok(Value::Object(keys)) => Ok(keys),
         Ok(_) => Err(Failure::new(format!("{} is not a JSON object", path.display()))),
-        // The position, not the content, which may have a password.
-        Err(e) => {
-            let (path, line, column) = (path.display(), e.line(), e.column());
-            Err(Failure::new(format!("{path} is not JSON: line {line}, column {column}")))
-        }
+        // It tells the position, and nothing of the content, which may have a password.
+        Err(e) => Err(Failure::new(format!("{} is not JSON: {e}", path.display()))),
     }
 }
 

@@ -106,8 +106,9 @@ impl HostFile {
         if bytes.len() > MAX_HOST_FILE_BYTES {
             return Err(not_json("it is larger than 1 MiB"));
         }
-        let json = Json::parse(bytes).map_err(|e| {
-            not_json(&format!("it cannot be read at line {} column {}", e.line(), e.column()))
+        let json = Json::parse(bytes).map_err(|e| match bytes.trim_ascii_start().first() {
+            Some(b'{' | b'[') | None => not_json(&e.to_string()),
+            Some(_) => not_json(&format!("{e}; it must begin with {{, and YAML is not read")),
         })?;
         let pairs = json.pairs().ok_or_else(|| not_json(&format!("it is {}", json.kind())))?;
         Self::read(&Section::new("", pairs, Shows::Kinds))
@@ -174,9 +175,7 @@ fn node_labels(file: &Section<'_>) -> Result<NodeLabels, Error> {
         let is_value = |text: &str| text.len() <= LABEL_VALUE_MAX && !text.chars().any(char::is_control);
         let expected = format!("a string of at most {LABEL_VALUE_MAX} bytes without control characters");
         let value = alone.parsed(name, &expected, |text| is_value(text).then(|| text.to_owned()))?;
-        if labels.insert(name.clone(), value.unwrap_or_default()).is_some() {
-            return Err(Error::invalid_config(format!("`{}` is given twice", alone.at(name))));
-        }
+        labels.insert(name.clone(), value.unwrap_or_default());
     }
     Ok(labels)
 }
@@ -218,6 +217,16 @@ fn read_allowed(section: &Section<'_>) -> Result<Allowed, Error> {
 fn keys_found(file: &Section<'_>) -> Result<Findings, Error> {
     let mut found = Findings::default();
     found.own(file, &LEVEL);
+    if let Some(labels) = file.section("node_labels")? {
+        found.names_once(&labels);
+    }
+    if let Some(allowed) = file.section("allowed")? {
+        found.names_once(&allowed);
+        let networks = allowed.pairs().iter().filter_map(|(name, of)| Some((name, of.pairs()?)));
+        networks.for_each(|(name, of)| {
+            found.names_once(&Section::new(&allowed.at(name), of, Shows::Kinds));
+        });
+    }
     if let Some(etcd) = file.section("etcd")? {
         found.own(&etcd, &keys::ETCD);
     }

@@ -1,7 +1,7 @@
 //! The keys of a configuration: which are known, to which form they belong, which of them make it unclear what is meant
 //! if they are misspelt, and what to say of others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::sections::Sections;
 use crate::cni::{Error, Section};
@@ -220,6 +220,17 @@ impl Findings {
             if let Some(first) = seen.insert(key.to_ascii_lowercase(), key) {
                 let (first, again) = (section.at(first), section.at(key));
                 self.refuse(format!("`{first}` and `{again}` are one key, which is given twice"));
+            }
+        }
+    }
+
+    /// Refuses a name that stands twice, where each key is a name that keeps its case.
+    pub(super) fn names_once(&mut self, section: &Section<'_>) {
+        let mut seen = HashSet::new();
+        for (name, _) in section.pairs() {
+            if !seen.insert(name) {
+                let shown: String = name.chars().take(SIMILAR_MAX).collect();
+                self.refuse(format!("`{}` is given twice", section.at(&shown)));
             }
         }
     }

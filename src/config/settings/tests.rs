@@ -152,6 +152,18 @@ fn an_add_does_not_go_by_a_host_file_that_is_unclear() {
     let table = [
         (r#"{"alowed":{"default":["10.9.0.0/16"]}}"#, "`alowed`; did you mean `allowed`?"),
         (r#"{"allowed":{"default":["10.0.0.0/8"]},"Allowed":null}"#, "`allowed` and `Allowed` are one key"),
+        (
+            r#"{"allowed":{"default":["10.9.0.0/16"],"default":["10.0.0.0/8"]}}"#,
+            "`allowed.default` is given twice",
+        ),
+        (
+            r#"{"allowed":{"default":{"prefixes":["10.9.0.0/16"],"prefixes":["10.0.0.0/8"]}}}"#,
+            "`allowed.default.prefixes` is given twice",
+        ),
+        (
+            r#"{"allowed":{"default":["10.0.0.0/8"]},"node_labels":{"rack":"7","rack":"8"}}"#,
+            "`node_labels.rack` is given twice",
+        ),
         (r#"{"etcd_hosts":"10.0.0.1:2379"}"#, "`etcd_hosts`; did you mean `etcd_host`?"),
         (r#"{"etcd":{"prefx":"/other/"}}"#, "`etcd.prefx`; did you mean `prefix`?"),
         (r#"{"etcd":{"endpoint":["http://127.0.0.1:1"]}}"#, "`etcd.endpoint`; did you mean `endpoints`?"),
