@@ -139,6 +139,35 @@ fn list() {
 }
 
 #[test]
+fn a_name_that_nobody_has_is_told() {
+    let (cluster, a, _) = populated();
+    let rows: [(&[&str], &str); 7] = [
+        (&["--node", "nosuch"], "metes: no address is held on node \"nosuch\"\n"),
+        (&["--network", "storaeg"], "in network \"storaeg\"; did you mean \"storage\"?\n"),
+        (&["--pod", "ns/wbe-0"], "by pod \"ns/wbe-0\"; did you mean \"ns/web-0\"?\n"),
+        (&["--cluster", "tset", "--node", "a"], "in cluster \"tset\"; did you mean \"test\"?\n"),
+        // Each of these is known.
+        (&["--network", "storage", "--node", "b"], ""),
+        (&["--node", "a"], ""),
+        (&[], ""),
+    ];
+    report(rows.map(|(filter, hint)| {
+        let outcome = a.cli([&["list"], filter].concat());
+        let is_right = match hint {
+            "" => outcome.stderr.is_empty(),
+            hint => outcome.stderr.ends_with(hint) && outcome.stderr.lines().count() == 1,
+        };
+        expect(&filter.join(" "), is_right && outcome.succeeded(), outcome)
+    }));
+    let released = a.cli(["release", "10.0.0.99", "--yes"]);
+    assert_eq!(
+        (released.status.code(), released.stdout.as_str(), released.stderr.as_str()),
+        (Some(1), "", "metes: nobody holds 10.0.0.99, in any network: there is nothing to free\n"),
+    );
+    cluster.assert_clean();
+}
+
+#[test]
 fn show() {
     let (cluster, a, _) = populated();
     let rows: [(&str, &[&str]); 6] = [
@@ -604,13 +633,26 @@ fn a_suspect_store_is_accepted() {
     // A repair does not accept the store.
     assert_eq!(node.cli(["check", "--repair"]).status.code(), Some(1));
     add(&node, "c3", "u3").error(102);
-    let accepted = node.cli(["check", "--accept-store"]);
+    let accept = |answer: &str| {
+        let run = Run::new(metes()).env("METES_CONF", node.host_file());
+        run.arguments(["check", "--accept-store"]).stdin(answer).run()
+    };
+    for answer in ["", "n\n"] {
+        let refused = accept(answer);
+        assert_eq!((refused.status.code(), refused.stdout.as_str()), (Some(1), ""), "{refused}");
+        for words in ["the store is suspect; it holds 1 address in 1 network", "[y/N]", "not accepted"] {
+            assert!(refused.stderr.contains(words), "{words}: {refused}");
+        }
+        add(&node, "c3", "u3").error(102);
+    }
+    let accepted = accept("y\n");
     assert!(accepted.succeeded() && accepted.stdout.contains("epoch 2"), "{accepted}");
     let meta: Value =
         serde_json::from_slice(&cluster.store().get(META).expect("there is meta")).expect("JSON");
     assert_eq!((&meta["epoch"], &meta["suspect"]), (&json!(2), &Value::Null));
     assert_eq!(add(&node, "c3", "u3").addresses().len(), 1);
     let again = node.cli(["check", "--accept-store"]);
+    assert!(!again.stderr.contains("[y/N]"), "{again}");
     assert!(again.succeeded() && !again.stdout.contains("epoch 3"), "there is nothing to accept: {again}");
     cluster.assert_clean();
 }
@@ -647,7 +689,7 @@ fn what_meta_says() {
         }
         let refused = add(&node, "c2", "u2");
         let is_refused = refused.error_code().is_some_and(|found| found.to_string() == code);
-        let accept = node.cli(["check", "--accept-store"]);
+        let accept = node.cli(["check", "--accept-store", "--yes"]);
         let after = add(&node, "c2", "u2");
         let kept = accepted || cluster.store().get(META) == meta.map(String::into_bytes);
         cluster.leave_unclean();

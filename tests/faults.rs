@@ -525,7 +525,7 @@ fn assert_suspect_until_accepted(cluster: &Cluster, node: &Node, other: &Node, c
     other.gc().config(&collect).run().silent();
     assert_eq!(holders(node), before);
 
-    let accepted = node.cli(["check", "--accept-store"]);
+    let accepted = node.cli(["check", "--accept-store", "--yes"]);
     assert!(accepted.succeeded(), "{accepted}");
     cluster.assert_clean();
 }

@@ -196,7 +196,7 @@ fn the_next_add_is_refused_after_a_restore(meanwhile: impl FnOnce(&Node)) {
     assert_eq!(spooled.count(), 0, "it was freed at once");
     node.add("d").config(&range(1)).run().error(102);
     cluster.node("n2").add("e").config(&range(0)).run().error(102);
-    assert!(node.cli(["check", "--accept-store"]).succeeded());
+    assert!(node.cli(["check", "--accept-store", "--yes"]).succeeded());
     assert_eq!(add(&node, "f", &range(0)), "10.81.0.2");
     cluster.assert_clean();
 }

@@ -146,7 +146,7 @@ impl Scene {
             ),
             ("release of the address", Box::new(|| self.cli(&["release", HELD, "-y"]).run())),
             ("check --repair", Box::new(|| self.cli(&["check", "--repair"]).run())),
-            ("check --accept-store", Box::new(|| self.cli(&["check", "--accept-store"]).run())),
+            ("check --accept-store", Box::new(|| self.cli(&["check", "--accept-store", "--yes"]).run())),
             ("pool apply", Box::new(apply)),
             ("a pass of the reconciler", Box::new(pass)),
         ]

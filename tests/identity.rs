@@ -222,7 +222,7 @@ fn a_mark_that_was_copied_with_a_disk_holds_nobody_up() {
     let mark = fs::read_to_string(state(&copy).join("mark")).expect("a mark");
     original.add("c2").config(&range()).run().error(102);
     fs::write(state(&original).join("mark"), mark).expect("written");
-    assert!(cluster.node("auditor").cli(["check", "--accept-store"]).succeeded());
+    assert!(cluster.node("auditor").cli(["check", "--accept-store", "--yes"]).succeeded());
     assert_eq!(address(&original, "c3"), "10.0.0.2");
     cluster.assert_clean();
 }
@@ -254,7 +254,7 @@ fn a_store_that_was_emptied_under_running_pods_is_suspect() {
     assert_told(&other, true);
     assert!(listed(&node, &[]).is_empty(), "nothing was handed out");
 
-    assert!(node.cli(["check", "--accept-store"]).succeeded());
+    assert!(node.cli(["check", "--accept-store", "--yes"]).succeeded());
     assert_told(&node, false);
     assert_told(&other, false);
     node.add("c").config(&range()).run().ok();
@@ -281,7 +281,7 @@ fn another_store_in_place_of_the_known_one_is_suspect() {
     assert_eq!(listed(&node, &[]).len(), 3);
     node.add("e").config(&range()).run().error(102);
     assert_told(&other, true);
-    assert!(node.cli(["check", "--accept-store"]).succeeded());
+    assert!(node.cli(["check", "--accept-store", "--yes"]).succeeded());
     assert_told(&node, false);
     address(&node, "e");
     cluster.assert_clean();

@@ -200,7 +200,10 @@ impl Installation {
     fn installer(&self, arguments: &[&str]) -> Output {
         Command::new(installer())
             .args(arguments)
-            .args(["--template".into(), self.path("metes.conf")])
+            .args(
+                (arguments[0] != "uninstall")
+                    .then(|| format!("--template={}", self.path("metes.conf").display())),
+            )
             .env_clear()
             .envs([("NODE_NAME", "worker-1"), ("NAMESPACE", "metes")])
             .current_dir(self.folder.path())
@@ -219,9 +222,10 @@ impl Installation {
             ("--binary", binary.to_owned()),
             ("--bin-dir", self.path("bin")),
             ("--host-dir", self.path("host")),
-            ("--state-dir", self.path("state")),
         ];
-        let paths = paths.map(|(option, path)| format!("{option}={}", path.display()));
+        let state = verb.starts_with("uninstall").then(|| ("--state-dir", self.path("state")));
+        let paths = paths.into_iter().chain(state);
+        let paths: Vec<String> = paths.map(|(option, path)| format!("{option}={}", path.display())).collect();
         let mut arguments: Vec<&str> = verb.split(' ').collect();
         arguments.extend(paths.iter().map(String::as_str));
         self.installer(&arguments)

@@ -176,7 +176,7 @@ fn a_store_of_an_earlier_epoch_is_suspect() {
     // Every node is held back now, and DEL works.
     cluster.node("n2").add("c").config(&range()).run().error(102);
     node.del("a").config(&range()).run().silent();
-    assert!(node.cli(["check", "--accept-store"]).succeeded());
+    assert!(node.cli(["check", "--accept-store", "--yes"]).succeeded());
     node.add("c").config(&range()).run().ok();
     cluster.assert_clean();
 }

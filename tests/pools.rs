@@ -178,20 +178,44 @@ fn wrong_texts_are_refused_and_nothing_is_written() {
         [
             (String::new(), "stdin has no pool in it"),
             ("pool: [".to_owned(), "stdin, document 1"),
-            (large, "at most 65536"),
-            (pool_of("{range: 10.1.0.0/33}"), "ranges[0]: \"10.1.0.0/33\" is no range"),
+            (large, "document 1: it has 65598 bytes from line 1: a pool has at most 65536; make two pools of it"),
+            (
+                pool_of("{range: 10.1.0.0/33}"),
+                "ranges[0].range: \"10.1.0.0/33\" is no range: expected a prefix such as 10.0.0.0/24, or first and \
+                 last address such as 10.0.0.5-10.0.0.9/24 at line 3 column 18",
+            ),
+            (
+                pool_of("{range: 10.1.0.9-10.1.0.5/24}"),
+                "its start 10.1.0.9 is above its end 10.1.0.5 at line 3 column 18",
+            ),
             (
                 pool_of("{range: 10.1.0.0/24, gateway: 10.2.0.1}"),
-                "ranges[0]: the gateway 10.2.0.1 is outside of",
+                "ranges[0].gateway: 10.2.0.1 is outside of 10.1.0.0/24: write an address of it at line 3 column 31",
             ),
-            (pool_of("{range: 10.1.0.0/24, gatway: 10.1.0.1}"), "unknown field `gatway`, expected one of"),
+            (
+                pool_of("{range: 10.1.0.0/24, gatway: 10.1.0.1}"),
+                "unknown field `gatway`, expected one of `range`, `gateway`, `exclude`, `state` at line 3 column 31",
+            ),
             (
                 pool_of("{range: 10.1.0.0/24}, {range: 10.1.0.0/25}"),
-                "ranges[0] 10.1.0.0/24 and ranges[1] 10.1.0.0/25",
+                "ranges[1].range: 10.1.0.0/25 overlaps 10.1.0.0/24 of ranges[0]: give each its own first and last \
+                 address at line 3 column 33",
             ),
-            (format!("{SIX}---\n{SIX}"), "pool six stands in the file twice"),
+            (
+                "pool: a/b\nranges: [{range: 10.1.0.0/24}]\n".to_owned(),
+                "pool: pool name \"a/b\" is not valid: expected 1 to 63 characters out of A-Z a-z 0-9 . _ - (and not \
+                 \".\" or \"..\") at line 1 column 7",
+            ),
+            (
+                pool_of("{range: 10.1.0.0/24}").replace("blue", "b/c"),
+                "network: network_name \"b/c\" is not valid: expected 1 to 63 characters",
+            ),
+            ("pol: a\n".to_owned(), "unknown field `pol`, expected one of `pool`, "),
+            ("pol: a\n".to_owned(), " at line 1 column 1"),
+            (pool_of("10.1.0.0/24"), "expected a range, such as {range: 10.0.0.0/24} at line 3 column 10"),
+            (format!("{SIX}---\n{SIX}"), "pool six stands in the file twice: keep one of them at line "),
             // The first document is sound.
-            (format!("{SIX}---\npool: b\nranges: []\n"), "document 2: `ranges` is empty"),
+            (format!("{SIX}---\npool: b\nranges: []\n"), "document 2: ranges: it is empty: write at least one range"),
             (
                 format!("{SIX}---\n{}", pool_of("{range: 10.56.0.0/30}")),
                 "overlaps 10.56.0.0/29 of pool storage",

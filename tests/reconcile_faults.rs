@@ -384,7 +384,7 @@ fn a_store_that_turns_suspect_under_a_pass_stops_it() {
     proxy.rule(Rule::get(NODES).nth(1).before(move || store.change_meta(&json!({"suspect": 1}))));
     world.reconciler(&proxy).args(AT_ONCE).pass().refused(1, "adopt");
     assert_eq!(world.held().len(), 20);
-    assert!(world.node.cli(["check", "--accept-store"]).succeeded());
+    assert!(world.node.cli(["check", "--accept-store", "--yes"]).succeeded());
 
     let proxy = world.proxy();
     let store = world.cluster.store().clone();

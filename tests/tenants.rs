@@ -346,7 +346,7 @@ const WRITERS: [&[&str]; 5] = [
     &["hold", "--remove", "10.70.0.9"],
     &["release", "10.70.0.1", "--yes"],
     &["release", "--container", "c1", "--yes"],
-    &["check", "--accept-store"],
+    &["check", "--accept-store", "--yes"],
 ];
 
 /// Everything that `node` may ask is refused: with code 104, and in words for people.

@@ -1,156 +1,169 @@
-//! The command line: a verb, and options with a value each.
+//! The command line.
 
-use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::failure::Failure;
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Parser, Subcommand};
 
-pub(crate) const USAGE: &str = "\
-usage: metes-install [install] [--once | --check]   puts metes and its host file on this node, and keeps them there
-       metes-install uninstall [--wait | --check]   removes them, unless something on this node holds an address
-       metes-install certificates                   makes etcd's certificates, as Secrets for kubectl
-       metes-install etcd-config                    writes this member's configuration of etcd
+/// How long the authority is valid.
+pub(crate) const AUTHORITY_DAYS: i64 = 3650;
 
-options, with what they are without being given:
-  --template FILE    /etc/metes/metes.conf     the host file of all nodes (all verbs)
-  --node NAME        $NODE_NAME                this node's name (install, uninstall)
-  --binary FILE      /metes                    the plugin (install, uninstall)
-  --bin-dir FOLDER   /opt/cni/bin              where the plugin goes (install, uninstall)
-  --host-dir FOLDER  /etc/cni/net.d/metes.d    where the host file goes, by its path on the node (install, uninstall)
-  --state-dir FOLDER /var/lib/cni/metes        what the plugin keeps on the node (uninstall)
-  --namespace NAME   $NAMESPACE                of the Secrets and of etcd's Service (certificates)
-  --ca FOLDER        /etc/metes/ca             tls.crt and tls.key of an authority that is there already (certificates)
-  --days N           365                       how long certificates are valid, but for the authority's (certificates)
-  --node-ip ADDRESS  $NODE_IP                  this member's address (etcd-config)
-  --base FILE        /etc/metes/etcd.json      the configuration of all members (etcd-config)
-  --out FILE                                   what to write (certificates, etcd-config)";
-
-const SWITCHES: [&str; 3] = ["once", "check", "wait"];
-const OPTIONS: [(&str, Option<&str>); 12] = [
-    ("template", Some("/etc/metes/metes.conf")),
-    ("node", None),
-    ("binary", Some("/metes")),
-    ("bin-dir", Some("/opt/cni/bin")),
-    ("host-dir", Some("/etc/cni/net.d/metes.d")),
-    ("state-dir", Some("/var/lib/cni/metes")),
-    ("namespace", None),
-    ("ca", Some("/etc/metes/ca")),
-    ("days", Some("365")),
-    ("node-ip", None),
-    ("base", Some("/etc/metes/etcd.json")),
-    ("out", None),
-];
-/// Options that are read from the environment, because a pod gets them from its own fields.
-const FROM_ENVIRONMENT: [(&str, &str); 3] =
-    [("node", "NODE_NAME"), ("namespace", "NAMESPACE"), ("node-ip", "NODE_IP")];
-
-/// What to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verb {
-    /// Keep the node as it should be.
-    Install,
-    /// Take everything away.
-    Uninstall,
-    /// Make certificates.
-    Certificates,
-    /// Configure a member of etcd.
-    EtcdConfig,
-}
-
-/// The command line, checked.
-#[derive(Debug)]
+/// Puts metes and its host file on a node, and makes the certificates of its etcd
+///
+/// The pods of manifests/ run it. Exit codes: 0 done, 1 it failed, 2 it was called wrongly.
+#[derive(Debug, Parser)]
+#[command(name = "metes-install", version)]
 pub(crate) struct Arguments {
-    verb: Verb,
-    given: BTreeMap<String, String>,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
 }
 
-impl Arguments {
-    pub(crate) fn parse(
-        words: impl Iterator<Item = String>,
-        environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, Failure> {
-        let mut words = words.peekable();
-        let verb = match words.next_if(|word| !word.starts_with('-')).as_deref() {
-            None | Some("install") => Verb::Install,
-            Some("uninstall") => Verb::Uninstall,
-            Some("certificates") => Verb::Certificates,
-            Some("etcd-config") => Verb::EtcdConfig,
-            Some(other) => return Err(Failure::new(format!("there is no verb {other:?}"))),
-        };
-        let mut given = BTreeMap::new();
-        for (name, variable) in FROM_ENVIRONMENT {
-            given.extend(environment(variable).map(|value| (name.to_owned(), value)));
-        }
-        while let Some(word) = words.next() {
-            let (name, value) = option(&word, &mut words)?;
-            given.insert(name, value);
-        }
-        Ok(Self { verb, given })
-    }
-
-    pub(crate) fn verb(&self) -> Verb {
-        self.verb
-    }
-
-    pub(crate) fn has(&self, switch: &str) -> bool {
-        self.given.contains_key(switch)
-    }
-
-    /// The value of an option, or its default.
-    pub(crate) fn text(&self, name: &str) -> Result<&str, Failure> {
-        let default = OPTIONS.iter().find(|(known, _)| *known == name).and_then(|(_, default)| *default);
-        let value = self.given.get(name).map(String::as_str).or(default);
-        value.filter(|value| !value.is_empty()).ok_or_else(|| Failure::new(format!("--{name} is missing")))
-    }
-
-    pub(crate) fn path(&self, name: &str) -> Result<PathBuf, Failure> {
-        self.text(name).map(PathBuf::from)
-    }
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Put metes and its host file on this node, and keep them there
+    Install(InstallArgs),
+    /// Remove metes from this node, unless something on it holds an address
+    Uninstall(UninstallArgs),
+    /// Make etcd's certificates, as Secrets for kubectl
+    Certificates(CertificatesArgs),
+    /// Write this member's configuration of etcd
+    EtcdConfig(EtcdConfigArgs),
 }
 
-fn option(word: &str, words: &mut impl Iterator<Item = String>) -> Result<(String, String), Failure> {
-    let unknown = || Failure::new(format!("there is no option {word:?}"));
-    let name = word.strip_prefix("--").ok_or_else(unknown)?;
-    let (name, value) = match name.split_once('=') {
-        Some((name, value)) => (name, Some(value.to_owned())),
-        None => (name, None),
-    };
-    if SWITCHES.contains(&name) && value.is_none() {
-        return Ok((name.to_owned(), String::new()));
-    }
-    if !OPTIONS.iter().any(|(known, _)| *known == name) {
-        return Err(unknown());
-    }
-    let value = value.or_else(|| words.next());
-    value.map(|value| (name.to_owned(), value)).ok_or_else(|| Failure::new(format!("--{name} needs a value")))
+/// The host file of all nodes.
+#[derive(Debug, Args)]
+pub(crate) struct TemplateArgs {
+    /// The host file of all nodes
+    #[arg(long, value_name = "FILE", default_value = "/etc/metes/metes.conf")]
+    pub(crate) template: PathBuf,
+}
+
+/// Where metes is, and where it goes.
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// The plugin
+    #[arg(long, value_name = "FILE", default_value = "/metes")]
+    pub(crate) binary: PathBuf,
+    /// Where the plugin goes
+    #[arg(long, value_name = "FOLDER", default_value = "/opt/cni/bin")]
+    pub(crate) bin_dir: PathBuf,
+    /// Where the host file goes, by its path on the node
+    #[arg(long, value_name = "FOLDER", default_value = "/etc/cni/net.d/metes.d")]
+    pub(crate) host_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InstallArgs {
+    /// Install once, and end
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) once: bool,
+    /// Change nothing, and fail if anything is not as it should be
+    #[arg(long)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
+    /// This node's name
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) place: NodeArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UninstallArgs {
+    /// Try again until nothing holds an address, and stay after that
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) wait: bool,
+    /// Change nothing, and fail if anything of metes is there
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// This node's name, if its host file has none
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) node: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: NodeArgs,
+    /// What the plugin keeps on the node
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/cni/metes")]
+    pub(crate) state_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertificatesArgs {
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
+    /// The namespace of the Secrets and of etcd's Service
+    #[arg(long, value_name = "NAME", env = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) namespace: String,
+    /// tls.crt and tls.key of an authority that is there already
+    #[arg(long, value_name = "FOLDER", default_value = "/etc/metes/ca")]
+    pub(crate) ca: PathBuf,
+    /// How many days certificates are valid, but for the authority's
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 365,
+        value_parser = clap::value_parser!(i64).range(1..=AUTHORITY_DAYS)
+    )]
+    pub(crate) days: i64,
+    /// What to write
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EtcdConfigArgs {
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
+    /// This member's address
+    #[arg(long, value_name = "ADDRESS", env = "NODE_IP")]
+    pub(crate) node_ip: IpAddr,
+    /// The configuration of all members
+    #[arg(long, value_name = "FILE", default_value = "/etc/metes/etcd.json")]
+    pub(crate) base: PathBuf,
+    /// What to write
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Arguments, Failure> {
-        let environment = |name: &str| (name == "NODE_NAME").then(|| "n1".to_owned());
-        Arguments::parse(line.split_whitespace().map(str::to_owned), environment)
-    }
-
     #[test]
-    fn what_is_given_outweighs_environment_and_default() {
-        let bare = parse("").expect("no verb means install");
-        assert_eq!(bare.verb(), Verb::Install);
-        assert_eq!(bare.text("node").expect("from the environment"), "n1");
-        assert_eq!(bare.text("binary").expect("a default"), "/metes");
-        assert!(bare.text("out").is_err());
-        let given = parse("install --once --node n2 --binary=/x").expect("valid");
-        assert!(given.has("once") && !given.has("check"));
-        assert_eq!(given.text("node").expect("given"), "n2");
-        assert_eq!(given.text("binary").expect("given"), "/x");
-    }
-
-    #[test]
-    fn what_is_unknown_is_refused() {
-        for bad in ["remove", "install extra", "--nodes n1", "--node", "-x", "uninstall --once=1"] {
-            assert!(parse(bad).is_err(), "{bad}");
+    fn accepted_and_refused() {
+        let parse =
+            |line: &str| Arguments::try_parse_from(["metes-install"].into_iter().chain(line.split(' ')));
+        let install = parse("install --once --node n2 --binary=/x").expect("valid").verb;
+        let Verb::Install(install) = install else { panic!("another verb") };
+        assert!(install.once && !install.check);
+        assert_eq!((install.node.as_str(), install.place.binary), ("n2", "/x".into()));
+        assert_eq!(install.place.bin_dir, PathBuf::from("/opt/cni/bin"));
+        for good in [
+            "uninstall --wait",
+            "certificates --namespace metes --out x --days 3650",
+            "etcd-config --node-ip fd00::1 --out x",
+        ] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "remove",
+            "install extra --node n",
+            "install --node",
+            "install --node=",
+            "install --node n --once --check",
+            "install --nodes n1",
+            "-x",
+            "uninstall --once",
+            "uninstall --wait=1",
+            "certificates --namespace metes",
+            "certificates --namespace metes --out x --days 3651",
+            "certificates --namespace metes --out x --days 0",
+            "etcd-config --node-ip node --out x",
+        ] {
+            assert_eq!(parse(bad).map_err(|e| e.exit_code()).err(), Some(2), "{bad}");
         }
     }
 }

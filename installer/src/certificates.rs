@@ -12,13 +12,12 @@ use rcgen::{
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
-use crate::arguments::Arguments;
+use crate::arguments::{AUTHORITY_DAYS, CertificatesArgs};
 use crate::failure::Failure;
 use crate::files;
 use crate::kubernetes::{list, tls_secret};
 use crate::template::Template;
 
-const AUTHORITY_DAYS: i64 = 3650;
 const AUTHORITY: &str = "metes authority";
 /// A certificate is valid from this long before now, because the clocks of nodes differ.
 const EARLIER: Duration = Duration::hours(1);
@@ -41,21 +40,17 @@ const BOTH: &[ExtendedKeyUsagePurpose] =
     &[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
 const CLIENT: &[ExtendedKeyUsagePurpose] = &[ExtendedKeyUsagePurpose::ClientAuth];
 
-pub(crate) fn make(arguments: &Arguments) -> Result<(), Failure> {
-    let template = Template::read(&arguments.path("template")?)?;
-    let namespace = arguments.text("namespace")?;
-    let days = arguments.text("days")?;
-    let days = days.parse().ok().filter(|days| (1..=AUTHORITY_DAYS).contains(days)).ok_or_else(|| {
-        Failure::new(format!("--days {days:?} is not a number of days up to {AUTHORITY_DAYS}"))
-    })?;
-    let authority = match kept_authority(&arguments.path("ca")?)? {
+pub(crate) fn make(arguments: &CertificatesArgs) -> Result<(), Failure> {
+    let CertificatesArgs { template, namespace, ca, days, out } = arguments;
+    let template = Template::read(&template.template)?;
+    let authority = match kept_authority(ca)? {
         Some(authority) => authority,
         None => new_authority().map_err(said)?,
     };
     let names = server_names(&template, namespace)?;
-    let items = secrets(&authority, namespace, &names, days).map_err(said)?;
+    let items = secrets(&authority, namespace, &names, *days).map_err(said)?;
     let text = list(&items).to_string();
-    files::replace(&arguments.path("out")?, text.as_bytes(), 0o600)
+    files::replace(out, text.as_bytes(), 0o600)
 }
 
 fn said(error: rcgen::Error) -> Failure {

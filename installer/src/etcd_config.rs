@@ -8,19 +8,17 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use crate::arguments::Arguments;
+use crate::arguments::EtcdConfigArgs;
 use crate::failure::Failure;
 use crate::files;
 use crate::template::{Endpoint, Template, object};
 
-pub(crate) fn write(arguments: &Arguments) -> Result<(), Failure> {
-    let template = Template::read(&arguments.path("template")?)?;
-    let base = arguments.path("base")?;
-    let content = fs::read(&base).map_err(Failure::on("read", &base))?;
-    let me = arguments.text("node-ip")?;
-    let me = me.parse().map_err(|_| Failure::new(format!("--node-ip {me:?} is not an address")))?;
-    let config = config(object(&base, &content)?, &template.endpoints()?, me)?;
-    files::replace(&arguments.path("out")?, format!("{config:#}\n").as_bytes(), 0o600)
+pub(crate) fn write(arguments: &EtcdConfigArgs) -> Result<(), Failure> {
+    let EtcdConfigArgs { template, node_ip, base, out } = arguments;
+    let template = Template::read(&template.template)?;
+    let content = fs::read(base).map_err(Failure::on("read", base))?;
+    let config = config(object(base, &content)?, &template.endpoints()?, *node_ip)?;
+    files::replace(out, format!("{config:#}\n").as_bytes(), 0o600)
 }
 
 fn config(mut keys: Map<String, Value>, endpoints: &[Endpoint], me: IpAddr) -> Result<Value, Failure> {

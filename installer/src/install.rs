@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::arguments::Arguments;
+use crate::arguments::InstallArgs;
 use crate::failure::Failure;
 use crate::files;
 use crate::template::{Named, Template};
@@ -34,15 +34,15 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn read(arguments: &Arguments) -> Result<Self, Failure> {
-        let template = Template::read(&arguments.path("template")?)?;
+    fn read(arguments: &InstallArgs) -> Result<Self, Failure> {
+        let template = Template::read(&arguments.template.template)?;
         Ok(Self {
             files: template.files()?,
             template,
-            node: node_name(arguments)?,
-            host_dir: arguments.path("host-dir")?,
-            source: arguments.path("binary")?,
-            plugin: arguments.path("bin-dir")?.join(PLUGIN),
+            node: node_name(&arguments.node)?,
+            host_dir: arguments.place.host_dir.clone(),
+            source: arguments.place.binary.clone(),
+            plugin: arguments.place.bin_dir.join(PLUGIN),
         })
     }
 
@@ -76,8 +76,7 @@ impl Wanted {
     }
 }
 
-fn node_name(arguments: &Arguments) -> Result<String, Failure> {
-    let name = arguments.text("node")?;
+fn node_name(name: &str) -> Result<String, Failure> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     if name.len() <= 253 && name.bytes().all(plain) {
         return Ok(name.to_owned());
@@ -86,7 +85,7 @@ fn node_name(arguments: &Arguments) -> Result<String, Failure> {
 }
 
 /// Changes the node to what it should be, and says what was changed.
-pub(crate) fn pass(arguments: &Arguments) -> Result<Vec<String>, Failure> {
+pub(crate) fn pass(arguments: &InstallArgs) -> Result<Vec<String>, Failure> {
     let wanted = Wanted::read(arguments)?;
     let mut done = Vec::new();
     fs::create_dir_all(&wanted.host_dir).map_err(Failure::on("make", &wanted.host_dir))?;
@@ -114,7 +113,7 @@ pub(crate) fn pass(arguments: &Arguments) -> Result<Vec<String>, Failure> {
 }
 
 /// Fails unless the node is what it should be.
-pub(crate) fn check(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn check(arguments: &InstallArgs) -> Result<(), Failure> {
     let wanted = Wanted::read(arguments)?;
     let folder =
         wanted.current_folder()?.ok_or_else(|| Failure::new("the certificates are not there yet"))?;

@@ -17,7 +17,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use arguments::{Arguments, Verb};
+use arguments::{Arguments, InstallArgs, UninstallArgs, Verb};
+use clap::Parser;
 use failure::Failure;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
@@ -26,17 +27,11 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     keep_secret();
-    match Arguments::parse(std::env::args().skip(1), |name| std::env::var(name).ok()) {
-        Ok(arguments) => match run(&arguments) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(e) => {
-                say(&e.to_string());
-                ExitCode::FAILURE
-            }
-        },
+    match run(&Arguments::parse().verb) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            say(&format!("{e}\n{}", arguments::USAGE));
-            ExitCode::from(2)
+            say(&e.to_string());
+            ExitCode::FAILURE
         }
     }
 }
@@ -48,21 +43,21 @@ fn keep_secret() {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-fn run(arguments: &Arguments) -> Result<(), Failure> {
-    match arguments.verb() {
-        Verb::Install if arguments.has("check") => install::check(arguments),
-        Verb::Install if arguments.has("once") => install::pass(arguments).map(|done| tell(&done)),
-        Verb::Install => install_for_ever(arguments),
-        Verb::Uninstall if arguments.has("check") => uninstall::check(arguments),
-        Verb::Uninstall if arguments.has("wait") => uninstall_when_allowed(arguments),
-        Verb::Uninstall => uninstall::pass(arguments).map(|done| tell(&done)),
-        Verb::Certificates => certificates::make(arguments),
-        Verb::EtcdConfig => etcd_config::write(arguments),
+fn run(verb: &Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::Install(arguments) if arguments.check => install::check(arguments),
+        Verb::Install(arguments) if arguments.once => install::pass(arguments).map(|done| tell(&done)),
+        Verb::Install(arguments) => install_for_ever(arguments),
+        Verb::Uninstall(arguments) if arguments.check => uninstall::check(&arguments.place),
+        Verb::Uninstall(arguments) if arguments.wait => uninstall_when_allowed(arguments),
+        Verb::Uninstall(arguments) => uninstall::pass(arguments).map(|done| tell(&done)),
+        Verb::Certificates(arguments) => certificates::make(arguments),
+        Verb::EtcdConfig(arguments) => etcd_config::write(arguments),
     }
 }
 
 /// What is on the node stays when this process is stopped, at any moment.
-fn install_for_ever(arguments: &Arguments) -> ! {
+fn install_for_ever(arguments: &InstallArgs) -> ! {
     loop {
         match install::pass(arguments) {
             Ok(done) => tell(&done),
@@ -72,7 +67,7 @@ fn install_for_ever(arguments: &Arguments) -> ! {
     }
 }
 
-fn uninstall_when_allowed(arguments: &Arguments) -> Result<(), Failure> {
+fn uninstall_when_allowed(arguments: &UninstallArgs) -> Result<(), Failure> {
     loop {
         match uninstall::pass(arguments) {
             Ok(done) => tell(&done),

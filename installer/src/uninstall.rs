@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::arguments::Arguments;
+use crate::arguments::{NodeArgs, UninstallArgs};
 use crate::failure::Failure;
 use crate::files;
 use crate::install::{HOST_FILE, Names, PLUGIN, installed_names, tls_folders};
@@ -18,9 +18,9 @@ const NO_CLUSTER: &str = "-";
 const NAMED_MAX: usize = 5;
 
 /// Removes everything, the host file last: while it is there, a removal that was interrupted can go on.
-pub(crate) fn pass(arguments: &Arguments) -> Result<Vec<String>, Failure> {
-    let plugin = arguments.path("bin-dir")?.join(PLUGIN);
-    let host_dir = arguments.path("host-dir")?;
+pub(crate) fn pass(arguments: &UninstallArgs) -> Result<Vec<String>, Failure> {
+    let NodeArgs { binary, bin_dir, host_dir } = &arguments.place;
+    let plugin = bin_dir.join(PLUGIN);
     let host_file = host_dir.join(HOST_FILE);
     let Some(content) = files::read_if_there(&host_file)? else {
         return match plugin.exists() {
@@ -33,19 +33,17 @@ pub(crate) fn pass(arguments: &Arguments) -> Result<Vec<String>, Failure> {
         };
     };
     let Names { node, cluster } = installed_names(&host_file, &content)?;
-    let node = match node {
-        Some(node) => node,
-        None => arguments.text("node")?.to_owned(),
-    };
+    let node = node.or_else(|| arguments.node.clone());
+    let node = node.ok_or_else(|| Failure::new("--node is missing, and the host file has no `node_name`"))?;
     // Another cluster that shares the store may have a node of this name.
     let cluster = cluster.as_deref().unwrap_or(NO_CLUSTER);
-    let held = || held_on(&arguments.path("binary")?, &host_file, &node, cluster);
+    let held = || held_on(binary, &host_file, &node, cluster);
     refuse(&held()?)?;
     take_plugin_away(&plugin, held)?;
-    files::remove_if_there(&arguments.path("state-dir")?)?;
-    tls_folders(&host_dir)?.iter().try_for_each(|folder| files::remove_if_there(folder))?;
+    files::remove_if_there(&arguments.state_dir)?;
+    tls_folders(host_dir)?.iter().try_for_each(|folder| files::remove_if_there(folder))?;
     files::remove_if_there(&host_file)?;
-    files::sync(&host_dir)?;
+    files::sync(host_dir)?;
     Ok(vec![format!("metes is gone from node {node}")])
 }
 
@@ -67,9 +65,8 @@ fn take_plugin_away(plugin: &Path, held: impl Fn() -> Result<Vec<String>, Failur
 }
 
 /// Fails unless nothing of metes is on the node.
-pub(crate) fn check(arguments: &Arguments) -> Result<(), Failure> {
-    let host_file = arguments.path("host-dir")?.join(HOST_FILE);
-    for path in [arguments.path("bin-dir")?.join(PLUGIN), host_file] {
+pub(crate) fn check(place: &NodeArgs) -> Result<(), Failure> {
+    for path in [place.bin_dir.join(PLUGIN), place.host_dir.join(HOST_FILE)] {
         if path.exists() {
             return Err(Failure::new(format!("{} is there", path.display())));
         }

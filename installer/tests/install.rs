@@ -77,7 +77,11 @@ impl Node {
     fn run(&self, arguments: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_metes-install"))
             .args(arguments)
-            .args(["--template".into(), self.path("template")])
+            .args(
+                arguments
+                    .contains(&"install")
+                    .then(|| format!("--template={}", self.path("template").display())),
+            )
             .args(["--binary".into(), self.path("plugin")])
             .args(["--bin-dir".into(), self.path("bin")])
             .args(["--host-dir".into(), self.path("host")])
@@ -345,4 +349,36 @@ fn a_plugin_that_nobody_can_ask_about_is_not_removed() {
     fs::remove_file(node.path("bin/metes")).expect("it is there");
     assert!(node.run(&state).status.success());
     assert!(node.run(&["uninstall", "--check"]).status.success());
+}
+
+#[test]
+fn without_a_verb_it_says_what_there_is() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let run = |arguments: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_metes-install"));
+        // It has what it would need to install.
+        program.args(arguments).env("NODE_NAME", "worker-1").current_dir(folder.path());
+        program.output().expect("metes-install runs")
+    };
+    let bare = run(&[]);
+    let (help, of_install) = (run(&["--help"]), run(&["install", "--help"]));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!((bare.status.code(), text(&bare.stdout).as_str()), (Some(2), ""));
+    for (words, shown) in [
+        ("Usage: metes-install <COMMAND>", text(&bare.stderr)),
+        ("etcd-config", text(&bare.stderr)),
+        ("Usage: metes-install <COMMAND>", text(&help.stdout)),
+        ("--template <FILE>", text(&of_install.stdout)),
+        ("[env: NODE_NAME=", text(&of_install.stdout)),
+    ] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    assert!(help.status.success() && of_install.status.success());
+    let misspelt = run(&["instal"]);
+    assert_eq!(misspelt.status.code(), Some(2));
+    assert!(
+        text(&misspelt.stderr).contains("unrecognized subcommand 'instal'"),
+        "{}",
+        text(&misspelt.stderr)
+    );
 }

@@ -47,6 +47,12 @@ fn in_service(meta: &mut Meta) {
 }
 
 impl Report {
+    /// Whether there is something to accept.
+    #[must_use]
+    pub fn can_be_accepted(&self) -> bool {
+        successor(self).is_some()
+    }
+
     /// Whether there are allocations without a meta.
     #[must_use]
     pub fn lacks_meta(&self) -> bool {

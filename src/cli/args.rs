@@ -224,12 +224,13 @@ pub(super) struct UsageArgs {
 
 /// `metes check`
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("asks").multiple(true).args(["accept_store", "resume"]))]
 pub(super) struct CheckArgs {
     /// Repair bits that do not match the reservations, and delete tombstones and tickets in queues
     /// that no lease would ever remove; never touches what cannot be decoded
     #[arg(long)]
     pub(super) repair: bool,
-    /// Take a store into service again that was restored from a backup: what it holds counts
+    /// Take a store into service again that was restored from a backup: what it holds counts; asks before
     #[arg(long)]
     pub(super) accept_store: bool,
     /// End the pause of a migration that will not be finished, so that ADD hands out addresses again;
@@ -237,7 +238,7 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     pub(super) resume: bool,
     /// Do not ask
-    #[arg(short = 'y', long, requires = "resume")]
+    #[arg(short = 'y', long, requires = "asks")]
     pub(super) yes: bool,
     /// How to print.
     #[command(flatten)]
@@ -573,6 +574,7 @@ mod tests {
             "usage",
             "check --repair --accept-store",
             "check --resume -y",
+            "check --accept-store --resume --yes",
             "release 10.0.0.1 --network a --yes",
             "release --container c1 --cluster - -y",
             "show c1 --node a --cluster east",
@@ -612,6 +614,7 @@ mod tests {
             "release",
             "release nonsense",
             "check --yes",
+            "check --repair --yes",
             "release 10.0.0.1 --container c1",
             "release --container c1 --network a",
             "hold --note x",

@@ -34,13 +34,14 @@ pub(super) async fn check<K: Kv>(
     let too_old = etcd_too_old(session, &mut notes).await;
     let mut report = read(session).await?;
     if args.resume {
-        confirm(&report, args.yes, terminal)?;
-        // How long a person thinks does not count.
-        session = session.by(Instant::now() + limits::CLI_DEADLINE);
+        confirm_end_of_pause(&report, args.yes, terminal)?;
+        session = renewed(session);
         notes.push(resume(session, &report).await?);
         report = read(session).await?;
     }
     if args.accept_store {
+        confirm_acceptance(&report, args.yes, terminal)?;
+        session = renewed(session);
         notes.push(accept_store(session, &report).await?);
         report = read(session).await?;
     }
@@ -58,6 +59,11 @@ pub(super) async fn check<K: Kv>(
         Format::Table => terminal.answer(&text(&report, &notes))?,
     }
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How long a person thinks does not count.
+fn renewed<K: Kv>(session: Session<'_, K>) -> Session<'_, K> {
+    session.by(Instant::now() + limits::CLI_DEADLINE)
 }
 
 async fn read<K: Kv>(session: Session<'_, K>) -> Result<Report, CliError> {
@@ -191,8 +197,27 @@ fn age(since: &str, now: SystemTime) -> Option<String> {
     Some(humantime::format_duration(Duration::from_secs(whole)).to_string())
 }
 
+/// Asks whether the store, if it is under suspicion, is to be taken into service.
+fn confirm_acceptance(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -> Result<(), CliError> {
+    if !report.can_be_accepted() {
+        return Ok(());
+    }
+    let Counts { networks, reservations, .. } = report.counts;
+    terminal.tell(&format!(
+        "the store is suspect; it holds {} in {}",
+        many(reservations, "address"),
+        many(networks, "network")
+    ));
+    let question = "Take it into service? From then on ADD gives every address that it does not hold, also one \
+                    that a container uses.";
+    if yes || (terminal.ask)(question) {
+        return Ok(());
+    }
+    Err(CliError::Refused("the store was not accepted: it was not confirmed (--yes does not ask)".to_owned()))
+}
+
 /// Asks whether the pause, if there is one, is to be ended.
-fn confirm(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -> Result<(), CliError> {
+fn confirm_end_of_pause(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -> Result<(), CliError> {
     let Some(pause) = Pause::of(report) else { return Ok(()) };
     terminal.tell(&pause.words());
     let question = "End the pause? From then on ADD hands out addresses, those too that the migration has not \

@@ -1,5 +1,6 @@
 //! `metes list` and `metes show`.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,10 +9,14 @@ use super::args::{Format, ListArgs, ShowArgs};
 use super::inventory::{Inventory, Row};
 use super::table::{or_dash, printable, table};
 use super::{CliError, Context, Terminal};
+use crate::config::keys::nearest;
 use crate::pool::names::PodUid;
 use crate::pool::record::{HoldNote, Owner};
 use crate::pool::{Addr, NetworkName};
 use crate::store::kv::Kv;
+
+/// How many edits a name may be away from one that is suggested for it.
+const SIMILAR_NAME_EDITS: usize = 2;
 
 /// Lists the held addresses that are wanted.
 pub(super) async fn list<K: Kv>(
@@ -22,11 +27,41 @@ pub(super) async fn list<K: Kv>(
     let inventory = context.inventory("list the held addresses").await?;
     tell_unreadable(&inventory, args.network.as_ref(), terminal);
     let rows: Vec<&Row> = inventory.rows.iter().filter(|row| row.is_wanted(args)).collect();
+    if rows.is_empty() {
+        unknown_names(&inventory, args).iter().for_each(|hint| terminal.tell(hint));
+    }
     match args.output.format {
         Format::Json => terminal.answer_json(&rows)?,
         Format::Table => terminal.answer(&list_table(&rows))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A sentence for each name that was asked for and that nothing held has, with the most similar one that there is.
+fn unknown_names(inventory: &Inventory, args: &ListArgs) -> Vec<String> {
+    let rows = || inventory.rows.iter();
+    let owners = || rows().filter_map(Row::container);
+    let pods = rows().filter_map(|row| row.holder.as_ref()).map(|holder| &holder.labels.pod);
+    let pod = args.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name));
+    let pods: BTreeSet<String> = pods.map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+    let asked: [(_, Option<&str>, BTreeSet<&str>); 4] = [
+        (
+            "in network",
+            args.network.as_ref().map(NetworkName::as_str),
+            rows().filter_map(|row| row.network.as_ref()).map(NetworkName::as_str).collect(),
+        ),
+        ("on node", args.place.node.as_deref(), owners().map(|owner| owner.node.as_str()).collect()),
+        ("in cluster", args.place.cluster.as_deref(), owners().map(Owner::cluster_or_dash).collect()),
+        ("by pod", pod.as_deref(), pods.iter().map(String::as_str).collect()),
+    ];
+    let hint = |(place, name, known): (&str, Option<&str>, BTreeSet<&str>)| {
+        let name = name.filter(|name| !known.contains(name))?;
+        let known: Vec<&str> = known.into_iter().collect();
+        let similar = nearest(name, &known, SIMILAR_NAME_EDITS);
+        let similar = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
+        Some(format!("metes: no address is held {place} {name:?}{similar}"))
+    };
+    asked.into_iter().filter_map(hint).collect()
 }
 
 /// Shows all rows of one address or container.

@@ -14,6 +14,7 @@ mod check;
 mod hold;
 mod inventory;
 mod list;
+mod places;
 mod pool;
 mod ranges;
 mod release;

@@ -84,7 +84,7 @@ fn holder_of<'a>(inventory: &'a Inventory, address: IpAddr, args: &ReleaseArgs) 
     };
     let rows: Vec<&Row> = inventory.rows.iter().filter(wanted).collect();
     match rows[..] {
-        [] => Err(not_held(address, args)),
+        [] => Err(not_held(inventory, address, args)),
         [row] => row.owner().ok_or_else(|| {
             format!("the reservation of {address} cannot be decoded: it counts as held and is not freed")
         }),
@@ -92,7 +92,10 @@ fn holder_of<'a>(inventory: &'a Inventory, address: IpAddr, args: &ReleaseArgs) 
     }
 }
 
-fn not_held(address: IpAddr, args: &ReleaseArgs) -> String {
+fn not_held(inventory: &Inventory, address: IpAddr, args: &ReleaseArgs) -> String {
+    if !inventory.rows.iter().any(|row| row.address == Addr::from(address)) {
+        return format!("nobody holds {address}, in any network: there is nothing to free");
+    }
     let mut place = String::new();
     if let Some(network) = &args.network {
         place.push_str(&format!(" in network {network}"));
@@ -221,12 +224,16 @@ mod tests {
             ("--container c1", Ok("net1 of container c1 on n1")),
             ("--container c2 --node n2", Ok("net1 of container c2 on n2")),
             ("10.0.0.1", Err("networks a and b: say which with --network")),
-            ("10.0.0.9", Err("10.0.0.9 is not held")),
+            ("10.0.0.9", Err("nobody holds 10.0.0.9, in any network")),
+            ("10.0.0.9 --network a --node n1", Err("nobody holds 10.0.0.9, in any network")),
             ("10.0.0.1 --network c", Err("not held in network c")),
             ("10.0.0.3", Err("cannot be decoded")),
             ("192.0.2.1", Err("say which with --container")),
             ("10.0.0.5 --cluster west", Ok("net1 of container c5 on n1 of cluster west")),
-            ("10.0.0.5 --cluster east", Err("10.0.0.5 is not held in cluster east")),
+            (
+                "10.0.0.5 --cluster east",
+                Err("10.0.0.5 is not held in cluster east, so there is nothing to free; metes show"),
+            ),
             ("--container c6 --cluster -", Ok("net1 of container c6 on n1")),
             ("--container c6 --cluster east", Ok("net2 of container c6 on n1 of cluster east")),
             ("--container c6", Err("is in the clusters - and in east: say which with --cluster")),

@@ -4,11 +4,12 @@
 //! place: a parser adds line and column.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnetwork::IpNetwork;
-use serde::de::Error as _;
+use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::choose::Order;
@@ -25,12 +26,13 @@ pub const POOL_CHANGES_BYTES: usize = 256 << 10;
 
 /// A pool as it is written and stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields, expecting = "a pool, with `pool` and `ranges`")]
 pub struct PoolDefinition {
     /// Its name.
+    #[serde(with = "text")]
     pub pool: PoolName,
     /// The uniqueness domain of its addresses. Several pools may share one.
-    #[serde(default, deserialize_with = "configured")]
+    #[serde(default, with = "text")]
     pub network: NetworkName,
     /// Its ranges, in the order in which they are used: at least one, all of one family, none of which overlap.
     pub ranges: Vec<PoolRange>,
@@ -65,7 +67,7 @@ pub struct PoolDefinition {
 
 /// One range of a pool, checked as a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a range, such as {range: 10.0.0.0/24}")]
 pub struct PoolRange {
     /// Which addresses.
     #[serde(with = "text")]
@@ -83,7 +85,7 @@ pub struct PoolRange {
 
 /// A route of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a route, such as {dst: 10.0.0.0/8}")]
 pub struct PoolRoute {
     /// The destination.
     #[serde(with = "text")]
@@ -118,6 +120,42 @@ crate::named_enum! {
         Draining = "draining",
         /// No more. It holds its place in the pool, and may be opened again.
         Closed = "closed",
+    }
+}
+
+/// What is wrong with the text of a pool, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolFault {
+    /// The key, like `ranges[1].gateway`.
+    pub key: String,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+impl PoolFault {
+    pub(super) fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { key: key.into(), why: why.into() }
+    }
+}
+
+impl fmt::Display for PoolFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.why)
+    }
+}
+
+/// A pool as it was read, of which only each value alone was checked.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub struct UncheckedPool(#[serde(deserialize_with = "PoolDefinition::deserialize")] PoolDefinition);
+
+impl UncheckedPool {
+    /// The pool, if it fits together.
+    ///
+    /// # Errors
+    /// The first fault.
+    pub fn checked(self) -> Result<PoolDefinition, PoolFault> {
+        self.0.check().map(|()| self.0)
     }
 }
 
@@ -200,33 +238,37 @@ impl PoolDefinition {
     }
 
     /// What only the whole shows.
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), PoolFault> {
         if self.pool.as_str() == AUTO {
-            return Err(
-                "no pool can be named `auto`: a network that writes it asks for the pools whose `for` matches".into()
-            );
+            return Err(PoolFault::new(
+                "pool",
+                "no pool can be named `auto`: a network that writes it asks for the pools whose `for` matches",
+            ));
         }
         if self.priority != 0 && self.selector.is_none() {
-            return Err(
-                "`priority` says which pool `auto` uses first, and without `for` it uses none: write \
-                        `for`, or no `priority`"
-                    .into(),
-            );
+            return Err(PoolFault::new(
+                "priority",
+                "it says which pool `auto` uses first, and without `for` it uses none: write `for`, or no `priority`",
+            ));
         }
         let Some(first) = self.ranges.first() else {
-            return Err(
-                "`ranges` is empty: write at least one range, with `state: closed` if it is not used".into(),
-            );
+            return Err(PoolFault::new(
+                "ranges",
+                "it is empty: write at least one range, with `state: closed` if it is not used",
+            ));
         };
         for (at, range) in self.ranges.iter().enumerate() {
-            range.check().map_err(|why| format!("ranges[{at}]: {why}"))?;
+            range.check().map_err(|(key, why)| PoolFault::new(format!("ranges[{at}].{key}"), why))?;
         }
-        self.dns.check()?;
+        self.dns.check().map_err(|(key, why)| PoolFault::new(format!("dns.{key}"), why))?;
         let is_ipv4 = |range: &PoolRange| range.range.subnet.is_ipv4();
-        if let Some(other) = self.ranges.iter().find(|range| is_ipv4(range) != is_ipv4(first)) {
-            return Err(format!(
-                "{} and {} are not of one address family: write one pool for each family",
-                first.range, other.range
+        if let Some(at) = self.ranges.iter().position(|range| is_ipv4(range) != is_ipv4(first)) {
+            return Err(PoolFault::new(
+                format!("ranges[{at}].range"),
+                format!(
+                    "{} is not of the address family of {}: write one pool for each family",
+                    self.ranges[at].range, first.range
+                ),
             ));
         }
         let mut ranges: Vec<_> =
@@ -236,9 +278,12 @@ impl PoolDefinition {
             let [((_, last), at), ((first, _), other)] = [pair[0], pair[1]];
             if first <= last {
                 let (at, other) = (at.min(other), at.max(other));
-                return Err(format!(
-                    "ranges[{at}] {} and ranges[{other}] {} overlap: give each its own first and last address",
-                    self.ranges[at].range, self.ranges[other].range
+                return Err(PoolFault::new(
+                    format!("ranges[{other}].range"),
+                    format!(
+                        "{} overlaps {} of ranges[{at}]: give each its own first and last address",
+                        self.ranges[other].range, self.ranges[at].range
+                    ),
                 ));
             }
         }
@@ -247,17 +292,23 @@ impl PoolDefinition {
 }
 
 impl PoolRange {
-    /// What the range alone shows.
-    fn check(&self) -> Result<(), String> {
+    /// What the range alone shows: a key of it, and why that is wrong.
+    fn check(&self) -> Result<(), (String, String)> {
         let Self { range, gateway, exclude, .. } = self;
         let subnet = range.subnet;
         if let Some(gateway) =
             gateway.filter(|gateway| !subnet.contains(*gateway) && !is_link_local(*gateway))
         {
-            return Err(format!("the gateway {gateway} is outside of {subnet}"));
+            return Err((
+                "gateway".into(),
+                format!("{gateway} is outside of {subnet}: write an address of it"),
+            ));
         }
-        if let Some(other) = exclude.iter().find(|excluded| excluded.0.is_ipv4() != subnet.is_ipv4()) {
-            return Err(format!("`exclude` has {}, which is not of the address family of {range}", other.0));
+        if let Some(at) = exclude.iter().position(|excluded| excluded.0.is_ipv4() != subnet.is_ipv4()) {
+            return Err((
+                format!("exclude[{at}]"),
+                format!("{} is not of the address family of {range}: take it out", exclude[at].0),
+            ));
         }
         let network = NetworkName::default();
         let (first, last) = range.bounds();
@@ -270,9 +321,15 @@ impl PoolRange {
             never: gateway.iter().copied().collect(),
             gateway: *gateway,
         };
-        let folded = Range::new(spec).map_err(|e| e.to_string())?;
+        let folded = Range::new(spec).map_err(|e| ("range".into(), e.to_string()))?;
         if folded.size() == 0 {
-            return Err(format!("{range} has no address that could be given: all are excluded or gateways"));
+            return Err((
+                "range".into(),
+                format!(
+                    "{range} has no address that could be given: all are excluded or gateways; exclude fewer, or \
+                     write `state: closed` for a larger range"
+                ),
+            ));
         }
         Ok(())
     }
@@ -358,11 +415,6 @@ impl Serialize for PoolDefinition {
     }
 }
 
-fn configured<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NetworkName, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    NetworkName::configured(&name).map_err(D::Error::custom)
-}
-
 /// Values that are written as their text.
 pub(super) trait Text: Sized {
     fn read(text: &str) -> Result<Self, String>;
@@ -372,6 +424,26 @@ pub(super) trait Text: Sized {
 impl Text for RangeText {
     fn read(text: &str) -> Result<Self, String> {
         text.parse()
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Text for PoolName {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse::<Self>().map_err(|e| e.to_string())
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Text for NetworkName {
+    fn read(text: &str) -> Result<Self, String> {
+        Self::configured(text).map_err(|e| e.to_string())
     }
 
     fn write(&self) -> String {
@@ -458,7 +530,22 @@ pub(super) mod text {
     pub(in crate::pool) fn deserialize<'de, T: Text, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<T, D::Error> {
-        T::read(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+
+    /// Reads the value where it stands, so that an error has its place.
+    struct TextVisitor<T>(PhantomData<T>);
+
+    impl<T: Text> Visitor<'_> for TextVisitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+            T::read(text).map_err(E::custom)
+        }
     }
 }
 
@@ -515,7 +602,7 @@ mod tests {
             (ranges(r#"{"range":"10.0.0.0/33"}"#), "expected a prefix such as"),
             (
                 ranges(r#"{"range":"10.0.0.0/24","gateway":"10.0.1.1"}"#),
-                "gateway 10.0.1.1 is outside of 10.0.0.0/24",
+                "ranges[0].gateway: 10.0.1.1 is outside of 10.0.0.0/24",
             ),
             (
                 ranges(r#"{"range":"10.0.0.0/24","gatway":"10.0.0.1"}"#),
@@ -529,7 +616,7 @@ mod tests {
             (ranges(r#"{"range":"10.0.0.0/24","state":"shut"}"#), "expected open, draining or closed"),
             (
                 ranges(r#"{"range":"10.0.0.0/24"},{"range":"10.0.0.128/25"}"#),
-                "ranges[0] 10.0.0.0/24 and ranges[1] 10.0.0.128/25 overlap",
+                "ranges[1].range: 10.0.0.128/25 overlaps 10.0.0.0/24 of ranges[0]",
             ),
             (ranges(r#"{"range":"10.0.0.0/24"},{"range":"fd00::/64"}"#), "one pool for each family"),
             (ranges(r#"{"range":"::ffff:10.0.0.0/120"}"#), "IPv4 network written as IPv6"),
@@ -552,9 +639,9 @@ mod tests {
                 dns(r#"{"servers":["10.0.0.1"]}"#),
                 "unknown field `servers`, expected one of `nameservers`, `domain`",
             ),
-            (dns(r#"{"domain":"a test"}"#), "\"a test\", which is no domain"),
-            (dns(r#"{"search":["a",""]}"#), "\"\", which is no domain"),
-            (dns(r#"{"options":["ndots:2\n"]}"#), "which is no option of a resolver"),
+            (dns(r#"{"domain":"a test"}"#), "dns.domain: \"a test\" is no domain"),
+            (dns(r#"{"search":["a",""]}"#), "dns.search[1]: \"\" is no domain"),
+            (dns(r#"{"options":["ndots:2\n"]}"#), "is no option of a resolver"),
             (
                 r#"{"pool":"auto","ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(),
                 "no pool can be named `auto`",

@@ -9,7 +9,7 @@ const NAME_MAX: usize = 253;
 
 /// What a pool adds to the DNS of a result.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "`dns`, such as {nameservers: [10.0.0.53]}")]
 pub struct PoolDns {
     /// Name servers, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -42,17 +42,23 @@ impl PoolDns {
         }
     }
 
-    /// Each text is one word of a resolv.conf.
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// Each text is one word of a resolv.conf; else a key of it, and why that is wrong.
+    pub(super) fn check(&self) -> Result<(), (String, String)> {
         let is_word =
             |text: &str| !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control());
-        let is_name = |name: &&String| is_word(name) && name.len() <= NAME_MAX;
-        let domain = Some(&self.domain).filter(|domain| !domain.is_empty());
-        if let Some(name) = domain.into_iter().chain(&self.search).find(|name| !is_name(name)) {
-            return Err(format!("`dns` has {name:?}, which is no domain"));
+        let is_name = |name: &str| is_word(name) && name.len() <= NAME_MAX;
+        let no_domain = |key: String, name: &str| (key, format!("{name:?} is no domain: write one word"));
+        if !self.domain.is_empty() && !is_name(&self.domain) {
+            return Err(no_domain("domain".to_owned(), &self.domain));
         }
-        match self.options.iter().find(|option| !is_word(option)) {
-            Some(option) => Err(format!("`dns` has {option:?}, which is no option of a resolver")),
+        if let Some(at) = self.search.iter().position(|name| !is_name(name)) {
+            return Err(no_domain(format!("search[{at}]"), &self.search[at]));
+        }
+        match self.options.iter().position(|option| !is_word(option)) {
+            Some(at) => Err((
+                format!("options[{at}]"),
+                format!("{:?} is no option of a resolver: write one word, such as ndots:2", self.options[at]),
+            )),
             None => Ok(()),
         }
     }

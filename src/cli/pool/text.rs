@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use yaml_serde::Deserializer;
 
-use crate::pool::definition::{POOL_BYTES, PoolDefinition};
+use crate::cli::places::Places;
+use crate::pool::definition::{POOL_BYTES, PoolDefinition, UncheckedPool};
 
 /// The pools in the documents of a text; `name` is the text's, for errors.
 ///
@@ -15,18 +16,34 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Vec<PoolDefinition>, Strin
     let mut pools: Vec<PoolDefinition> = Vec::new();
     let mut names = BTreeSet::new();
     let sizes = sizes(text);
+    let mut places = None;
+    let mut place_of = |at: usize, key: &str| {
+        let place = places.get_or_insert_with(|| Places::of_documents(text)).get(at)?.of(key)?;
+        Some(format!(" at {place}"))
+    };
     for (at, document) in Deserializer::from_str(text).enumerate() {
-        let place = format!("{name}, document {}", at + 1);
-        if let Some(bytes) = sizes.get(at).filter(|bytes| **bytes > POOL_BYTES) {
-            return Err(format!(
-                "{place} has {bytes} bytes: a pool has at most {POOL_BYTES}; make two pools of it"
-            ));
+        let wrong = |why: &str| format!("{name}, document {}: {why}", at + 1);
+        if let Some((line, bytes)) = sizes.get(at).filter(|(_, bytes)| *bytes > POOL_BYTES) {
+            return Err(wrong(&format!(
+                "it has {bytes} bytes from line {line}: a pool has at most {POOL_BYTES}; make two pools of it"
+            )));
         }
         // A document without anything in it, as after a last `---`, is no pool.
-        let read = Option::<PoolDefinition>::deserialize(document).map_err(|e| format!("{place}: {e}"))?;
+        let read = Option::<UncheckedPool>::deserialize(document).map_err(|e| {
+            // yaml_serde does not write the first place of a text.
+            let is_first = e.location().is_some_and(|place| (place.line(), place.column()) == (1, 1));
+            wrong(&if is_first { format!("{e} at line 1 column 1") } else { e.to_string() })
+        })?;
         let Some(pool) = read else { continue };
+        let pool = pool
+            .checked()
+            .map_err(|fault| wrong(&format!("{fault}{}", place_of(at, &fault.key).unwrap_or_default())))?;
         if !names.insert(pool.pool.clone()) {
-            return Err(format!("{place}: pool {} stands in the file twice: keep one of them", pool.pool));
+            return Err(wrong(&format!(
+                "pool {} stands in the file twice: keep one of them{}",
+                pool.pool,
+                place_of(at, "pool").unwrap_or_default()
+            )));
         }
         pools.push(pool);
     }
@@ -42,16 +59,17 @@ pub(super) fn export<'a>(pools: impl IntoIterator<Item = &'a PoolDefinition>) ->
     pools.into_iter().map(text).collect::<Vec<_>>().join("---\n")
 }
 
-/// How many bytes each document has. A line that begins with `---` begins one wherever it stands.
-fn sizes(text: &str) -> Vec<usize> {
-    let mut sizes = vec![0];
+/// The first line of each document, and how many bytes it has. A line that begins with `---` begins one wherever it
+/// stands.
+fn sizes(text: &str) -> Vec<(usize, usize)> {
+    let mut sizes = vec![(1, 0)];
     let mut has_begun = false;
-    for line in text.split_inclusive('\n') {
+    for (at, line) in text.split_inclusive('\n').enumerate() {
         if line.starts_with("---") && std::mem::replace(&mut has_begun, true) {
-            sizes.push(0);
+            sizes.push((at + 1, 0));
         }
         has_begun |= !line.trim().is_empty() && !line.starts_with(['#', '%']);
-        *sizes.last_mut().expect("there is one") += line.len();
+        sizes.last_mut().expect("there is one").1 += line.len();
     }
     sizes
 }
@@ -107,19 +125,20 @@ ranges:
         for (text, expected) in [
             (String::new(), "f.yaml has no pool in it"),
             ("---\n".to_owned(), "f.yaml has no pool in it"),
-            (big, "f.yaml, document 3 has 655"),
+            (big, "f.yaml, document 3: it has 655"),
             (
                 second("pool: a\nranges: [{range: 10.1.0.0/24}]\n"),
-                "f.yaml, document 2: pool a stands in the file twice",
+                "f.yaml, document 2: pool a stands in the file twice: keep one of them at line 4 column 1",
             ),
             (
                 second("pool: b\nranges:\n- range: 10.0.0.0/24\n- range: 10.0.1.9-10.0.1.5/24\n"),
-                "f.yaml, document 2: ranges[1]: \"10.0.1.9-10.0.1.5/24\" is no range: its start 10.0.1.9 is above \
-                 its end 10.0.1.5 at line 7 column 3",
+                "f.yaml, document 2: ranges[1].range: \"10.0.1.9-10.0.1.5/24\" is no range: its start 10.0.1.9 is \
+                 above its end 10.0.1.5 at line 7 column 10",
             ),
             (
                 second("pool: b\nranges:\n- range: 10.0.0.0/24\n- {range: 10.0.1.0/24, gateway: 10.9.0.1}\n"),
-                "document 2: ranges[1]: the gateway 10.9.0.1 is outside of 10.0.1.0/24",
+                "document 2: ranges[1].gateway: 10.9.0.1 is outside of 10.0.1.0/24: write an address of it at line 7 \
+                 column 24",
             ),
             (
                 second("pool: b\nrange: 10.0.0.0/24\n"),
@@ -129,11 +148,14 @@ ranges:
                 second("pool: b\nranges:\n- {range: 10.0.0.0/24, gatway: 10.0.0.1}\n"),
                 "unknown field `gatway`",
             ),
-            (second("pool: b\nranges: []\n"), "document 2: `ranges` is empty: write at least one range"),
+            (second("pool: b\nranges: []\n"), "document 2: ranges: it is empty: write at least one range"),
             (second("pool: b\npool: c\nranges: []\n"), "document 2: duplicate"),
             (second("pool: [\n"), "document 2: "),
             (second("pool: b\n\tranges: []\n"), "document 2: "),
-            (second("[1, 2]\n"), "document 2: invalid type: sequence, expected struct PoolDefinition"),
+            (
+                second("[1, 2]\n"),
+                "document 2: invalid type: sequence, expected a pool, with `pool` and `ranges` at line 4",
+            ),
             (
                 second("pool: b\nranges: [{range: 10.0.0.0/24}]\nnote: [4711]\n"),
                 "note: invalid type: sequence, expected a string",
