@@ -56,7 +56,11 @@ pub const UNREACHABLE: Duration = Duration::from_secs(5);
 /// The same for DEL, which has a spool to fall back on.
 pub const UNREACHABLE_DEL: Duration = Duration::from_millis(1000);
 
-/// How long a certificate and its key may not fit each other, for they are replaced one after the other.
+/// For how long an endpoint is asked what it speaks, where a connection to it broke without a reason.
+pub const PROBE: Duration = Duration::from_millis(1000);
+
+/// How long a certificate and its key may not fit each other, for they are replaced one after the other. And how long a
+/// run tries where each endpoint refuses it for a reason that lasts.
 pub const REPLACEMENT: Duration = Duration::from_millis(500);
 /// The pause between two looks at them.
 pub const REPLACEMENT_PAUSE: Duration = Duration::from_millis(10);

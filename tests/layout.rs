@@ -33,9 +33,22 @@ fn pure_modules_do_no_io_and_know_no_time() {
     let mut pure: Vec<PathBuf> =
         ["pool", "config", "cni"].iter().flat_map(|dir| rust_files(&src.join(dir))).collect();
     pure.extend(
-        ["keys", "txn", "snapshot", "builder", "change", "fence", "ask", "allot", "free", "pool_change"]
-            .iter()
-            .map(|m| src.join(format!("store/{m}.rs"))),
+        [
+            "keys",
+            "txn",
+            "snapshot",
+            "builder",
+            "change",
+            "fence",
+            "ask",
+            "allot",
+            "free",
+            "pool_change",
+            "cause",
+        ]
+        .iter()
+        .chain(&["common_name"])
+        .map(|m| src.join(format!("store/{m}.rs"))),
     );
     let reconciler = root().join("reconciler/src");
     pure.extend(PURE_IN_RECONCILER.iter().map(|file| reconciler.join(file)));

@@ -243,7 +243,7 @@ async fn look<K: Kv>(
 
 impl From<Stopped<Together, ClaimError>> for ClaimError {
     fn from(stopped: Stopped<Together, ClaimError>) -> Self {
-        let over = |text: &str| ClaimError::Store(Failure::Unreachable(text.to_owned()));
+        let over = |text: &str| ClaimError::Store(Failure::Unreachable(text.into()));
         match stopped {
             Stopped::Refused(why) => why,
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => ClaimError::Store(failure),

@@ -18,7 +18,7 @@ pub enum RunError {
     #[error(transparent)]
     Api(#[from] ApiError),
     /// etcd.
-    #[error(transparent)]
+    #[error("{}; {}", .0, .0.remedy())]
     Store(#[from] Failure),
     /// A record that every run relies on does not decode.
     #[error("stored state cannot be decoded: {0}")]

@@ -83,19 +83,11 @@ impl CliError {
         |source| Self::Store { doing, source }
     }
 
-    fn advice(&self) -> &'static str {
-        let CliError::Store { source, .. } = self else { return "" };
-        match source {
-            Failure::Unreachable(_) | Failure::Unknown(_) => {
-                "; see that etcd runs and that the host file (--config) names it"
-            }
-            Failure::Denied(_) => {
-                "; see that the host file's user or certificate may read and write the prefix"
-            }
-            Failure::NoSpace(_) => "; compact and defragment etcd, then clear its alarm",
-            Failure::Corrupt(_) => "; replace the member whose data differ, then clear etcd's alarm",
-            Failure::Compacted => "; etcd compacts faster than the tree can be read: try again",
-            Failure::Refused(_) | Failure::LeaseNotFound | Failure::LeaseExists => "",
+    /// What to do about it, after the sentence that says what is wrong.
+    fn advice(&self) -> String {
+        match self {
+            CliError::Store { source, .. } => format!("; {}", source.remedy()),
+            CliError::Refused(_) | CliError::Output(_) => String::new(),
         }
     }
 }

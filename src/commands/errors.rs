@@ -18,33 +18,21 @@ use crate::store::pools::PoolRefused;
 use crate::store::release::FreeError;
 use crate::store::snapshot::BadRecord;
 
-/// What an operator does about members of etcd that do not have the same data.
-pub const REPLACE_MEMBER: &str = "replace the member whose data differ, then clear etcd's alarm";
 /// What an operator does about a state that contradicts itself.
 const LOOK_AT_STORE: &str = "run `metes check` and look at what it reports; nothing was changed";
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        let text = failure.to_string();
-        match failure {
-            Failure::Unreachable(_) => Error::new(Code::TryAgain, text).with_details(
-                "check that etcd runs, that this node reaches its endpoints, and that etcd accepts its \
-                     certificate",
-            ),
-            Failure::Unknown(_) | Failure::LeaseNotFound | Failure::LeaseExists | Failure::Compacted => {
-                Error::new(Code::TryAgain, text)
-                    .with_details("etcd is slow or without a leader; the request may be repeated")
-            }
-            Failure::Corrupt(_) => Error::new(Code::Refused, text).with_details(REPLACE_MEMBER),
-            Failure::NoSpace(_) => Error::new(Code::Refused, text)
-                .with_details("compact and defragment etcd, then clear its alarm; DEL and GC work meanwhile"),
-            Failure::Denied(_) => Error::new(Code::PermissionDenied, text).with_details(
-                "this node's user needs to read and write below the prefix, and only to read pools",
-            ),
-            Failure::Refused(_) => Error::new(Code::Refused, text).with_details(
-                "etcd's --max-txn-ops must be at least 128 and --max-request-bytes 1.5 MiB, their defaults",
-            ),
-        }
+        let code = match failure {
+            Failure::Unreachable(_)
+            | Failure::Unknown(_)
+            | Failure::LeaseNotFound
+            | Failure::LeaseExists
+            | Failure::Compacted => Code::TryAgain,
+            Failure::Corrupt(_) | Failure::NoSpace(_) | Failure::Refused(_) => Code::Refused,
+            Failure::Denied(_) => Code::PermissionDenied,
+        };
+        Error::new(code, failure.to_string()).with_details(failure.remedy())
     }
 }
 

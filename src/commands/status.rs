@@ -1,9 +1,8 @@
 //! STATUS: whether an ADD could be served now. A full range is no failure.
 
 use super::Run;
-use super::errors::REPLACE_MEMBER;
 use crate::cni::error::{Code, Error};
-use crate::store::kv::{Failure, Kv};
+use crate::store::kv::{Failure, Kv, REPLACE_MEMBER};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Op, Txn};
 

@@ -20,6 +20,7 @@ use crate::cni::{Code, Error};
 use crate::config::etcd::{Password, TlsFiles};
 use crate::config::{HostFile, IpamSettings, Settings};
 use crate::limits;
+use crate::store::cause::Obstacle;
 use crate::store::etcd::{Access, Tls};
 
 /// Where the host file is when METES_CONF does not say otherwise.
@@ -72,6 +73,7 @@ pub fn access(settings: &Settings, secrets: Trust, give_up: Duration) -> Result<
         endpoints: settings.urls(),
         tls: settings.tls.as_ref().map(|files| read_tls(files, secrets, give_up)).transpose()?,
         user: user(settings, secrets)?,
+        prefix: settings.prefix.clone(),
         give_up,
     })
 }
@@ -80,9 +82,8 @@ pub fn access(settings: &Settings, secrets: Trust, give_up: Duration) -> Result<
 /// somebody may be replacing them.
 fn read_tls(files: &TlsFiles, secrets: Trust, give_up: Duration) -> Result<Tls, Error> {
     let until = Instant::now() + limits::REPLACEMENT.min(give_up);
-    let unfit = |why| {
-        Error::invalid_config(format!("the files for TLS cannot be used: {why}"))
-            .with_details("key_file must hold the key of the first certificate in cert_file")
+    let unfit = |Obstacle { what, remedy }| {
+        Error::invalid_config(format!("the files for TLS cannot be used: {what}")).with_details(remedy)
     };
     loop {
         match read_tls_once(files, secrets).and_then(|tls| tls.check().map(|()| tls).map_err(unfit)) {

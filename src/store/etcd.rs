@@ -6,17 +6,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
 use etcd_client as ec;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::Code;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::Endpoint;
 
+use super::cause::{self, Cause, Identified, Obstacle, Reading};
 use super::keys::{Bytes, LeaseId};
 use super::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
+use super::probe::probe;
+pub use super::tls::Tls;
 use super::tried::Tried;
 use super::txn::{Compare, Entry, Found, List, NestedReply, Op, Reply, Txn};
 use crate::limits;
@@ -31,41 +35,10 @@ pub struct Access {
     pub tls: Option<Tls>,
     /// User and password, where etcd does not know users by their certificates.
     pub user: Option<(String, String)>,
+    /// What all keys begin with; only to be named where etcd denies it.
+    pub prefix: String,
     /// How long to try while no endpoint accepts a connection.
     pub give_up: Duration,
-}
-
-/// What TLS needs, as PEM.
-#[derive(Clone)]
-pub struct Tls {
-    /// The certificates of the authorities that sign etcd's.
-    pub ca: Vec<u8>,
-    /// This client's certificate and key.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name in etcd's certificate, if it is not the endpoint's host.
-    pub server_name: Option<String>,
-}
-
-impl Tls {
-    /// Whether the files belong together: a certificate and its key are replaced one after the other.
-    ///
-    /// # Errors
-    /// What does not fit, without any of its content.
-    pub fn check(&self) -> Result<(), String> {
-        let checked = Endpoint::from_static("https://localhost").tls_config(self.config());
-        checked.map(|_| ()).map_err(|e| causes(&e))
-    }
-
-    fn config(&self) -> ClientTlsConfig {
-        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.ca));
-        if let Some((cert, key)) = &self.identity {
-            config = config.identity(Identity::from_pem(cert, key));
-        }
-        if let Some(name) = &self.server_name {
-            config = config.domain_name(name);
-        }
-        config
-    }
 }
 
 /// A connection to one member at a time.
@@ -75,11 +48,28 @@ pub struct Etcd {
     turns: Cell<usize>,
     /// How many attempts to connect have failed since the last that did not.
     failed: Cell<usize>,
-    /// What TLS said where an endpoint refused a connection, for each endpoint: the cause of much that follows, and
-    /// often said only once.
-    alerts: RefCell<Vec<Option<String>>>,
+    /// What is known of each endpoint.
+    known: RefCell<Vec<EndpointState>>,
     /// Held while connecting, so that two requests at the start share one connection.
     client: Mutex<Option<ec::Client>>,
+}
+
+/// What is known of an endpoint.
+#[derive(Debug, Clone, Default)]
+struct EndpointState {
+    /// Whether it has answered a request.
+    has_answered: bool,
+    /// Why it does not let this client in: the cause of much that follows, and often said only once.
+    shut: Option<Shut>,
+}
+
+/// Why an endpoint does not let this client in.
+#[derive(Debug, Clone)]
+enum Shut {
+    /// Until somebody changes something.
+    ForGood(Cause),
+    /// What TLS said; it may be another the next time.
+    ForNow(String),
 }
 
 /// Why one attempt has brought no answer.
@@ -92,6 +82,9 @@ enum NoAnswer {
     Final(Failure),
 }
 
+/// An attempt without an answer, with what its error says about the endpoint.
+type Unanswered = (NoAnswer, Reading);
+
 impl Etcd {
     /// Prepares; nothing is sent before the first request.
     ///
@@ -100,8 +93,8 @@ impl Etcd {
     pub fn new(access: Access) -> Self {
         let first = random_below(access.endpoints.len() as u64) as usize;
         let [turns, failed] = [first, 0].map(Cell::new);
-        let alerts = RefCell::new(vec![None; access.endpoints.len()]);
-        Self { access, turns, failed, alerts, client: Mutex::new(None) }
+        let known = RefCell::new(vec![EndpointState::default(); access.endpoints.len()]);
+        Self { access, turns, failed, known, client: Mutex::new(None) }
     }
 
     /// Tries `request` on one endpoint after the other until it is answered or `until` is near.
@@ -118,20 +111,37 @@ impl Etcd {
     {
         let mut tried = Tried::new();
         let mut connected = vec![false; self.access.endpoints.len()];
-        let mut tries = 0;
+        let (mut tries, mut last) = (0, String::new());
         loop {
-            let why = match self.attempt_once(until, &mut connected, &request).await {
+            let (index, attempt) = match self.attempt_once(until, &mut connected, &request).await {
                 Ok(answer) => return Ok(answer),
-                Err(NoAnswer::Final(failure)) if failure.is_open() && again => failure.to_string(),
-                Err(NoAnswer::Final(failure)) => return Err(self.with_alert(failure)),
-                Err(NoAnswer::Elsewhere(why) | NoAnswer::Refused(why)) => why,
+                Err(unanswered) => unanswered,
             };
+            let why = match attempt {
+                NoAnswer::Final(Failure::Unknown(why)) if again => why,
+                NoAnswer::Final(failure) if failure.is_open() && again => failure.to_string(),
+                NoAnswer::Final(Failure::Unknown(why)) => return Err(Failure::Unknown(self.with_shut(why))),
+                NoAnswer::Final(failure) => return Err(failure),
+                NoAnswer::Elsewhere(why) | NoAnswer::Refused(why) => why,
+            };
+            // What is told of an endpoint that is shut for good is its cause.
+            if self.cause(index).is_none() {
+                last = why;
+            }
             let is_let_in = self.is_let_in(&connected);
-            let most = if is_let_in { Duration::MAX } else { self.access.give_up };
+            let all_shut = (0..self.access.endpoints.len()).all(|index| self.cause(index).is_some());
+            let most = match (is_let_in, all_shut) {
+                (true, _) => Duration::MAX,
+                // Certificates are replaced one file after the other.
+                (false, true) => self.access.give_up.min(limits::REPLACEMENT),
+                (false, false) => self.access.give_up,
+            };
             if !tried.may_go_on(most, until) {
                 // An endpoint that lets this client in and does not answer is slow.
-                let failure = if is_let_in { Failure::Unknown(why) } else { Failure::Unreachable(why) };
-                return Err(self.with_alert(failure));
+                return Err(match is_let_in {
+                    true => Failure::Unknown(self.with_shut(last)),
+                    false => self.unreachable(last),
+                });
             }
             tries += 1;
             // The other endpoints are tried at once, the whole round again after a pause.
@@ -144,22 +154,51 @@ impl Etcd {
     /// Whether an endpoint has let this client in. A certificate that is refused is refused the next time too, whatever
     /// some attempts look like.
     fn is_let_in(&self, connected: &[bool]) -> bool {
-        connected.iter().zip(&*self.alerts.borrow()).any(|(connected, alert)| *connected && alert.is_none())
+        connected
+            .iter()
+            .zip(&*self.known.borrow())
+            .any(|(connected, known)| *connected && known.shut.is_none())
     }
 
-    /// Adds the cause to a failure that does not name it.
-    fn with_alert(&self, failure: Failure) -> Failure {
-        let alerts = self.alerts.borrow();
-        let add = |why: String| match alerts.iter().flatten().next() {
+    /// Why this endpoint does not let this client in until somebody changes something.
+    fn cause(&self, index: usize) -> Option<Cause> {
+        match &self.known.borrow()[index].shut {
+            Some(Shut::ForGood(cause)) => Some(cause.clone()),
+            _ => None,
+        }
+    }
+
+    /// The same of all endpoints, in words; none if there are no such.
+    fn causes(&self) -> Option<Obstacle> {
+        let endpoints = self.access.endpoints.iter().enumerate();
+        let causes: Vec<_> = endpoints.filter_map(|(i, at)| Some((at.as_str(), self.cause(i)?))).collect();
+        (!causes.is_empty()).then(|| cause::in_words(causes.iter().map(|(at, cause)| (*at, cause))))
+    }
+
+    /// No endpoint lets this client in: `why` of those that may the next time, which is empty if there are none.
+    fn unreachable(&self, why: String) -> Failure {
+        Failure::Unreachable(match self.causes() {
+            Some(causes) if why.is_empty() => causes,
+            Some(causes) => Obstacle::from(why).and(causes),
+            None => self.with_shut(why).into(),
+        })
+    }
+
+    /// Adds why endpoints do not let this client in, where the failure does not say it.
+    fn with_shut(&self, why: String) -> String {
+        if let Some(causes) = self.causes() {
+            return if why.is_empty() { causes.what } else { format!("{why}; {causes}") };
+        }
+        let known = self.known.borrow();
+        let mut alerts = known.iter().filter_map(|known| match &known.shut {
+            Some(Shut::ForNow(alert)) => Some(alert),
+            _ => None,
+        });
+        match alerts.next() {
             Some(alert) if !why.contains(ALERT) => {
                 format!("{why}; etcd refused a connection before: {alert}")
             }
             _ => why,
-        };
-        match failure {
-            Failure::Unreachable(why) => Failure::Unreachable(add(why)),
-            Failure::Unknown(why) => Failure::Unknown(add(why)),
-            other => other,
         }
     }
 
@@ -168,22 +207,52 @@ impl Etcd {
         until: Instant,
         connected: &mut [bool],
         request: &impl Fn(ec::Client) -> F,
-    ) -> Result<T, NoAnswer>
+    ) -> Result<T, (usize, NoAnswer)>
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
-        let (client, turn) = self.client(until).await?;
-        let index = turn % self.access.endpoints.len();
-        let attempt = match self.send(client, until, index, request).await {
-            Ok(answer) => return Ok(answer),
-            Err(attempt) => attempt,
+        let index = |turn: usize| turn % self.access.endpoints.len();
+        let (client, turn) = match self.client(until).await {
+            Ok(connection) => connection,
+            Err((turn, (attempt, reading))) => {
+                self.learn(index(turn), &attempt, reading, until).await;
+                return Err((index(turn), attempt));
+            }
         };
+        let index = index(turn);
+        let (attempt, reading) = match self.send(client, until, index, request).await {
+            Ok(answer) => return Ok(answer),
+            Err(unanswered) => unanswered,
+        };
+        self.learn(index, &attempt, reading, until).await;
         connected[index] |= !matches!(attempt, NoAnswer::Refused(_));
         // Whoever settles what is open asks another member: this one may be cut off.
         if !matches!(&attempt, NoAnswer::Final(failure) if !failure.is_open()) {
             self.turn_away(turn).await;
         }
-        Err(attempt)
+        Err((index, attempt))
+    }
+
+    /// Keeps why the endpoint of this index does not let this client in, if the error says so, or the endpoint itself.
+    async fn learn(&self, index: usize, attempt: &NoAnswer, reading: Reading, until: Instant) {
+        let has_answered = self.known.borrow()[index].has_answered;
+        let cause = match reading {
+            Reading::Lasting(cause) => Some(cause),
+            Reading::Unclear if !has_answered => {
+                let endpoint = self.access.endpoints[index].as_str();
+                let asked = timeout_at(until, probe(endpoint, self.tls_of(endpoint)));
+                asked.await.ok().flatten()
+            }
+            Reading::Unclear | Reading::Passing => None,
+        };
+        let shut = &mut self.known.borrow_mut()[index].shut;
+        match (cause, attempt) {
+            (Some(cause), _) => *shut = Some(Shut::ForGood(cause)),
+            (None, NoAnswer::Refused(why)) if shut.is_none() && why.contains(ALERT) => {
+                *shut = Some(Shut::ForNow(why.clone()));
+            }
+            _ => {}
+        }
     }
 
     /// Sends one request to the endpoint of this index.
@@ -193,33 +262,40 @@ impl Etcd {
         until: Instant,
         index: usize,
         request: &impl Fn(ec::Client) -> F,
-    ) -> Result<T, NoAnswer>
+    ) -> Result<T, Unanswered>
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
         let left = until.saturating_duration_since(Instant::now()).min(limits::REQUEST_ATTEMPT);
         match timeout(left, request(client)).await {
             Ok(Ok(answer)) => {
-                // What another member has refused says nothing any more.
-                self.alerts.borrow_mut().fill(None);
+                self.has_answered(index);
                 Ok(answer)
             }
-            Ok(Err(e)) => {
-                let attempt = judge(e);
-                if let NoAnswer::Refused(why) = &attempt {
-                    self.alerts.borrow_mut()[index] = Some(why.clone());
-                }
-                Err(attempt)
-            }
+            Ok(Err(e)) => Err(self.judge(index, e)),
             Err(_) => {
                 let why = format!("{}: no answer in {} ms", self.access.endpoints[index], left.as_millis());
-                Err(NoAnswer::Final(Failure::Unknown(why)))
+                Err((NoAnswer::Final(Failure::Unknown(why)), Reading::Passing))
+            }
+        }
+    }
+
+    /// What other members have refused says nothing any more; whoever has named them wrongly reads it in the log.
+    fn has_answered(&self, index: usize) {
+        let mut known = self.known.borrow_mut();
+        known[index].has_answered = true;
+        for (endpoint, known) in self.access.endpoints.iter().zip(&mut *known) {
+            if let Some(Shut::ForGood(cause)) = known.shut.take() {
+                let Obstacle { what, remedy } = cause::in_words([(endpoint.as_str(), &cause)]);
+                tracing::warn!(
+                    "an endpoint of etcd cannot be used, and another one serves: {what}; {remedy}"
+                );
             }
         }
     }
 
     /// The open connection, or a new one to the endpoint whose turn it is; and that turn.
-    async fn client(&self, until: Instant) -> Result<(ec::Client, usize), NoAnswer> {
+    async fn client(&self, until: Instant) -> Result<(ec::Client, usize), (usize, Unanswered)> {
         let mut open = self.client.lock().await;
         let turn = self.turns.get();
         if let Some(client) = &*open {
@@ -230,43 +306,57 @@ impl Etcd {
         let is_last = self.failed.get() >= others;
         let limit = if is_last { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
         let limit = limit.min(until.saturating_duration_since(Instant::now()));
-        let connected = match timeout(limit, self.open()).await {
-            Ok(connected) => connected,
-            Err(_) => Err(NoAnswer::Refused(format!("no connection in {} ms", limit.as_millis()))),
-        };
-        let client = connected.map_err(|attempt| {
-            let endpoint = self.endpoint();
+        let index = turn % self.access.endpoints.len();
+        let connected = timeout(limit, self.open(index)).await.unwrap_or_else(|_| {
+            let why = format!("{}: no connection in {} ms", self.access.endpoints[index], limit.as_millis());
+            Err((NoAnswer::Refused(why), Reading::Passing))
+        });
+        let client = connected.map_err(|unanswered| {
             // Before the lock is let go: who waits for it must not wait for the same endpoint once more.
             self.turns.set(turn.wrapping_add(1));
             self.failed.set(self.failed.get().saturating_add(1));
-            match attempt {
-                NoAnswer::Refused(why) => NoAnswer::Refused(format!("{endpoint}: {why}")),
-                other => other,
-            }
+            (turn, unanswered)
         })?;
         self.failed.set(0);
         *open = Some(client.clone());
         Ok((client, turn))
     }
 
-    async fn open(&self) -> Result<ec::Client, NoAnswer> {
-        let channel = self.channel()?.connect().await.map_err(|e| NoAnswer::Refused(causes(&e)))?;
+    async fn open(&self, index: usize) -> Result<ec::Client, Unanswered> {
+        let endpoint = &self.access.endpoints[index];
+        let channel = self.channel(endpoint)?.connect().await.map_err(|e| {
+            let why = format!("{endpoint}: {}", causes(&e));
+            (NoAnswer::Refused(why), cause::read(&e, self.has_certificate()))
+        })?;
         let mut options = ec::ConnectOptions::new().with_require_leader(true);
         if let Some((user, password)) = &self.access.user {
             options = options.with_user(user, password);
         }
-        ec::Client::from_channel(ec::Channel::Tonic(channel), Some(options)).await.map_err(judge)
+        let client = ec::Client::from_channel(ec::Channel::Tonic(channel), Some(options)).await;
+        client.map_err(|e| match self.judge(index, e) {
+            // It was the login that got no answer, and nothing else was sent.
+            (NoAnswer::Final(Failure::Unknown(why)), reading) => (NoAnswer::Refused(why), reading),
+            judged => judged,
+        })
     }
 
-    fn channel(&self) -> Result<Endpoint, NoAnswer> {
-        let wrong = |e: tonic::transport::Error| NoAnswer::Final(Failure::Refused(causes(&e)));
-        let endpoint = Endpoint::from_shared(self.endpoint().to_owned()).map_err(wrong)?.tcp_nodelay(true);
-        let Some(tls) = &self.access.tls else { return Ok(endpoint) };
-        endpoint.tls_config(tls.config()).map_err(wrong)
+    fn channel(&self, endpoint: &str) -> Result<Endpoint, Unanswered> {
+        let wrong =
+            |e: tonic::transport::Error| (NoAnswer::Final(Failure::Refused(causes(&e))), Reading::Passing);
+        let channel = Endpoint::from_shared(endpoint.to_owned()).map_err(wrong)?.tcp_nodelay(true);
+        match self.tls_of(endpoint) {
+            Some(tls) => channel.tls_config(tls.transport()).map_err(wrong),
+            None => Ok(channel),
+        }
     }
 
-    fn endpoint(&self) -> &str {
-        &self.access.endpoints[self.turns.get() % self.access.endpoints.len()]
+    /// What TLS needs, if the endpoint is to speak it.
+    fn tls_of(&self, endpoint: &str) -> Option<&Tls> {
+        self.access.tls.as_ref().filter(|_| endpoint.starts_with("https://"))
+    }
+
+    fn has_certificate(&self) -> bool {
+        self.access.tls.as_ref().is_some_and(|tls| tls.identity.is_some())
     }
 
     /// Leaves the endpoint of `turn`, unless another request has done so: the next request goes to
@@ -277,6 +367,63 @@ impl Etcd {
             *open = None;
             self.turns.set(turn.wrapping_add(1));
         }
+    }
+
+    /// What an error of etcd's means: whether it was applied, and whether another try makes sense.
+    ///
+    /// The words are those of etcd's `rpctypes`; its status codes alone do not tell.
+    fn judge(&self, index: usize, error: ec::Error) -> Unanswered {
+        let ec::Error::GRpcStatus(status) = error else {
+            return (NoAnswer::Final(Failure::Refused(error.to_string())), Reading::Passing);
+        };
+        let endpoint = &self.access.endpoints[index];
+        let text = status.message();
+        let says = |words: &str| text.contains(words);
+        let why = text.to_owned();
+        if let Some(source) = status.source() {
+            // It is not etcd that says this.
+            let full = format!("{endpoint}: {text}: {}", causes(source));
+            let reading = cause::read(source, self.has_certificate());
+            // A client may send before the server has judged its certificate: nothing was read of it.
+            return match full.contains(ALERT) {
+                true => (NoAnswer::Refused(full), reading),
+                false => (NoAnswer::Final(Failure::Unknown(full)), reading),
+            };
+        }
+        if says("no leader") || says("too many requests") || says("auth store is old") {
+            return (NoAnswer::Elsewhere(why), Reading::Passing);
+        }
+        if cause::is_not_etcd(text) {
+            return (NoAnswer::Refused(format!("{endpoint}: {why}")), Reading::Lasting(Cause::NotEtcd));
+        }
+        let denied = || Failure::Denied(cause::denied(text, &self.identified(), &self.access.prefix));
+        let failure = match status.code() {
+            _ if says("requested lease not found") => Failure::LeaseNotFound,
+            _ if says("lease already exists") => Failure::LeaseExists,
+            _ if says("database space exceeded") => Failure::NoSpace(why),
+            _ if says("corrupt cluster") => Failure::Corrupt(why),
+            _ if says("has been compacted") => Failure::Compacted,
+            Code::PermissionDenied | Code::Unauthenticated => denied(),
+            Code::InvalidArgument | Code::FailedPrecondition
+                if says("user name is empty") || says("authentication") =>
+            {
+                denied()
+            }
+            Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange | Code::Unimplemented => {
+                Failure::Refused(why)
+            }
+            Code::NotFound | Code::AlreadyExists => Failure::Refused(why),
+            code => Failure::Unknown(if why.is_empty() { format!("{code:?}") } else { why }),
+        };
+        (NoAnswer::Final(failure), Reading::Passing)
+    }
+
+    /// As whom etcd knows this client: a user that is named goes before a certificate.
+    fn identified(&self) -> Identified {
+        let by_certificate =
+            || self.access.tls.as_ref().and_then(Tls::common_name).map(Identified::Certificate);
+        let user = self.access.user.as_ref().map(|(user, _)| Identified::User(user.clone()));
+        user.or_else(by_certificate).unwrap_or(Identified::Nobody)
     }
 }
 
@@ -419,49 +566,8 @@ impl Watch for EtcdWatch {
 /// What rustls says of an alert from the other side.
 const ALERT: &str = "received fatal alert";
 
-/// What an error of etcd's means: whether it was applied, and whether another try makes sense.
-///
-/// The words are those of etcd's `rpctypes`; its status codes alone do not tell.
-fn judge(error: ec::Error) -> NoAnswer {
-    let ec::Error::GRpcStatus(status) = error else {
-        return NoAnswer::Final(Failure::Refused(error.to_string()));
-    };
-    let text = status.message();
-    let says = |words: &str| text.contains(words);
-    let why = text.to_owned();
-    let full = causes_of_status(&status);
-    if full.contains(ALERT) {
-        // A client may send before the server has judged its certificate: nothing was read of it.
-        return NoAnswer::Refused(full);
-    }
-    if says("no leader") || says("too many requests") || says("auth store is old") {
-        return NoAnswer::Elsewhere(why);
-    }
-    NoAnswer::Final(match status.code() {
-        _ if says("requested lease not found") => Failure::LeaseNotFound,
-        _ if says("lease already exists") => Failure::LeaseExists,
-        _ if says("database space exceeded") => Failure::NoSpace(why),
-        _ if says("corrupt cluster") => Failure::Corrupt(why),
-        _ if says("has been compacted") => Failure::Compacted,
-        Code::PermissionDenied | Code::Unauthenticated => Failure::Denied(why),
-        Code::InvalidArgument if says("user name is empty") || says("authentication") => Failure::Denied(why),
-        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange | Code::Unimplemented => {
-            Failure::Refused(why)
-        }
-        Code::NotFound | Code::AlreadyExists => Failure::Refused(why),
-        code => Failure::Unknown(if why.is_empty() { format!("{code:?}") } else { full }),
-    })
-}
-
-fn causes_of_status(status: &tonic::Status) -> String {
-    match std::error::Error::source(status) {
-        Some(source) => format!("{}: {}", status.message(), causes(source)),
-        None => status.message().to_owned(),
-    }
-}
-
 /// The chain of causes of an error, outermost first, without repetition.
-fn causes(error: &dyn std::error::Error) -> String {
+fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -21,7 +21,7 @@ impl From<Injected> for Failure {
         let why = "a failure point".to_owned();
         match injected {
             Injected::Unknown => Failure::Unknown(why),
-            Injected::Unreachable => Failure::Unreachable(why),
+            Injected::Unreachable => Failure::Unreachable(why.into()),
             Injected::NoSpace => Failure::NoSpace(why),
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::cause::Obstacle;
 use super::keys::{Bytes, LeaseId};
 use super::txn::{Entry, Reply, Txn};
 
@@ -119,12 +120,15 @@ impl About {
     }
 }
 
+/// What an operator does about members of etcd that do not have the same data.
+pub const REPLACE_MEMBER: &str = "replace the member whose data differ, then clear etcd's alarm";
+
 /// Why a request failed, by what that means for the sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// Certainly not applied: no endpoint could be reached, or none would take it in time.
     #[error("etcd cannot be reached: {0}")]
-    Unreachable(String),
+    Unreachable(Obstacle),
     /// Nobody knows whether it was applied: there was no answer, or the answer does not say it.
     #[error("etcd did not answer: {0}")]
     Unknown(String),
@@ -140,9 +144,9 @@ pub enum Failure {
     /// Not granted: a lease with this id exists.
     #[error("the lease exists already")]
     LeaseExists,
-    /// Certainly not applied: etcd does not allow it to this user.
+    /// Certainly not applied: etcd does not allow it to this user, or does not know the user.
     #[error("etcd denies permission: {0}")]
-    Denied(String),
+    Denied(Obstacle),
     /// Certainly not applied: beyond a limit of etcd's, or refused for another reason.
     #[error("etcd refuses the request: {0}")]
     Refused(String),
@@ -156,6 +160,25 @@ impl Failure {
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self, Failure::Unknown(_) | Failure::NoSpace(_))
+    }
+
+    /// What an operator does about it. All programs say the same.
+    #[must_use]
+    pub fn remedy(&self) -> &str {
+        match self {
+            Failure::Unreachable(obstacle) | Failure::Denied(obstacle) => &obstacle.remedy,
+            Failure::Unknown(_) | Failure::LeaseNotFound | Failure::LeaseExists => {
+                "etcd is slow or without a leader; the request may be repeated"
+            }
+            Failure::Compacted => "etcd compacts faster than the tree can be read: try again",
+            Failure::NoSpace(_) => {
+                "compact and defragment etcd, then clear its alarm; DEL and GC work meanwhile"
+            }
+            Failure::Corrupt(_) => REPLACE_MEMBER,
+            Failure::Refused(_) => {
+                "etcd's --max-txn-ops must be at least 128 and --max-request-bytes 1.5 MiB, their defaults"
+            }
+        }
     }
 }
 

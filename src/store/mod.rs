@@ -9,6 +9,7 @@
 //! - [`meta`]: the one judge and the one writer of a prefix's meta.
 //! - [`repair`]: clears stray bits for an ADD that finds its range full.
 //! - [`kv`]: what a store is; [`etcd`]: the real one; [`session`]: what a run holds of it.
+//! - [`cause`]: why an endpoint of etcd does not serve this client, in words; pure.
 //! - [`walk`]: reads all keys of a prefix at one revision.
 //! - [`memory`]: a store for unit tests.
 
@@ -16,7 +17,9 @@ pub mod allot;
 pub mod ask;
 pub mod batch;
 pub mod builder;
+pub mod cause;
 pub mod change;
+mod common_name;
 pub mod cooling;
 pub mod drive;
 pub mod etcd;
@@ -35,6 +38,7 @@ mod pick;
 pub mod policy;
 pub mod pool_change;
 pub mod pools;
+mod probe;
 mod refused;
 pub mod release;
 pub mod repair;
@@ -43,6 +47,7 @@ pub mod session;
 pub mod settle;
 pub mod snapshot;
 pub mod ticket;
+pub mod tls;
 pub mod tried;
 pub mod txn;
 pub mod walk;

@@ -142,6 +142,11 @@ impl Etcd {
         self.seat.client_url(self.tls.is_some())
     }
 
+    /// Where other members would find it, which serves no clients.
+    pub(crate) fn peer_address(&self) -> SocketAddr {
+        SocketAddr::from((self.seat.host, self.seat.ports.peer))
+    }
+
     pub(crate) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }

@@ -7,7 +7,8 @@ use metes::store::etcd::{Access, Etcd};
 
 /// The library's connection to an etcd without TLS, which gives up after `give_up` where nobody listens.
 pub(crate) fn plain_store(endpoint: &str, give_up: Duration) -> Etcd {
-    Etcd::new(Access { endpoints: vec![endpoint.to_owned()], tls: None, user: None, give_up })
+    let (endpoints, prefix) = (vec![endpoint.to_owned()], String::new());
+    Etcd::new(Access { endpoints, tls: None, user: None, prefix, give_up })
 }
 
 /// A set of one range of the default network.

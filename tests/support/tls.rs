@@ -31,6 +31,8 @@ rand_serial = yes
 commonName = supplied
 ";
 
+/// For certificates that are not about time.
+const VALID: [&str; 2] = ["20200101000000Z", "20800101000000Z"];
 const SIGNED: [&str; 4] = ["-CA", "ca.pem", "-CAkey", "ca.key"];
 const SERVER_NAMES: &str = "IP:127.0.0.1, DNS:localhost, DNS:etcd.test";
 
@@ -76,16 +78,28 @@ impl Tls {
 
     /// Gives the server a certificate that is valid from one of these times to the other, as openssl writes them.
     pub(crate) fn date_server(&self, from: &str, to: &str) {
-        self.date(&self.server, "server", "localhost", [from, to]);
+        self.date(&self.server, Some("server"), "localhost", [from, to]);
+    }
+
+    /// Gives the server a certificate of X.509 version 1.
+    pub(crate) fn make_server_version_1(&self) {
+        self.date(&self.server, None, "localhost", VALID);
+    }
+
+    /// A client's certificate of X.509 version 1.
+    pub(crate) fn version_1_client(&self, file: &str) -> (PathBuf, PathBuf) {
+        self.date(file, None, "metes", VALID);
+        (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
     }
 
     /// The same for a client of that name.
     pub(crate) fn dated_client(&self, file: &str, from: &str, to: &str) -> (PathBuf, PathBuf) {
-        self.date(file, "client", "metes", [from, to]);
+        self.date(file, Some("client"), "metes", [from, to]);
         (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
     }
 
-    fn date(&self, name: &str, section: &str, common_name: &str, [from, to]: [&str; 2]) {
+    /// Without a section of extensions it is of version 1.
+    fn date(&self, name: &str, section: Option<&str>, common_name: &str, [from, to]: [&str; 2]) {
         fs::write(self.folder.join("dated.txt"), "").expect("a file can be written");
         let (key, request) = (format!("{name}.key"), format!("{name}.csr"));
         let subject = format!("/CN={common_name}");
@@ -94,9 +108,11 @@ impl Tls {
             ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", &key, "-out", &request];
         self.openssl(&[asked.as_slice(), &made].concat(), SERVER_NAMES);
         let signer = ["ca", "-batch", "-notext", "-config", "openssl.cnf", "-name", "dated", "-outdir", "."];
-        let signed = ["-cert", "ca.pem", "-keyfile", "ca.key", "-extensions", section, "-in", &request];
+        let extensions = section.map(|section| ["-extensions", section]);
+        let signed = ["-cert", "ca.pem", "-keyfile", "ca.key", "-in", &request];
         let dates = ["-startdate", from, "-enddate", to, "-out", &format!("{name}.pem")];
-        self.openssl(&[signer.as_slice(), &signed, &dates].concat(), SERVER_NAMES);
+        let extensions = extensions.as_ref().map_or(&[][..], |words| words);
+        self.openssl(&[signer.as_slice(), &signed, &dates, extensions].concat(), SERVER_NAMES);
     }
 
     pub(crate) fn ca(&self) -> PathBuf {

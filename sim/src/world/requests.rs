@@ -102,7 +102,7 @@ impl World<'_> {
         let answer_now = if is_api {
             chance.happens(faults.api).then(|| ("Kubernetes fails", not_known()))
         } else if chance.happens(faults.unreachable) {
-            Some(("unreachable", Failure::Unreachable("the world does not let it".to_owned())))
+            Some(("unreachable", Failure::Unreachable("the world does not let it".into())))
         } else if writes && chance.happens(faults.request_lost) {
             Some(("request lost", not_known()))
         } else {
