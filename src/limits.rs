@@ -33,6 +33,10 @@ pub const COOLING_USED_WITHIN: Duration = Duration::from_secs(10);
 /// For how long after a run has met others in a queue those of its node take a ticket without looking first.
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
+/// How often a node writes again which ranges a configuration asks for.
+pub const ASKED_AGAIN: Duration = Duration::from_secs(10 * 60);
+/// For how long it is kept which ranges were asked for, if nobody holds an address of them.
+pub const ASKED_FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How many scopes a node has hints for.
 pub const SCOPE_HINTS: usize = 64;
 /// How often an ADD reads what `auto` chooses before it looks further, if pools change meanwhile.

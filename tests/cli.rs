@@ -211,9 +211,12 @@ fn usage() {
     a.add("e1").config(&alone).run().ok();
     let rows = a.cli(["usage", "-o", "json"]).ok();
     let rows = rows.as_array().expect("an array");
-    let row = |network: &str, range: &str, size: u64, used: u64| {
-        let free = size - used;
-        json!({"network": network, "range": range, "size": size, "used": used, "free": free, "set_aside": 0})
+    let seen: Vec<Value> = rows
+        .iter()
+        .map(|row| json!([row["network"], row["range"], row["state"], row["size"], row["held"], row["free"]]))
+        .collect();
+    let row = |network: &str, range: &str, size: u64, held: u64| {
+        json!([network, range, "asked", size.to_string(), held, (size - held).to_string()])
     };
     let own = "default@00000000000000000000ffff0a080000-24";
     report(
@@ -223,15 +226,61 @@ fn usage() {
             row("small", "10.7.0.0/30", 2, 2),
             row(own, "10.8.0.0/24", 254, 1),
         ]
-        .map(|row| expect("usage", rows.contains(&row), format!("{row} is not in {rows:?}"))),
+        .map(|row| expect("usage", seen.contains(&row), format!("{row} is not in {seen:?}"))),
     );
-    let held: u64 = rows.iter().filter_map(|row| row["used"].as_u64()).sum();
+    let held: u64 = rows.iter().filter_map(|row| row["held"].as_u64()).sum();
     assert_eq!(held, 7, "every reserved address counts once: {rows:?}");
     let table = a.cli(["usage"]);
     let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let lines: Vec<Vec<String>> = table.stdout.lines().map(cells).collect();
-    assert_eq!(lines[0], ["NETWORK", "RANGE", "SIZE", "USED", "FREE", "ASIDE"], "{table}");
-    assert!(lines.iter().any(|line| *line == ["small", "10.7.0.0/30", "2", "2", "0", "0"]), "{table}");
+    let header = ["NETWORK", "RANGE", "STATE", "SIZE", "HELD", "FREE", "COOLING", "ASIDE", "FOR"];
+    assert_eq!(lines[0][..9], header, "{table}");
+    let small = ["small", "10.7.0.0/30", "asked", "for", "2", "2", "0", "0", "0"];
+    assert!(lines.iter().any(|line| line.starts_with(&small.map(str::to_owned))), "{table}");
+    cluster.assert_clean();
+}
+
+#[test]
+fn usage_is_exact_and_knows_what_nobody_asks_for_any_more() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let of = |range: Value| network(json!({"ipRanges": [range, {"range": "fd00::/64"}]}));
+    let limits = json!({"range_start": "10.0.0.10", "range_end": "10.0.0.19", "exclude": ["10.0.0.12/31"]});
+    let mut wide = json!({"range": "10.0.0.0/24"});
+    wide.as_object_mut().expect("an object").extend(limits.as_object().expect("an object").clone());
+    for container in ["c1", "c2", "c3"] {
+        node.add(container).config(&of(wide.clone())).run().ok();
+    }
+    let asked = |store: &Store| store.entries("v1/asked/");
+    let once = asked(cluster.store());
+    assert_eq!(once.len(), 1, "{once:?}");
+    node.add("c4").config(&of(wide.clone())).run().ok();
+    assert_eq!(asked(cluster.store()), once, "it is written again only after a while");
+    let rows = node.cli(["usage", "-o", "json"]).ok();
+    let seen = |rows: &Value, keys: [&str; 4]| -> Vec<Vec<Value>> {
+        let rows = rows.as_array().expect("an array").iter();
+        rows.map(|row| keys.map(|key| row[key].clone()).to_vec()).collect()
+    };
+    let keys = ["range", "state", "size", "free"];
+    let six = json!(["fd00::/64", "asked", "18446744073709551614", "18446744073709551610"]);
+    let four = json!(["10.0.0.10-10.0.0.19/24", "asked", "8", "4"]);
+    assert_eq!(json!(seen(&rows, keys)), json!([four, six]));
+
+    // 10.0.0.10, 10.0.0.11 and 10.0.0.14 are held by then, and 10.0.0.15.
+    let narrow = json!({"range": "10.0.0.0/28", "range_start": "10.0.0.10"});
+    node.add("c5").config(&of(narrow)).run().ok();
+    let rows = node.cli(["usage", "-o", "json"]).ok();
+    let old =
+        rows.as_array().expect("an array").iter().find(|row| row["state"] == "older").expect("the old one");
+    assert_eq!(old["range"], "10.0.0.10-10.0.0.19/24", "{rows:#}");
+    assert_eq!(old["left"][0]["address"], "10.0.0.15", "{rows:#}");
+    let table = node.cli(["usage"]);
+    assert!(
+        table.stdout.contains(
+            "10.0.0.10-10.0.0.19/24 of network default: 1 address is held that no newer range gives"
+        ),
+        "{table}"
+    );
     cluster.assert_clean();
 }
 

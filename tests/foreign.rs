@@ -460,6 +460,14 @@ fn a_note_of_cooling_that_is_none() {
     report(scene.judge(key, key.as_bytes(), b"\0garbage", "undecodable-note", false));
 }
 
+/// What says which ranges are asked for is for people alone.
+#[test]
+fn a_note_of_asked_ranges_that_is_none() {
+    let scene = Scene::new();
+    let key = "v1/asked/00000000000000000000000000000000";
+    report(scene.judge(key, key.as_bytes(), b"\0garbage", "undecodable-note", false));
+}
+
 /// The time of a hold that hangs on no lease would never be over. It is named, and only a person ends it.
 #[test]
 fn a_time_of_a_hold_that_would_never_end() {

@@ -68,7 +68,6 @@ fn an_address_that_is_set_aside_is_given_to_nobody() {
     gc["cni.dev/valid-attachments"] = json!([]);
     node.gc().config(&gc).run().silent();
     node.del("00000000000000000000ffff0a000001").ifname("hold").config(&config()).run().silent();
-    let network = ["--network", "blue"];
     for arguments in [
         &["release", "10.0.0.1", "-y"][..],
         &["release", "--container", "00000000000000000000ffff0a000001", "-y"],
@@ -117,7 +116,9 @@ fn an_address_that_is_set_aside_is_given_to_nobody() {
     for container in ["c1", "c2"] {
         node.del(container).config(&config()).run().silent();
     }
-    assert_eq!(node.cli(["usage", "-o", "json"]).ok(), json!([]), "{network:?}");
+    let usage = node.cli(["usage", "-o", "json"]).ok();
+    let counts = |row: &Value| json!([row["network"], row["held"], row["set_aside"]]);
+    assert_eq!(counts(&usage[0]), json!(["blue", 0, 0]), "{usage}");
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }
@@ -272,7 +273,7 @@ fn of_a_pool_it_is_counted_and_a_drain_names_it() {
     let shown = node.cli(["pool", "show", "storage", "-o", "json"]).ok();
     assert_eq!(shown["ranges"][0]["set_aside"], 1, "{shown}");
     let usage = node.cli(["usage", "-o", "json"]).ok();
-    assert_eq!([&usage[0]["used"], &usage[0]["set_aside"]], [2, 1], "{usage}");
+    assert_eq!([&usage[0]["held"], &usage[0]["set_aside"]], [2, 1], "{usage}");
     let drained = node.cli(["pool", "drain", "storage", "--range", "10.0.0.0/24", "--yes"]);
     report([exits(&drained, 3, &["10.0.0.1  -        -     set aside: printer"])]);
     node.del("c1").config(&from_pool).run().silent();

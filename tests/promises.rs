@@ -169,7 +169,7 @@ fn sample(form: &str) -> String {
     let parts = form.split('/').map(|part| match part {
         "<hex>" => "0".repeat(32),
         "<id>" if form.starts_with("ticket") => "0".repeat(16),
-        "<id>" => "0".repeat(32),
+        "<id>" | "<digest>" => "0".repeat(32),
         part => part.trim_matches(['<', '>']).to_owned(),
     });
     parts.collect::<Vec<_>>().join("/")

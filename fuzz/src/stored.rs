@@ -1,5 +1,6 @@
 //! What etcd holds: the bytes as a key, and as the value of every kind of key. Anybody may have written them.
 
+use metes::pool::asked::AskedRanges;
 use metes::pool::record::{
     ClusterId, Cooling, Definitions, Leader, Meta, OwnerRecord, PodIndex, PoolChanges, PoolRecord, Record,
     Reservation, SeenNode, Sighting, Tombstone, VERSION,
@@ -24,6 +25,7 @@ pub(super) fn stored(data: &[u8]) {
     check_record::<Leader>(data);
     check_record::<Meta>(data);
     check_record::<Cooling>(data);
+    check_record::<AskedRanges>(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(name) = NetworkName::stored(text) {
         assert_eq!(name.as_str(), text);
@@ -63,6 +65,7 @@ fn check_key(bytes: &[u8]) {
         Key::Pool(name) => keys.pool(name),
         Key::PoolChanges => keys.pool_changes(),
         Key::Hold(network, address) => keys.hold(network, *address),
+        Key::Asked(digest) => format!("/metes/v1/asked/{digest}").into_bytes(),
     };
     assert_eq!(written, bytes, "{key:?}");
 }

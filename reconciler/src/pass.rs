@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use metes::audit::{self, repair};
+use metes::local::node;
 use metes::pool::record::{Held, Meta, Owner, OwnerRecord, VERSION};
 use metes::store::cooling::CoolingLeases;
 use metes::store::free::Freed;
@@ -387,7 +388,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Err(RunError::meta_missing(session.keys).into());
         }
         if !self.context.dry_run {
-            let repaired = repair::tidy(session, audit.repairs).await?;
+            let repaired = repair::tidy(session, audit.repairs, &node::timestamp()).await?;
             self.report.borrow_mut().repaired = repaired;
         }
         Ok(())

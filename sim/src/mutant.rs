@@ -166,6 +166,7 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
         Ok(Key::Pool(_)) => "pool",
         Ok(Key::PoolChanges) => "pools",
         Ok(Key::Hold(..)) => "hold",
+        Ok(Key::Asked(_)) => "asked",
         Err(_) if key == keys.nets() => "nets",
         Err(_) if key == keys.owners() => "owners",
         Err(_) if key == keys.pods() => "pods",

@@ -25,7 +25,8 @@ crate::named_enum! {
         UndecodableMeta = "undecodable-meta",
         /// What says which cluster goes by a name, and does not decode.
         UndecodableCluster = "undecodable-cluster",
-        /// A note that an address is cooling, or one of a reconciler for its next pass, and does not decode.
+        /// A note that an address is cooling, one of the ranges that a configuration asks for, or one of a reconciler
+        /// for its next pass, and does not decode.
         UndecodableNote = "undecodable-note",
         /// A pool does not decode: no address is given from it.
         UndecodablePool = "undecodable-pool",

@@ -8,11 +8,12 @@ use super::finding::{Finding, Kind};
 use super::repair::{PageRepair, Repairs};
 use super::seen::{Audit, Bitmap, Holdings, Ip, Network};
 use super::{MetaState, PoolCounts, Report};
+use crate::pool::asked::AskedRanges;
 use crate::pool::auto::auto_pools;
 use crate::pool::bitmap::Bits;
 use crate::pool::names::PodUid;
 use crate::pool::record::Owner;
-use crate::pool::{Addr, NetworkName, Page};
+use crate::pool::{Addr, NetworkName, Page, RangeSet};
 use crate::store::keys::{Keys, PodInterface};
 
 /// How many addresses a sentence names before it only counts.
@@ -37,6 +38,8 @@ fn judge(mut audit: Audit) -> Report {
     report.pools = audit.pools.values().map(|pool| PoolCounts::of(pool, &audit.networks)).collect();
     judge_auto(&audit, &mut report);
     judge_holds(&audit, &mut report);
+    let asked = std::mem::take(&mut audit.asked);
+    report.repairs.unheld = asked.into_iter().filter(|(_, _, asked)| !is_held(&audit, asked)).collect();
     for (name, network) in std::mem::take(&mut audit.networks) {
         NetworkJudge { keys: &audit.keys, owners: &audit.owners, name: &name, network: &network }
             .judge(&mut report);
@@ -58,6 +61,14 @@ fn judge_auto(audit: &Audit, report: &mut Report) {
         let what = "does not say whom the pools are for as they say it; `metes pool apply` of any of them corrects it";
         report.violations.push(Finding::new(Kind::PoolsMismatch, &audit.keys.pool_changes(), what));
     }
+}
+
+/// Whether somebody holds an address from the first to the last one of a range.
+fn is_held(audit: &Audit, asked: &AskedRanges) -> bool {
+    asked.sets.iter().flat_map(RangeSet::ranges).any(|range| {
+        let network = audit.networks.get(range.network());
+        network.is_some_and(|network| network.ips.range(range.first()..=range.last()).next().is_some())
+    })
 }
 
 fn judge_meta(audit: &Audit, report: &mut Report) {

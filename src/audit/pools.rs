@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::seen::Network;
 use crate::pool::definition::{PoolDefinition, RangeState};
 use crate::pool::names::PoolName;
-use crate::pool::{Addr, NetworkName, Standing};
+use crate::pool::{NetworkName, RangeCounts};
 
 /// How many addresses of a pool are held, and free.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,28 +33,22 @@ impl PoolCounts {
         let PoolDefinition { pool, network, .. } = definition;
         let (pool, name) = (pool.clone(), network.clone());
         let mut counts = Self { pool, network: name, size: 0, held: 0, free: 0, cooling: 0, draining: 0 };
-        let reserved = networks.get(network).map(|network| &network.ips);
-        let resting = networks.get(network).map(|network| &network.cooling);
+        let nobody = Network::default();
+        let seen = networks.get(network).unwrap_or(&nobody);
         // A definition that was read has sound ranges.
         let ranges = definition.all_ranges().unwrap_or_default();
         for (written, range) in definition.ranges.iter().zip(&ranges) {
-            let held = || reserved.into_iter().flat_map(|ips| ips.range(range.first()..=range.last()));
+            let bounds = range.first()..=range.last();
+            let held = seen.ips.range(bounds.clone()).map(|(address, _)| (*address, false));
+            let of_range = RangeCounts::of(range, held, seen.cooling.range(bounds).copied());
             if written.state != RangeState::Open {
-                counts.draining += held().count();
+                counts.draining += of_range.held;
                 continue;
             }
-            let given = held().filter(|(address, _)| range.standing(**address) == Standing::Assignable);
-            let is_resting = |address: &&Addr| {
-                let is_held = reserved.is_some_and(|ips| ips.contains_key(*address));
-                range.standing(**address) == Standing::Assignable && !is_held
-            };
-            let resting = resting.into_iter().flat_map(|all| all.range(range.first()..=range.last()));
-            let cooling = resting.filter(is_resting).count();
-            counts.size = counts.size.saturating_add(range.size());
-            counts.held += held().count();
-            counts.cooling += cooling;
-            let free = range.size() - given.count() as u128 - cooling as u128;
-            counts.free = counts.free.saturating_add(free);
+            counts.size = counts.size.saturating_add(of_range.size);
+            counts.held += of_range.held;
+            counts.cooling += of_range.cooling;
+            counts.free = counts.free.saturating_add(of_range.free);
         }
         counts
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::seen::Bitmap;
 use crate::limits;
+use crate::pool::asked::AskedRanges;
 use crate::pool::bitmap::Bits;
 use crate::pool::{NetworkName, Page, Summary};
 use crate::store::keys::Bytes;
@@ -26,6 +27,8 @@ pub struct Repairs {
     pub(super) stale: Vec<(Bytes, i64)>,
     /// Pages and summaries without a set bit, with their mod revisions: as good as none.
     pub(super) empty: Vec<(Bytes, i64)>,
+    /// What says which ranges are asked for of which nobody holds an address, with mod revisions.
+    pub(super) unheld: Vec<(Bytes, i64, AskedRanges)>,
 }
 
 /// One page whose bits, or whose bit in the summary, are not as they should be.
@@ -52,7 +55,7 @@ pub struct Repaired {
     pub summaries: usize,
     /// Tombstones and tickets that were deleted.
     pub deleted: usize,
-    /// Empty pages and summaries that were deleted.
+    /// Empty pages and summaries, and what says that ranges were asked for long ago, that were deleted.
     pub emptied: usize,
     /// Transactions that came to nothing because something changed meanwhile.
     pub lost: usize,
@@ -89,16 +92,21 @@ impl Repaired {
 }
 
 /// Repairs what an audit found and deletes the pages and summaries that nothing is left of: a
-/// missing one says the same and costs nothing.
+/// missing one says the same and costs nothing. So it does with what says that ranges were asked for long before `now`
+/// (RFC 3339), if nobody holds an address of them.
 ///
 /// # Errors
 /// As [`repair`].
-pub async fn tidy<K: Kv>(session: Session<'_, K>, mut repairs: Repairs) -> Result<Repaired, Failure> {
-    let empty = Repairs {
-        meta_revision: repairs.meta_revision,
-        stale: std::mem::take(&mut repairs.empty),
-        ..Repairs::default()
-    };
+pub async fn tidy<K: Kv>(
+    session: Session<'_, K>,
+    mut repairs: Repairs,
+    now: &str,
+) -> Result<Repaired, Failure> {
+    let mut stale = std::mem::take(&mut repairs.empty);
+    let is_old = |asked: &AskedRanges| asked.age(now).is_some_and(|age| age >= limits::ASKED_FORGOTTEN);
+    let unheld = repairs.unheld.drain(..).filter(|(_, _, asked)| is_old(asked));
+    stale.extend(unheld.map(|(key, revision, _)| (key, revision)));
+    let empty = Repairs { meta_revision: repairs.meta_revision, stale, ..Repairs::default() };
     let repaired = repair(session, repairs).await?;
     let Repaired { deleted, lost, .. } = repair(session, empty).await?;
     Ok(repaired.and(Repaired { emptied: deleted, lost, ..Repaired::default() }))

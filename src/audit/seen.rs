@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::finding::{Finding, Kind};
 use super::{Counts, MetaState};
+use crate::pool::asked::AskedRanges;
 use crate::pool::auto::AutoPool;
 use crate::pool::bitmap::Bits;
 use crate::pool::definition::PoolDefinition;
@@ -15,7 +16,7 @@ use crate::pool::record::{
     Reservation, SeenNode, Sighting, Tombstone, Undecodable, VERSION,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
-use crate::store::keys::{Key, Keys, NetworkAddress, PodInterface};
+use crate::store::keys::{Bytes, Key, Keys, NetworkAddress, PodInterface};
 use crate::store::pools::decode_pool;
 use crate::store::txn::Entry;
 
@@ -37,6 +38,8 @@ pub struct Audit {
     pub(super) auto: Vec<AutoPool>,
     /// Whether all of these decode.
     pub(super) pools_are_known: bool,
+    /// Which ranges configurations ask for, with the key and its mod revision.
+    pub(super) asked: Vec<(Bytes, i64, AskedRanges)>,
     /// The addresses with a hold whose time is not over, by the keys that say it.
     pub(super) times_of_holds: BTreeSet<NetworkAddress>,
     /// Whether owners are left aside.
@@ -90,6 +93,7 @@ impl Audit {
             pools: BTreeMap::new(),
             auto: Vec::new(),
             pools_are_known: true,
+            asked: Vec::new(),
             times_of_holds: BTreeSet::new(),
             bits_only: false,
             names: BTreeSet::new(),
@@ -125,6 +129,7 @@ impl Audit {
             Ok(Key::Pool(name)) => self.see_pool(entry, name),
             Ok(Key::PoolChanges) => self.see_pool_changes(entry),
             Ok(Key::Hold(network, address)) => self.see_time_of_hold(entry, (network, address)),
+            Ok(Key::Asked(_)) => self.see_asked(entry),
         }
     }
 
@@ -289,6 +294,12 @@ impl Audit {
             Some(changes) => self.auto = changes.auto,
             None => self.pools_are_known = false,
         }
+    }
+
+    fn see_asked(&mut self, entry: &Entry) {
+        self.lives_without_lease(entry);
+        let asked = self.decode::<AskedRanges>(Kind::UndecodableNote, entry);
+        self.asked.extend(asked.map(|asked| (entry.key.clone(), entry.mod_revision, asked)));
     }
 
     fn see_seen_node(&mut self, entry: &Entry) {

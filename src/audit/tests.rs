@@ -10,12 +10,14 @@ use super::fixture::{self, addr, bits, entry, keys, owner, page};
 use super::repair::{Repaired, repair};
 use super::*;
 use crate::pool::Page;
+use crate::pool::asked::AskedRanges;
 use crate::pool::bitmap::Bits;
+use crate::pool::range::fixtures::{cidr, set};
 use crate::pool::record::{Cooling, Owner, PodIndex, Record};
 use crate::store::keys::{Bytes, Keys, LeaseId};
 use crate::store::kv::{About, Event, LeaseAge, Watch};
 use crate::store::meta::MetaError;
-use crate::store::txn::{Compare, Entry, Found, Op, Reply, Txn};
+use crate::store::txn::{Compare, Entry, Found, List, Op, Reply, Txn};
 
 fn judge(entries: &[Entry]) -> Report {
     let mut audit = Audit::new(&keys());
@@ -374,10 +376,35 @@ fn what_is_empty_is_deleted_only_by_a_tidying() {
     let model = Model::new(tree);
     let (repaired, report) = wait(repaired(&model));
     assert_eq!(repaired, Repaired::default());
-    let tidied = wait(repair::tidy(on(&model), report.repairs)).expect("tidies");
+    let tidied = wait(repair::tidy(on(&model), report.repairs, "")).expect("tidies");
     assert_eq!(tidied, Repaired { emptied: 2, ..Repaired::default() });
     let report = wait(audit(on(&model))).expect("reads");
     assert_eq!((report.counts.pages, report.counts.summaries), (1, 0));
+}
+
+#[test]
+fn what_was_asked_for_long_ago_and_nobody_holds_is_forgotten_by_a_tidying() {
+    let asked = |subnet: &str, asked_at: &str| {
+        let asked = AskedRanges::new(None, "net".into(), vec![set([cidr(subnet)])], asked_at.into());
+        let asked = asked.expect("a small one");
+        entry(keys().asked(&asked), asked.encode())
+    };
+    let mut tree = fixture::clean();
+    let old = "2026-01-01T00:00:00Z";
+    // The fixture holds an address of the first.
+    let (held, young) = (asked("10.0.0.0/24", old), asked("10.7.0.0/24", "2026-01-01T00:00:01Z"));
+    tree.extend([held.clone(), young.clone(), asked("10.8.0.0/24", old)]);
+    let model = Model::new(tree);
+    let report = wait(audit(on(&model))).expect("reads");
+    assert!(report.violations.is_empty() && report.repairs.is_empty());
+    let tidied = wait(repair::tidy(on(&model), report.repairs, "2026-01-08T00:00:00Z")).expect("tidies");
+    assert_eq!(tidied, Repaired { emptied: 1, ..Repaired::default() });
+    let mut left: Vec<Bytes> = vec![held.key, young.key];
+    left.sort();
+    let stored = wait(on(&model).txn(&Txn::read(vec![Op::List(List::prefix(&keys().all_asked(), 9))])));
+    let found: Vec<Bytes> =
+        stored.expect("reads").found[0].entries.iter().map(|entry| entry.key.clone()).collect();
+    assert_eq!(found, left);
 }
 
 fn wait<T>(work: impl Future<Output = T>) -> T {

@@ -102,9 +102,10 @@ pub(super) enum Command {
     Show(ShowArgs),
     /// Show how much of each range is used
     ///
-    /// Ranges stand in the configurations of networks, not in etcd: a range is known by the
-    /// containers that were attached through it and still hold something. Addresses outside
-    /// every range known of are counted in the row "-".
+    /// A range is one of a pool, or one that a configuration has asked for. Starts, ends, excludes and
+    /// gateways are taken off its size. It is "older" if its CNI network has asked for other ranges since:
+    /// who still holds an address that only such a range gives is named. Addresses outside of all ranges
+    /// are counted in the row "-".
     Usage(UsageArgs),
     /// Prove that all that is stored fits together
     ///

@@ -1,16 +1,19 @@
 //! All held addresses of a tree, as rows. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::args::{ListArgs, Place};
-use super::ranges::Cidr;
+use super::table::{or_dash, table};
+use crate::pool::asked::AskedRanges;
 use crate::pool::names::PodUid;
 use crate::pool::record::{FromPool, HoldNote, Labels, Owner, OwnerRecord, Record, Reservation};
-use crate::pool::{Addr, NetworkName};
+use crate::pool::{Addr, NetworkName, Range, RangeCounts};
 use crate::store::keys::{Key, Keys, NetworkAddress};
 use crate::store::pool_change::StoredPools;
 use crate::store::txn::Entry;
@@ -65,8 +68,8 @@ pub(super) struct Inventory {
     pub(super) rows: Vec<Row>,
     /// Everybody who has an owner record.
     pub(super) owners: BTreeSet<Owner>,
-    /// The ranges, with the networks that they lie in.
-    pub(super) ranges: Vec<(NetworkName, Cidr)>,
+    /// Which ranges configurations ask for.
+    pub(super) asked: Vec<AskedSeen>,
     /// The addresses that are cooling, with their networks.
     pub(super) cooling: BTreeSet<NetworkAddress>,
     /// What does not decode.
@@ -85,8 +88,7 @@ impl Inventory {
             Ok(Key::Ip(network, address)) => self.see_reservation(entry, network, address),
             Ok(Key::Cooling(network, address)) => _ = self.cooling.insert((network, address)),
             Ok(Key::Owner(owner)) => self.see_owner(entry, owner),
-            // A network for one range alone carries the range in its name.
-            Ok(Key::Page(network, _)) => self.ranges.extend(Cidr::of_network(&network).map(|c| (network, c))),
+            Ok(Key::Asked(_)) => self.see_asked(entry),
             _ => {}
         }
     }
@@ -104,7 +106,6 @@ impl Inventory {
 
     fn see_owner(&mut self, entry: &Entry, owner: Owner) {
         let Some(record) = self.decode::<OwnerRecord>(entry, None) else { return };
-        self.ranges.extend(Cidr::of_scope(&record.scope));
         let holder = Holder { owner: owner.clone(), labels: record.labels, created_at: None, hold: None };
         let recorded = record.addresses.iter().filter(|held| held.network.is_none());
         self.rows.extend(recorded.map(|held| Row {
@@ -119,6 +120,12 @@ impl Inventory {
             }
         }
         self.owners.insert(owner);
+    }
+
+    fn see_asked(&mut self, entry: &Entry) {
+        let (created, written) = (entry.create_revision, entry.mod_revision);
+        let asked = self.decode::<AskedRanges>(entry, None);
+        self.asked.extend(asked.map(|asked| AskedSeen { asked, created, written }));
     }
 
     fn decode<R: Record>(&mut self, entry: &Entry, network: Option<&NetworkName>) -> Option<R> {
@@ -137,8 +144,6 @@ impl Inventory {
                 row.pool = from.filter(|(owner, _)| row.owner() == Some(owner)).map(|(_, pool)| pool);
             }
         }
-        self.ranges.sort();
-        self.ranges.dedup();
         self
     }
 
@@ -148,6 +153,71 @@ impl Inventory {
         let end = self.rows.partition_point(|row| row.place() <= (false, Some(network), last));
         &self.rows[begin..end.max(begin)]
     }
+
+    /// How many addresses of a range are held and free.
+    pub(super) fn counts(&self, range: &Range) -> RangeCounts {
+        let (network, first, last) = (range.network().clone(), range.first(), range.last());
+        let held = self.between(&network, first, last).iter().map(|row| (row.address, row.is_set_aside()));
+        let cooling = self.cooling.range((network.clone(), first)..=(network.clone(), last));
+        RangeCounts::of(range, held, cooling.map(|(_, address)| *address))
+    }
+}
+
+/// Which ranges a configuration asks for, and the revisions of the record that says so.
+#[derive(Debug)]
+pub(super) struct AskedSeen {
+    pub(super) asked: AskedRanges,
+    /// When it was made.
+    pub(super) created: i64,
+    /// When it was last written.
+    pub(super) written: i64,
+}
+
+impl AskedSeen {
+    /// The CNI network, with its cluster.
+    pub(super) fn asked_by(&self) -> String {
+        let AskedRanges { cluster, cni_network, .. } = &self.asked;
+        cluster.as_ref().map_or_else(|| cni_network.clone(), |cluster| format!("{cluster}/{cni_network}"))
+    }
+
+    fn networks(&self) -> BTreeSet<&NetworkName> {
+        self.asked.sets.iter().flat_map(|set| set.ranges()).map(Range::network).collect()
+    }
+
+    /// Whether this is asked for instead of `other`: by the same CNI network, in one of the same networks, and
+    /// nobody has asked for the other one since this one was made, or for `quiet` before this one was last asked for.
+    pub(super) fn came_after(&self, other: &Self, quiet: Duration) -> bool {
+        self.asked_by() == other.asked_by()
+            && self.asked.sets != other.asked.sets
+            && !self.networks().is_disjoint(&other.networks())
+            && (self.created > other.written
+                || other.asked.age(&self.asked.asked_at).is_some_and(|age| age >= quiet))
+    }
+}
+
+/// How many holders are named before they are only counted.
+const HOLDERS_NAMED: usize = 20;
+
+/// A table of who holds what, of at most [`HOLDERS_NAMED`] lines.
+pub(super) fn holders(rows: &[&Row]) -> String {
+    let cells = |row: &&Row| {
+        let (holder, owner) = (row.holder.as_ref(), row.container());
+        [
+            row.address.to_string(),
+            or_dash(owner.map(Owner::cluster_or_dash)),
+            or_dash(owner.map(|owner| owner.node.as_str())),
+            or_dash(row.holder_words().as_deref()),
+            or_dash(holder.and_then(|holder| holder.created_at.as_deref())),
+            or_dash(owner.map(|owner| owner.container_id.as_str())),
+        ]
+    };
+    let named: Vec<[String; 6]> = rows.iter().take(HOLDERS_NAMED).map(cells).collect();
+    let text = table(["ADDRESS", "CLUSTER", "NODE", "POD", "SINCE", "CONTAINER"], &named);
+    let mut text: String = text.lines().map(|line| format!("    {line}\n")).collect();
+    if rows.len() > HOLDERS_NAMED {
+        let _ = writeln!(text, "    and {} more", rows.len() - HOLDERS_NAMED);
+    }
+    text
 }
 
 impl Row {

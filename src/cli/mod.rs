@@ -4,7 +4,7 @@
 //! - [`start`]: from the command line and the host file to a command that runs.
 //! - `list` (with show), `usage`, `check`, `release`, `hold` (with holds): one verb each; `pool`: the verbs of named
 //!   pools.
-//! - `inventory`, `ranges`, `table`: pure; rows, ranges and text.
+//! - `inventory`, `table`: pure; rows and text.
 //!
 //! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
 //! or something is wrong, 2 (from clap) it was called wrongly. `pool` has one more.
@@ -16,7 +16,6 @@ mod inventory;
 mod list;
 mod places;
 mod pool;
-mod ranges;
 mod release;
 pub mod start;
 mod table;

@@ -7,7 +7,9 @@ use super::{Run, errors};
 use crate::cni::error::{Code, Error};
 use crate::limits;
 use crate::local::mark::{Hints, Mark, NodeLease};
+use crate::local::node;
 use crate::local::scope_hints::ScopeHints;
+use crate::pool::asked::AskedRanges;
 use crate::pool::cooldown::{Cooldown, WhenFull};
 use crate::pool::names::PoolName;
 use crate::pool::record::{Held, Meta, RunStart};
@@ -47,8 +49,9 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
         run.carry_out_spooled(&kept, run.session.until).await?;
     }
     run.must_go_on()?;
+    let left = LeftBehind::read(run, &Allotment::new(ask, run.session.keys));
+    let ask = &Ask { keeps_ranges: !left.has_kept_ranges(run, ask), ..ask.clone() };
     let mut allotment = Allotment::new(ask, run.session.keys);
-    let left = LeftBehind::read(run, &allotment);
     let is_wanted = || run.must_go_on().is_ok();
     let mut driver = Driver::new(run.session, policy(run, &left, &is_wanted)).expecting(left.pools.clone());
     let added = allot(run, ask, &mut allotment, &left, &mut driver).await;
@@ -215,9 +218,22 @@ impl LeftBehind {
         Some(keys)
     }
 
+    /// Whether the node has kept the ranges of this ADD a short while ago.
+    fn has_kept_ranges<K>(&self, run: &Run<'_, K>, ask: &Ask) -> bool {
+        let asked = ask.asked_ranges().map(|asked| run.session.keys.asked(&asked));
+        let hints = self.scope.as_ref().zip(asked);
+        hints.is_some_and(|(scope, key)| is_kept_lately(&scope.keys, &key, &ask.stamp.created_at))
+    }
+
     fn hints(&self) -> Hints {
         self.mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default()
     }
+}
+
+/// Whether a node has written a short while ago which ranges are asked for.
+fn is_kept_lately(seen: &Snapshot, key: &[u8], now: &str) -> bool {
+    let asked = seen.record::<AskedRanges>(key).ok().flatten();
+    asked.and_then(|asked| asked.age(now)).is_some_and(|age| age < limits::ASKED_AGAIN)
 }
 
 fn policy<'a, K: Kv>(run: &'a Run<'_, K>, left: &LeftBehind, is_wanted: &'a dyn Fn() -> bool) -> Policy<'a> {
@@ -264,7 +280,14 @@ fn leave_hints<K: Kv>(
     if let Some(scope) = scope {
         let known = before.scope.clone().unwrap_or_default();
         let mut shared = keys.clone();
-        shared.retain(|key| !is_pool(run, key));
+        // A look reads no key that says which ranges were asked for.
+        let is_asked = |key: &[u8]| matches!(run.session.keys.parse(key), Ok(Key::Asked(_)));
+        let asked = known.keys.iter().filter(|(key, _)| is_asked(key) && !keys.knows(key));
+        asked.for_each(|(key, entry)| shared.set(key, entry.cloned()));
+        let all = shared.clone();
+        let now_for_people = node::timestamp();
+        let goes = |key: &[u8]| is_asked(key) && !is_kept_lately(&all, key, &now_for_people);
+        shared.retain(|key| !is_pool(run, key) && !goes(key));
         run.scope_hints.keep(&scope, &known.left(shared, driver.first(), now));
     }
     if let Some(scope) = allotment.auto_scope() {

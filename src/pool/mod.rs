@@ -3,6 +3,7 @@
 //! Everything here is pure: values in, values out. No I/O, no clock, no randomness, no logging.
 
 pub mod address;
+pub mod asked;
 pub mod auto;
 pub mod bitmap;
 pub mod choose;
@@ -11,6 +12,7 @@ pub mod definition;
 pub mod dns;
 pub mod names;
 pub mod range;
+mod range_counts;
 pub mod record;
 mod scan;
 pub mod selector;
@@ -23,6 +25,7 @@ pub use bitmap::Bits;
 pub use choose::{Choice, Order, Pick, Refusal, choose, spread_start};
 pub use names::NetworkName;
 pub use range::{Family, Range, RangeError, RangeSet, RangeSetError, RangeSpec, Span, Standing};
+pub use range_counts::RangeCounts;
 pub use view::{Need, View};
 pub use wanted::{POOLED_MAX, POOLS_MAX, PoolElement, PoolsWanted, Wanted, place};
 pub use wish::{Start, Wish};

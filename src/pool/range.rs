@@ -2,6 +2,7 @@
 //!
 //! Nothing here costs more for a larger range; only the number of excludes counts.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -405,6 +406,17 @@ impl Range {
     /// Start to end, both included.
     pub(super) fn bounds(&self) -> Span {
         self.bounds
+    }
+}
+
+/// The CIDR, or first and last address with the prefix length if the range has not all that the CIDR has.
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, last) = (self.bounds.first.ip(), self.bounds.last.ip());
+        if (first, last) == usable(self.subnet) {
+            return write!(f, "{}", self.subnet);
+        }
+        write!(f, "{first}-{last}/{}", self.subnet.prefix())
     }
 }
 

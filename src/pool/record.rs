@@ -676,6 +676,7 @@ impl Record for Meta {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::asked::AskedRanges;
 
     fn owner() -> Owner {
         Owner::named(["east", "n1", "c1", "net1"]).expect("checked names")
@@ -732,6 +733,20 @@ mod tests {
             r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east"}"#,
         );
         check(&Tombstone::new(start), r#"{"v":1,"start":{"boot":"b0","ns":7}}"#);
+        let net = serde_json::from_str(
+            r#"[[{"net":"default","subnet":"10.0.0.0/29","first":"10.0.0.1","last":"10.0.0.6",
+                "never":["10.0.0.6"],"gateway":"10.0.0.6","spans":[["10.0.0.1","10.0.0.5"]]}]]"#,
+        );
+        let asked =
+            AskedRanges::new(None, "mynet".into(), net.expect("ranges"), "2026-01-02T03:04:05Z".into());
+        check(
+            &asked.expect("a small one"),
+            concat!(
+                r#"{"v":1,"cni_network":"mynet","sets":[[{"net":"default","subnet":"10.0.0.0/29","#,
+                r#""first":"10.0.0.1","last":"10.0.0.6","never":["10.0.0.6"],"gateway":"10.0.0.6","#,
+                r#""spans":[["10.0.0.1","10.0.0.5"]]}]],"asked_at":"2026-01-02T03:04:05Z"}"#
+            ),
+        );
         check(&Cooling::new(60), r#"{"v":1,"cooldown_s":60}"#);
         check(&ClusterId::new("u-0".into()), r#"{"v":1,"uid":"u-0"}"#);
         check(&Sighting::new("pod-gone".into(), 7), r#"{"v":1,"reason":"pod-gone","revision":7}"#);

@@ -373,6 +373,11 @@ impl Deciding<'_> {
         }
         self.ask.cooling_keys(self.keys).for_each(|key| builder.absent(key));
         self.put_owner(&mut builder, record);
+        // Like the cursors, it helps people and is left out where there is no room.
+        if self.ask.keeps_ranges && cursors == Cursors::Moved {
+            let asked = self.ask.asked_ranges();
+            asked.iter().for_each(|asked| builder.put(self.keys.asked(asked), asked.encode()));
+        }
         let mut batch = Batch::new(self.keys, self.snapshot);
         batch.take(self.ask, picks)?;
         if let (Fence::Ticket(ticket), true) = (self.fence, runs > 0) {

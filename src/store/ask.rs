@@ -7,6 +7,7 @@ use super::builder::Builder;
 use super::keys::{Bytes, Keys, Scope, digest_hex};
 use super::pools::{AskedPools, DecodedPools, PoolRefused};
 use super::snapshot::Snapshot;
+use crate::pool::asked::AskedRanges;
 use crate::pool::choose::{Choice, Order, choose, spread_start};
 use crate::pool::cooldown::Cooldown;
 use crate::pool::definition::PoolDefinition;
@@ -30,6 +31,8 @@ pub struct Ask {
     pub stamp: RunStamp,
     /// Selects the node's page for `spread`.
     pub node_seed: u64,
+    /// Whether its commit keeps which ranges it asks for, for people.
+    pub keeps_ranges: bool,
 }
 
 /// What a run says of itself on the records that it writes.
@@ -51,7 +54,15 @@ impl Ask {
     pub fn new(owner: Owner, labels: Labels, wanted: Wanted, stamp: RunStamp) -> Self {
         let digest = digest_hex(owner.node.as_str().as_bytes());
         let node_seed = u64::from_str_radix(&digest[..16], 16).unwrap_or_default();
-        Self { owner, labels, wanted, pools: None, stamp, node_seed }
+        Self { owner, labels, wanted, pools: None, stamp, node_seed, keeps_ranges: false }
+    }
+
+    /// The ranges of its configuration, as they are kept; none if it has pools. A pool says itself which it has.
+    #[must_use]
+    pub fn asked_ranges(&self) -> Option<AskedRanges> {
+        let (cluster, cni_network) = (self.owner.cluster.clone(), self.labels.cni_network.clone());
+        let sets = if self.pools.is_some() { Vec::new() } else { self.wanted.sets.clone() };
+        AskedRanges::new(cluster, cni_network, sets, self.stamp.created_at.clone())
     }
 
     /// The same from pools, and from nothing else.

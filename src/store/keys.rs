@@ -7,6 +7,7 @@ use std::fmt;
 
 use ring::digest;
 
+use crate::pool::asked::AskedRanges;
 use crate::pool::names::{
     ClusterName, InterfaceName, InvalidName, NO_CLUSTER, NodeName, OF_HOLDS, PodUid, PoolName,
 };
@@ -120,6 +121,8 @@ pub enum Key {
     PoolChanges,
     /// `v1/hold/<network>/<hex>`
     Hold(NetworkName, Addr),
+    /// `v1/asked/<digest>`
+    Asked(String),
 }
 
 /// One interface of a pod in one network: the key of the pod index.
@@ -310,6 +313,18 @@ impl Keys {
         self.join("hold/")
     }
 
+    /// What a configuration asks for; see [`AskedRanges::identity`].
+    #[must_use]
+    pub fn asked(&self, asked: &AskedRanges) -> Bytes {
+        self.join(&format!("asked/{}", digest_hex(&asked.identity())))
+    }
+
+    /// The prefix of what all configurations ask for.
+    #[must_use]
+    pub fn all_asked(&self) -> Bytes {
+        self.join("asked/")
+    }
+
     /// The prefix of the owner records of all addresses that are set aside.
     #[must_use]
     pub fn hold_owners(&self) -> Bytes {
@@ -434,6 +449,7 @@ fn parse_path(path: &str) -> Option<Key> {
         ["import", name] => name.parse().ok().map(Key::Import),
         ["pool", name] => name.parse().ok().map(Key::Pool),
         ["pools"] => Some(Key::PoolChanges),
+        ["asked", digest] => is_digest(digest).then(|| Key::Asked(digest.to_owned())),
         ["hold", network, address] => {
             Some(Key::Hold(NetworkName::stored(network).ok()?, parse_address(address)?))
         }
@@ -443,7 +459,7 @@ fn parse_path(path: &str) -> Option<Key> {
 
 fn parse_net(network: NetworkName, kind: &str, name: &str) -> Option<Key> {
     if kind == "cursor" {
-        return (name.len() == 32 && is_lower_hex(name)).then(|| Key::Cursor(network, name.to_owned()));
+        return is_digest(name).then(|| Key::Cursor(network, name.to_owned()));
     }
     let address = parse_address(name)?;
     match kind {
@@ -458,8 +474,13 @@ fn parse_net(network: NetworkName, kind: &str, name: &str) -> Option<Key> {
     }
 }
 
+/// Whether it is what [`digest_hex`] makes.
+fn is_digest(text: &str) -> bool {
+    text.len() == 32 && is_lower_hex(text)
+}
+
 fn parse_address(hex: &str) -> Option<Addr> {
-    (hex.len() == 32 && is_lower_hex(hex)).then(|| u128::from_str_radix(hex, 16).ok())?.map(Addr)
+    is_digest(hex).then(|| u128::from_str_radix(hex, 16).ok())?.map(Addr)
 }
 
 fn parse_ticket(hex: &str) -> Option<TicketId> {
@@ -507,6 +528,7 @@ mod tests {
     use std::str::FromStr;
 
     use super::*;
+    use crate::pool::range::fixtures::{cidr, set};
 
     fn keys() -> Keys {
         Keys::new("/metes/")
@@ -537,6 +559,9 @@ mod tests {
             ifname: checked("net1"),
             network: net.clone(),
         };
+        let sets = vec![set([cidr("10.0.0.0/24")])];
+        let asked = AskedRanges::new(Some(east.clone()), "mynet".into(), sets, String::new());
+        let asked = asked.expect("a small one");
         let cases: Vec<(Bytes, &str, Key)> = vec![
             (keys().meta(), "/metes/v1/meta", Key::Meta),
             (
@@ -606,6 +631,11 @@ mod tests {
                 keys().hold(&net, a),
                 "/metes/v1/hold/default/00000000000000000000ffff0a010203",
                 Key::Hold(net.clone(), a),
+            ),
+            (
+                keys().asked(&asked),
+                "/metes/v1/asked/d310ecba8fb26c450c2b3f38683512ac",
+                Key::Asked("d310ecba8fb26c450c2b3f38683512ac".to_owned()),
             ),
             (
                 keys().owner(&Owner::of_hold(&net, a)),

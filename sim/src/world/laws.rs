@@ -201,7 +201,8 @@ impl World<'_> {
                 | Key::Fence(_)
                 | Key::Orphan(_)
                 | Key::Seen(..)
-                | Key::Hold(..),
+                | Key::Hold(..)
+                | Key::Asked(_),
             )
             | Err(_) => {
                 return None;

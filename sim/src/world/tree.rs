@@ -280,6 +280,7 @@ impl Tree {
             | Key::Import(_)
             | Key::Pool(_)
             | Key::PoolChanges
+            | Key::Asked(_)
             | Key::Hold(..) => {}
         }
         Ok(())

@@ -225,7 +225,7 @@ pub(crate) fn repair(shared: Rc<Shared>, process: ProcessId) -> Future_ {
         let repaired = async {
             let session = Session { kv: &line, keys: &shared.keys, until };
             let report = audit(session).await?;
-            repair::tidy(session, report.repairs).await
+            repair::tidy(session, report.repairs, "").await
         };
         let repaired = repaired.await.map(|_| ());
         shared.wire.report(process, Outcome::Repaired(repaired));

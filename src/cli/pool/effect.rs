@@ -2,17 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::super::inventory::{Inventory, Row};
-use super::super::table::{or_dash, printable, table};
+use super::super::inventory::{Inventory, Row, holders};
+use super::super::table::{or_dash, printable};
 use super::words;
 use crate::pool::definition::{PoolDefinition, PoolRange, RangeState};
 use crate::pool::names::PoolName;
-use crate::pool::record::Owner;
-use crate::pool::{Addr, Range, Standing};
+use crate::pool::{Range, Standing};
 use crate::store::pool_change::{HeldOfPool, PoolIntent, StoredPools, overlaps};
-
-/// How many holders are named.
-const HOLDERS_NAMED: usize = 20;
 
 /// A pool with its ranges folded.
 pub(super) struct FoldedPool<'a> {
@@ -48,11 +44,6 @@ impl<'a> FoldedPool<'a> {
         })
     }
 
-    /// The rows in one range.
-    pub(super) fn held_in<'i>(&self, range: &Range, inventory: &'i Inventory) -> &'i [Row] {
-        inventory.between(&self.definition.network, range.first(), range.last())
-    }
-
     /// Who holds an address that was taken from this pool.
     fn taken<'i>(&self, inventory: &'i Inventory) -> impl Iterator<Item = &'i Row> {
         let name = self.definition.pool.clone();
@@ -74,7 +65,7 @@ pub(super) fn held(stored: Option<&PoolDefinition>, inventory: &Inventory) -> He
     let Some(pool) = stored.map(FoldedPool::new) else { return HeldOfPool::default() };
     HeldOfPool {
         from_pool: pool.taken(inventory).count(),
-        in_ranges: pool.ranges.iter().map(|range| pool.held_in(range, inventory).len()).sum(),
+        in_ranges: pool.ranges.iter().map(|range| inventory.counts(range).held).sum(),
     }
 }
 
@@ -229,62 +220,13 @@ fn beyond<'r>(range: &Range, others: impl Iterator<Item = &'r Range>) -> u128 {
     range.size().saturating_sub(shared)
 }
 
-/// A table of who holds what, of at most [`HOLDERS_NAMED`] lines.
-fn holders(rows: &[&Row]) -> String {
-    let cells = |row: &&Row| {
-        let (holder, owner) = (row.holder.as_ref(), row.container());
-        [
-            row.address.to_string(),
-            or_dash(owner.map(Owner::cluster_or_dash)),
-            or_dash(owner.map(|owner| owner.node.as_str())),
-            or_dash(row.holder_words().as_deref()),
-            or_dash(holder.and_then(|holder| holder.created_at.as_deref())),
-            or_dash(owner.map(|owner| owner.container_id.as_str())),
-        ]
-    };
-    let named: Vec<[String; 6]> = rows.iter().take(HOLDERS_NAMED).map(cells).collect();
-    let text = table(["ADDRESS", "CLUSTER", "NODE", "POD", "SINCE", "CONTAINER"], &named);
-    let mut text: String = text.lines().map(|line| format!("    {line}\n")).collect();
-    if rows.len() > HOLDERS_NAMED {
-        let _ = writeln!(text, "    and {} more", rows.len() - HOLDERS_NAMED);
-    }
-    text
-}
-
-/// What is held of one range.
-pub(super) struct RangeUse {
-    pub(super) size: u128,
-    pub(super) held: usize,
-    pub(super) free: u128,
-    /// How many of the held ones are set aside.
-    pub(super) set_aside: usize,
-    /// How many are cooling, and so are not free.
-    pub(super) cooling: usize,
-}
-
-impl RangeUse {
-    pub(super) fn of(pool: &FoldedPool<'_>, range: &Range, inventory: &Inventory) -> Self {
-        let rows = pool.held_in(range, inventory);
-        let given = |address: Addr| range.standing(address) == Standing::Assignable;
-        let taken = rows.iter().filter(|row| given(row.address)).count();
-        let set_aside = rows.iter().filter(|row| row.is_set_aside()).count();
-        let size = range.size();
-        let network = &pool.definition.network;
-        let bounds = (network.clone(), range.first())..=(network.clone(), range.last());
-        let rests = |at: Addr| given(at) && inventory.between(network, at, at).is_empty();
-        let cooling = inventory.cooling.range(bounds).filter(|(_, address)| rests(*address)).count();
-        let free = size.saturating_sub(taken as u128 + cooling as u128);
-        Self { size, held: rows.len(), free, set_aside, cooling }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::audit::fixture::addr;
     use crate::cli::inventory::Holder;
     use crate::pool::NetworkName;
-    use crate::pool::record::{FromPool, Labels, Pod};
+    use crate::pool::record::{FromPool, Labels, Owner, Pod};
 
     fn pool(ranges: &str) -> PoolDefinition {
         serde_json::from_str(&format!(r#"{{"pool":"a","network":"blue","ranges":[{ranges}]}}"#))

@@ -6,14 +6,14 @@ use super::super::args::{Format, PoolListArgs, PoolShowArgs, PoolStatusArgs};
 use super::super::inventory::Inventory;
 use super::super::table::{or_dash, printable, table};
 use super::super::{CliError, Context, Terminal};
-use super::effect::{FoldedPool, RangeUse};
+use super::effect::FoldedPool;
 use super::{text, words};
 use crate::pool::cooldown::{CooldownTime, WhenFull};
 use crate::pool::definition::{Excluded, PoolDefinition, PoolRoute, RangeState};
 use crate::pool::dns::PoolDns;
 use crate::pool::names::PoolName;
 use crate::pool::selector::Selector;
-use crate::pool::{NetworkName, Order};
+use crate::pool::{NetworkName, Order, RangeCounts};
 use crate::store::kv::Kv;
 use crate::store::pool_change::StoredPools;
 use crate::store::walk::walk;
@@ -200,7 +200,7 @@ impl<'a> ShownPool<'a> {
     fn new(pool: &'a PoolDefinition, revision: i64, inventory: &Inventory) -> Self {
         let folded = FoldedPool::new(pool);
         let range = |(written, range): (&'a crate::pool::definition::PoolRange, &_)| {
-            let RangeUse { size, held, free, set_aside, cooling } = RangeUse::of(&folded, range, inventory);
+            let RangeCounts { size, held, free, set_aside, cooling } = inventory.counts(range);
             ShownRange {
                 range: written.range.to_string(),
                 state: written.state.name(),
@@ -309,7 +309,7 @@ impl<'a> PoolUse<'a> {
             cooling: 0,
         };
         for (written, range) in folded.ranges() {
-            let RangeUse { size, held, free, set_aside, cooling } = RangeUse::of(&folded, range, inventory);
+            let RangeCounts { size, held, free, set_aside, cooling } = inventory.counts(range);
             sum.set_aside += set_aside;
             sum.cooling += cooling;
             match written.state {
