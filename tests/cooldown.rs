@@ -273,8 +273,7 @@ fn in_many_cycles_under_moving_leaders_no_address_is_given_too_early() {
     assert!(*least >= Duration::from_secs(2), "{least:?}");
     cluster.assert_nothing_held();
     // Bits of addresses that have rested are left until somebody needs them.
-    nodes[0].cli(["check", "-o", "json"]).ok();
-    cluster.leave_unclean();
+    cluster.assert_whole();
 }
 
 #[test]
