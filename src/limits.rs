@@ -48,7 +48,8 @@ pub const MISS_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such time.
 pub const MISS_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// One attempt to connect, TLS included, when there is another endpoint to turn to.
+/// One attempt to connect, TLS included, when there is another endpoint to turn to. It also bounds the question what
+/// an endpoint speaks.
 pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(300);
 /// One attempt to connect when there is no other endpoint, or none that was any quicker: a lost SYN is sent again after
 /// 1 s.
@@ -59,9 +60,6 @@ pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);
 pub const UNREACHABLE: Duration = Duration::from_secs(5);
 /// The same for DEL, which has a spool to fall back on.
 pub const UNREACHABLE_DEL: Duration = Duration::from_millis(1000);
-
-/// For how long an endpoint is asked what it speaks, where a connection to it broke without a reason.
-pub const PROBE: Duration = Duration::from_millis(1000);
 
 /// How long a certificate and its key may not fit each other, for they are replaced one after the other. And how long a
 /// run tries where each endpoint refuses it for a reason that lasts.

@@ -321,7 +321,8 @@ fn all_verbs_commands_and_the_reconciler_say_the_same() {
         judge("STATUS", &node.status().config(&status).run(), 50, &[&plain, what], &[remedy]),
     ];
     let del = node.del("held").config(&range()).run();
-    let is_told = del.succeeded() && del.stderr.contains(what) && del.elapsed < WITHIN;
+    let is_logged = [&plain, what, remedy].iter().all(|word| del.stderr.contains(*word));
+    let is_told = del.succeeded() && is_logged && del.elapsed < WITHIN;
     failures.push((!is_told || node.spooled().is_empty()).then(|| format!("DEL: {del}")));
     let pass = cluster.reconciler(KubeApi::shared()).config(node.host_file()).run();
     for (row, outcome, within) in [("list", node.cli(["list"]), WITHIN), ("a pass", pass, PASS_WITHIN)] {

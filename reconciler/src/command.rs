@@ -5,11 +5,13 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use metes::store::kv::Failure;
 use serde_json::Value;
 
 use crate::adopt::report::AdoptionReport;
 use crate::adopt::{self, Adoption, AdoptionError};
 use crate::cli::{AdoptArgs, Cli, Command, ImportArgs};
+use crate::error::RunError;
 use crate::import::report::ImportReport;
 use crate::import::{self, Import, ImportError};
 use crate::nad::Network;
@@ -32,7 +34,8 @@ async fn adopt(cli: &Cli, args: &AdoptArgs, place: &Place) -> Result<ExitCode, S
     let (kv, api) = (place.etcd()?, kubernetes(cli).await?);
     let report = RefCell::new(AdoptionReport::new(place.cluster.as_str(), cli.common.dry_run));
     let context = place.context(&kv, &api, &cli.common, cli.common.timeout);
-    let pools = pools::read(context.session).await.map_err(|e| format!("cannot read the pools: {e}"))?;
+    let unread = |e: Failure| format!("cannot read the pools: {}", RunError::from(e));
+    let pools = pools::read(context.session).await.map_err(unread)?;
     let default_network = args.default_network.as_deref().map(|file| Network::read(file, &pools));
     let adoption = Adoption {
         context,

@@ -155,7 +155,8 @@ fn spool<K: Kv>(
     let spooled = run.to_spool(owner, pod_uid, false);
     match run.spool.keep(&spooled) {
         Ok(()) => {
-            tracing::warn!(container = %owner.container_id, ifname = %owner.ifname, why = %failure, "DEL is spooled");
+            let (container, remedy) = (&owner.container_id, failure.remedy());
+            tracing::warn!(%container, ifname = %owner.ifname, why = %failure, remedy, "DEL is spooled");
             Ok(Done::Spooled)
         }
         Err(e) => Err(neither(failure, &e)),

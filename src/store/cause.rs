@@ -246,15 +246,15 @@ fn of_alert(alert: AlertDescription, has_certificate: bool) -> Option<Cause> {
 const BEFORE_STATUS: [&str; 2] = ["mapped from HTTP status code ", "while receiving response with status: "];
 /// What a server of gRPC says of a service that it does not have.
 const NO_SUCH_SERVICE: &str = "unknown service";
-/// A proxy that has too much to do may let a request through the next time.
-const TOO_MANY_REQUESTS: &str = "429";
+/// What a server says that has no such service: who asks may not, there is nothing, or it takes no such request. Other
+/// statuses may come from a proxy before etcd, and pass.
+const NOT_SERVED: [&str; 5] = ["401", "403", "404", "405", "415"];
 
-/// Whether this is said of an answer that no etcd has given. A status that blames the server may come from a proxy.
+/// Whether this is said of an answer that no etcd has given.
 pub(super) fn is_not_etcd(said: &str) -> bool {
     let status = BEFORE_STATUS.iter().find_map(|before| Some(said.split_once(before)?.1));
-    let blames_request =
-        status.is_some_and(|status| status.starts_with('4') && !status.starts_with(TOO_MANY_REQUESTS));
-    blames_request || said.contains(NO_SUCH_SERVICE)
+    status.is_some_and(|status| NOT_SERVED.iter().any(|code| status.starts_with(code)))
+        || said.contains(NO_SUCH_SERVICE)
 }
 
 /// What a port speaks, by its answer to the beginning of HTTP/2 or of TLS.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use etcd_client as ec;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tonic::Code;
 use tonic::transport::Endpoint;
+use tonic::{Code, Status};
 
 use super::cause::{self, Cause, Identified, Obstacle, Reading};
 use super::keys::{Bytes, LeaseId};
@@ -240,8 +240,10 @@ impl Etcd {
             Reading::Lasting(cause) => Some(cause),
             Reading::Unclear if !has_answered => {
                 let endpoint = self.access.endpoints[index].as_str();
-                let asked = timeout_at(until, probe(endpoint, self.tls_of(endpoint)));
-                asked.await.ok().flatten()
+                let is_alone = self.access.endpoints.len() == 1;
+                let limit = if is_alone { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
+                let until = until.min(Instant::now() + limit);
+                timeout_at(until, probe(endpoint, self.tls_of(endpoint))).await.ok().flatten()
             }
             Reading::Unclear | Reading::Passing => None,
         };
@@ -382,7 +384,7 @@ impl Etcd {
         let why = text.to_owned();
         if let Some(source) = status.source() {
             // It is not etcd that says this.
-            let full = format!("{endpoint}: {text}: {}", causes(source));
+            let full = format!("{endpoint}: {}", causes(&status));
             let reading = cause::read(source, self.has_certificate());
             // A client may send before the server has judged its certificate: nothing was read of it.
             return match full.contains(ALERT) {
@@ -566,19 +568,24 @@ impl Watch for EtcdWatch {
 /// What rustls says of an alert from the other side.
 const ALERT: &str = "received fatal alert";
 
+/// What tonic says of every error of a connection, before its cause.
+const SAYS_NOTHING: &str = "transport error";
+
 /// The chain of causes of an error, outermost first, without repetition.
-fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let words = cause.to_string();
-        if !text.ends_with(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
+fn causes(error: &(dyn Error + 'static)) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let said = match error.downcast_ref::<Status>() {
+            Some(status) => status.message().to_owned(),
+            None => error.to_string(),
+        };
+        if said != SAYS_NOTHING && !words.last().is_some_and(|last| last.ends_with(&said)) {
+            words.push(said);
         }
-        next = cause.source();
+        next = error.source();
     }
-    text
+    words.join(": ")
 }
 
 fn to_etcd(txn: &Txn) -> ec::Txn {

@@ -10,25 +10,21 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::cause::{Cause, Reading, Spoken, read, spoken};
 use super::tls::{self, Tls};
-use crate::limits;
 
 /// How a connection of HTTP/2 begins: the preface, and a frame of settings without any.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
 
-/// Why the endpoint does not serve this client; none if it does, or if that cannot be told. `tls` for `https`.
+/// Why the endpoint does not serve this client; none if it does, or if that cannot be told. `tls` for `https`. The
+/// caller bounds it.
 pub(super) async fn probe(endpoint: &str, tls: Option<&Tls>) -> Option<Cause> {
     let (_, address) = endpoint.split_once("://")?;
-    let found = async {
-        match tls {
-            None => plain(address).await,
-            Some(tls) => secured(address, tls).await,
-        }
-    };
-    timeout(limits::PROBE, found).await.ok()?
+    match tls {
+        None => plain(address).await,
+        Some(tls) => secured(address, tls).await,
+    }
 }
 
 async fn plain(address: &str) -> Option<Cause> {
