@@ -119,6 +119,8 @@ pub const REPAIR_BITS: usize = 46;
 
 /// The most that stdin, the host file or a key file may hold, in bytes.
 pub const INPUT_BYTES: u64 = 1 << 20;
+/// The most that a file of networks to be validated may hold, in bytes.
+pub const VALIDATED_BYTES: u64 = 64 << 20;
 /// The most that a resolv.conf may hold, in bytes.
 pub const RESOLV_CONF_BYTES: u64 = 64 << 10;
 

@@ -85,7 +85,11 @@ fn invalid_host_files() {
             "{\"node_name\": \"s3cret-content\"\n\"cluster\": \"a\"}".to_owned(),
             "7 metes.conf expected `,` line 2 column 1",
         ),
-        ("YAML", "node_name: s3cret-content\n".to_owned(), "7 metes.conf begin with { YAML is not read"),
+        (
+            "YAML",
+            "node_name: s3cret-content\n".to_owned(),
+            "7 metes.conf no { at line 1 begins YAML is not read",
+        ),
         ("YAML in braces", "{node_name: s3cret-content}".to_owned(), "7 metes.conf key must be a string"),
         ("empty", String::new(), "7 metes.conf EOF line 1 column 0"),
         ("an array", "[\"s3cret-content\"]".to_owned(), "7 metes.conf"),

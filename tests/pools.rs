@@ -178,7 +178,10 @@ fn wrong_texts_are_refused_and_nothing_is_written() {
         [
             (String::new(), "stdin has no pool in it"),
             ("pool: [".to_owned(), "stdin, document 1"),
-            (large, "document 1: it has 65598 bytes from line 1: a pool has at most 65536; make two pools of it"),
+            (
+                large,
+                "document 1: it has 65598 bytes: a pool has at most 65536; make two pools of it at line 1 column 1",
+            ),
             (
                 pool_of("{range: 10.1.0.0/33}"),
                 "ranges[0].range: \"10.1.0.0/33\" is no range: expected a prefix such as 10.0.0.0/24, or first and \

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use metes::cni::{Code, Environment, Error, Json, Request};
+use metes::config::validate::IssueId;
 use metes::config::{Config, HostFile, Settings};
 use metes::pool::choose::Order;
 use serde_json::{Value, json};
@@ -201,6 +202,16 @@ fn every_order_stands_in_readme() {
     for name in Order::ALL.map(Order::name) {
         assert!(row.contains(&format!("`{name}`:")), "README does not say what `{name}` does");
     }
+}
+
+#[test]
+fn every_finding_of_validate_stands_in_its_page() {
+    let page = fs::read_to_string(root().join("docs/validate.md")).expect("docs/validate.md");
+    for id in IssueId::ALL {
+        let row = format!("\n| `{id}` | {} | ", id.severity());
+        assert!(page.contains(&row), "docs/validate.md has no row for {id}");
+    }
+    assert_eq!(page.matches("\n| `").count(), IssueId::ALL.len(), "rows of findings that there are not");
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
 
-use metes::cni::{Environment, Request};
-use metes::config::nad::{place_of_metes, plugin_at};
+use metes::cni::{Json, Verb};
+use metes::config::nad::{MetesPlugin, metes_plugins};
 use metes::config::network::ADDRESSES_MAX;
 use metes::config::{Config, Settings};
 use metes::pool::auto::auto_pools;
@@ -17,7 +17,6 @@ use metes::pool::record::{FromPool, Held};
 use metes::pool::{Addr, PoolElement, RangeSet};
 use metes::store::keys::Scope;
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::api::ApiError;
 use crate::kubernetes::{Detail, Kubernetes};
@@ -127,13 +126,13 @@ impl Definition {
         if config.trim().is_empty() {
             return Definition::Unclear("its configuration is a file on the nodes".to_owned());
         }
-        let config: Value = match serde_json::from_str(config) {
+        let config = match Json::parse(config.as_bytes()) {
             Ok(config) => config,
             Err(e) => return Definition::Unclear(format!("its configuration is not JSON: {e}")),
         };
-        let plugin = place_of_metes(&config).and_then(|place| plugin_at(&config, &place, name));
-        let Some(plugin) = plugin else { return Definition::Other };
-        match Network::parse(&plugin, pools, allowed) {
+        let plugins = metes_plugins(&config, name);
+        let Some(plugin) = plugins.first() else { return Definition::Other };
+        match Network::parse(plugin, pools, allowed) {
             Ok(network) => Definition::Metes(Rc::new(network)),
             Err(why) => Definition::Unclear(format!("metes cannot use its configuration: {why}")),
         }
@@ -169,19 +168,14 @@ impl Network {
         }
     }
 
-    fn parse(plugin: &Value, pools: &Pools, allowed: Option<&BTreeSet<PoolName>>) -> Result<Self, String> {
+    fn parse(
+        plugin: &MetesPlugin,
+        pools: &Pools,
+        allowed: Option<&BTreeSet<PoolName>>,
+    ) -> Result<Self, String> {
         // DEL checks the least. What a pod asks for is not known here.
-        let environment = Environment {
-            command: "DEL".to_owned(),
-            container_id: "adopted".to_owned(),
-            ifname: "net1".to_owned(),
-            path: "/".to_owned(),
-            ..Environment::default()
-        };
-        let text = plugin.to_string();
-        let request = Request::parse(&environment, text.as_bytes()).map_err(|e| e.to_string())?;
-        let config = Config::parse(&request).map_err(|e| e.to_string())?;
-        let is_named = plugin["ipam"].get("network_name").is_some();
+        let config = plugin.read(Verb::Del).map_err(|e| e.to_string())?;
+        let is_named = plugin.names_network();
         let Some(wanted) = &config.pools else {
             return Ok(Self { sets: config.sets.clone(), config, pools: Vec::new(), is_named });
         };
@@ -279,7 +273,7 @@ fn pools_of(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -54,6 +54,11 @@ The host file says where etcd is; it is --config, else $METES_CONF, else
 Exit codes: 0 done, 1 it failed or `check` found a violation, 2 it was called wrongly, 3 `pool` did
 it, and addresses are held outside of the open ranges.";
 
+const VALIDATE_AFTER_HELP: &str = "\
+All networks of a cluster:
+
+  kubectl get network-attachment-definitions -A -o yaml | metes validate";
+
 pub(super) const POOL_AFTER_HELP: &str = "\
 A pool as a file for `metes pool apply -f`:
 
@@ -90,10 +95,27 @@ pub(super) struct Cli {
     pub(super) config: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) verb: CliVerb,
 }
 
-/// What to do.
+/// What to do, with the store or without it.
+#[derive(Debug, Subcommand)]
+pub(super) enum CliVerb {
+    /// With the store.
+    #[command(flatten)]
+    Store(Command),
+    /// Say what is wrong with networks, host files and pools before a pod starts
+    ///
+    /// Reads NetworkAttachmentDefinitions (YAML or JSON, lists too), CNI configurations, `ipam` sections, host
+    /// files and pools, as the plugin reads them, and compares the networks with each other. Networks are judged
+    /// as on a node with the host file of --config. Etcd is not asked.
+    ///
+    /// Exit codes: 0 nothing is wrong but notes, 1 something is, 2 something cannot be read.
+    #[command(after_help = VALIDATE_AFTER_HELP)]
+    Validate(ValidateArgs),
+}
+
+/// What to do with the store.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// List the addresses that are held
@@ -182,6 +204,28 @@ impl fmt::Display for Place {
             None => Ok(()),
         }
     }
+}
+
+/// `metes validate`
+#[derive(Debug, Args)]
+pub(super) struct ValidateArgs {
+    /// Files; - for stdin
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(super) files: Vec<PathBuf>,
+    /// How to print
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = ValidateFormat::Table)]
+    pub(super) format: ValidateFormat,
+}
+
+/// How to print what is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ValidateFormat {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For code hosts, which show it beside the lines
+    Sarif,
 }
 
 /// `metes list`
@@ -573,6 +617,8 @@ mod tests {
             "list --config /x",
             "show 10.0.0.1 -o json",
             "usage",
+            "validate",
+            "validate - a.yaml b.conflist -o sarif --config /x",
             "check --repair --accept-store",
             "check --resume -y",
             "check --accept-store --resume --yes",
@@ -644,6 +690,7 @@ mod tests {
             "pool delete",
             "pool from-nad",
             "pool from-nad nad.yaml --name a/b",
+            "validate -o yaml",
             "pool which --label rack",
             "pool which --label =7",
         ] {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::args::{CheckArgs, Format};
-use super::table::printable;
+use super::table::{many, printable};
 use super::{CliError, Context, Terminal};
 use crate::audit::accept::{Accepted, accept};
 use crate::audit::pause::{self, Ended};
@@ -259,16 +259,6 @@ fn text(report: &Report, notes: &[String]) -> String {
         report.revision,
     ));
     lines.iter().map(|line| format!("{}\n", printable(line))).collect()
-}
-
-/// A number of things, in English.
-fn many(count: usize, thing: &str) -> String {
-    let ending = match (count, thing.ends_with('s')) {
-        (1, _) => "",
-        (_, true) => "es",
-        (_, false) => "s",
-    };
-    format!("{count} {thing}{ending}")
 }
 
 /// What programs see.

@@ -3,7 +3,7 @@
 //! - `args`: what may be typed, and the help.
 //! - [`start`]: from the command line and the host file to a command that runs.
 //! - `list` (with show), `usage`, `check`, `release`, `hold` (with holds): one verb each; `pool`: the verbs of named
-//!   pools.
+//!   pools; `validate`: what asks no store.
 //! - `inventory`, `table`: pure; rows and text.
 //!
 //! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
@@ -12,6 +12,7 @@
 mod args;
 mod check;
 mod hold;
+mod input;
 mod inventory;
 mod list;
 mod places;
@@ -20,6 +21,7 @@ mod release;
 pub mod start;
 mod table;
 mod usage;
+mod validate;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -82,6 +84,13 @@ impl CliError {
         |source| Self::Store { doing, source }
     }
 
+    /// Tells it to whoever asked for the command.
+    fn told(&self, terminal: &mut Terminal<'_>) -> ExitCode {
+        let cause = std::error::Error::source(self).map(|cause| format!(": {cause}")).unwrap_or_default();
+        terminal.tell(&format!("metes: {self}{cause}{}", self.advice()));
+        ExitCode::FAILURE
+    }
+
     /// What to do about it, after the sentence that says what is wrong.
     fn advice(&self) -> String {
         match self {
@@ -112,11 +121,7 @@ async fn run<K: Kv>(
         Command::Holds(args) => hold::holds(&context, &args, terminal).await,
         Command::Pool(args) => pool::pool(&context, &args, terminal).await,
     };
-    done.unwrap_or_else(|failed| {
-        let cause = std::error::Error::source(&failed).map(|cause| format!(": {cause}")).unwrap_or_default();
-        terminal.tell(&format!("metes: {failed}{cause}{}", failed.advice()));
-        ExitCode::FAILURE
-    })
+    done.unwrap_or_else(|failed| failed.told(terminal))
 }
 
 impl<K: Kv> Context<'_, K> {

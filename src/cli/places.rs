@@ -17,7 +17,16 @@ pub(super) struct TextPlace {
 }
 
 impl TextPlace {
-    /// The place that the error ends with. The first one of a text is not written.
+    /// The message of an error of yaml_serde, and the place that it ends with. The first place of a text is not
+    /// written there.
+    pub(super) fn of_error(error: &yaml_serde::Error) -> (String, Option<Self>) {
+        let place = error.location().map(|place| Self { line: place.line(), column: place.column() });
+        let text = error.to_string();
+        let what = place.and_then(|place| text.strip_suffix(&format!(" at {place}")));
+        (what.unwrap_or(&text).to_owned(), place.filter(|_| what.is_some() || !text.contains(" at line ")))
+    }
+
+    /// The place in an error of yaml_serde whose type is not known here.
     fn in_error(error: &impl Error) -> Self {
         let text = error.to_string();
         let place = text.rsplit_once(" at line ").and_then(|(_, place)| {

@@ -207,10 +207,11 @@ mod tests {
     }
 
     fn args(line: &str) -> ReleaseArgs {
+        use crate::cli::args::{CliVerb, Command};
         use clap::Parser;
         let words = ["metes", "release"].into_iter().chain(line.split_whitespace());
-        match super::super::Cli::try_parse_from(words).expect("parses").command {
-            super::super::Command::Release(args) => args,
+        match super::super::Cli::try_parse_from(words).expect("parses").verb {
+            CliVerb::Store(Command::Release(args)) => args,
             other => panic!("{other:?}"),
         }
     }

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use super::args::CliVerb;
+use super::validate::validate;
 use super::{Cli, Terminal, about, ask, run};
 use crate::cni::{Error, Version};
 use crate::config::Settings;
@@ -37,6 +39,16 @@ pub fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> Result<ExitCode, Error> {
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr());
+    let mut confirm = |question: &str| ask(question, &mut io::stdin().lock(), &mut io::stderr());
+    let mut terminal = Terminal { out: &mut out, err: &mut err, ask: &mut confirm };
+    let command = match cli.verb {
+        CliVerb::Store(command) => command,
+        CliVerb::Validate(args) => {
+            let done = validate(cli.config.as_deref(), &args, &mut terminal);
+            return Ok(done.unwrap_or_else(|e| e.told(&mut terminal)));
+        }
+    };
     let settings = setup::own_settings(cli.config.as_deref())?;
     setup::start_log(None, None);
     settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
@@ -45,12 +57,7 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
     let keys = Keys::new(&settings.prefix);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::io(format!("this process cannot wait for the network: {e}")))?;
-    Ok(runtime.block_on(async {
-        let (mut out, mut err) = (io::stdout().lock(), io::stderr());
-        let mut confirm = |question: &str| ask(question, &mut io::stdin().lock(), &mut io::stderr());
-        let mut terminal = Terminal { out: &mut out, err: &mut err, ask: &mut confirm };
-        run(cli.command, &kv, (&settings, &keys), mark, &mut terminal).await
-    }))
+    Ok(runtime.block_on(run(command, &kv, (&settings, &keys), mark, &mut terminal)))
 }
 
 /// What this node has seen of the store, if the plugin runs here: nothing is made for it.

@@ -28,6 +28,16 @@ pub(super) fn printable(text: &str) -> Cow<'_, str> {
     text.into()
 }
 
+/// A number of things, in English.
+pub(super) fn many(count: usize, thing: &str) -> String {
+    let ending = match (count, thing.ends_with('s')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{count} {thing}{ending}")
+}
+
 /// A cell for what may be unknown.
 pub(super) fn or_dash(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()

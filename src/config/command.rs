@@ -100,25 +100,9 @@ impl AddConfig {
     /// # Errors
     /// As [`Config::parse`] and [`Settings::check_allowed`].
     pub fn parse(request: Request, settings: &Settings) -> Result<(Self, Vec<String>), Error> {
-        let mut config = Config::parse(&request)?;
-        if settings.rule == Rule::HostFile {
-            config.notes.extend(IpamSettings::of(&request).without_effect());
-        }
-        let allowed = settings.check_allowed(&config).and_then(|()| settings.check_pools_only(&config));
-        allowed.map_err(|e| e.with_notes(&config.notes))?;
-        let Config {
-            sets,
-            requests,
-            statics,
-            mut pools,
-            order,
-            cooldown,
-            routes,
-            dns,
-            resolv_conf,
-            notes,
-            ..
-        } = config;
+        let (config, notes) = judge_add(&request, settings);
+        let Config { sets, requests, statics, mut pools, order, cooldown, routes, dns, resolv_conf, .. } =
+            config.map_err(|e| e.with_notes(&notes))?;
         if let Some(pools) = &mut pools {
             pools.node_labels = settings.node_labels.clone();
             let allowed = settings.allowed.as_ref().filter(|_| pools.has_auto());
@@ -134,6 +118,20 @@ impl AddConfig {
         };
         Ok((add, notes))
     }
+}
+
+/// The configuration of an ADD, if the node allows it, and one line for each key that has no effect.
+pub(super) fn judge_add(request: &Request, settings: &Settings) -> (Result<Config, Error>, Vec<String>) {
+    let (read, mut notes) = Config::judge(request);
+    if settings.rule == Rule::HostFile {
+        notes.extend(IpamSettings::of(request).without_effect());
+    }
+    let allowed = read.and_then(|config| {
+        settings.check_allowed(&config)?;
+        settings.check_pools_only(&config)?;
+        Ok(config)
+    });
+    (allowed, notes)
 }
 
 impl DelConfig {

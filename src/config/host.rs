@@ -95,6 +95,12 @@ pub struct HostFile {
     pub notes: Vec<String>,
 }
 
+/// Whether a host file has this key, or one that is most likely meant by it.
+#[must_use]
+pub fn is_key(key: &str) -> bool {
+    keys::nearest(key, &KEYS, keys::SLIP_EDITS).is_some()
+}
+
 impl HostFile {
     /// Reads the content of the file.
     ///
@@ -108,7 +114,9 @@ impl HostFile {
         }
         let json = Json::parse(bytes).map_err(|e| match bytes.trim_ascii_start().first() {
             Some(b'{' | b'[') | None => not_json(&e.to_string()),
-            Some(_) => not_json(&format!("{e}; it must begin with {{, and YAML is not read")),
+            Some(_) => {
+                not_json(&format!("it has no {{ at line {}, where it begins, and YAML is not read", e.line()))
+            }
         })?;
         let pairs = json.pairs().ok_or_else(|| not_json(&format!("it is {}", json.kind())))?;
         Self::read(&Section::new("", pairs, Shows::Kinds))

@@ -111,7 +111,7 @@ const NAMED_MAX: usize = 16;
 const SIMILAR_MAX: usize = 64;
 
 /// An unknown key that is at most so many edits from a deciding one is taken for that one, misspelt.
-const SLIP_EDITS: usize = 2;
+pub(super) const SLIP_EDITS: usize = 2;
 
 /// Whether a key of `ipam` says something about the store.
 pub(super) fn is_store_key(key: &str) -> bool {

@@ -5,6 +5,7 @@
 //! 2. [`network`] reads `ipam`. Users already write it in three forms, which differ in their keys: those of
 //!    whereabouts, of host-local and of static.
 //! 3. [`command`] puts together what each verb needs.
+//! 4. [`nad`] finds metes in the configuration of a network, and [`validate`] says what is wrong with networks.
 
 pub mod command;
 pub mod etcd;
@@ -20,6 +21,7 @@ mod results;
 mod sections;
 pub mod settings;
 mod statics;
+pub mod validate;
 mod whereabouts;
 
 pub use command::StoreCommand;

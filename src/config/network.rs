@@ -162,7 +162,19 @@ impl Config {
     /// Code 7 for what is invalid; it names the key and what was found. Code 4 for addresses in CNI_ARGS that are none.
     /// The details say what else is odd about the configuration.
     pub fn parse(request: &Request) -> Result<Config, Error> {
-        let sections = Sections::of(request)?;
+        let (read, notes) = Self::judge(request);
+        match read {
+            Ok(config) => Ok(Config { notes, ..config }),
+            Err(e) => Err(e.with_notes(&notes)),
+        }
+    }
+
+    /// The same, with what else is odd beside it.
+    pub(super) fn judge(request: &Request) -> (Result<Config, Error>, Vec<String>) {
+        let sections = match Sections::of(request) {
+            Ok(sections) => sections,
+            Err(e) => return (Err(e), Vec::new()),
+        };
         let Findings { refused, mut notes, .. } = keys::judge(&sections);
         let read = match refused {
             Some(why) if !request.verb.forgives_config() => Err(Error::invalid_config(why)
@@ -172,10 +184,7 @@ impl Config {
                 Config::read(&sections, &mut notes)
             }
         };
-        match read {
-            Ok(config) => Ok(Config { notes, ..config }),
-            Err(e) => Err(e.with_notes(&notes)),
-        }
+        (read, notes)
     }
 
     fn read(sections: &Sections<'_>, notes: &mut Vec<String>) -> Result<Config, Error> {

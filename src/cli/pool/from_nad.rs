@@ -9,18 +9,16 @@ use ipnetwork::IpNetwork;
 use serde_json::{Map, Value};
 
 use super::text;
+use crate::cli::validate::texts::{NAD_KIND, Nad};
 use crate::cni::result::{Dns, Route};
-use crate::cni::{Environment, Request};
+use crate::cni::{Json, Verb};
 use crate::config::Config;
-use crate::config::nad::{place_of_metes, plugin_at, put_pools};
+use crate::config::nad::{metes_plugins, put_pools};
 use crate::pool::definition::{Excluded, PoolDefinition, PoolRange, PoolRoute, RangeState, RangeText};
 use crate::pool::dns::PoolDns;
 use crate::pool::names::PoolName;
 use crate::pool::range::usable;
 use crate::pool::{Addr, POOLED_MAX, Range, RangeSet, Span};
-
-/// What kubectl calls a network's definition.
-const KIND: &str = "NetworkAttachmentDefinition";
 
 /// What the API server writes into `metadata`. It does not belong into what is applied.
 const OF_API_SERVER: [&str; 6] =
@@ -108,38 +106,37 @@ impl NetworkDefinition {
     fn read(text: &str) -> Result<Self, String> {
         let read: Value =
             yaml_serde::from_str(text).map_err(|e| format!("it is neither YAML nor JSON: {e}"))?;
-        let name_in = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
-        let (object, config, name) = match read["kind"].as_str() {
-            None => (None, read.clone(), name_in(&read)),
-            Some(KIND) => {
-                let config = read["spec"]["config"].as_str().unwrap_or_default();
-                if config.trim().is_empty() {
-                    return Err("it has no `spec.config`: give the file that the nodes have".to_owned());
-                }
+        let (object, text, name) = match Nad::of(&read, "") {
+            Some(nad) => {
                 let config =
-                    serde_json::from_str(config).map_err(|e| format!("`spec.config` is not JSON: {e}"))?;
-                let name = name_in(&read["metadata"]);
-                (Some(read), config, name)
+                    nad.config.ok_or("it has no `spec.config`: give the file that the nodes have")?;
+                (Some(read), config, nad.name)
             }
-            Some(kind) => return Err(format!("it is a {kind}: give one {KIND}, or a CNI configuration")),
+            None => {
+                if let Some(kind) = read["kind"].as_str() {
+                    return Err(format!("it is a {kind}: give one {NAD_KIND}, or a CNI configuration"));
+                }
+                let name = read["name"].as_str().unwrap_or_default().to_owned();
+                (None, read.to_string(), name)
+            }
         };
-        let place = place_of_metes(&config).ok_or("no plugin in it has `ipam` of type metes")?;
-        Ok(Self { object, config, name, place })
+        let not_json = |e| format!("`spec.config` is not JSON: {e}");
+        let config: Value = serde_json::from_str(&text).map_err(not_json)?;
+        let json = Json::parse(text.as_bytes()).map_err(not_json)?;
+        let plugin = metes_plugins(&json, &name).into_iter().next();
+        let plugin = plugin.ok_or("no plugin in it has `ipam` of type metes")?;
+        plugin.read(Verb::Add).map_err(|e| e.to_string())?;
+        if config.pointer(&format!("{}/ipam", plugin.place)).is_none() {
+            return Err("write the key `ipam` in lower case".to_owned());
+        }
+        Ok(Self { object, config, name, place: plugin.place })
     }
 
     /// As an ADD reads it.
     fn parsed(&self) -> Result<Config, String> {
-        let environment = Environment {
-            command: "ADD".to_owned(),
-            container_id: "none".to_owned(),
-            netns: "/".to_owned(),
-            ifname: "net1".to_owned(),
-            path: "/".to_owned(),
-            ..Environment::default()
-        };
-        let plugin = plugin_at(&self.config, &self.place, &self.name).unwrap_or_default();
-        let request = Request::parse(&environment, plugin.to_string().as_bytes());
-        request.and_then(|request| Config::parse(&request)).map_err(|e| e.to_string())
+        let json = Json::parse(self.config.to_string().as_bytes()).map_err(|e| e.to_string())?;
+        let plugin = metes_plugins(&json, &self.name).into_iter().find(|plugin| plugin.place == self.place);
+        plugin.ok_or("it has no `ipam` any more")?.read(Verb::Add).map_err(|e| e.to_string())
     }
 
     fn plugin(&mut self) -> &mut Value {
@@ -467,7 +464,7 @@ mod tests {
             (network(json!({"range": "10.0.0.0/33"})), "ipam.range"),
             (network(json!({"range": "10.0.0.0/24", "rage": "10.0.0.0/25"})), "rage"),
             (json!({"kind": "List", "items": []}), "it is a List"),
-            (json!({"kind": KIND, "metadata": {"name": "a"}, "spec": {}}), "no `spec.config`"),
+            (json!({"kind": NAD_KIND, "metadata": {"name": "a"}, "spec": {}}), "no `spec.config`"),
             (json!({"type": "bridge", "ipam": {"type": "whereabouts"}}), "no plugin in it"),
         ];
         for (config, expected) in refused {

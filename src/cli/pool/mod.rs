@@ -11,20 +11,18 @@ mod change;
 mod effect;
 mod from_nad;
 mod show;
-mod text;
+pub(super) mod text;
 mod wait;
 mod which;
 mod words;
 
-use std::fs::File;
-use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
 use super::args::{PoolArgs, PoolFileArgs, PoolFromNadArgs, PoolRangeArgs, PoolVerb};
+use super::input::read_text;
 use super::{CliError, Context, Terminal};
 use crate::limits;
-use crate::local::files::read_bounded;
 use crate::pool::definition::{PoolDefinition, RangeState};
 use crate::store::kv::Kv;
 use crate::store::pool_change::{PoolIntent, StoredPools};
@@ -88,7 +86,7 @@ async fn apply<K: Kv>(
             "nothing was changed: stdin has the pools, so it cannot have the answer to a question; give --yes".into(),
         ));
     }
-    let (name, text) = read_text(&file.file)?;
+    let (name, text) = read_text(&file.file, limits::INPUT_BYTES)?;
     let pools =
         text::parse(&name, &text).map_err(|why| CliError::Refused(format!("nothing was changed: {why}")))?;
     let wanting = |_: &StoredPools| Ok(pools.iter().cloned().map(PoolIntent::put).collect());
@@ -96,26 +94,11 @@ async fn apply<K: Kv>(
 }
 
 fn from_nad(args: &PoolFromNadArgs, terminal: &mut Terminal<'_>) -> Result<(), CliError> {
-    let (name, text) = read_text(&args.file)?;
+    let (name, text) = read_text(&args.file, limits::INPUT_BYTES)?;
     let moved = from_nad::move_to_pools(&text, args.name.as_ref());
     let moved = moved.map_err(|why| CliError::Refused(format!("{name}: {why}")))?;
     moved.notes.iter().for_each(|note| terminal.tell(&format!("{name}: {note}")));
     terminal.answer(&if args.nad { moved.definition } else { moved.pools })
-}
-
-/// A file's name, for people, and its text; `-` is stdin. It has at most as many bytes as one request of a runtime:
-/// many pools.
-fn read_text(path: &Path) -> Result<(String, String), CliError> {
-    let is_stdin = path == Path::new("-");
-    let name = if is_stdin { "stdin".to_owned() } else { path.display().to_string() };
-    let bytes = match is_stdin {
-        true => read_bounded(io::stdin().lock(), limits::INPUT_BYTES),
-        false => File::open(path).and_then(|file| read_bounded(file, limits::INPUT_BYTES)),
-    };
-    let text =
-        bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("it is no UTF-8 text")));
-    let text = text.map_err(|e| CliError::Refused(format!("cannot read {name}: {e}")))?;
-    Ok((name, text))
 }
 
 /// Sets the state of one range.

@@ -1,56 +1,80 @@
 //! Texts of pools: YAML documents, of which JSON is a part. Pure.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde::Deserialize;
 use yaml_serde::Deserializer;
 
-use crate::cli::places::Places;
+use crate::cli::places::{Places, TextPlace};
 use crate::pool::definition::{POOL_BYTES, PoolDefinition, UncheckedPool};
+
+/// What is wrong in the text of a pool, and where.
+#[derive(Debug)]
+pub(in crate::cli) struct PoolTextFault {
+    /// Key, reason, and what to do.
+    pub(in crate::cli) what: String,
+    pub(in crate::cli) place: Option<TextPlace>,
+}
+
+impl fmt::Display for PoolTextFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        self.place.map_or(Ok(()), |place| write!(f, " at {place}"))
+    }
+}
 
 /// The pools in the documents of a text; `name` is the text's, for errors.
 ///
 /// # Errors
 /// A sentence with file, document, line and column, key, and what to do.
 pub(super) fn parse(name: &str, text: &str) -> Result<Vec<PoolDefinition>, String> {
-    let mut pools: Vec<PoolDefinition> = Vec::new();
-    let mut names = BTreeSet::new();
-    let sizes = sizes(text);
-    let mut places = None;
-    let mut place_of = |at: usize, key: &str| {
-        let place = places.get_or_insert_with(|| Places::of_documents(text)).get(at)?.of(key)?;
-        Some(format!(" at {place}"))
+    let read = |(at, pool): (usize, Result<PoolDefinition, PoolTextFault>)| {
+        pool.map_err(|fault| format!("{name}, document {}: {fault}", at + 1))
     };
-    for (at, document) in Deserializer::from_str(text).enumerate() {
-        let wrong = |why: &str| format!("{name}, document {}: {why}", at + 1);
-        if let Some((line, bytes)) = sizes.get(at).filter(|(_, bytes)| *bytes > POOL_BYTES) {
-            return Err(wrong(&format!(
-                "it has {bytes} bytes from line {line}: a pool has at most {POOL_BYTES}; make two pools of it"
-            )));
-        }
-        // A document without anything in it, as after a last `---`, is no pool.
-        let read = Option::<UncheckedPool>::deserialize(document).map_err(|e| {
-            // yaml_serde does not write the first place of a text.
-            let is_first = e.location().is_some_and(|place| (place.line(), place.column()) == (1, 1));
-            wrong(&if is_first { format!("{e} at line 1 column 1") } else { e.to_string() })
-        })?;
-        let Some(pool) = read else { continue };
-        let pool = pool
-            .checked()
-            .map_err(|fault| wrong(&format!("{fault}{}", place_of(at, &fault.key).unwrap_or_default())))?;
-        if !names.insert(pool.pool.clone()) {
-            return Err(wrong(&format!(
-                "pool {} stands in the file twice: keep one of them{}",
-                pool.pool,
-                place_of(at, "pool").unwrap_or_default()
-            )));
-        }
-        pools.push(pool);
-    }
+    let pools = documents(text, None).map(read).collect::<Result<Vec<_>, _>>()?;
     if pools.is_empty() {
         return Err(format!("{name} has no pool in it: write at least `pool: NAME` and `ranges`"));
     }
     Ok(pools)
+}
+
+/// The pool of each document, or of those that are meant. After one that cannot be read, others may never end.
+pub(in crate::cli) fn documents<'t>(
+    text: &'t str,
+    meant: Option<&'t [usize]>,
+) -> impl Iterator<Item = (usize, Result<PoolDefinition, PoolTextFault>)> + 't {
+    let sizes = sizes(text);
+    let (mut places, mut names) = (None, BTreeSet::new());
+    let is_meant = move |at: &usize| meant.is_none_or(|meant| meant.contains(at));
+    let end = meant.map_or(usize::MAX, |meant| meant.last().map_or(0, |last| last + 1));
+    let documents = Deserializer::from_str(text).enumerate().take(end);
+    documents.filter(move |(at, _)| is_meant(at)).filter_map(move |(at, document)| {
+        let mut fault = |what: String, key: &str| {
+            let places: &Vec<Places> = places.get_or_insert_with(|| Places::of_documents(text));
+            Some((at, Err(PoolTextFault { what, place: places.get(at).and_then(|of| of.of(key)) })))
+        };
+        if let Some((line, bytes)) = sizes.get(at).filter(|(_, bytes)| *bytes > POOL_BYTES) {
+            let what = format!("it has {bytes} bytes: a pool has at most {POOL_BYTES}; make two pools of it");
+            let place = Some(TextPlace { line: *line, column: 1 });
+            return Some((at, Err(PoolTextFault { what, place })));
+        }
+        // A document without anything in it, as after a last `---`, is no pool.
+        let pool = match Option::<UncheckedPool>::deserialize(document) {
+            Ok(pool) => pool?,
+            Err(e) => {
+                let (what, place) = TextPlace::of_error(&e);
+                return Some((at, Err(PoolTextFault { what, place })));
+            }
+        };
+        match pool.checked() {
+            Err(wrong) => fault(wrong.to_string(), &wrong.key),
+            Ok(pool) if !names.insert(pool.pool.clone()) => {
+                fault(format!("pool {} stands in the file twice: keep one of them", pool.pool), "pool")
+            }
+            Ok(pool) => Some((at, Ok(pool))),
+        }
+    })
 }
 
 /// The pools as documents that [`parse`] reads back.
@@ -125,7 +149,11 @@ ranges:
         for (text, expected) in [
             (String::new(), "f.yaml has no pool in it"),
             ("---\n".to_owned(), "f.yaml has no pool in it"),
-            (big, "f.yaml, document 3: it has 655"),
+            (
+                big,
+                "f.yaml, document 3: it has 65568 bytes: a pool has at most 65536; make two pools of it at line 16 \
+                 column 1",
+            ),
             (
                 second("pool: a\nranges: [{range: 10.1.0.0/24}]\n"),
                 "f.yaml, document 2: pool a stands in the file twice: keep one of them at line 4 column 1",

@@ -1,0 +1,57 @@
+//! `metes validate`: says what is wrong with networks, host files and pools before any pod starts.
+//!
+//! - `texts`: what stands in a file; `judge`: what is wrong with it. Both pure.
+//! - `print`: for people, for programs, and as SARIF.
+//!
+//! It opens no store. Exit codes: 0 nothing is wrong, 1 something is, 2 something cannot be read.
+
+mod judge;
+mod print;
+pub(super) mod texts;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::args::ValidateArgs;
+use super::input::read_text;
+use super::{CliError, Terminal};
+use crate::config::validate::Severity;
+use crate::limits;
+use crate::local::setup;
+use judge::Judgement;
+
+/// Something cannot be read.
+const UNREADABLE: u8 = 2;
+
+/// Judges the files; `host_file` is that of the nodes.
+pub(super) fn validate(
+    host_file: Option<&Path>,
+    args: &ValidateArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    let named = host_file.map(|path| path.to_string_lossy());
+    let host = match setup::host_file(named.as_deref(), None) {
+        Ok(host) => host,
+        Err(e) => {
+            terminal.tell(&format!("metes: {e}"));
+            return Ok(ExitCode::from(UNREADABLE));
+        }
+    };
+    let mut judgement = Judgement::new(host);
+    for path in &args.files {
+        match read_text(path, limits::VALIDATED_BYTES) {
+            Ok((name, text)) => judgement.file(&name, &text),
+            Err(e) => judgement.unreadable(e.to_string()),
+        }
+    }
+    let judged = judgement.done();
+    terminal.answer(&print::printed(&judged, args.format))?;
+    judged.unreadable.iter().for_each(|why| terminal.tell(&format!("metes: {why}")));
+    terminal.tell(&print::summary(&judged));
+    let is_wrong = |severity| severity != Severity::Note;
+    Ok(match judged.findings.iter().any(|finding| is_wrong(finding.issue.id.severity())) {
+        _ if !judged.unreadable.is_empty() => ExitCode::from(UNREADABLE),
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}

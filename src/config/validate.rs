@@ -1,0 +1,408 @@
+//! What is wrong with the configurations of networks, before any pod starts. Pure.
+//!
+//! Each network is read by what reads it for an ADD, so that there is no second opinion. Networks are also compared
+//! with each other: what an ADD of one of them cannot see.
+
+use std::collections::BTreeSet;
+
+use super::command::judge_add;
+use super::nad::{MetesPlugin, metes_plugins};
+use super::{HostFile, IpamSettings, Settings};
+use crate::cni::{Code, Error, Json, Verb};
+use crate::pool::{Addr, Range};
+
+crate::named_enum! {
+    /// What can be wrong.
+    pub enum IssueId {
+        /// An ADD is refused before it asks etcd.
+        Refused = "refused",
+        /// A configuration is not JSON.
+        NotJson = "not-json",
+        /// A definition has no configuration.
+        NoConfiguration = "no-configuration",
+        /// A key is not known.
+        UnknownKey = "unknown-key",
+        /// A key has no effect.
+        NoEffect = "no-effect",
+        /// Requested addresses do not reach metes.
+        NoIpsCapability = "no-ips-capability",
+        /// Two networks give addresses of one range with different prefix lengths or gateways.
+        RangesDiffer = "ranges-differ",
+        /// One subnet of one link is in two networks, so each address can be given twice.
+        SubnetTwice = "subnet-in-two-networks",
+        /// A host file cannot be used.
+        HostFile = "invalid-host-file",
+        /// The text of a pool is wrong.
+        Pool = "invalid-pool",
+    }
+}
+
+crate::named_enum! {
+    /// How bad it is. The names are those of SARIF.
+    pub enum Severity {
+        /// ADDs fail.
+        Error = "error",
+        /// ADDs succeed, and most likely do not do what is meant.
+        Warning = "warning",
+        /// Nothing has to be done.
+        Note = "note",
+    }
+}
+
+impl IssueId {
+    /// How bad it is.
+    #[must_use]
+    pub fn severity(self) -> Severity {
+        match self {
+            Self::Refused | Self::NotJson | Self::HostFile | Self::Pool => Severity::Error,
+            Self::UnknownKey | Self::RangesDiffer | Self::SubnetTwice => Severity::Warning,
+            Self::NoConfiguration | Self::NoEffect | Self::NoIpsCapability => Severity::Note,
+        }
+    }
+
+    /// What it is, in a sentence.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Refused => "an ADD is refused before it asks etcd",
+            Self::NotJson => "a configuration is not JSON",
+            Self::NoConfiguration => "a definition has no configuration: it is a file on the nodes",
+            Self::UnknownKey => "a key is not known and has no effect",
+            Self::NoEffect => "a key has no effect",
+            Self::NoIpsCapability => "requested addresses do not reach metes",
+            Self::RangesDiffer => "ranges of one network overlap and differ in prefix length or gateway",
+            Self::SubnetTwice => {
+                "one subnet of one link is in two networks, so an address can be given twice"
+            }
+            Self::HostFile => "a host file cannot be used",
+            Self::Pool => "the text of a pool is wrong",
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issue {
+    /// What.
+    pub id: IssueId,
+    /// The code that an ADD answers, if it is refused.
+    pub code: Option<u16>,
+    /// Where, as a path of keys like `plugins[0].ipam.range`; empty if that is not known.
+    pub key: String,
+    /// The line and the column in the configuration, if no key says where.
+    pub at: Option<(usize, usize)>,
+    /// In words.
+    pub what: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl Issue {
+    /// An issue at a key.
+    #[must_use]
+    pub fn new(id: IssueId, key: &str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { id, code: None, key: key.to_owned(), at: None, what: what.into(), remedy: remedy.into() }
+    }
+
+    /// A text that should be JSON.
+    #[must_use]
+    pub fn not_json(error: &serde_json::Error) -> Self {
+        let at = Some((error.line(), error.column()));
+        Self {
+            at,
+            ..Self::new(IssueId::NotJson, "", error.to_string(), "correct it: runtimes read JSON alone")
+        }
+    }
+
+    fn refused(error: &Error, plugin: &MetesPlugin) -> Self {
+        let remedy = match (&*error.details, error.code) {
+            ("", Code::IncompatibleVersion) => "write a `cniVersion` that metes speaks",
+            ("", _) => "correct the value",
+            (details, _) => details,
+        };
+        let key = of_plugin(plugin, key_in(&error.msg));
+        let code = Some(error.code.number());
+        Self { code, ..Self::new(IssueId::Refused, &key, error.msg.clone(), remedy) }
+    }
+
+    /// What is said of a key that has no effect.
+    fn note(text: &str, plugin: Option<&MetesPlugin>) -> Self {
+        let (id, remedy) = match text.starts_with("unknown key") {
+            true => (IssueId::UnknownKey, "correct the key or remove it"),
+            false => (IssueId::NoEffect, "remove the key, or leave it for other programs"),
+        };
+        let key = key_in(text);
+        let key = plugin.map_or(key.to_owned(), |plugin| of_plugin(plugin, key));
+        Self::new(id, &key, text, remedy)
+    }
+}
+
+/// The key that a message names first.
+fn key_in(text: &str) -> &str {
+    match text.starts_with("host file") {
+        true => "",
+        false => text.split('`').nth(1).unwrap_or_default(),
+    }
+}
+
+fn of_plugin(plugin: &MetesPlugin, key: &str) -> String {
+    let parts = [plugin.path.as_str(), key];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
+}
+
+/// What a network gives addresses of.
+#[derive(Debug, Clone)]
+pub struct NetworkUse {
+    /// The network's name, for people.
+    pub label: String,
+    /// The plugin, for the place of an issue.
+    pub key: String,
+    /// The link that its interfaces are on, if that is known.
+    pub link: Option<String>,
+    /// The ranges.
+    pub ranges: Vec<Range>,
+}
+
+/// The configuration of a network.
+#[derive(Debug, Clone, Copy)]
+pub struct NetworkText<'a> {
+    /// The name of the network, for people and for a configuration without one.
+    pub label: &'a str,
+    /// The name of its definition.
+    pub name: &'a str,
+    /// The device that Kubernetes hands out for it; empty if there is none.
+    pub resource: &'a str,
+    /// The configuration of a plugin, or a list of plugins.
+    pub config: &'a str,
+}
+
+/// Judges one network, for nodes with this host file. A network without metes has no issues.
+#[must_use]
+pub fn judge_network(network: NetworkText<'_>, host: Option<&HostFile>) -> (Vec<Issue>, Vec<NetworkUse>) {
+    let config = match Json::parse(network.config.as_bytes()) {
+        Ok(config) => config,
+        Err(e) => return (vec![Issue::not_json(&e)], Vec::new()),
+    };
+    let (mut issues, mut uses) = (Vec::new(), Vec::new());
+    for plugin in metes_plugins(&config, network.name) {
+        uses.extend(judge_plugin(&plugin, network, host, &mut issues));
+    }
+    (issues, uses)
+}
+
+fn judge_plugin(
+    plugin: &MetesPlugin,
+    network: NetworkText<'_>,
+    host: Option<&HostFile>,
+    issues: &mut Vec<Issue>,
+) -> Option<NetworkUse> {
+    let plugin = &completed(plugin);
+    let read = plugin.request(Verb::Add).and_then(|request| {
+        let settings = Settings::for_verb(Verb::Add, host.cloned(), &IpamSettings::of(&request))?;
+        let (read, notes) = judge_add(&request, &settings);
+        issues.extend(notes.iter().map(|note| Issue::note(note, Some(plugin))));
+        read
+    });
+    let config = match read {
+        Ok(config) => config,
+        Err(e) => {
+            issues.push(Issue::refused(&e, plugin));
+            return None;
+        }
+    };
+    let takes_requests = !config.sets.is_empty() || config.pools.is_some();
+    if takes_requests && is_started_by_runtime(plugin) && !has_ips(&plugin.config) {
+        issues.push(Issue::new(
+            IssueId::NoIpsCapability,
+            &of_plugin(plugin, "capabilities"),
+            "without the capability `ips` the plugin does not get the addresses that a pod asks for in `ips`",
+            "write \"capabilities\": {\"ips\": true} beside `ipam`, if pods ask for addresses",
+        ));
+    }
+    Some(NetworkUse {
+        label: network.label.to_owned(),
+        key: of_plugin(plugin, "ipam"),
+        link: link(&plugin.config, network.resource),
+        ranges: match is_of_flannel(plugin) {
+            true => Vec::new(),
+            false => config.sets.iter().flat_map(|set| set.ranges().to_vec()).collect(),
+        },
+    })
+}
+
+/// What metes is given by a main plugin that fills in the ranges itself.
+fn completed(plugin: &MetesPlugin) -> MetesPlugin {
+    let mut plugin = plugin.clone();
+    if is_of_flannel(&plugin)
+        && let Json::Object(pairs) = &mut plugin.config
+        && let Some((_, Json::Object(ipam))) =
+            pairs.iter_mut().find(|(key, _)| key.eq_ignore_ascii_case("ipam"))
+    {
+        let subnet = vec![("subnet".to_owned(), Json::from(SUBNET_OF_FLANNEL))];
+        ipam.retain(|(key, _)| key != "ranges");
+        ipam.push(("ranges".to_owned(), Json::Array(vec![Json::Array(vec![Json::Object(subnet)])])));
+    }
+    plugin
+}
+
+/// Some subnet of a node.
+const SUBNET_OF_FLANNEL: &str = "10.244.0.0/24";
+
+fn is_of_flannel(plugin: &MetesPlugin) -> bool {
+    plugin.config.get("type").and_then(Json::text) == Some("flannel")
+}
+
+/// Whether a runtime starts it. It gives capabilities to such plugins alone.
+fn is_started_by_runtime(plugin: &MetesPlugin) -> bool {
+    let place = plugin.place.strip_prefix("/plugins/");
+    plugin.place.is_empty() || place.is_some_and(|at| at.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn has_ips(plugin: &Json) -> bool {
+    plugin.get("capabilities").and_then(|given| given.get("ips")) == Some(&Json::Bool(true))
+}
+
+/// Keys of main plugins that name a link, or a part of it.
+const LINK_KEYS: [&str; 5] = ["master", "bridge", "device", "vlan", "vlanId"];
+
+/// Main plugins that have a link without naming one.
+const WITH_A_LINK: [&str; 3] = ["bridge", "macvlan", "ipvlan"];
+
+/// The main plugin and what it is attached to.
+fn link(plugin: &Json, resource: &str) -> Option<String> {
+    let main = plugin.get("type").and_then(Json::text)?;
+    let named = LINK_KEYS.iter().filter_map(|key| {
+        let value = plugin.get(key).filter(|value| !matches!(value, Json::Null))?;
+        Some(format!("{key} {}", value.text().map_or_else(|| value.to_string(), str::to_owned)))
+    });
+    let mut parts: Vec<String> = named.collect();
+    parts.extend((!resource.is_empty()).then(|| format!("resource {resource}")));
+    if parts.is_empty() && !WITH_A_LINK.contains(&main) {
+        return None;
+    }
+    Some([main.to_owned()].into_iter().chain(parts).collect::<Vec<_>>().join(", "))
+}
+
+/// Judges the content of a host file.
+#[must_use]
+pub fn judge_host_file(bytes: &[u8]) -> Vec<Issue> {
+    let wrong = |e: &Error| {
+        let msg = e.msg.strip_prefix("host file: ").unwrap_or(&e.msg);
+        let remedy = if e.details.is_empty() { "correct it" } else { &e.details };
+        let key = if msg.starts_with("the host file") { "" } else { key_in(msg) };
+        Issue::new(IssueId::HostFile, key, msg, remedy)
+    };
+    match HostFile::parse(bytes).and_then(Settings::from_host) {
+        Err(e) => {
+            let at = Json::parse(bytes).err().map(|e| (e.line(), e.column()));
+            vec![Issue { at, ..wrong(&e) }]
+        }
+        Ok(Settings { unclear, notes, .. }) => {
+            let unclear = unclear.iter().map(wrong);
+            unclear.chain(notes.iter().map(|note| Issue::note(note, None))).collect()
+        }
+    }
+}
+
+/// Compares networks. Each issue is of the later one of two, which is named by its place in the list.
+#[must_use]
+pub fn compare(uses: &[NetworkUse]) -> Vec<(usize, Issue)> {
+    let mut all = ranges_that_differ(uses);
+    all.extend(subnets_in_two_networks(uses));
+    all.sort_by_key(|(at, issue)| (*at, issue.id));
+    all
+}
+
+/// A range, and the network that has it.
+#[derive(Clone, Copy)]
+struct UsedRange<'a> {
+    at: usize,
+    range: &'a Range,
+}
+
+impl UsedRange<'_> {
+    /// The network's own name, also where the range is a network of its own.
+    fn base(&self) -> &str {
+        self.range.network().as_str().split('@').next().unwrap_or_default()
+    }
+
+    fn words(&self) -> String {
+        let subnet = self.range.subnet();
+        match self.range.gateway() {
+            Some(gateway) => format!("{subnet} with gateway {gateway}"),
+            None => format!("{subnet} without a gateway"),
+        }
+    }
+}
+
+fn used(uses: &[NetworkUse]) -> impl Iterator<Item = UsedRange<'_>> {
+    uses.iter().enumerate().flat_map(|(at, one)| one.ranges.iter().map(move |range| UsedRange { at, range }))
+}
+
+/// Pairs of ranges of two networks that have the same group and overlap, if `is_issue` says so: at most one for the
+/// later network of each.
+fn pairs<'a, G: Ord>(
+    mut ranges: Vec<(G, (Addr, Addr), UsedRange<'a>)>,
+    is_issue: impl Fn(&UsedRange<'_>, &UsedRange<'_>) -> bool,
+) -> Vec<(UsedRange<'a>, UsedRange<'a>)> {
+    ranges.sort_by(|(a, span, _), (b, other, _)| (a, span).cmp(&(b, other)));
+    let (mut found, mut told) = (Vec::new(), BTreeSet::new());
+    // Those before, as far as they reach up to here.
+    let mut before: Vec<usize> = Vec::new();
+    for (here, (group, (first, _), range)) in ranges.iter().enumerate() {
+        before.retain(|other| ranges[*other].0 == *group && ranges[*other].1.1 >= *first);
+        for (_, _, other) in before.iter().map(|other| &ranges[*other]) {
+            let (earlier, later) = if other.at < range.at { (*other, *range) } else { (*range, *other) };
+            if earlier.at != later.at && is_issue(&earlier, &later) && told.insert(later.at) {
+                found.push((earlier, later));
+            }
+        }
+        before.push(here);
+    }
+    found
+}
+
+fn ranges_that_differ(uses: &[NetworkUse]) -> Vec<(usize, Issue)> {
+    let ranges = used(uses).map(|one| (one.range.network(), (one.range.first(), one.range.last()), one));
+    let differ = |a: &UsedRange<'_>, b: &UsedRange<'_>| {
+        (a.range.prefix_len(), a.range.gateway()) != (b.range.prefix_len(), b.range.gateway())
+    };
+    let issue = |(earlier, later): (UsedRange<'_>, UsedRange<'_>)| {
+        let what = format!(
+            "{} overlaps {} of {}, and both are in network {}: pods get addresses of one range with different \
+             prefix lengths or gateways, and one may get the gateway of the other",
+            later.words(),
+            earlier.words(),
+            uses[earlier.at].label,
+            later.base()
+        );
+        let remedy =
+            "write the same prefix length and gateway, or another `network_name` if these are two links";
+        (later.at, Issue::new(IssueId::RangesDiffer, &uses[later.at].key, what, remedy))
+    };
+    pairs(ranges.collect(), differ).into_iter().map(issue).collect()
+}
+
+fn subnets_in_two_networks(uses: &[NetworkUse]) -> Vec<(usize, Issue)> {
+    let ranges = used(uses).filter_map(|one| {
+        let subnet = one.range.subnet();
+        let span = (Addr::from(subnet.network()), Addr::from(subnet.broadcast()));
+        Some((uses[one.at].link.as_deref()?, span, one))
+    });
+    let differ = |a: &UsedRange<'_>, b: &UsedRange<'_>| a.base() != b.base();
+    let issue = |(earlier, later): (UsedRange<'_>, UsedRange<'_>)| {
+        let what = format!(
+            "{} is in network {}, and {} of {} is in network {}, on one link ({}): each of them may give the same \
+             address",
+            later.range.subnet(),
+            later.base(),
+            earlier.range.subnet(),
+            uses[earlier.at].label,
+            earlier.base(),
+            uses[later.at].link.as_deref().unwrap_or_default(),
+        );
+        let remedy = "write the same `network_name` for both, or none";
+        (later.at, Issue::new(IssueId::SubnetTwice, &uses[later.at].key, what, remedy))
+    };
+    pairs(ranges.collect(), differ).into_iter().map(issue).collect()
+}
