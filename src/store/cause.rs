@@ -30,10 +30,7 @@ impl Obstacle {
 /// What may pass by itself.
 impl<T: Into<String>> From<T> for Obstacle {
     fn from(what: T) -> Self {
-        Self::new(
-            what,
-            "check that etcd runs, and that this node reaches the endpoints that the host file names",
-        )
+        Self::new(what, "check that etcd runs, and that this node reaches `etcd.endpoints`")
     }
 }
 
@@ -104,14 +101,12 @@ impl Cause {
 
     fn remedy(&self) -> &'static str {
         match self {
-            Cause::SpeaksTls => "write https:// in the host file's endpoint, and name `ca_file`",
-            Cause::LacksTls => {
-                "let etcd serve TLS on this port, or write http:// in the host file's endpoint"
-            }
+            Cause::SpeaksTls => "write https:// in `etcd.endpoints`, and name `etcd.ca_file`",
+            Cause::LacksTls => "let etcd serve TLS on this port, or write http:// in `etcd.endpoints`",
             Cause::LacksHttp2 | Cause::SpeaksOther | Cause::NotEtcd => {
-                "name etcd's port for clients in the host file, usually 2379; 2380 is for its members"
+                "name etcd's port for clients in `etcd.endpoints`, usually 2379; 2380 is for its members"
             }
-            Cause::NoClientCertificate => "name `cert_file` and `key_file` in the host file",
+            Cause::NoClientCertificate => "name `etcd.cert_file` and `etcd.key_file`",
             Cause::UnknownClient => "`cert_file` must be signed by a CA that is in etcd's --trusted-ca-file",
             Cause::ClientOutOfTime => {
                 "renew the certificate in `cert_file`; check the clocks of this node and of etcd"
@@ -337,20 +332,19 @@ pub(super) fn denied(said: &str, who: &Identified, prefix: &str) -> Obstacle {
     if says("authentication is not enabled") {
         return Obstacle::new(
             format!("{user} cannot log in, because authentication is not enabled in etcd"),
-            "take the user and the password out of the host file, or enable authentication: etcdctl auth enable",
+            "take `etcd.username` and its password away, or enable authentication: etcdctl auth enable",
         );
     }
     if says("invalid user ID or password") {
         return Obstacle::new(
             format!("{user} is not known to etcd, or the password is wrong"),
-            "check `username` and `password_file` in the host file",
+            "check `etcd.username` and `etcd.password_file`",
         );
     }
     if *who == Identified::Nobody || says("user name is empty") {
         return Obstacle::new(
             format!("etcd wants a user for the prefix {prefix}, and none is named ({said})"),
-            "name `username` and `password_file` in the host file, or a client certificate whose common name is the \
-             user",
+            "name `etcd.username` and `etcd.password_file`, or a client certificate whose common name is the user",
         );
     }
     Obstacle::new(
