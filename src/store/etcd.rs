@@ -282,10 +282,11 @@ impl Etcd {
         }
     }
 
-    /// What other members have refused says nothing any more; whoever has named them wrongly reads it in the log.
+    /// What endpoints have refused says nothing any more. Whoever has named the others wrongly reads it in the log.
     fn has_answered(&self, index: usize) {
         let mut known = self.known.borrow_mut();
-        known[index].has_answered = true;
+        // If it was shut, it has been corrected meanwhile.
+        known[index] = EndpointState { has_answered: true, shut: None };
         for (endpoint, known) in self.access.endpoints.iter().zip(&mut *known) {
             if let Some(Shut::ForGood(cause)) = known.shut.take() {
                 let Obstacle { what, remedy } = cause::in_words([(endpoint.as_str(), &cause)]);
