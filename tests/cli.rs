@@ -284,6 +284,143 @@ fn usage_is_exact_and_knows_what_nobody_asks_for_any_more() {
     cluster.assert_clean();
 }
 
+/// Everything that lists, with how many rows it has in a populated store, and a name that it prints.
+const LISTS: [(&[&str], usize, &str); 7] = [
+    (&["list"], 6, "storage/10.0.0.1"),
+    (&["show", "10.0.0.1"], 2, "default/10.0.0.1"),
+    (&["usage"], 4, "10.0.0.0/24"),
+    (&["top", "--by", "pod"], 4, "other/web-0"),
+    (&["holds"], 1, "default/10.0.0.9"),
+    (&["pool", "list"], 1, "made"),
+    (&["pool", "status"], 1, "made"),
+];
+
+#[test]
+fn lists_have_one_set_of_flags() {
+    let (cluster, a, _) = populated();
+    a.cli(["hold", "10.0.0.9", "--note", "printer"]).ok_text();
+    let pool = r#"{"pool": "made", "ranges": [{"range": "10.4.0.0/24"}]}"#;
+    a.pool(&["apply", "-f", "-", "--yes"], pool).ok_text();
+    report(LISTS.into_iter().flat_map(|(list, rows, name)| {
+        let run = |flags: &[&str]| a.cli([list, flags].concat());
+        let of = |what: &str| format!("{} {what}", list.join(" "));
+        let json = run(&["-o", "json"]).ok();
+        let yaml: Result<Value, _> = yaml_serde::from_str(run(&["-o", "yaml"]).ok_text());
+        let names = run(&["-o", "name"]);
+        let wide = run(&["-o", "wide", "--no-headers"]);
+        let header = run(&["-o", "wide"]).ok_text().lines().next().unwrap_or_default().to_owned();
+        let fields: Vec<&str> = header.split("  ").map(str::trim).filter(|field| !field.is_empty()).collect();
+        let wrong = run(&["--sort-by", "nosuch"]);
+        let names_fields = fields.iter().all(|field| wrong.stderr.contains(field));
+        let sorted = fields.iter().find_map(|field| {
+            let sorted = run(&["--sort-by", &field.to_lowercase(), "-o", "json"]);
+            let is_whole = sorted.succeeded() && sorted.json().as_array().map(Vec::len) == Some(rows);
+            expect(&of(field), is_whole, sorted)
+        });
+        [
+            expect(&of("json"), json.as_array().map(Vec::len) == Some(rows), &json),
+            expect(&of("yaml"), yaml.as_ref().ok() == Some(&json), format!("{yaml:?} {json}")),
+            expect(&of("name"), names.ok_text().lines().any(|line| line == name), &names),
+            expect(&of("name"), names.ok_text().lines().count() == rows, &names),
+            expect(&of("wide"), wide.ok_text().lines().count() == rows, &wide),
+            expect(&of("sort"), wrong.status.code() == Some(2) && names_fields, &wrong),
+            sorted,
+        ]
+    }));
+    let sorted = a.cli(["ls", "--sort-by", "address", "-o", "name"]);
+    let last = ["default/10.0.0.9", "/192.0.2.1", "default/fd00::1"];
+    assert_eq!(sorted.ok_text().lines().skip(3).collect::<Vec<_>>(), last, "{sorted}");
+    assert_eq!(addresses(&a.cli(["get", "--namespace", "other", "-o", "json"])), ["- 192.0.2.1"]);
+    assert_eq!(a.cli(["pool", "ls", "--network", "storage", "-o", "json"]).ok(), json!([]));
+    a.cli(["hold", "--remove", "10.0.0.9"]).ok_text();
+    cluster.assert_clean();
+}
+
+#[test]
+fn ids_are_shortened_in_tables_and_accepted_so() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let (id, other) = ("0123456789ab".to_owned() + &"c".repeat(52), "f".repeat(64));
+    for container in [&id, &other] {
+        add(&node, container, &container[..4]).ok();
+    }
+    let table = node.cli(["list"]);
+    assert!(table.ok_text().contains("  0123456789ab\n") && !table.stdout.contains(&id), "{table}");
+    assert!(node.cli(["list", "-o", "wide"]).ok_text().contains(&id));
+    let shown = node.cli(["show", "0123456789ab", "-o", "json"]).ok();
+    assert_eq!(shown[0]["container_id"], json!(id), "{shown}");
+    cluster.assert_clean();
+}
+
+/// On a terminal of so many columns.
+fn on_a_terminal(node: &Node, columns: u32, arguments: &str) -> String {
+    let command = format!("stty cols {columns}; {} {arguments}", metes().display());
+    let run = Run::new("script").env("METES_CONF", node.host_file()).env("TERM", "xterm");
+    run.arguments(["-qec", &command, "/dev/null"]).run().ok_text().replace('\r', "")
+}
+
+#[test]
+fn a_table_fits_its_terminal_and_is_whole_in_a_pipe() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let pod = "a-pod-with-a-name-that-is-much-too-long-for-a-terminal";
+    node.add(&"c".repeat(64)).pod("ns", pod, "u1").config(&range()).run().ok();
+    let shown = on_a_terminal(&node, 80, "list");
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].starts_with("\u{1b}[1mNETWORK"), "{shown:?}");
+    assert!(lines[1].contains('\u{2026}') && lines[1].chars().count() == 80, "{shown:?}");
+    assert!(lines[1].contains("10.0.0.1 "), "{shown:?}");
+    assert!(on_a_terminal(&node, 80, "list -o wide").contains(pod));
+    let plain = node.cli(["list"]);
+    assert!(plain.ok_text().contains(pod) && !plain.stdout.contains('\u{1b}'), "{plain}");
+    cluster.store().put("v1/junk", "junk");
+    let red = on_a_terminal(&node, 80, "check; true");
+    assert!(red.contains("\u{1b}[31mviolation foreign-key"), "{red:?}");
+    let run = Run::new("script").env("METES_CONF", node.host_file()).env("NO_COLOR", "1");
+    let plain = run.arguments(["-qec", &format!("{} list", metes().display()), "/dev/null"]).run();
+    assert!(plain.stdout.contains("NETWORK") && !plain.stdout.contains('\u{1b}'), "{plain}");
+    cluster.leave_unclean();
+}
+
+#[test]
+fn what_is_misspelt_is_told_with_what_may_be_meant() {
+    for (wrong, meant) in [
+        (&["lsit"][..], "'list'"),
+        (&["realese", "10.0.0.1"], "'release'"),
+        (&["list", "--netwrok", "a"], "'--network'"),
+        (&["list", "-o", "yml"], "yaml"),
+    ] {
+        let outcome = bare(wrong);
+        assert!(outcome.status.code() == Some(2) && outcome.stderr.contains(meant), "{outcome}");
+    }
+}
+
+#[test]
+fn endpoints_and_a_time_are_given_by_hand() {
+    let cluster = Cluster::new();
+    let node = with_one(&cluster);
+    let host: Value =
+        serde_json::from_slice(&std::fs::read(node.host_file()).expect("it is there")).expect("JSON");
+    let endpoint = host["etcd"]["endpoints"][0].as_str().expect("a URL").to_owned();
+    // Nothing answers there, and nothing refuses.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let dead = format!("http://{}", silent.local_addr().expect("it has one"));
+    node.change_host_file(json!({"etcd": {"endpoints": [dead]}}));
+    let slow = node.cli(["list", "--timeout", "1s"]);
+    assert!(slow.status.code() == Some(1) && slow.stderr.contains("etcd"), "{slow}");
+    assert!(slow.elapsed < std::time::Duration::from_secs(5), "{slow}");
+    let given = node.cli(["list", "-o", "json", "--endpoints", &format!("{dead},{endpoint}")]);
+    assert_eq!(addresses(&given), ["default 10.0.0.1"]);
+    for (wrong, why) in
+        [("nonsense", "no endpoint"), ("https://127.0.0.1:1", "ca_file"), ("http://192.0.2.1:1", "http")]
+    {
+        let refused = node.cli(["list", "--endpoints", wrong]);
+        assert!(refused.status.code() == Some(1) && refused.stderr.contains(why), "{refused}");
+    }
+    node.write_host_file(host.to_string());
+    cluster.assert_clean();
+}
+
 #[test]
 fn nothing_is_held() {
     let cluster = Cluster::new();
@@ -354,6 +491,51 @@ fn release_frees_a_whole_owner() {
         assert_eq!(found, left, "release {arguments:?}");
         cluster.assert_clean();
     }
+}
+
+#[test]
+fn several_are_released_after_one_question() {
+    let (cluster, a, _) = populated();
+    let outcome = release(&a, &["10.0.0.2", "storage/10.0.0.1"], "y\n");
+    assert!(outcome.succeeded() && outcome.stderr.matches('?').count() == 1, "{outcome}");
+    assert_eq!(outcome.stdout.lines().count(), 2, "{outcome}");
+    let names = a.cli(["list", "-o", "name"]).ok_text().to_owned();
+    assert_eq!(names.lines().count(), 3, "{names}");
+    let asks = release(&a, &["-f", "-"], &names);
+    assert!(asks.status.code() == Some(1) && asks.stderr.contains("--yes"), "{asks}");
+    let wrong = release(&a, &["-f", "-", "--yes"], &(names.clone() + "nonsense\n"));
+    assert!(wrong.status.code() == Some(1) && wrong.stderr.contains("line 4"), "{wrong}");
+    assert_eq!(a.list().len(), 3, "nothing was freed");
+    let file = cluster.folder().join("names");
+    std::fs::write(&file, format!("# leaked\n\ndefault/10.0.0.9\ntest/a/gone/eth0\n{names}"))
+        .expect("a file");
+    let outcome = release(&a, &["-f", file.to_str().expect("a path"), "--yes"], "");
+    assert!(
+        outcome.succeeded() && outcome.stderr.contains("nobody holds 10.0.0.9, in any network"),
+        "{outcome}"
+    );
+    assert!(outcome.stderr.contains("container gone on a of cluster test holds nothing"), "{outcome}");
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
+#[test]
+fn top_counts_who_holds_the_most() {
+    let (cluster, a, _) = populated();
+    a.add("c5").pod("ns", "web-2", "u5").config(&range()).run().ok();
+    for (arguments, expected) in [
+        (&["--by", "node"][..], json!([{"name": "a", "held": 4}, {"name": "b", "held": 2}])),
+        (&[], json!([{"name": "ns", "held": 4}, {"name": null, "held": 1}, {"name": "other", "held": 1}])),
+        (&["--by", "pod", "-n", "1"], json!([{"name": "ns/web-0", "held": 2}])),
+        (
+            &["--by", "network", "--node", "a"],
+            json!([{"name": "default", "held": 3}, {"name": "storage", "held": 1}]),
+        ),
+    ] {
+        let top = a.cli([&["top", "-o", "json"], arguments].concat());
+        assert_eq!(top.ok(), expected, "{arguments:?}");
+    }
+    cluster.assert_clean();
 }
 
 #[test]
@@ -830,8 +1012,7 @@ fn metes_says_what_it_is() {
         assert!(bare(&[verb, "--help"]).ok_text().contains("Usage: metes"), "{verb}");
         assert!(readme.contains(&format!("\n# metes {verb}")), "README shows no `metes {verb}`");
     }
-    for wrong in [&["lsit"][..], &["list", "--pod", "web"], &["list", "-o", "yaml"], &["show"], &["release"]]
-    {
+    for wrong in [&["lsit"][..], &["list", "--pod", "web"], &["list", "-o", "xml"], &["show"], &["release"]] {
         let outcome = bare(wrong);
         assert!(outcome.status.code() == Some(2) && outcome.stdout.is_empty(), "{outcome}");
         assert!(outcome.stderr.contains("--help"), "{outcome}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::pool::NetworkName;
-use crate::pool::names::PoolName;
+use crate::pool::names::{NO_CLUSTER, PoolName};
 use crate::pool::record::Owner;
 
 /// The longest note of a hold, in bytes.
@@ -93,6 +93,12 @@ pub(super) struct Cli {
     /// The host file, which says where etcd is
     #[arg(long, global = true, env = "METES_CONF", value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+    /// Where etcd is, instead of what the host file says; its certificates and prefix stay
+    #[arg(long, global = true, value_name = "URL,...", value_delimiter = ',')]
+    pub(super) endpoints: Vec<String>,
+    /// How long etcd may take for all that is asked of it, like 30s; else 1m
+    #[arg(long, global = true, value_name = "DURATION", value_parser = timeout)]
+    pub(super) timeout: Option<Duration>,
     /// What to do.
     #[command(subcommand)]
     pub(super) verb: CliVerb,
@@ -119,6 +125,7 @@ pub(super) enum CliVerb {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// List the addresses that are held
+    #[command(visible_aliases = ["ls", "get"])]
     List(ListArgs),
     /// Show all that is known of one address, or of what one container holds
     Show(ShowArgs),
@@ -129,15 +136,20 @@ pub(super) enum Command {
     /// who still holds an address that only such a range gives is named. Addresses outside of all ranges
     /// are counted in the row "-".
     Usage(UsageArgs),
+    /// Count who holds the most addresses
+    ///
+    /// What no container has, or nobody knows, is counted in the row "-". In a store of several clusters, --cluster
+    /// tells their nodes and pods apart.
+    Top(TopArgs),
     /// Prove that all that is stored fits together
     ///
     /// Reads everything at one moment and names each violation. Exit 1 if there is any.
     /// Bits that are set without a reservation are harmless and reported with exit 0.
     Check(CheckArgs),
-    /// Free all that one owner (an interface of a container) holds
+    /// Free all that owners (interfaces of containers) hold
     ///
     /// An owner is freed as a whole, with all its addresses. Make sure that nothing uses them any
-    /// more: they may be handed out again at once.
+    /// more: they may be handed out again at once. All that would be freed is told, and asked for once.
     Release(ReleaseArgs),
     /// Set addresses aside, so that no container gets them
     ///
@@ -152,6 +164,35 @@ pub(super) enum Command {
     Pool(PoolArgs),
 }
 
+/// How to print a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ListFormat {
+    /// For people
+    Table,
+    /// With all columns, and nothing shortened
+    Wide,
+    /// For programs
+    Json,
+    /// For programs and people
+    Yaml,
+    /// Names alone, as other commands take them
+    Name,
+}
+
+/// How a list is printed.
+#[derive(Debug, Args)]
+pub(super) struct ListOutput {
+    /// How to print
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = ListFormat::Table)]
+    pub(super) format: ListFormat,
+    /// No first line with the names of the columns
+    #[arg(long)]
+    pub(super) no_headers: bool,
+    /// The column to sort by
+    #[arg(long, value_name = "FIELD")]
+    pub(super) sort_by: Option<String>,
+}
+
 /// How to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
@@ -159,6 +200,8 @@ pub(super) enum Format {
     Table,
     /// For programs
     Json,
+    /// For programs and people
+    Yaml,
 }
 
 /// The choice of a format.
@@ -170,7 +213,7 @@ pub(super) struct Output {
 }
 
 /// Where an owner is.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(super) struct Place {
     /// Only what is held on nodes of this name
     #[arg(long)]
@@ -228,21 +271,49 @@ pub(super) enum ValidateFormat {
     Sarif,
 }
 
-/// `metes list`
-#[derive(Debug, Args)]
-pub(super) struct ListArgs {
+/// Which addresses are meant.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct Filter {
     /// Only addresses of this network
     #[arg(long, value_parser = NetworkName::stored)]
     pub(super) network: Option<NetworkName>,
     /// Where they are held.
     #[command(flatten)]
     pub(super) place: Place,
+    /// Only addresses of pods in this namespace
+    #[arg(long)]
+    pub(super) namespace: Option<String>,
     /// Only addresses of this pod
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod_name)]
     pub(super) pod: Option<PodName>,
+}
+
+/// In words, each with a blank before.
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(network) = &self.network {
+            write!(f, " in network {network}")?;
+        }
+        write!(f, "{}", self.place)?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, " in namespace {namespace}")?;
+        }
+        match &self.pod {
+            Some(PodName { namespace, name }) => write!(f, " by pod {namespace}/{name}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `metes list`
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Which ones.
+    #[command(flatten)]
+    pub(super) filter: Filter,
     /// How to print.
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: ListOutput,
 }
 
 /// `metes show`
@@ -251,12 +322,12 @@ pub(super) struct ShowArgs {
     /// An address, or a container id or its beginning
     #[arg(value_name = "ADDRESS|CONTAINERID")]
     pub(super) what: String,
-    /// Where it is.
+    /// Which ones.
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) filter: Filter,
     /// How to print.
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: ListOutput,
 }
 
 /// `metes usage`
@@ -264,7 +335,37 @@ pub(super) struct ShowArgs {
 pub(super) struct UsageArgs {
     /// How to print.
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: ListOutput,
+}
+
+/// `metes top`
+#[derive(Debug, Args)]
+pub(super) struct TopArgs {
+    /// Whose addresses are counted together
+    #[arg(long, value_enum, default_value_t = Consumer::Namespace)]
+    pub(super) by: Consumer,
+    /// Only so many, those with the most addresses; else all
+    #[arg(short = 'n', long = "most", value_name = "COUNT")]
+    pub(super) most: Option<usize>,
+    /// Which ones.
+    #[command(flatten)]
+    pub(super) filter: Filter,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: ListOutput,
+}
+
+/// Whose addresses are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Consumer {
+    /// All pods of a namespace
+    Namespace,
+    /// A pod
+    Pod,
+    /// All containers of a node
+    Node,
+    /// All of a network
+    Network,
 }
 
 /// `metes check`
@@ -292,16 +393,22 @@ pub(super) struct CheckArgs {
 
 /// `metes release`
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["address", "container"]))]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["targets", "containers", "file"]))]
 pub(super) struct ReleaseArgs {
-    /// Free the owner that holds this address
-    pub(super) address: Option<IpAddr>,
-    /// The network of the address, if it is held in several
-    #[arg(long, value_parser = NetworkName::stored, conflicts_with = "container")]
+    /// Free the owners that hold these addresses
+    #[arg(value_name = "ADDRESS|NETWORK/ADDRESS", value_parser = release_target)]
+    pub(super) targets: Vec<ReleaseTarget>,
+    /// The network of the addresses, if they are held in several
+    #[arg(long, value_parser = NetworkName::stored, conflicts_with = "containers")]
     pub(super) network: Option<NetworkName>,
-    /// Free all interfaces of the container with exactly this id
-    #[arg(long, value_name = "ID")]
-    pub(super) container: Option<String>,
+    /// Free all interfaces of the container with this id, or of the only one whose id begins so; may be given
+    /// several times
+    #[arg(long = "container", value_name = "ID")]
+    pub(super) containers: Vec<String>,
+    /// Free what this file has a line for, as `list` and `leaks` print it with -o name; - for stdin. A line for what
+    /// nobody holds is passed over
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub(super) file: Option<PathBuf>,
     /// Where it is.
     #[command(flatten)]
     pub(super) place: Place,
@@ -341,7 +448,7 @@ pub(super) struct HoldsArgs {
     pub(super) network: Option<NetworkName>,
     /// How to print.
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: ListOutput,
 }
 
 /// `metes pool`
@@ -356,6 +463,7 @@ pub(super) struct PoolArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum PoolVerb {
     /// List the pools
+    #[command(visible_aliases = ["ls", "get"])]
     List(PoolListArgs),
     /// Show all that one pool says, and how much of each range is held
     Show(PoolShowArgs),
@@ -402,9 +510,12 @@ pub(super) enum PoolVerb {
 /// `metes pool list`
 #[derive(Debug, Args)]
 pub(super) struct PoolListArgs {
+    /// Only pools of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    pub(super) network: Option<NetworkName>,
     /// How to print.
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: ListOutput,
 }
 
 /// `metes pool show`
@@ -422,9 +533,12 @@ pub(super) struct PoolShowArgs {
 pub(super) struct PoolStatusArgs {
     /// Only this pool
     pub(super) name: Option<PoolName>,
+    /// Only pools of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    pub(super) network: Option<NetworkName>,
     /// How to print.
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: ListOutput,
 }
 
 /// The file with pools.
@@ -555,6 +669,47 @@ fn pod_name(text: &str) -> Result<PodName, String> {
     }
 }
 
+/// Whom to free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ReleaseTarget {
+    /// Who holds an address, in any network.
+    Address(IpAddr),
+    /// Who holds an address in a network; in none: who has it as a static address that is only recorded.
+    InNetwork(Option<NetworkName>, IpAddr),
+    /// All interfaces of the container with this id, or of the only one whose id begins so.
+    Container(String),
+    /// An interface of a container.
+    Owner(Owner),
+}
+
+/// Reads an address, a network and an address with a slash between, or the names of an owner with slashes between. What
+/// stands for no network and no cluster is nothing: a hyphen would look like a flag.
+pub(super) fn release_target(text: &str) -> Result<ReleaseTarget, String> {
+    let address = |text: &str| text.parse::<IpAddr>();
+    let target = match text.split('/').collect::<Vec<_>>()[..] {
+        [one] => address(one).ok().map(ReleaseTarget::Address),
+        ["", recorded] => address(recorded).ok().map(|address| ReleaseTarget::InNetwork(None, address)),
+        [network, held] => NetworkName::stored(network)
+            .ok()
+            .zip(address(held).ok())
+            .map(|(network, address)| ReleaseTarget::InNetwork(Some(network), address)),
+        [cluster, node, container, ifname] => {
+            let cluster = if cluster.is_empty() { NO_CLUSTER } else { cluster };
+            Owner::named([cluster, node, container, ifname]).ok().map(ReleaseTarget::Owner)
+        }
+        _ => None,
+    };
+    target.ok_or_else(|| {
+        "expected ADDRESS, NETWORK/ADDRESS or CLUSTER/NODE/CONTAINER/INTERFACE, as `-o name` prints them"
+            .to_owned()
+    })
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    if time.is_zero() { Err("expected more than 0s".to_owned()) } else { Ok(time) }
+}
+
 fn hold_address(text: &str) -> Result<IpAddr, String> {
     let address: IpAddr = text.parse().map_err(|_| "expected an IPv4 or IPv6 address".to_owned())?;
     match address {
@@ -597,12 +752,6 @@ pub(super) fn about(versions: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
-    }
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(std::iter::once("metes").chain(line.split_whitespace()))
@@ -619,11 +768,22 @@ mod tests {
             "usage",
             "validate",
             "validate - a.yaml b.conflist -o sarif --config /x",
+            "usage -o wide --no-headers --sort-by free",
+            "ls --namespace ns --sort-by POD -o yaml",
+            "get -o name",
+            "pool ls --network n1 --sort-by size -o yaml",
+            "pool status -o wide",
+            "holds --no-headers --sort-by left",
+            "list --endpoints http://a:1,http://b:2 --timeout 30s",
             "check --repair --accept-store",
             "check --resume -y",
             "check --accept-store --resume --yes",
             "release 10.0.0.1 --network a --yes",
             "release --container c1 --cluster - -y",
+            "release 10.0.0.1 blue/10.0.0.2 /192.0.2.1 /n1/c1/eth0 east/n1/c1/eth0",
+            "release --container c1 --container c2",
+            "release -f - --yes",
+            "top --by node -n 3 -o json",
             "show c1 --node a --cluster east",
             "hold 10.0.0.1 --note printer",
             "hold 10.0.0.1 fd00::1 --network a --note x --for 365d",
@@ -656,7 +816,10 @@ mod tests {
             "list --pod web-0",
             "list --pod ns/",
             "list --network a/b",
-            "list -o yaml",
+            "list -o xml",
+            "list --timeout soon",
+            "list --timeout 0s",
+            "pool show storage -o wide",
             "show",
             "release",
             "release nonsense",
@@ -664,6 +827,9 @@ mod tests {
             "check --repair --yes",
             "release 10.0.0.1 --container c1",
             "release --container c1 --network a",
+            "release a/b/10.0.0.1",
+            "release blue/nonsense",
+            "release 10.0.0.1 -f -",
             "hold --note x",
             "hold 10.0.0.1",
             "hold 10.0.0.1/24 --note x",

@@ -4,16 +4,14 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use tokio::time::Instant;
 
-use super::args::{CheckArgs, Format};
-use super::table::{many, printable};
+use super::args::CheckArgs;
+use super::table::{Screen, many, printable};
 use super::{CliError, Context, Terminal};
 use crate::audit::accept::{Accepted, accept};
 use crate::audit::pause::{self, Ended};
 use crate::audit::repair::{Repaired, repair};
 use crate::audit::{Counts, Finding, Kind, MetaState, Report, audit};
-use crate::limits;
 use crate::local::mark::Mark;
 use crate::pool::record::Meta;
 use crate::store::keys::Keys;
@@ -35,13 +33,13 @@ pub(super) async fn check<K: Kv>(
     let mut report = read(session).await?;
     if args.resume {
         confirm_end_of_pause(&report, args.yes, terminal)?;
-        session = renewed(session);
+        session = session.by(context.deadline());
         notes.push(resume(session, &report).await?);
         report = read(session).await?;
     }
     if args.accept_store {
         confirm_acceptance(&report, args.yes, terminal)?;
-        session = renewed(session);
+        session = session.by(context.deadline());
         notes.push(accept_store(session, &report).await?);
         report = read(session).await?;
     }
@@ -54,16 +52,10 @@ pub(super) async fn check<K: Kv>(
     report.violations.extend(too_old);
     let pause = Pause::of(&report);
     notes.extend(pause.as_ref().map(|pause| format!("{}; metes check --resume ends it", pause.words())));
-    match args.output.format {
-        Format::Json => terminal.answer_json(&Answer::new(&report, pause.as_ref(), &notes))?,
-        Format::Table => terminal.answer(&text(&report, &notes))?,
-    }
+    let answer = Answer::new(&report, pause.as_ref(), &notes);
+    let screen = terminal.screen;
+    terminal.document(&answer, args.output.format, || text(&report, &notes, screen))?;
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// How long a person thinks does not count.
-fn renewed<K: Kv>(session: Session<'_, K>) -> Session<'_, K> {
-    session.by(Instant::now() + limits::CLI_DEADLINE)
 }
 
 async fn read<K: Kv>(session: Session<'_, K>) -> Result<Report, CliError> {
@@ -244,7 +236,7 @@ async fn resume<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<Strin
     }
 }
 
-fn text(report: &Report, notes: &[String]) -> String {
+fn text(report: &Report, notes: &[String], screen: Screen) -> String {
     let mut lines: Vec<String> = notes.to_vec();
     lines.extend(report.violations.iter().map(|finding| format!("violation {finding}")));
     lines.extend(report.harmless.iter().map(|finding| format!("harmless  {finding}")));
@@ -258,7 +250,11 @@ fn text(report: &Report, notes: &[String]) -> String {
         many(owners, "owner"),
         report.revision,
     ));
-    lines.iter().map(|line| format!("{}\n", printable(line))).collect()
+    let coloured = |line: &String| match printable(line) {
+        line if line.starts_with("violation ") => screen.red(&line) + "\n",
+        line => line.into_owned() + "\n",
+    };
+    lines.iter().map(coloured).collect()
 }
 
 /// What programs see.
@@ -319,7 +315,7 @@ mod tests {
         let mut report = Report { revision: 7, ..Report::default() };
         report.violations.push(Finding::new(Kind::Suspect, b"/metes/v1/meta", "why"));
         assert_eq!(
-            text(&report, &["a note".to_owned()]),
+            text(&report, &["a note".to_owned()], Screen::default()),
             "a note\nviolation suspect: /metes/v1/meta: why\n\
              1 violation, 0 stray bits; 0 addresses in 0 networks, 0 owners, as of revision 7\n"
         );

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::args::{Format, HoldArgs, HoldsArgs};
-use super::table::{or_dash, table};
+use super::args::{HoldArgs, HoldsArgs};
+use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};
 use crate::local::node;
 use crate::pool::record::{HoldNote, Meta, Owner, OwnerRecord, Reservation};
@@ -161,13 +161,7 @@ pub(super) async fn holds<K: Kv>(
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     let rows = read_holds(context, args.network.as_ref(), terminal).await?;
-    match args.output.format {
-        Format::Json => terminal.answer_json(&rows)?,
-        Format::Table => {
-            let cells: Vec<[String; 5]> = rows.iter().map(HoldRow::cells).collect();
-            terminal.answer(&table(["NETWORK", "ADDRESS", "NOTE", "SINCE", "LEFT"], &cells))?;
-        }
-    }
+    terminal.list(&COLUMNS, rows, &args.output)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -185,19 +179,32 @@ struct HoldRow {
     seconds_left: Option<u64>,
 }
 
-impl HoldRow {
-    fn cells(&self) -> [String; 5] {
+/// The columns of holds.
+pub(super) const COLUMNS: [Column; 5] = [
+    ("NETWORK", CellForm::Text),
+    ("ADDRESS", CellForm::Whole),
+    ("NOTE", CellForm::Text),
+    ("SINCE", CellForm::Whole),
+    ("LEFT", CellForm::Whole),
+];
+
+impl Listed for HoldRow {
+    fn cells(&self) -> Vec<String> {
         let left = self.seconds_left.map(|left| match left {
             0 => "over".to_owned(),
             left => humantime::format_duration(Duration::from_secs(left)).to_string(),
         });
-        [
+        vec![
             self.network.to_string(),
             self.address.to_string(),
             self.note.clone(),
             or_dash(self.created_at.as_deref()),
             or_dash(left.as_deref()),
         ]
+    }
+
+    fn name(&self) -> String {
+        format!("{}/{}", self.network, self.address)
     }
 }
 

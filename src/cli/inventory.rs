@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::args::{ListArgs, Place};
-use super::table::{or_dash, table};
+use super::args::{Filter, Place, PodName};
+use super::table::{CellForm, Column, Listed, or_dash, table};
 use crate::pool::asked::AskedRanges;
 use crate::pool::names::PodUid;
 use crate::pool::record::{FromPool, HoldNote, Labels, Owner, OwnerRecord, Record, Reservation};
@@ -249,17 +249,20 @@ impl Row {
         self.holder.as_ref().and_then(Holder::words)
     }
 
-    /// Whether a person who typed `args` wants to see it.
-    pub(super) fn is_wanted(&self, args: &ListArgs) -> bool {
-        let network = args.network.as_ref().is_none_or(|network| self.network.as_ref() == Some(network));
-        let place = self.is_at(&args.place);
-        let pod = args.pod.as_ref().is_none_or(|wanted| {
-            self.holder.as_ref().is_some_and(|holder| {
-                let pod = &holder.labels.pod;
-                pod.namespace == wanted.namespace && pod.name == wanted.name
-            })
-        });
-        network && place && pod
+    /// Whether it is among those that are meant.
+    pub(super) fn is_wanted(&self, filter: &Filter) -> bool {
+        let Filter { network, place, namespace, pod } = filter;
+        let held_by = self.holder.as_ref().map(|holder| &holder.labels.pod);
+        let is_of = |wanted: &Option<String>| {
+            wanted.as_ref().is_none_or(|wanted| held_by.is_some_and(|pod| pod.namespace == *wanted))
+        };
+        let is_by = |wanted: &PodName| {
+            held_by.is_some_and(|pod| pod.namespace == wanted.namespace && pod.name == wanted.name)
+        };
+        network.as_ref().is_none_or(|network| self.network.as_ref() == Some(network))
+            && self.is_at(place)
+            && is_of(namespace)
+            && pod.as_ref().is_none_or(is_by)
     }
 
     /// Whether its owner is there; one that is not known, or no container, is nowhere in particular.
@@ -293,6 +296,49 @@ impl Serialize for Row {
         map.serialize_entry("created_at", &holder.and_then(|holder| holder.created_at.as_ref()))?;
         map.serialize_entry("hold", &holder.and_then(|holder| holder.hold.as_ref()))?;
         map.end()
+    }
+}
+
+/// The columns of held addresses.
+pub(super) const COLUMNS: [Column; 11] = [
+    ("NETWORK", CellForm::Text),
+    ("ADDRESS", CellForm::Whole),
+    ("CLUSTER", CellForm::Text),
+    ("NODE", CellForm::Text),
+    ("POD", CellForm::Text),
+    ("IFNAME", CellForm::Text),
+    ("SINCE", CellForm::Whole),
+    ("CONTAINER", CellForm::Id),
+    ("POOL", CellForm::Wide),
+    ("UID", CellForm::Wide),
+    ("CNI", CellForm::Wide),
+];
+
+impl Listed for Row {
+    fn cells(&self) -> Vec<String> {
+        let (holder, owner) = (self.holder.as_ref(), self.container());
+        let labels = holder.map(|holder| &holder.labels);
+        let uid = labels.and_then(|labels| labels.pod.uid.as_ref());
+        let (address, words) = (self.address.to_string(), self.holder_words());
+        let cells = [
+            self.network.as_ref().map(NetworkName::as_str),
+            Some(&*address),
+            owner.map(Owner::cluster_or_dash),
+            owner.map(|owner| owner.node.as_str()),
+            words.as_deref(),
+            owner.map(|owner| owner.ifname.as_str()),
+            holder.and_then(|holder| holder.created_at.as_deref()),
+            owner.map(|owner| owner.container_id.as_str()),
+            self.pool.as_ref().map(|pool| pool.name.as_str()),
+            uid.map(PodUid::as_str),
+            labels.map(|labels| &*labels.cni_network),
+        ];
+        cells.map(or_dash).to_vec()
+    }
+
+    /// Its network, or nothing, a slash and the address.
+    fn name(&self) -> String {
+        format!("{}/{}", self.network.as_ref().map_or("", NetworkName::as_str), self.address)
     }
 }
 

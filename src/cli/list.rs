@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::args::{Format, ListArgs, ShowArgs};
-use super::inventory::{Inventory, Row};
-use super::table::{or_dash, printable, table};
+use super::args::{Filter, ListArgs, ListFormat, Place, ShowArgs};
+use super::inventory::{COLUMNS, Inventory, Row};
+use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
 use crate::config::keys::nearest;
 use crate::pool::names::PodUid;
@@ -25,34 +25,33 @@ pub(super) async fn list<K: Kv>(
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     let inventory = context.inventory("list the held addresses").await?;
-    tell_unreadable(&inventory, args.network.as_ref(), terminal);
-    let rows: Vec<&Row> = inventory.rows.iter().filter(|row| row.is_wanted(args)).collect();
+    tell_unreadable(&inventory, args.filter.network.as_ref(), terminal);
+    let rows: Vec<&Row> = inventory.rows.iter().filter(|row| row.is_wanted(&args.filter)).collect();
     if rows.is_empty() {
-        unknown_names(&inventory, args).iter().for_each(|hint| terminal.tell(hint));
+        unknown_names(&inventory, &args.filter).iter().for_each(|hint| terminal.tell(hint));
     }
-    match args.output.format {
-        Format::Json => terminal.answer_json(&rows)?,
-        Format::Table => terminal.answer(&list_table(&rows))?,
-    }
+    terminal.list(&COLUMNS, rows, &args.output)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// A sentence for each name that was asked for and that nothing held has, with the most similar one that there is.
-fn unknown_names(inventory: &Inventory, args: &ListArgs) -> Vec<String> {
+fn unknown_names(inventory: &Inventory, filter: &Filter) -> Vec<String> {
+    let Filter { network, place: Place { node, cluster }, namespace, pod } = filter;
     let rows = || inventory.rows.iter();
     let owners = || rows().filter_map(Row::container);
-    let pods = rows().filter_map(|row| row.holder.as_ref()).map(|holder| &holder.labels.pod);
-    let pod = args.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name));
-    let pods: BTreeSet<String> = pods.map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
-    let asked: [(_, Option<&str>, BTreeSet<&str>); 4] = [
+    let pods = || rows().filter_map(|row| row.holder.as_ref()).map(|holder| &holder.labels.pod);
+    let pod = pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name));
+    let names: BTreeSet<String> = pods().map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+    let asked: [(_, Option<&str>, BTreeSet<&str>); 5] = [
         (
             "in network",
-            args.network.as_ref().map(NetworkName::as_str),
+            network.as_ref().map(NetworkName::as_str),
             rows().filter_map(|row| row.network.as_ref()).map(NetworkName::as_str).collect(),
         ),
-        ("on node", args.place.node.as_deref(), owners().map(|owner| owner.node.as_str()).collect()),
-        ("in cluster", args.place.cluster.as_deref(), owners().map(Owner::cluster_or_dash).collect()),
-        ("by pod", pod.as_deref(), pods.iter().map(String::as_str).collect()),
+        ("on node", node.as_deref(), owners().map(|owner| owner.node.as_str()).collect()),
+        ("in cluster", cluster.as_deref(), owners().map(Owner::cluster_or_dash).collect()),
+        ("in namespace", namespace.as_deref(), pods().map(|pod| pod.namespace.as_str()).collect()),
+        ("by pod", pod.as_deref(), names.iter().map(String::as_str).collect()),
     ];
     let hint = |(place, name, known): (&str, Option<&str>, BTreeSet<&str>)| {
         let name = name.filter(|name| !known.contains(name))?;
@@ -73,25 +72,24 @@ pub(super) async fn show<K: Kv>(
     let what = &args.what;
     let inventory = context.inventory(&format!("look up {what:?}")).await?;
     tell_unreadable(&inventory, None, terminal);
-    let place = &args.place;
+    let filter = &args.filter;
     let mut rows = find(&inventory.rows, what);
-    rows.retain(|row| row.is_at(place));
+    rows.retain(|row| row.is_wanted(filter));
     if rows.is_empty() {
         let sentence = match what.parse::<IpAddr>() {
-            Ok(address) => format!("{address} is not held in any network{place}; metes list shows what is"),
+            Ok(address) => format!("{address} is not held{filter}; metes list shows what is"),
             Err(_) => format!(
-                "{what:?} is neither an address nor the id of a container that holds one{place}; metes list shows \
+                "{what:?} is neither an address nor the id of a container that holds one{filter}; metes list shows \
                  them"
             ),
         };
         return Err(CliError::Refused(sentence));
     }
-    match args.output.format {
-        Format::Json => terminal.answer_json(&rows)?,
-        Format::Table => {
-            let blocks: Vec<String> = rows.into_iter().map(block).collect();
-            terminal.answer(&blocks.join("\n"))?;
-        }
+    if args.output.format == ListFormat::Table {
+        let blocks: Vec<String> = rows.into_iter().map(block).collect();
+        terminal.answer(&blocks.join("\n"))?;
+    } else {
+        terminal.list(&COLUMNS, rows, &args.output)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -116,26 +114,6 @@ fn find<'a>(rows: &'a [Row], what: &str) -> Vec<&'a Row> {
     };
     let exact = id(&|id| id == what);
     if exact.is_empty() && !what.is_empty() { id(&|id| id.starts_with(what)) } else { exact }
-}
-
-fn list_table(rows: &[&Row]) -> String {
-    let header = ["NETWORK", "ADDRESS", "CLUSTER", "NODE", "POD", "IFNAME", "SINCE", "CONTAINER"];
-    let cells: Vec<[String; 8]> = rows.iter().map(|row| cells(row)).collect();
-    table(header, &cells)
-}
-
-fn cells(row: &Row) -> [String; 8] {
-    let owner = row.container();
-    [
-        or_dash(row.network.as_ref().map(NetworkName::as_str)),
-        row.address.to_string(),
-        or_dash(owner.map(Owner::cluster_or_dash)),
-        or_dash(owner.map(|owner| owner.node.as_str())),
-        or_dash(row.holder_words().as_deref()),
-        or_dash(owner.map(|owner| owner.ifname.as_str())),
-        or_dash(row.holder.as_ref().and_then(|holder| holder.created_at.as_deref())),
-        or_dash(owner.map(|owner| owner.container_id.as_str())),
-    ]
 }
 
 /// All that is known of one address, one line each.
@@ -186,6 +164,7 @@ fn line((name, value): (&str, Option<String>)) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::inventory::Inventory;
+    use super::super::table::{Listed, TableForm, table_of};
     use super::*;
     use crate::audit::fixture;
     use crate::pool::record::{Held, Labels, Owner, OwnerRecord, Record, Reservation};
@@ -213,7 +192,8 @@ mod tests {
     #[test]
     fn a_table_for_people() {
         let rows = inventory().rows;
-        let rows: Vec<&Row> = rows.iter().collect();
+        let text =
+            |rows: &[Row]| table_of(&COLUMNS, rows.iter().map(Listed::cells).collect(), TableForm::default());
         let expected = "\
 NETWORK  ADDRESS    CLUSTER  NODE  POD                 IFNAME  SINCE                 CONTAINER
 default  10.0.0.1   east     n1    ns/web-0            net1    2026-01-02T03:04:05Z  c1
@@ -222,8 +202,10 @@ default  10.0.0.3   -        -     -                   -       -                
 other    10.0.0.9   -        -     set aside: printer  -       2026-01-02T03:04:05Z  -
 -        192.0.2.1  -        n2    -                   eth0    -                     cafe
 ";
-        assert_eq!(list_table(&rows), expected);
-        assert!(list_table(&[]).starts_with("NETWORK") && list_table(&[]).lines().count() == 1);
+        assert_eq!(text(&rows), expected);
+        assert!(text(&[]).starts_with("NETWORK") && text(&[]).lines().count() == 1);
+        let names: Vec<String> = rows.iter().map(Listed::name).collect();
+        assert_eq!(names[3..], ["other/10.0.0.9", "/192.0.2.1"]);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //!
 //! - `args`: what may be typed, and the help.
 //! - [`start`]: from the command line and the host file to a command that runs.
-//! - `list` (with show), `usage`, `check`, `release`, `hold` (with holds): one verb each; `pool`: the verbs of named
-//!   pools; `validate`: what asks no store.
-//! - `inventory`, `table`: pure; rows and text.
+//! - `list` (with show), `usage`, `top`, `check`, `release`, `hold` (with holds): one verb each; `pool`: the verbs of
+//!   named pools; `validate`: what asks no store.
+//! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `args::ListOutput`.
 //!
 //! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
 //! or something is wrong, 2 (from clap) it was called wrongly. `pool` has one more.
@@ -20,25 +20,30 @@ mod pool;
 mod release;
 pub mod start;
 mod table;
+mod top;
 mod usage;
 mod validate;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::Instant;
 
-use args::{Cli, Command, about};
+use clap::CommandFactory;
+use clap::builder::PossibleValuesParser;
+
+use args::{Cli, Command, Format, ListFormat, ListOutput, about};
 
 use crate::config::Settings;
-use crate::limits;
 use crate::local::mark::Mark;
 use crate::store::keys::Keys;
 use crate::store::kv::{Failure, Kv};
 use crate::store::session::Session;
 use crate::store::walk::walk;
 use inventory::Inventory;
+use table::{Column, Listed, Screen, TableForm};
 
 /// Where a command prints, and whom it asks.
 struct Terminal<'a> {
@@ -48,6 +53,8 @@ struct Terminal<'a> {
     err: &'a mut dyn Write,
     /// Asks a question to be answered with yes or no.
     ask: &'a mut dyn FnMut(&str) -> bool,
+    /// Where `out` leads.
+    screen: Screen,
 }
 
 /// What a command works on.
@@ -57,6 +64,8 @@ struct Context<'a, K> {
     mark: Option<Mark>,
     /// What the host file says.
     settings: &'a Settings,
+    /// How long the store may take.
+    timeout: Duration,
 }
 
 /// Why a command failed.
@@ -100,6 +109,25 @@ impl CliError {
     }
 }
 
+/// The command line, with the fields that each list can be sorted by.
+fn command() -> clap::Command {
+    let sorts = |command: clap::Command, columns: &[Column]| {
+        let fields = PossibleValuesParser::new(table::fields(columns));
+        command
+            .mut_arg("sort_by", |arg| arg.value_parser(fields).ignore_case(true).hide_possible_values(true))
+    };
+    Cli::command()
+        .mut_subcommand("list", |list| sorts(list, &inventory::COLUMNS))
+        .mut_subcommand("show", |show| sorts(show, &inventory::COLUMNS))
+        .mut_subcommand("usage", |usage| sorts(usage, &usage::COLUMNS))
+        .mut_subcommand("top", |top| sorts(top, &top::COLUMNS))
+        .mut_subcommand("holds", |holds| sorts(holds, &hold::COLUMNS))
+        .mut_subcommand("pool", |pool| {
+            pool.mut_subcommand("list", |list| sorts(list, &pool::LIST_COLUMNS))
+                .mut_subcommand("status", |status| sorts(status, &pool::STATUS_COLUMNS))
+        })
+}
+
 /// Carries out one command; `mark` is what this node has seen of the store. When it returns, it has said all that it
 /// has to say.
 async fn run<K: Kv>(
@@ -107,14 +135,16 @@ async fn run<K: Kv>(
     kv: &K,
     (settings, keys): (&Settings, &Keys),
     mark: Option<Mark>,
+    timeout: Duration,
     terminal: &mut Terminal<'_>,
 ) -> ExitCode {
-    let session = Session { kv, keys, until: Instant::now() + limits::CLI_DEADLINE };
-    let context = Context { session, mark, settings };
+    let session = Session { kv, keys, until: Instant::now() + timeout };
+    let context = Context { session, mark, settings, timeout };
     let done = match command {
         Command::List(args) => list::list(&context, &args, terminal).await,
         Command::Show(args) => list::show(&context, &args, terminal).await,
         Command::Usage(args) => usage::usage(&context, &args, terminal).await,
+        Command::Top(args) => top::top(&context, &args, terminal).await,
         Command::Check(args) => check::check(&context, &args, terminal).await,
         Command::Release(args) => release::release(&context, &args, terminal).await,
         Command::Hold(args) => hold::hold(&context, &args, terminal).await,
@@ -125,6 +155,17 @@ async fn run<K: Kv>(
 }
 
 impl<K: Kv> Context<'_, K> {
+    /// When what begins now must be done: how long a person thinks does not count.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    /// The same with the whole time of a command before it.
+    fn renewed(&self) -> Self {
+        let session = self.session.by(self.deadline());
+        Self { session, mark: self.mark.clone(), ..*self }
+    }
+
     /// Reads all that is held, at one moment.
     async fn inventory(&self, doing: &str) -> Result<Inventory, CliError> {
         let see = |inventory: &mut Inventory, entry| inventory.see(self.session.keys, &entry);
@@ -143,6 +184,51 @@ impl Terminal<'_> {
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Output(e)),
             _ => Ok(()),
         }
+    }
+
+    /// Prints a list in the form that was asked for.
+    fn list<T: Listed>(
+        &mut self,
+        columns: &[Column],
+        mut rows: Vec<T>,
+        output: &ListOutput,
+    ) -> Result<(), CliError> {
+        if let Some(field) = &output.sort_by {
+            table::sort_by(columns, &mut rows, field).ok_or_else(|| {
+                let fields = table::fields(columns).join(", ");
+                CliError::Refused(format!("there is no field {field}: the fields are {fields}"))
+            })?;
+        }
+        let form = |is_wide| TableForm { is_wide, no_headers: output.no_headers, screen: self.screen };
+        let cells = |rows: &[T]| rows.iter().map(Listed::cells).collect();
+        match output.format {
+            ListFormat::Table => self.answer(&table::table_of(columns, cells(&rows), form(false))),
+            ListFormat::Wide => self.answer(&table::table_of(columns, cells(&rows), form(true))),
+            ListFormat::Json => self.answer_json(&rows),
+            ListFormat::Yaml => self.answer_yaml(&rows),
+            ListFormat::Name => {
+                self.answer(&rows.iter().map(|row| format!("{}\n", row.name())).collect::<String>())
+            }
+        }
+    }
+
+    /// Prints one document in the form that was asked for.
+    fn document(
+        &mut self,
+        value: &impl Serialize,
+        format: Format,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), CliError> {
+        match format {
+            Format::Table => self.answer(&text()),
+            Format::Json => self.answer_json(value),
+            Format::Yaml => self.answer_yaml(value),
+        }
+    }
+
+    fn answer_yaml(&mut self, value: &impl Serialize) -> Result<(), CliError> {
+        let text = yaml_serde::to_string(value).map_err(|e| CliError::Output(io::Error::other(e)))?;
+        self.answer(&text)
     }
 
     fn answer_json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
@@ -185,8 +271,14 @@ mod tests {
     #[test]
     fn a_reader_that_has_seen_enough_is_no_failure() {
         let mut err = Vec::new();
-        let mut terminal = Terminal { out: &mut Closed, err: &mut err, ask: &mut |_| false };
+        let mut terminal =
+            Terminal { out: &mut Closed, err: &mut err, ask: &mut |_| false, screen: Screen::default() };
         assert!(terminal.answer("text").is_ok());
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        command().debug_assert();
     }
 
     #[test]

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::Path;
 use std::process::ExitCode;
 
-use super::args::{Place, ReleaseArgs};
+use super::args::{Place, ReleaseArgs, ReleaseTarget, release_target};
+use super::input::read_text;
 use super::inventory::{Inventory, Row};
 use super::{CliError, Context, Terminal};
+use crate::limits;
 use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName};
 use crate::store::cooling::CoolingLeases;
@@ -14,14 +17,21 @@ use crate::store::free::Freed;
 use crate::store::kv::Kv;
 use crate::store::release::{self, FreeError};
 
+/// How many containers are named where it is not clear which is meant.
+const CONTAINERS_NAMED: usize = 3;
+
 /// Frees whole owners, after naming all that they hold.
 pub(super) async fn release<K: Kv>(
     context: &Context<'_, K>,
     args: &ReleaseArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
+    let targets = targets(args)?;
     let inventory = context.inventory("look up what is to be released").await?;
-    let owners = chosen(&inventory, args).map_err(CliError::Refused)?;
+    let owners = chosen(&inventory, args, &targets, terminal)?;
+    if owners.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
     for owner in &owners {
         terminal.tell(&plan_words(&inventory, owner));
     }
@@ -31,12 +41,42 @@ pub(super) async fn release<K: Kv>(
         ));
     }
     let mut leases = CoolingLeases::default();
+    let mut code = ExitCode::SUCCESS;
     for owner in owners {
         let leases = (!args.now).then_some(&mut leases);
-        free_owner(context, owner, leases).await?;
-        terminal.answer(&format!("freed {}: {}\n", owner, held_words(&inventory, owner)))?;
+        // How long a person thinks does not count, nor how many there are.
+        match free_owner(&context.renewed(), owner, leases).await {
+            Ok(()) => terminal.answer(&format!("freed {}: {}\n", owner, held_words(&inventory, owner)))?,
+            Err(CliError::Refused(why)) => {
+                terminal.tell(&format!("metes: {why}"));
+                code = ExitCode::FAILURE;
+            }
+            Err(failed) => return Err(failed),
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
+}
+
+/// Whom the command line, or the file that it names, means.
+fn targets(args: &ReleaseArgs) -> Result<Vec<ReleaseTarget>, CliError> {
+    let Some(file) = &args.file else {
+        let containers = args.containers.iter().cloned().map(ReleaseTarget::Container);
+        return Ok(args.targets.iter().cloned().chain(containers).collect());
+    };
+    if file == Path::new("-") && !args.yes {
+        return Err(CliError::Refused(
+            "nothing was freed: stdin has the list, so it cannot have the answer to a question; give --yes"
+                .to_owned(),
+        ));
+    }
+    let (name, text) = read_text(file, limits::INPUT_BYTES)?;
+    let lines = text.lines().enumerate().map(|(at, line)| (at, line.trim()));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let target = |(at, line)| {
+        release_target(line)
+            .map_err(|why| CliError::Refused(format!("nothing was freed: {name}, line {}: {why}", at + 1)))
+    };
+    lines.map(target).collect()
 }
 
 /// Frees one owner. The only place where a command of a person frees anything.
@@ -60,35 +100,105 @@ async fn free_owner<K: Kv>(
     }
 }
 
-/// The owners to free; else a sentence that says why none, and what to do.
-fn chosen<'a>(inventory: &'a Inventory, args: &ReleaseArgs) -> Result<BTreeSet<&'a Owner>, String> {
-    let owners = match (&args.address, &args.container) {
-        (Some(address), _) => vec![holder_of(inventory, *address, args)?],
-        (None, Some(id)) => owners_of_container(inventory, id, &args.place)?,
-        (None, None) => Vec::new(),
-    };
-    if let Some((network, address)) = owners.iter().find_map(|owner| owner.set_aside()) {
-        return Err(format!(
-            "{address} of network {network} is set aside, and no container has it: metes hold --remove {address} \
-             --network {network} ends that"
-        ));
-    }
-    Ok(owners.into_iter().collect())
+/// Why a target is not freed, in a sentence that says what to do.
+#[derive(Debug, PartialEq, Eq)]
+struct Unchosen {
+    why: String,
+    /// Nobody holds it.
+    is_gone: bool,
 }
 
-fn holder_of<'a>(inventory: &'a Inventory, address: IpAddr, args: &ReleaseArgs) -> Result<&'a Owner, String> {
+impl From<String> for Unchosen {
+    fn from(why: String) -> Self {
+        Self { why, is_gone: false }
+    }
+}
+
+impl Unchosen {
+    fn gone(why: String) -> Self {
+        Self { why, is_gone: true }
+    }
+}
+
+/// The owners to free. What a file names and nobody holds is only told.
+fn chosen<'a>(
+    inventory: &'a Inventory,
+    args: &ReleaseArgs,
+    targets: &[ReleaseTarget],
+    terminal: &mut Terminal<'_>,
+) -> Result<BTreeSet<&'a Owner>, CliError> {
+    let mut owners = BTreeSet::new();
+    let mut refused = Vec::new();
+    for target in targets {
+        match owners_of(inventory, args, target) {
+            Ok(found) => owners.extend(found),
+            Err(Unchosen { why, is_gone: true }) if args.file.is_some() => {
+                terminal.tell(&format!("metes: {why}"))
+            }
+            Err(Unchosen { why, .. }) => refused.push(why),
+        }
+    }
+    match &refused[..] {
+        [] => Ok(owners),
+        [why] if targets.len() == 1 => Err(CliError::Refused(why.clone())),
+        _ => {
+            refused.iter().for_each(|why| terminal.tell(&format!("metes: {why}")));
+            Err(CliError::Refused("nothing was freed".to_owned()))
+        }
+    }
+}
+
+fn owners_of<'a>(
+    inventory: &'a Inventory,
+    args: &ReleaseArgs,
+    target: &ReleaseTarget,
+) -> Result<Vec<&'a Owner>, Unchosen> {
+    let is_in_network = |row: &&Row| match target {
+        ReleaseTarget::InNetwork(network, _) => row.network == *network,
+        _ => args.network.is_none() || row.network == args.network,
+    };
+    let owners = match target {
+        ReleaseTarget::Address(address) | ReleaseTarget::InNetwork(_, address) => {
+            vec![holder_of(inventory, *address, args, &is_in_network)?]
+        }
+        ReleaseTarget::Container(id) => owners_of_container(inventory, id, &args.place)?,
+        ReleaseTarget::Owner(owner) => {
+            let known = known_owners(inventory).find(|known| *known == owner);
+            vec![known.ok_or_else(|| Unchosen::gone(format!("{owner} holds nothing")))?]
+        }
+    };
+    if let Some((network, address)) = owners.iter().find_map(|owner| owner.set_aside()) {
+        return Err(Unchosen::from(format!(
+            "{address} of network {network} is set aside, and no container has it: metes hold --remove {address} \
+             --network {network} ends that"
+        )));
+    }
+    Ok(owners)
+}
+
+/// All owners. One whose reservations are gone has no row, and one whose record is gone only rows.
+fn known_owners(inventory: &Inventory) -> impl Iterator<Item = &Owner> {
+    inventory.rows.iter().filter_map(Row::owner).chain(&inventory.owners)
+}
+
+fn holder_of<'a>(
+    inventory: &'a Inventory,
+    address: IpAddr,
+    args: &ReleaseArgs,
+    is_in_network: &dyn Fn(&&Row) -> bool,
+) -> Result<&'a Owner, Unchosen> {
     let wanted = |row: &&Row| {
         row.address == Addr::from(address)
-            && args.network.as_ref().is_none_or(|network| row.network.as_ref() == Some(network))
+            && is_in_network(row)
             && row.owner().is_none_or(|owner| args.place.holds(owner))
     };
     let rows: Vec<&Row> = inventory.rows.iter().filter(wanted).collect();
     match rows[..] {
-        [] => Err(not_held(inventory, address, args)),
-        [row] => row.owner().ok_or_else(|| {
+        [] => Err(Unchosen::gone(not_held(inventory, address, args))),
+        [row] => Ok(row.owner().ok_or_else(|| {
             format!("the reservation of {address} cannot be decoded: it counts as held and is not freed")
-        }),
-        _ => Err(ambiguous(address, &rows)),
+        })?),
+        _ => Err(ambiguous(address, &rows).into()),
     }
 }
 
@@ -123,24 +233,41 @@ fn owners_of_container<'a>(
     inventory: &'a Inventory,
     id: &str,
     place: &Place,
-) -> Result<Vec<&'a Owner>, String> {
-    // An owner whose reservations are gone has no row, and one whose record is gone only rows.
-    let known = inventory.rows.iter().filter_map(Row::owner).chain(&inventory.owners);
-    let owners: Vec<&Owner> = known.filter(|owner| owner.container_id == *id && place.holds(owner)).collect();
+) -> Result<Vec<&'a Owner>, Unchosen> {
+    let known = |test: &dyn Fn(&str) -> bool| -> Vec<&Owner> {
+        let is_it = |owner: &&Owner| test(owner.container_id.as_str()) && place.holds(owner);
+        known_owners(inventory).filter(is_it).collect()
+    };
+    let mut owners = known(&|known| known == id);
     if owners.is_empty() {
-        return Err(format!(
+        owners = known(&|known| known.starts_with(id));
+    }
+    if owners.is_empty() {
+        return Err(Unchosen::gone(format!(
             "no container with the id {id:?} holds an address{place}; metes list shows those that do"
-        ));
+        )));
+    }
+    let ids: BTreeSet<&str> = owners.iter().map(|owner| owner.container_id.as_str()).collect();
+    if ids.len() > 1 {
+        let some: Vec<&str> = ids.iter().copied().take(CONTAINERS_NAMED).collect();
+        return Err(Unchosen::from(format!(
+            "{} containers have ids that begin with {id:?}, such as {}: give more of it",
+            ids.len(),
+            some.join(" and ")
+        )));
     }
     let names = |name: fn(&Owner) -> &str| owners.iter().map(|owner| name(owner)).collect::<BTreeSet<_>>();
     let nodes: Vec<&str> = names(|owner| owner.node.as_str()).into_iter().collect();
     if nodes.len() > 1 {
-        return Err(format!("a container {id:?} is on {}: say which with --node", nodes.join(" and on ")));
+        let nodes = nodes.join(" and on ");
+        return Err(format!("a container {id:?} is on {nodes}: say which with --node").into());
     }
     let clusters: Vec<&str> = names(|owner| owner.cluster_or_dash()).into_iter().collect();
     if clusters.len() > 1 {
         let clusters = clusters.join(" and in ");
-        return Err(format!("a container {id:?} is in the clusters {clusters}: say which with --cluster"));
+        return Err(
+            format!("a container {id:?} is in the clusters {clusters}: say which with --cluster").into()
+        );
     }
     Ok(owners)
 }
@@ -242,17 +369,24 @@ mod tests {
             ("10.0.0.8", Err("metes hold --remove 10.0.0.8 --network b ends that")),
             ("--container 00000000000000000000ffff0a000008", Err("metes hold --remove")),
             ("--container c9", Err("no container with the id \"c9\"")),
+            ("--container c", Err("6 containers have ids that begin with \"c\", such as c1 and c2 and c3")),
+            ("b/10.0.0.1", Ok("net1 of container c2 on n1")),
+            ("/192.0.2.1", Err("say which with --container")),
+            ("/n2/c4/net1", Ok("net1 of container c4 on n2")),
+            ("/n2/c3/net1", Err("net1 of container c3 on n2 holds nothing")),
+            ("a/10.0.0.1 fd00::1 b/10.0.0.2", Ok("net1 of container c1 on n1, net1 of container c2 on n2")),
         ] {
-            let found = chosen(&inventory, &args(line));
+            let args = args(line);
+            let targets = targets(&args).expect("no file");
+            let found: Result<Vec<_>, _> =
+                targets.iter().map(|target| owners_of(&inventory, &args, target)).collect();
             match (found, expected) {
                 (Ok(owners), Ok(expected)) => {
-                    assert_eq!(
-                        owners.into_iter().map(Owner::to_string).collect::<Vec<_>>(),
-                        [expected],
-                        "{line}"
-                    );
+                    let owners: BTreeSet<&Owner> = owners.into_iter().flatten().collect();
+                    let owners: Vec<String> = owners.into_iter().map(Owner::to_string).collect();
+                    assert_eq!(owners.join(", "), expected, "{line}");
                 }
-                (Err(found), Err(expected)) => assert!(found.contains(expected), "{line}: {found}"),
+                (Err(found), Err(expected)) => assert!(found.why.contains(expected), "{line}: {found:?}"),
                 (found, expected) => panic!("{line}: {found:?}, expected {expected:?}"),
             }
         }

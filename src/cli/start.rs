@@ -1,13 +1,14 @@
 //! From the command line and the host file to a command that runs.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use super::args::CliVerb;
+use super::table::Screen;
 use super::validate::validate;
-use super::{Cli, Terminal, about, ask, run};
+use super::{Cli, Terminal, about, ask, command, run};
 use crate::cni::{Error, Version};
 use crate::config::Settings;
 use crate::limits;
@@ -29,7 +30,8 @@ pub fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     drop(err);
-    match start(Cli::parse()) {
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|wrong| wrong.exit());
+    match start(cli) {
         Ok(code) => code,
         Err(e) => {
             let _ = writeln!(io::stderr().lock(), "metes: {e}");
@@ -41,7 +43,8 @@ pub fn main() -> ExitCode {
 fn start(cli: Cli) -> Result<ExitCode, Error> {
     let (mut out, mut err) = (io::stdout().lock(), io::stderr());
     let mut confirm = |question: &str| ask(question, &mut io::stdin().lock(), &mut io::stderr());
-    let mut terminal = Terminal { out: &mut out, err: &mut err, ask: &mut confirm };
+    let screen = screen(&out);
+    let mut terminal = Terminal { out: &mut out, err: &mut err, ask: &mut confirm, screen };
     let command = match cli.verb {
         CliVerb::Store(command) => command,
         CliVerb::Validate(args) => {
@@ -49,15 +52,29 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
             return Ok(done.unwrap_or_else(|e| e.told(&mut terminal)));
         }
     };
-    let settings = setup::own_settings(cli.config.as_deref())?;
+    let mut settings = setup::own_settings(cli.config.as_deref())?;
+    settings.use_endpoints(&cli.endpoints)?;
     setup::start_log(None, None);
     settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let mark = mark(&settings);
-    let kv = store::open(setup::access(&settings, Trust::OwnerReads, limits::UNREACHABLE)?);
+    let kv =
+        store::open(setup::access(&settings, Trust::OwnerReads, cli.timeout.unwrap_or(limits::UNREACHABLE))?);
     let keys = Keys::new(&settings.prefix);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::io(format!("this process cannot wait for the network: {e}")))?;
-    Ok(runtime.block_on(run(command, &kv, (&settings, &keys), mark, &mut terminal)))
+    let timeout = cli.timeout.unwrap_or(limits::CLI_DEADLINE);
+    Ok(runtime.block_on(run(command, &kv, (&settings, &keys), mark, timeout, &mut terminal)))
+}
+
+/// The terminal that stdout is, if it is one; without colour where NO_COLOR is set to anything (no-color.org).
+fn screen(out: &io::StdoutLock<'_>) -> Screen {
+    if !out.is_terminal() {
+        return Screen::default();
+    }
+    let variable = |name| std::env::var_os(name).unwrap_or_default();
+    let has_colour = variable("NO_COLOR").is_empty() && variable("TERM") != "dumb";
+    let width = rustix::termios::tcgetwinsize(out).ok().map(|size| usize::from(size.ws_col));
+    Screen { width: width.filter(|width| *width > 0), has_colour }
 }
 
 /// What this node has seen of the store, if the plugin runs here: nothing is made for it.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::args::{Format, UsageArgs};
+use super::args::{ListFormat, UsageArgs};
 use super::inventory::{AskedSeen, Inventory, Row, holders};
-use super::table::{or_dash, table};
+use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};
 use crate::pool::definition::RangeState;
 use crate::pool::names::PoolName;
@@ -27,9 +27,10 @@ pub(super) async fn usage<K: Kv>(
 ) -> Result<ExitCode, CliError> {
     let inventory = context.inventory("count the held addresses").await?;
     let usages = usages(&inventory);
-    match args.output.format {
-        Format::Json => terminal.answer_json(&usages)?,
-        Format::Table => terminal.answer(&words(&usages))?,
+    terminal.list(&COLUMNS, usages.iter().collect(), &args.output)?;
+    let is_table = matches!(args.output.format, ListFormat::Table | ListFormat::Wide);
+    if is_table && !args.output.no_headers {
+        terminal.answer(&left(&usages))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -228,13 +229,29 @@ impl RangeUsage<'_> {
             left: Vec::new(),
         }
     }
+}
 
-    fn cells(&self) -> [String; 10] {
+/// The columns of usages.
+pub(super) const COLUMNS: [Column; 10] = [
+    ("NETWORK", CellForm::Text),
+    ("RANGE", CellForm::Whole),
+    ("STATE", CellForm::Whole),
+    ("SIZE", CellForm::Whole),
+    ("HELD", CellForm::Whole),
+    ("FREE", CellForm::Whole),
+    ("COOLING", CellForm::Whole),
+    ("ASIDE", CellForm::Whole),
+    ("FOR", CellForm::Text),
+    ("LAST ASKED", CellForm::Whole),
+];
+
+impl Listed for RangeUsage<'_> {
+    fn cells(&self) -> Vec<String> {
         let number = |number: Option<u128>| or_dash(number.map(|n| n.to_string()).as_deref());
         let asked_by = self.asked_by.join(", ");
-        [
+        vec![
             self.network.to_string(),
-            or_dash(self.range.as_deref()),
+            self.name(),
             self.state.word().to_owned(),
             number(self.size),
             self.held.to_string(),
@@ -245,16 +262,17 @@ impl RangeUsage<'_> {
             or_dash(self.asked_at),
         ]
     }
+
+    fn name(&self) -> String {
+        or_dash(self.range.as_deref())
+    }
 }
 
-fn words(usages: &[RangeUsage<'_>]) -> String {
-    let rows: Vec<[String; 10]> = usages.iter().map(RangeUsage::cells).collect();
-    let mut text = table(
-        ["NETWORK", "RANGE", "STATE", "SIZE", "HELD", "FREE", "COOLING", "ASIDE", "FOR", "LAST ASKED"],
-        &rows,
-    );
+/// Who holds addresses that only older ranges give.
+fn left(usages: &[RangeUsage<'_>]) -> String {
+    let mut text = String::new();
     for usage in usages.iter().filter(|usage| !usage.left.is_empty()) {
-        let (range, count) = (or_dash(usage.range.as_deref()), usage.left.len());
+        let (range, count) = (usage.name(), usage.left.len());
         let verb = if count == 1 { "1 address is" } else { &format!("{count} addresses are") };
         let _ =
             writeln!(text, "\n{range} of network {}: {verb} held that no newer range gives", usage.network);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::etcd::{Endpoint, EtcdConfig, Login, StoreKeys, TlsFiles};
+use super::etcd::{Endpoint, EtcdConfig, Login, Scheme, StoreKeys, TlsFiles};
 use super::host::{Allowed, HostFile};
 use super::keys;
 use super::network::Config;
@@ -198,6 +198,29 @@ impl Settings {
             .with_details("name a pool in `ipam.pool`: the host file has `pools_only`"));
         }
         Ok(())
+    }
+
+    /// Takes these endpoints instead of its own, in the scheme of its own where they name none; no endpoints change
+    /// nothing.
+    ///
+    /// # Errors
+    /// Code 7 for one that is none, is plain http to another machine, or needs certificates that are not named.
+    pub fn use_endpoints(&mut self, endpoints: &[String]) -> Result<(), Error> {
+        if endpoints.is_empty() {
+            return Ok(());
+        }
+        let scheme = if self.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let parse = |text: &String| {
+            Endpoint::parse(text.trim(), scheme).ok_or_else(|| {
+                Error::invalid_config(format!("--endpoints: {text:?} is no endpoint like https://host:2379"))
+            })
+        };
+        self.endpoints = endpoints.iter().map(parse).collect::<Result<_, _>>()?;
+        if self.tls.is_none() && self.endpoints.iter().any(Endpoint::is_tls) {
+            return Err(Error::invalid_config("--endpoints: https needs `etcd.ca_file` in the host file"));
+        }
+        self.tls = self.tls.take().filter(|_| self.endpoints.iter().any(Endpoint::is_tls));
+        self.check_plaintext()
     }
 
     /// The endpoints as URLs.

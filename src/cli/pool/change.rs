@@ -1,7 +1,5 @@
 //! Changes of pools: told, asked for, and carried out in one transaction each.
 
-use tokio::time::Instant;
-
 use super::super::{CliError, Context, Terminal};
 use super::effect::{PoolEffect, held};
 use super::words;
@@ -189,12 +187,4 @@ fn refused(why: &PoolChangeRefused) -> CliError {
 
 fn failed(intent: &PoolIntent, failure: Failure) -> CliError {
     CliError::store(format!("change pool {}", intent.pool()))(failure)
-}
-
-impl<K: Kv> Context<'_, K> {
-    /// The same with the whole time of a command before it.
-    pub(super) fn renewed(&self) -> Self {
-        let session = self.session.by(Instant::now() + limits::CLI_DEADLINE);
-        Self { session, mark: self.mark.clone(), settings: self.settings }
-    }
 }

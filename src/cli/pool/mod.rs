@@ -27,6 +27,7 @@ use crate::pool::definition::{PoolDefinition, RangeState};
 use crate::store::kv::Kv;
 use crate::store::pool_change::{PoolIntent, StoredPools};
 use change::{HowToChange, change};
+pub(super) use show::{LIST_COLUMNS, STATUS_COLUMNS};
 
 /// Done, and addresses are held outside of the open ranges.
 const HELD_OUTSIDE: u8 = 3;

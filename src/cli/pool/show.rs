@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::super::args::{Format, PoolListArgs, PoolShowArgs, PoolStatusArgs};
+use super::super::args::{PoolListArgs, PoolShowArgs, PoolStatusArgs};
 use super::super::inventory::Inventory;
-use super::super::table::{or_dash, printable, table};
+use super::super::table::{CellForm, Column, Listed, or_dash, printable, table};
 use super::super::{CliError, Context, Terminal};
 use super::effect::FoldedPool;
 use super::{text, words};
@@ -26,15 +26,13 @@ pub(super) async fn list<K: Kv>(
 ) -> Result<(), CliError> {
     let pools = read(context, terminal).await?;
     let keys = context.session.keys;
-    let rows: Vec<ListedPool<'_>> =
-        pools.iter().map(|pool| ListedPool::new(pool, pools.revision_of(keys, &pool.pool))).collect();
-    match args.output.format {
-        Format::Json => terminal.answer_json(&rows),
-        Format::Table => {
-            let cells: Vec<[String; 6]> = rows.iter().map(ListedPool::cells).collect();
-            terminal.answer(&table(["POOL", "NETWORK", "RANGES", "SIZE", "ORDER", "NOTE"], &cells))
-        }
-    }
+    let rows = pools.iter().filter(|pool| is_of(pool, args.network.as_ref()));
+    let rows = rows.map(|pool| ListedPool::new(pool, pools.revision_of(keys, &pool.pool))).collect();
+    terminal.list(&LIST_COLUMNS, rows, &args.output)
+}
+
+fn is_of(pool: &PoolDefinition, network: Option<&NetworkName>) -> bool {
+    network.is_none_or(|network| pool.network == *network)
 }
 
 /// Prints pools as documents that `apply` takes.
@@ -58,10 +56,7 @@ pub(super) async fn show<K: Kv>(
     tell_bad(pools, terminal);
     let pool = pools.get(&args.name).ok_or_else(|| missing(&args.name, pools))?;
     let shown = ShownPool::new(pool, pools.revision_of(context.session.keys, &pool.pool), &inventory);
-    match args.output.format {
-        Format::Json => terminal.answer_json(&shown),
-        Format::Table => terminal.answer(&shown.words(pool)),
-    }
+    terminal.document(&shown, args.output.format, || shown.words(pool))
 }
 
 /// Counts what is held of each pool, or of one.
@@ -73,18 +68,9 @@ pub(super) async fn status<K: Kv>(
     let inventory = context.inventory("count what is held of the pools").await?;
     tell_bad(&inventory.pools, terminal);
     let pools = chosen(&inventory.pools, args.name.as_ref())?;
-    let rows: Vec<PoolUse<'_>> = pools.into_iter().map(|pool| PoolUse::new(pool, &inventory)).collect();
-    match args.output.format {
-        Format::Json => terminal.answer_json(&rows),
-        Format::Table => {
-            let header = [
-                "POOL", "NETWORK", "SIZE", "HELD", "FREE", "DRAINING", "CLOSED", "OUTSIDE", "ASIDE",
-                "COOLING",
-            ];
-            let cells: Vec<[String; 10]> = rows.iter().map(PoolUse::cells).collect();
-            terminal.answer(&table(header, &cells))
-        }
-    }
+    let pools = pools.into_iter().filter(|pool| is_of(pool, args.network.as_ref()));
+    let rows = pools.map(|pool| PoolUse::new(pool, &inventory)).collect();
+    terminal.list(&STATUS_COLUMNS, rows, &args.output)
 }
 
 fn missing(name: &PoolName, pools: &StoredPools) -> CliError {
@@ -146,9 +132,21 @@ impl<'a> ListedPool<'a> {
             revision,
         }
     }
+}
 
-    fn cells(&self) -> [String; 6] {
-        [
+/// The columns of a list of pools.
+pub(in crate::cli) const LIST_COLUMNS: [Column; 6] = [
+    ("POOL", CellForm::Text),
+    ("NETWORK", CellForm::Text),
+    ("RANGES", CellForm::Whole),
+    ("SIZE", CellForm::Whole),
+    ("ORDER", CellForm::Whole),
+    ("NOTE", CellForm::Text),
+];
+
+impl Listed for ListedPool<'_> {
+    fn cells(&self) -> Vec<String> {
+        vec![
             self.pool.to_string(),
             self.network.to_string(),
             self.ranges.to_string(),
@@ -156,6 +154,10 @@ impl<'a> ListedPool<'a> {
             self.order.to_string(),
             or_dash(Some(self.note)),
         ]
+    }
+
+    fn name(&self) -> String {
+        self.pool.to_string()
     }
 }
 
@@ -324,9 +326,25 @@ impl<'a> PoolUse<'a> {
         }
         sum
     }
+}
 
-    fn cells(&self) -> [String; 10] {
-        [
+/// The columns of what is used of pools.
+pub(in crate::cli) const STATUS_COLUMNS: [Column; 10] = [
+    ("POOL", CellForm::Text),
+    ("NETWORK", CellForm::Text),
+    ("SIZE", CellForm::Whole),
+    ("HELD", CellForm::Whole),
+    ("FREE", CellForm::Whole),
+    ("DRAINING", CellForm::Whole),
+    ("CLOSED", CellForm::Whole),
+    ("OUTSIDE", CellForm::Whole),
+    ("ASIDE", CellForm::Whole),
+    ("COOLING", CellForm::Whole),
+];
+
+impl Listed for PoolUse<'_> {
+    fn cells(&self) -> Vec<String> {
+        vec![
             self.pool.to_string(),
             self.network.to_string(),
             self.size.to_string(),
@@ -338,5 +356,9 @@ impl<'a> PoolUse<'a> {
             self.set_aside.to_string(),
             self.cooling.to_string(),
         ]
+    }
+
+    fn name(&self) -> String {
+        self.pool.to_string()
     }
 }

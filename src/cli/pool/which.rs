@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::super::args::{Format, PoolWhichArgs};
+use super::super::args::PoolWhichArgs;
 use super::super::table::{printable, table};
 use super::super::{CliError, Context, Terminal};
 use super::{show, words};
@@ -44,10 +44,7 @@ pub(super) async fn which<K: Kv>(
     let allowed = settings.allowed.as_ref().filter(|_| *node == here).map(|allowed| &allowed.pools);
     let is_allowed = |pool: &PoolName| allowed.is_none_or(|allowed| allowed.contains(pool));
     let answer = PoolChoice::new(&auto, facts, &pools, is_allowed);
-    match args.output.format {
-        Format::Json => terminal.answer_json(&answer)?,
-        Format::Table => terminal.answer(&answer.words())?,
-    }
+    terminal.document(&answer, args.output.format, || answer.words())?;
     Ok(if answer.pools.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -1,0 +1,66 @@
+//! `metes top`.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::args::{Consumer, TopArgs};
+use super::inventory::Row;
+use super::table::{CellForm, Column, Listed, or_dash};
+use super::{CliError, Context, Terminal};
+use crate::pool::NetworkName;
+use crate::store::kv::Kv;
+
+/// Counts what each namespace, pod, node or network holds, the largest first.
+pub(super) async fn top<K: Kv>(
+    context: &Context<'_, K>,
+    args: &TopArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    let inventory = context.inventory("count who holds addresses").await?;
+    let wanted = inventory.rows.iter().filter(|row| row.is_wanted(&args.filter));
+    let mut counts = counts(wanted, args.by);
+    counts.truncate(args.most.unwrap_or(usize::MAX));
+    terminal.list(&COLUMNS, counts, &args.output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many addresses one consumer has.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct ConsumerCount {
+    /// None for addresses of which it is not known, or that no container has.
+    name: Option<String>,
+    held: usize,
+}
+
+fn counts<'r>(rows: impl Iterator<Item = &'r Row>, by: Consumer) -> Vec<ConsumerCount> {
+    let mut held: BTreeMap<Option<String>, usize> = BTreeMap::new();
+    for row in rows {
+        let pod = row.holder.as_ref().map(|holder| &holder.labels.pod).filter(|pod| !pod.name.is_empty());
+        let name = match by {
+            Consumer::Namespace => pod.map(|pod| pod.namespace.clone()),
+            Consumer::Pod => pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)),
+            Consumer::Node => row.container().map(|owner| owner.node.to_string()),
+            Consumer::Network => row.network.as_ref().map(NetworkName::to_string),
+        };
+        *held.entry(name).or_default() += 1;
+    }
+    let mut counts: Vec<_> = held.into_iter().map(|(name, held)| ConsumerCount { name, held }).collect();
+    counts.sort_by_key(|count| Reverse(count.held));
+    counts
+}
+
+/// The columns of consumers.
+pub(super) const COLUMNS: [Column; 2] = [("NAME", CellForm::Text), ("HELD", CellForm::Whole)];
+
+impl Listed for ConsumerCount {
+    fn cells(&self) -> Vec<String> {
+        vec![self.name(), self.held.to_string()]
+    }
+
+    fn name(&self) -> String {
+        or_dash(self.name.as_deref())
+    }
+}
