@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use support::{Cluster, Node, Outcome, Run, Store, failing_metes, metes, network, network_as, report};
+use support::{Cluster, Etcd, Node, Outcome, Run, Store, failing_metes, metes, network, network_as, report};
 
 const PAGE: &str = "v1/net/default/page/00000000000000000000ffff0a000000";
 const SUMMARY: &str = "v1/net/default/summary/00000000000000000000ffff0a000000";
@@ -141,7 +141,8 @@ fn list() {
 #[test]
 fn a_name_that_nobody_has_is_told() {
     let (cluster, a, _) = populated();
-    let rows: [(&[&str], &str); 7] = [
+    let rows: [(&[&str], &str); 8] = [
+        (&["--namespace", "nosuch"], "metes: no address is held in namespace \"nosuch\"\n"),
         (&["--node", "nosuch"], "metes: no address is held on node \"nosuch\"\n"),
         (&["--network", "storaeg"], "in network \"storaeg\"; did you mean \"storage\"?\n"),
         (&["--pod", "ns/wbe-0"], "by pod \"ns/wbe-0\"; did you mean \"ns/web-0\"?\n"),
@@ -419,6 +420,99 @@ fn endpoints_and_a_time_are_given_by_hand() {
     }
     node.write_host_file(host.to_string());
     cluster.assert_clean();
+}
+
+#[test]
+fn whatever_is_named_is_shown() {
+    let (cluster, a, b) = populated();
+    let pool = r#"{"pool": "made", "network": "storage", "ranges": [{"range": "10.4.0.0/24"}]}"#;
+    let twin = r#"{"pool": "default", "ranges": [{"range": "10.5.0.0/24"}]}"#;
+    for pool in [pool, twin] {
+        a.pool(&["apply", "-f", "-", "--yes"], pool).ok_text();
+    }
+    b.add("made").config(&network(json!({"pool": "made"}))).run().ok();
+    let of_storage = ["storage 10.0.0.1", "storage 10.4.0.1"];
+    let of_default = ["default 10.0.0.1", "default 10.0.0.2", "default fd00::1"];
+    let rows: [(&[&str], &[&str]); 15] = [
+        (&["10.0.0.1/16"], &["default 10.0.0.1", "storage 10.0.0.1"]),
+        (&["10.0.0.1", "--network", "storage"], &["storage 10.0.0.1"]),
+        (&["storage/10.0.0.1"], &["storage 10.0.0.1"]),
+        (&["/192.0.2.1"], &["- 192.0.2.1"]),
+        (&["192.0.2.1/24"], &["- 192.0.2.1"]),
+        (&["test/a/c1/eth0"], &["default 10.0.0.1", "default fd00::1"]),
+        (&["ns/web-0"], &["default 10.0.0.1", "default fd00::1"]),
+        (&["other/web-0"], &["- 192.0.2.1"]),
+        (&["storage"], &of_storage),
+        (&["10.0.0.0/24", "--network", "default"], &of_default[..2]),
+        (&["10.0.0.0/23"], &["default 10.0.0.1", "default 10.0.0.2", "storage 10.0.0.1"]),
+        (&["192.0.2.0/24"], &["- 192.0.2.1"]),
+        (&["fd00::/63"], &["default fd00::1"]),
+        (&["made", "--as", "pool"], &of_storage[1..]),
+        (&["default", "--as", "network"], &of_default),
+    ];
+    report(rows.into_iter().flat_map(|(what, expected)| {
+        let json = a.cli([&["show", "-o", "json"], what].concat());
+        let text = a.cli([&["show"], what].concat());
+        let row = what.join(" ");
+        [expect(&row, addresses(&json) == expected, &json), expect(&row, text.succeeded(), &text)]
+    }));
+    for (what, words) in [
+        ("made", &["could be several", "--as pool", "--as container"][..]),
+        ("default", &["could be several", "--as network or --as pool"]),
+        ("nosuch", &["no container", "network or pool"]),
+        ("10.9.0.0/16", &["10.9.0.0/16 is not held"]),
+        ("ns/nosuch", &["ns/nosuch is not held"]),
+        ("storage/10.0.0.2", &["storage/10.0.0.2 is not held"]),
+    ] {
+        let outcome = a.cli(["show", what]);
+        assert!(outcome.status.code() == Some(1) && outcome.stdout.is_empty(), "{outcome}");
+        assert!(words.iter().all(|word| outcome.stderr.contains(word)), "{outcome}");
+    }
+    cluster.assert_clean();
+}
+
+/// By etcd's own count. Thousands of addresses would cost more requests if all were read.
+#[test]
+fn what_is_looked_up_costs_no_more_than_it_needs() {
+    const ADDRESSES: usize = 3000;
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let (a, b) = (cluster.node("a"), cluster.node("b"));
+    add(&a, "c1", "u1").ok();
+    b.add("c2").config(&network(json!({"range": "10.0.0.0/24", "network_name": "storage"}))).run().ok();
+    let record = |key: &str| cluster.store().get(key).expect("it is there");
+    let (ip, owner) = (record(IP), String::from_utf8(record(OWNER)).expect("JSON"));
+    let many = (0..ADDRESSES).flat_map(|at| {
+        let address = format!("0000ffff0a{:02x}{:02x}07", 1 + at / 256, at % 256);
+        let ip_key = format!("v1/net/default/ip/0000000000000000{address}");
+        [(ip_key, ip.clone()), (format!("v1/owner/test/z/m{at}/eth0"), owner.clone().into_bytes())]
+    });
+    cluster.store().put_all(many);
+    let requests = |arguments: &[&str], code: i32| {
+        let count = || etcd.metric("grpc_server_started_total", &["grpc_method=\"Txn\""]);
+        let before = count();
+        let outcome = a.cli(arguments);
+        assert_eq!(outcome.status.code(), Some(code), "{outcome}");
+        count() - before
+    };
+    let rows: [(&[&str], i32, f64); 7] = [
+        // The reservation; and who holds it has a record that says from which pool it is.
+        (&["show", "10.0.0.99", "--network", "default"], 1, 1.0),
+        (&["show", "10.0.0.1", "--network", "default"], 0, 2.0),
+        // Without a network, one for each there is, and one more.
+        (&["show", "10.0.0.1"], 0, 5.0),
+        (&["show", "10.0.0.0/24", "--network", "default"], 0, 2.0),
+        (&["list", "--network", "storage"], 0, 2.0),
+        (&["list", "--node", "a", "--cluster", "test"], 0, 2.0),
+        // And the clusters.
+        (&["list", "--node", "a"], 0, 4.0),
+    ];
+    report(rows.map(|(arguments, code, most)| {
+        let count = requests(arguments, code);
+        expect(&arguments.join(" "), count == most, format!("{count} requests, expected {most}"))
+    }));
+    assert!(requests(&["list"], 0) > 6.0, "all is read where all is asked for");
+    cluster.leave_unclean();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::pool::NetworkName;
 use crate::pool::names::{NO_CLUSTER, PoolName};
-use crate::pool::record::Owner;
+use crate::pool::record::{Owner, Pod};
 
 /// The longest note of a hold, in bytes.
 const HOLD_NOTE_MAX: usize = 256;
@@ -127,7 +127,10 @@ pub(super) enum Command {
     /// List the addresses that are held
     #[command(visible_aliases = ["ls", "get"])]
     List(ListArgs),
-    /// Show all that is known of one address, or of what one container holds
+    /// Show all that is known of an address, or of all that a container, pod, network, prefix or pool holds
+    ///
+    /// An address may have a prefix length behind it, as in 10.56.0.16/16. With --network it is looked up
+    /// alone; without, each network is asked, and where none has it, static addresses that are only recorded.
     Show(ShowArgs),
     /// Show how much of each range is used
     ///
@@ -288,6 +291,21 @@ pub(super) struct Filter {
     pub(super) pod: Option<PodName>,
 }
 
+impl Filter {
+    /// Whether all addresses are meant.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { network, place, namespace, pod } = self;
+        network.is_none() && place.is_anywhere() && namespace.is_none() && pod.is_none()
+    }
+
+    /// Whether addresses of this pod are meant.
+    pub(super) fn is_of(&self, pod: &Pod) -> bool {
+        let is_by = |wanted: &PodName| pod.namespace == wanted.namespace && pod.name == wanted.name;
+        self.namespace.as_ref().is_none_or(|wanted| pod.namespace == *wanted)
+            && self.pod.as_ref().is_none_or(is_by)
+    }
+}
+
 /// In words, each with a blank before.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -319,15 +337,39 @@ pub(super) struct ListArgs {
 /// `metes show`
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
-    /// An address, or a container id or its beginning
-    #[arg(value_name = "ADDRESS|CONTAINERID")]
+    /// An address, NETWORK/ADDRESS, a prefix, a container id or its beginning, NAMESPACE/POD, a network or a pool
+    #[arg(value_name = "WHAT")]
     pub(super) what: String,
+    /// What it is, where it could be more than one
+    #[arg(long = "as", value_enum, value_name = "KIND")]
+    pub(super) kind: Option<WordKind>,
     /// Which ones.
     #[command(flatten)]
     pub(super) filter: Filter,
     /// How to print.
     #[command(flatten)]
     pub(super) output: ListOutput,
+}
+
+/// What a word may be the name of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum WordKind {
+    /// A container, or the beginning of its id
+    Container,
+    /// A network
+    Network,
+    /// A pool
+    Pool,
+}
+
+impl fmt::Display for WordKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WordKind::Container => "container",
+            WordKind::Network => "network",
+            WordKind::Pool => "pool",
+        })
+    }
 }
 
 /// `metes usage`
@@ -660,7 +702,7 @@ pub(super) struct PodName {
     pub(super) name: String,
 }
 
-fn pod_name(text: &str) -> Result<PodName, String> {
+pub(super) fn pod_name(text: &str) -> Result<PodName, String> {
     match text.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok(PodName { namespace: namespace.to_owned(), name: name.to_owned() })

@@ -21,7 +21,7 @@ use crate::store::kv::{Failure, Kv};
 use crate::store::policy::Policy;
 use crate::store::release::{self, FreeError};
 use crate::store::snapshot::Snapshot;
-use crate::store::txn::{Entry, List, Op, Txn};
+use crate::store::txn::Entry;
 use crate::store::walk::walk;
 
 /// Sets addresses aside or ends that, each in a transaction of its own. One that is refused does not stop the others.
@@ -45,8 +45,9 @@ async fn hold_all<K: Kv>(
     terminal: &mut Terminal<'_>,
 ) -> Result<bool, CliError> {
     let session = context.session;
-    if !is_in_use(context, &args.network).await? {
-        let network = &args.network;
+    let network = &args.network;
+    let is_in_use = context.has_any(&session.keys.net(network)).await;
+    if !is_in_use.map_err(CliError::store(format!("look up network {network}")))? {
         terminal.tell(&format!(
             "metes: no address of network {network} was ever given: see that {network} is its name"
         ));
@@ -86,15 +87,6 @@ async fn hold_all<K: Kv>(
         let _ = session.kv.revoke(lease, session.until).await;
     }
     stopped.map_or(Ok(!refused), Err)
-}
-
-/// Whether anything was ever written for a network.
-async fn is_in_use<K: Kv>(context: &Context<'_, K>, network: &NetworkName) -> Result<bool, CliError> {
-    let session = context.session;
-    let list = List { keys_only: true, ..List::prefix(&session.keys.net(network), 1) };
-    let read = session.txn(&Txn::read(vec![Op::List(list)])).await;
-    let read = read.map_err(CliError::store(format!("look up network {network}")))?;
-    Ok(read.found.iter().any(|found| found.count > 0))
 }
 
 fn made_words(made: HoldMade, time: Option<Duration>) -> String {

@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::args::{Filter, Place, PodName};
+use super::args::{Filter, Place};
 use super::table::{CellForm, Column, Listed, or_dash, table};
 use crate::pool::asked::AskedRanges;
 use crate::pool::names::PodUid;
-use crate::pool::record::{FromPool, HoldNote, Labels, Owner, OwnerRecord, Record, Reservation};
+use crate::pool::record::{FromPool, HoldNote, Labels, Owner, OwnerRecord, Pod, Record, Reservation};
 use crate::pool::{Addr, NetworkName, Range, RangeCounts};
 use crate::store::keys::{Key, Keys, NetworkAddress};
 use crate::store::pool_change::StoredPools;
@@ -134,6 +134,16 @@ impl Inventory {
         R::decode(&entry.value).map_err(|why| self.unreadable.push(unreadable(why))).ok()
     }
 
+    /// Takes what was seen elsewhere.
+    pub(super) fn take(&mut self, other: Self) {
+        self.rows.extend(other.rows);
+        self.owners.extend(other.owners);
+        self.asked.extend(other.asked);
+        self.cooling.extend(other.cooling);
+        self.unreadable.extend(other.unreadable);
+        self.from_pools.extend(other.from_pools);
+    }
+
     /// By network, then by address; what is only recorded last. Each row knows its pool then.
     pub(super) fn sorted(mut self) -> Self {
         self.rows.sort_by(|a, b| a.order().cmp(&b.order()));
@@ -251,18 +261,11 @@ impl Row {
 
     /// Whether it is among those that are meant.
     pub(super) fn is_wanted(&self, filter: &Filter) -> bool {
-        let Filter { network, place, namespace, pod } = filter;
-        let held_by = self.holder.as_ref().map(|holder| &holder.labels.pod);
-        let is_of = |wanted: &Option<String>| {
-            wanted.as_ref().is_none_or(|wanted| held_by.is_some_and(|pod| pod.namespace == *wanted))
-        };
-        let is_by = |wanted: &PodName| {
-            held_by.is_some_and(|pod| pod.namespace == wanted.namespace && pod.name == wanted.name)
-        };
-        network.as_ref().is_none_or(|network| self.network.as_ref() == Some(network))
-            && self.is_at(place)
-            && is_of(namespace)
-            && pod.as_ref().is_none_or(is_by)
+        let nobody = Pod::default();
+        let pod = self.holder.as_ref().map_or(&nobody, |holder| &holder.labels.pod);
+        filter.network.as_ref().is_none_or(|network| self.network.as_ref() == Some(network))
+            && self.is_at(&filter.place)
+            && filter.is_of(pod)
     }
 
     /// Whether its owner is there; one that is not known, or no container, is nowhere in particular.

@@ -2,8 +2,9 @@
 //!
 //! - `args`: what may be typed, and the help.
 //! - [`start`]: from the command line and the host file to a command that runs.
-//! - `list` (with show), `usage`, `top`, `check`, `release`, `hold` (with holds): one verb each; `pool`: the verbs of
-//!   named pools; `validate`: what asks no store.
+//! - `list`, `show`, `usage`, `top`, `check`, `release`, `hold` (with holds): one verb each; `pool`: the verbs of named
+//!   pools; `validate`: what asks no store.
+//! - `lookup`: what of the store is read for that.
 //! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `args::ListOutput`.
 //!
 //! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
@@ -15,9 +16,11 @@ mod hold;
 mod input;
 mod inventory;
 mod list;
+mod lookup;
 mod places;
 mod pool;
 mod release;
+mod show;
 pub mod start;
 mod table;
 mod top;
@@ -41,7 +44,6 @@ use crate::local::mark::Mark;
 use crate::store::keys::Keys;
 use crate::store::kv::{Failure, Kv};
 use crate::store::session::Session;
-use crate::store::walk::walk;
 use inventory::Inventory;
 use table::{Column, Listed, Screen, TableForm};
 
@@ -142,7 +144,7 @@ async fn run<K: Kv>(
     let context = Context { session, mark, settings, timeout };
     let done = match command {
         Command::List(args) => list::list(&context, &args, terminal).await,
-        Command::Show(args) => list::show(&context, &args, terminal).await,
+        Command::Show(args) => show::show(&context, &args, terminal).await,
         Command::Usage(args) => usage::usage(&context, &args, terminal).await,
         Command::Top(args) => top::top(&context, &args, terminal).await,
         Command::Check(args) => check::check(&context, &args, terminal).await,
@@ -168,12 +170,7 @@ impl<K: Kv> Context<'_, K> {
 
     /// Reads all that is held, at one moment.
     async fn inventory(&self, doing: &str) -> Result<Inventory, CliError> {
-        let see = |inventory: &mut Inventory, entry| inventory.see(self.session.keys, &entry);
-        let root = self.session.keys.root();
-        let walked = walk(self.session, &root, Inventory::default, see).await;
-        let (mut inventory, revision) = walked.map_err(CliError::store(doing))?;
-        inventory.pools.complete(self.session.keys, revision);
-        Ok(inventory.sorted())
+        self.everything().await.map_err(CliError::store(doing))
     }
 }
 

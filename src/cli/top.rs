@@ -19,7 +19,7 @@ pub(super) async fn top<K: Kv>(
     args: &TopArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
-    let inventory = context.inventory("count who holds addresses").await?;
+    let inventory = context.held(&args.filter).await.map_err(CliError::store("count who holds addresses"))?;
     let wanted = inventory.rows.iter().filter(|row| row.is_wanted(&args.filter));
     let mut counts = counts(wanted, args.by);
     counts.truncate(args.most.unwrap_or(usize::MAX));

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use ipnetwork::IpNetwork;
 use ring::digest;
 
 use crate::pool::asked::AskedRanges;
@@ -205,6 +206,21 @@ impl Keys {
     #[must_use]
     pub fn summary(&self, network: &NetworkName, summary: Summary) -> Bytes {
         self.join(&format!("net/{network}/summary/{:032x}", summary.first().0))
+    }
+
+    /// The prefix of the addresses of a network.
+    #[must_use]
+    pub fn ips(&self, network: &NetworkName) -> Bytes {
+        self.join(&format!("net/{network}/ip/"))
+    }
+
+    /// The prefix of the addresses of a network that lie in a prefix of addresses. Some others may begin with it.
+    #[must_use]
+    pub fn ips_of(&self, network: &NetworkName, prefix: IpNetwork) -> Bytes {
+        let first = Addr::from(prefix.network());
+        let bits = usize::from(prefix.prefix()) + if first.is_v4() { 96 } else { 0 };
+        let digits = &format!("{:032x}", first.0)[..bits / 4];
+        self.join(&format!("net/{network}/ip/{digits}"))
     }
 
     /// One address of a network.
