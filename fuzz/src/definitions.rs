@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use metes::config::validate::{NetworkText, compare, judge_network};
 use metes::pool::record::Held;
 use metes::store::keys::Scope;
 use metes_reconciler::import::nads::{Nad, NadId, Plugin, prefixes};
@@ -12,7 +13,14 @@ use super::config::check_set;
 
 pub(super) fn definitions(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Definition::Metes(network) = Definition::parse("nad", text, &Pools::default(), None) {
+    let definition = Definition::parse("nad", text, &Pools::default(), None);
+    let network = NetworkText { label: "nad", name: "nad", resource: "", config: text };
+    let (issues, uses) = judge_network(network, None);
+    // Where an ADD finds metes, everybody does.
+    assert!(issues.is_empty() && uses.is_empty() || !matches!(definition, Definition::Other));
+    let twice: Vec<_> = uses.iter().chain(&uses).cloned().collect();
+    assert!(compare(&twice).iter().all(|(at, _)| *at < twice.len()));
+    if let Definition::Metes(network) = definition {
         let scope = network.scope();
         assert_eq!(Scope::stored(scope.as_str()), Ok(scope));
         for addresses in [&["10.0.0.9", "fd00::9"][..], &["fd00::9", "10.0.0.9", "192.0.2.7"], &[]] {

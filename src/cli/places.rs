@@ -200,6 +200,8 @@ impl<'de> Visitor<'de> for PlaceVisitor<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -251,6 +253,17 @@ bad: {Key: 1,
         }
         assert_eq!(Places::of_documents("a: 1").first().and_then(|p| p.of("a")).map(|p| p.line), Some(1));
         assert_eq!(Places::of_documents("a: 1")[0].of("b"), None);
+    }
+
+    proptest! {
+        /// Also the walk of a visitor that goes on after an error. What is empty is at the end of the text.
+        #[test]
+        fn any_text_ends_the_walk(text in "[-:{}\\[\\]&*!?a1~\"'#,|> \t\n]{0,80}") {
+            let lines = text.split('\n').count();
+            for places in Places::of_documents(&text) {
+                prop_assert!(places.0.values().all(|place| place.line <= lines + 1 && place.column >= 1), "{:?}", text);
+            }
+        }
     }
 
     #[test]
