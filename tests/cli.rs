@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use support::{Cluster, Etcd, Node, Outcome, Run, Store, failing_metes, metes, network, network_as, report};
+use support::{
+    Cluster, Etcd, Node, Outcome, Run, Store, failing_metes, metes, network, network_as, report, wait_for,
+};
 
 const PAGE: &str = "v1/net/default/page/00000000000000000000ffff0a000000";
 const SUMMARY: &str = "v1/net/default/summary/00000000000000000000ffff0a000000";
@@ -286,11 +288,12 @@ fn usage_is_exact_and_knows_what_nobody_asks_for_any_more() {
 }
 
 /// Everything that lists, with how many rows it has in a populated store, and a name that it prints.
-const LISTS: [(&[&str], usize, &str); 7] = [
+const LISTS: [(&[&str], usize, &str); 8] = [
     (&["list"], 6, "storage/10.0.0.1"),
     (&["show", "10.0.0.1"], 2, "default/10.0.0.1"),
     (&["usage"], 4, "10.0.0.0/24"),
     (&["top", "--by", "pod"], 4, "other/web-0"),
+    (&["leaks"], 0, ""),
     (&["holds"], 1, "default/10.0.0.9"),
     (&["pool", "list"], 1, "made"),
     (&["pool", "status"], 1, "made"),
@@ -321,7 +324,7 @@ fn lists_have_one_set_of_flags() {
         [
             expect(&of("json"), json.as_array().map(Vec::len) == Some(rows), &json),
             expect(&of("yaml"), yaml.as_ref().ok() == Some(&json), format!("{yaml:?} {json}")),
-            expect(&of("name"), names.ok_text().lines().any(|line| line == name), &names),
+            expect(&of("name"), name.is_empty() || names.ok_text().lines().any(|line| line == name), &names),
             expect(&of("name"), names.ok_text().lines().count() == rows, &names),
             expect(&of("wide"), wide.ok_text().lines().count() == rows, &wide),
             expect(&of("sort"), wrong.status.code() == Some(2) && names_fields, &wrong),
@@ -629,6 +632,138 @@ fn top_counts_who_holds_the_most() {
         let top = a.cli([&["top", "-o", "json"], arguments].concat());
         assert_eq!(top.ok(), expected, "{arguments:?}");
     }
+    cluster.assert_clean();
+}
+
+/// What is suspected, each as an owner and why.
+fn suspected(node: &Node, filter: &[&str]) -> Vec<(String, String)> {
+    let leaks = node.cli([&["leaks", "-o", "json"], filter].concat()).ok();
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let rows = leaks.as_array().expect("an array").iter();
+    rows.map(|row| (text(&row["container_id"]), text(&row["why"]))).collect()
+}
+
+#[test]
+fn leaks_are_suspected_with_why_and_released() {
+    let cluster = Cluster::new();
+    let (a, b) = (cluster.node("a"), cluster.node("b"));
+    let store = cluster.store();
+    for (node, id, uid) in
+        [(&a, "c1", "u1"), (&a, "c2", "u2"), (&b, "c3", "u3"), (&b, "c4", "u4"), (&b, "c5", "u5")]
+    {
+        add(node, id, uid).ok();
+    }
+    assert_eq!(suspected(&a, &[]), []);
+    let of = |id: &str, why: &str| (id.to_owned(), why.to_owned());
+    // What the reconciler has noted of this very record, and of one that was written again since.
+    let revision = |key: &str| {
+        let key = store.key(key);
+        store.run(async |client| Ok(client.get(key, None).await?.kvs()[0].mod_revision()))
+    };
+    let sighting = |revision: i64| format!(r#"{{"v":1,"reason":"pod-gone","revision":{revision}}}"#);
+    store.put_leased("v1/orphan/test/a/c1/eth0", sighting(revision(OWNER)), 600);
+    store.put_leased("v1/orphan/test/b/c5/eth0", sighting(1), 600);
+    // A younger sandbox of the same pod, which did not take over.
+    change(store, "v1/pod/test/u3/eth0/default", |record| record["container"] = json!("c4"));
+    // Reserved in an earlier boot of its node: another container of it was attached since.
+    change(store, "v1/owner/test/a/c2/eth0", |record| record["start"]["boot"] = json!("an-earlier-one"));
+    add(&a, "c6", "u6").ok();
+    // Reserved for nobody who knows it.
+    store.delete("v1/owner/test/b/c4/eth0");
+    let found = suspected(&a, &[]);
+    assert!(found[0].1.starts_with("the reconciler has seen it as an orphan for "), "{found:?}");
+    assert!(found[0].0 == "c1" && found[0].1.ends_with(" (pod-gone)"), "{found:?}");
+    let others = [
+        of("c2", "its node was started again since"),
+        of("c3", "a younger sandbox of its pod has addresses of its own"),
+        of("c4", "no owner record lists it"),
+    ];
+    assert_eq!(found[1..], others);
+    assert_eq!(suspected(&a, &["--node", "b"]), others[1..]);
+    let names = a.cli(["leaks", "-o", "name", "--node", "a"]);
+    assert_eq!(names.ok_text(), "test/a/c1/eth0\ntest/a/c2/eth0\n");
+    assert!(release(&a, &["-f", "-", "--yes"], &names.stdout).succeeded());
+    assert_eq!(suspected(&a, &["--node", "a"]), []);
+    // The same names once more, when another container has got the address.
+    a.add("c7").args("IP=10.0.0.1").config(&range()).run().ok();
+    let again = release(&a, &["-f", "-", "--yes"], &names.stdout);
+    assert!(
+        again.succeeded() && again.stderr.contains("container c1 on a of cluster test holds nothing"),
+        "{again}"
+    );
+    assert_eq!(a.list().len(), 5, "what is not suspected stays");
+    cluster.leave_unclean();
+}
+
+/// `metes watch` with its output in a file, so that a test can read it meanwhile.
+fn watching(node: &Node, file: &std::path::Path, arguments: &str) -> support::Running {
+    let command = format!("exec {} {arguments} >{}", metes().display(), file.display());
+    Run::new("sh").env("METES_CONF", node.host_file()).arguments(["-c", &command]).spawn()
+}
+
+fn wait_for_lines(file: &std::path::Path, expected: &[&str]) {
+    wait_for("the lines of a watch", WATCH_MAX, || {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let is_there = |line: &&&str| text.lines().any(|found| found == **line);
+        match expected.iter().all(|line| is_there(&line)) {
+            true => Ok(()),
+            false => Err(text),
+        }
+    });
+}
+
+const WATCH_MAX: std::time::Duration = std::time::Duration::from_secs(60);
+
+#[test]
+fn a_watch_shows_what_happens_and_goes_on_after_a_compaction() {
+    let mut etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("a");
+    let resting = network(json!({"range": "10.0.0.0/24", "order": "next", "cooldown": "1h"}));
+    let file = cluster.folder().join("watched");
+    let json = cluster.folder().join("json");
+    let watch = watching(&node, &file, "watch -o name --namespace ns");
+    let list = watching(&node, &json, "list --watch -o json");
+    wait_for("two watches", WATCH_MAX, || match etcd.metric("etcd_debugging_mvcc_watcher_total", &[]) {
+        2.0.. => Ok(()),
+        count => Err(count.to_string()),
+    });
+    node.add("c1").pod("ns", "web-0", "u1").config(&resting).run().ok();
+    // The same once more changes nothing.
+    node.add("c1").pod("ns", "web-0", "u1").config(&resting).run().ok();
+    add(&node, "c2", "u2").ok();
+    node.del("c1").config(&resting).run().silent();
+    node.cli(["hold", "10.0.0.9", "--note", "printer"]).ok_text();
+    wait_for_lines(&file, &["given default/10.0.0.1", "given default/10.0.0.2", "freed default/10.0.0.1"]);
+    wait_for_lines(&file, &["cooling default/10.0.0.1"]);
+    // Meanwhile etcd is started again, and what happened until then is compacted.
+    watch.stop();
+    etcd.restart();
+    add(&node, "c3", "u3").ok();
+    add(&node, "c4", "u4").ok();
+    let revision = cluster.store().revision();
+    cluster.store().run(async |client| client.compact(revision, None).await);
+    watch.resume();
+    add(&node, "c5", "u5").ok();
+    let last = node.list().into_iter().find(|row| row["container_id"] == "c5").expect("it is held");
+    wait_for_lines(&file, &[&format!("given default/{}", last["address"].as_str().expect("an address"))]);
+    watch.interrupt();
+    let ended = watch.wait();
+    assert!(ended.succeeded() && ended.stderr.contains("connection to etcd was lost"), "{ended}");
+    assert!(ended.stderr.contains("has compacted all revisions before"), "{ended}");
+    let shown = std::fs::read_to_string(&file).expect("it is there");
+    assert_eq!(shown.matches("given default/10.0.0.1\n").count(), 1, "{shown}");
+    assert!(!shown.contains("aside"), "it is filtered: {shown}");
+    list.interrupt();
+    assert!(list.wait().succeeded());
+    let shown = std::fs::read_to_string(&json).expect("it is there");
+    let lines: Vec<Value> =
+        shown.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(shown.starts_with("[]\n") && lines.iter().any(|line| line["event"] == "aside"), "{shown}");
+    assert_eq!((&lines[0]["event"], &lines[0]["container_id"]), (&json!("given"), &json!("c1")));
+    // For a time, and for one who reads no more.
+    assert!(node.cli(["watch", "--timeout", "3s"]).ok_text().is_empty());
+    node.cli(["hold", "--remove", "10.0.0.9"]).ok_text();
     cluster.assert_clean();
 }
 

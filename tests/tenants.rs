@@ -340,7 +340,8 @@ fn verbs(node: &Node) -> Vec<(&'static str, Run)> {
     ]
 }
 
-const READERS: [&[&str]; 5] = [&["list"], &["usage"], &["show", "10.70.0.1"], &["check"], &["holds"]];
+const READERS: [&[&str]; 7] =
+    [&["list"], &["usage"], &["show", "10.70.0.1"], &["check"], &["holds"], &["top"], &["leaks"]];
 const WRITERS: [&[&str]; 5] = [
     &["hold", "10.70.0.9", "--note", "x", "--for", "1h"],
     &["hold", "--remove", "10.70.0.9"],

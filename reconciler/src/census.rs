@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use metes::pool::names::ClusterName;
-use metes::pool::record::{Owner, OwnerRecord, PodIndex, Record};
+use metes::pool::record::{Owner, OwnerRecord, Record};
 use metes::store::free;
 use metes::store::keys::{Bytes, Key, Keys};
 use metes::store::kv::{Failure, Kv};
@@ -92,27 +92,18 @@ impl Census {
     }
 }
 
-/// Whether the pod index names another owner in every network in which this owner holds an address.
+/// Whether a younger sandbox of its pod has replaced each owner.
 async fn are_replaced<K: Kv>(session: Session<'_, K>, owners: &[&Owner]) -> Result<Vec<bool>, Failure> {
     let keys = session.keys;
     let mut snapshot = Snapshot::default();
     let own: Vec<Bytes> = owners.iter().map(|owner| keys.owner(owner)).collect();
     session.read(&own, &mut snapshot).await?;
-    let index: Vec<Vec<Bytes>> = owners.iter().map(|owner| index_keys(keys, &snapshot, owner)).collect();
-    session.read(&index.concat(), &mut snapshot).await?;
-    let names_another = |owner: &Owner, key: &Bytes| match snapshot.record::<PodIndex>(key) {
-        Ok(Some(index)) => index.owner != *owner,
-        Ok(None) | Err(_) => false,
-    };
-    let is_replaced = |(owner, index): (&&Owner, &Vec<Bytes>)| {
-        !index.is_empty() && index.iter().all(|key| names_another(owner, key))
-    };
-    Ok(owners.iter().zip(&index).map(is_replaced).collect())
-}
-
-/// The index entries of an owner's record.
-fn index_keys(keys: &Keys, snapshot: &Snapshot, owner: &Owner) -> Vec<Bytes> {
-    let own = keys.owner(owner);
-    let Ok(Some(record)) = snapshot.record::<OwnerRecord>(&own) else { return Vec::new() };
-    free::index_keys(keys, owner, &record)
+    let record = |key: &Bytes| snapshot.record::<OwnerRecord>(key).ok().flatten();
+    let held: Vec<(&Owner, OwnerRecord)> =
+        owners.iter().zip(&own).filter_map(|(owner, key)| Some((*owner, record(key)?))).collect();
+    let index = held.iter().flat_map(|(owner, record)| free::index_keys(keys, owner, record));
+    session.read(&index.collect::<Vec<_>>(), &mut snapshot).await?;
+    let replaced = held.iter().filter(|(owner, record)| free::is_replaced(keys, owner, record, &snapshot));
+    let replaced: BTreeSet<&Owner> = replaced.map(|(owner, _)| *owner).collect();
+    Ok(owners.iter().map(|owner| replaced.contains(owner)).collect())
 }

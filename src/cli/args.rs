@@ -144,6 +144,17 @@ pub(super) enum Command {
     /// What no container has, or nobody knows, is counted in the row "-". In a store of several clusters, --cluster
     /// tells their nodes and pods apart.
     Top(TopArgs),
+    /// List addresses that are probably leaked, with why
+    ///
+    /// By what etcd alone knows: what the reconciler has seen as an orphan, sandboxes that a younger one of
+    /// their pod has replaced, containers of nodes that were started again since, and reservations that no
+    /// owner's record lists. Look before you free: -o name prints what `release -f -` takes.
+    Leaks(LeaksArgs),
+    /// Print a line for each address that is given, freed, cooling or set aside, as it happens
+    ///
+    /// Until it is interrupted, or for the time that --timeout gives. Static addresses that are only recorded are not
+    /// watched.
+    Watch(WatchArgs),
     /// Prove that all that is stored fits together
     ///
     /// Reads everything at one moment and names each violation. Exit 1 if there is any.
@@ -329,9 +340,34 @@ pub(super) struct ListArgs {
     /// Which ones.
     #[command(flatten)]
     pub(super) filter: Filter,
+    /// Then print a line for each change, as `watch` does
+    #[arg(short, long)]
+    pub(super) watch: bool,
     /// How to print.
     #[command(flatten)]
     pub(super) output: ListOutput,
+}
+
+/// `metes leaks`
+#[derive(Debug, Args)]
+pub(super) struct LeaksArgs {
+    /// Which ones.
+    #[command(flatten)]
+    pub(super) filter: Filter,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: ListOutput,
+}
+
+/// `metes watch`
+#[derive(Debug, Args)]
+pub(super) struct WatchArgs {
+    /// Which ones.
+    #[command(flatten)]
+    pub(super) filter: Filter,
+    /// How to print
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = ListFormat::Table)]
+    pub(super) format: ListFormat,
 }
 
 /// `metes show`
@@ -826,6 +862,9 @@ mod tests {
             "release --container c1 --container c2",
             "release -f - --yes",
             "top --by node -n 3 -o json",
+            "leaks --node a -o name",
+            "watch --network a -o json --timeout 1h",
+            "list -w --namespace ns",
             "show c1 --node a --cluster east",
             "hold 10.0.0.1 --note printer",
             "hold 10.0.0.1 fd00::1 --network a --note x --for 365d",

@@ -42,6 +42,17 @@ pub(super) struct Holder {
 }
 
 impl Holder {
+    /// Who holds it and why, whatever else a record says.
+    pub(super) fn identity(&self) -> (&Owner, Option<&HoldNote>) {
+        (&self.owner, self.hold.as_ref())
+    }
+
+    /// Who has made a reservation.
+    pub(super) fn of(record: Reservation) -> Self {
+        let Reservation { owner, labels, created_at, hold, .. } = record;
+        Self { owner, labels, created_at: Some(created_at), hold }
+    }
+
     /// The pod, as far as it is known, or why the address is set aside.
     pub(super) fn words(&self) -> Option<String> {
         let pod = &self.labels.pod;
@@ -95,12 +106,7 @@ impl Inventory {
 
     fn see_reservation(&mut self, entry: &Entry, network: NetworkName, address: Addr) {
         let record: Option<Reservation> = self.decode(entry, Some(&network));
-        let holder = record.map(|record| Holder {
-            owner: record.owner,
-            labels: record.labels,
-            created_at: Some(record.created_at),
-            hold: record.hold,
-        });
+        let holder = record.map(Holder::of);
         self.rows.push(Row { network: Some(network), address, holder, pool: None });
     }
 

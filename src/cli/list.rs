@@ -5,23 +5,25 @@ use std::process::ExitCode;
 
 use super::args::{Filter, ListArgs, Place};
 use super::inventory::{COLUMNS, Inventory, Row};
-use super::{CliError, Context, Terminal};
+use super::{CliError, Context, Terminal, watch};
 use crate::config::keys::nearest;
 use crate::pool::NetworkName;
 use crate::pool::record::Owner;
+use crate::store::follow::Follow;
 use crate::store::kv::Kv;
 
 /// How many edits a name may be away from one that is suggested for it.
 const SIMILAR_NAME_EDITS: usize = 2;
 
 /// Lists the held addresses that are wanted.
-pub(super) async fn list<K: Kv>(
+pub(super) async fn list<K: Kv + Follow>(
     context: &Context<'_, K>,
     args: &ListArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     let filter = &args.filter;
     let failed = || CliError::store("list the held addresses");
+    let revision = if args.watch { watch::revision(context).await.map_err(failed())? } else { 0 };
     let inventory = context.held(filter).await.map_err(failed())?;
     tell_unreadable(&inventory, filter.network.as_ref(), terminal);
     let rows: Vec<&Row> = inventory.rows.iter().filter(|row| row.is_wanted(filter)).collect();
@@ -31,6 +33,10 @@ pub(super) async fn list<K: Kv>(
         unknown_names(&everything, filter).iter().for_each(|hint| terminal.tell(hint));
     }
     terminal.list(&COLUMNS, rows, &args.output)?;
+    if args.watch {
+        // What changed while it was listed is told once more.
+        return watch::watch_from(context, revision + 1, filter, args.output.format, terminal).await;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

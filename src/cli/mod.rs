@@ -2,8 +2,8 @@
 //!
 //! - `args`: what may be typed, and the help.
 //! - [`start`]: from the command line and the host file to a command that runs.
-//! - `list`, `show`, `usage`, `top`, `check`, `release`, `hold` (with holds): one verb each; `pool`: the verbs of named
-//!   pools; `validate`: what asks no store.
+//! - `list`, `show`, `usage`, `top`, `leaks`, `watch`, `check`, `release`, `hold` (with holds): one verb each; `pool`:
+//!   the verbs of named pools; `validate`: what asks no store.
 //! - `lookup`: what of the store is read for that.
 //! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `args::ListOutput`.
 //!
@@ -15,6 +15,7 @@ mod check;
 mod hold;
 mod input;
 mod inventory;
+mod leaks;
 mod list;
 mod lookup;
 mod places;
@@ -26,6 +27,7 @@ mod table;
 mod top;
 mod usage;
 mod validate;
+mod watch;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -40,7 +42,9 @@ use clap::builder::PossibleValuesParser;
 use args::{Cli, Command, Format, ListFormat, ListOutput, about};
 
 use crate::config::Settings;
+use crate::limits;
 use crate::local::mark::Mark;
+use crate::store::follow::Follow;
 use crate::store::keys::Keys;
 use crate::store::kv::{Failure, Kv};
 use crate::store::session::Session;
@@ -66,8 +70,8 @@ struct Context<'a, K> {
     mark: Option<Mark>,
     /// What the host file says.
     settings: &'a Settings,
-    /// How long the store may take.
-    timeout: Duration,
+    /// How long the store may take, if that was given.
+    timeout: Option<Duration>,
 }
 
 /// Why a command failed.
@@ -123,6 +127,7 @@ fn command() -> clap::Command {
         .mut_subcommand("show", |show| sorts(show, &inventory::COLUMNS))
         .mut_subcommand("usage", |usage| sorts(usage, &usage::COLUMNS))
         .mut_subcommand("top", |top| sorts(top, &top::COLUMNS))
+        .mut_subcommand("leaks", |leaks| sorts(leaks, &leaks::COLUMNS))
         .mut_subcommand("holds", |holds| sorts(holds, &hold::COLUMNS))
         .mut_subcommand("pool", |pool| {
             pool.mut_subcommand("list", |list| sorts(list, &pool::LIST_COLUMNS))
@@ -132,21 +137,23 @@ fn command() -> clap::Command {
 
 /// Carries out one command; `mark` is what this node has seen of the store. When it returns, it has said all that it
 /// has to say.
-async fn run<K: Kv>(
+async fn run<K: Kv + Follow>(
     command: Command,
     kv: &K,
     (settings, keys): (&Settings, &Keys),
     mark: Option<Mark>,
-    timeout: Duration,
+    timeout: Option<Duration>,
     terminal: &mut Terminal<'_>,
 ) -> ExitCode {
-    let session = Session { kv, keys, until: Instant::now() + timeout };
-    let context = Context { session, mark, settings, timeout };
+    let session = Session { kv, keys, until: Instant::now() };
+    let context = Context { session, mark, settings, timeout }.renewed();
     let done = match command {
         Command::List(args) => list::list(&context, &args, terminal).await,
         Command::Show(args) => show::show(&context, &args, terminal).await,
         Command::Usage(args) => usage::usage(&context, &args, terminal).await,
         Command::Top(args) => top::top(&context, &args, terminal).await,
+        Command::Leaks(args) => leaks::leaks(&context, &args, terminal).await,
+        Command::Watch(args) => watch::watch(&context, &args, terminal).await,
         Command::Check(args) => check::check(&context, &args, terminal).await,
         Command::Release(args) => release::release(&context, &args, terminal).await,
         Command::Hold(args) => hold::hold(&context, &args, terminal).await,
@@ -159,7 +166,7 @@ async fn run<K: Kv>(
 impl<K: Kv> Context<'_, K> {
     /// When what begins now must be done: how long a person thinks does not count.
     fn deadline(&self) -> Instant {
-        Instant::now() + self.timeout
+        Instant::now() + self.timeout.unwrap_or(limits::CLI_DEADLINE)
     }
 
     /// The same with the whole time of a command before it.
@@ -204,7 +211,9 @@ impl Terminal<'_> {
             ListFormat::Json => self.answer_json(&rows),
             ListFormat::Yaml => self.answer_yaml(&rows),
             ListFormat::Name => {
-                self.answer(&rows.iter().map(|row| format!("{}\n", row.name())).collect::<String>())
+                let mut names: Vec<String> = rows.iter().map(|row| row.name() + "\n").collect();
+                names.dedup();
+                self.answer(&names.concat())
             }
         }
     }

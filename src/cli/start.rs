@@ -62,8 +62,7 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
     let keys = Keys::new(&settings.prefix);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::io(format!("this process cannot wait for the network: {e}")))?;
-    let timeout = cli.timeout.unwrap_or(limits::CLI_DEADLINE);
-    Ok(runtime.block_on(run(command, &kv, (&settings, &keys), mark, timeout, &mut terminal)))
+    Ok(runtime.block_on(run(command, &kv, (&settings, &keys), mark, cli.timeout, &mut terminal)))
 }
 
 /// The terminal that stdout is, if it is one; without colour where NO_COLOR is set to anything (no-color.org).

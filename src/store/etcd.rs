@@ -17,6 +17,7 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 
 use super::cause::{self, Cause, Identified, Obstacle, Reading};
+use super::follow::{Changes, Follow, FollowEnd, KeyChange};
 use super::keys::{Bytes, LeaseId};
 use super::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
 use super::probe::probe;
@@ -655,4 +656,43 @@ fn entry(kv: &ec::KeyValue) -> Entry {
         mod_revision: kv.mod_revision(),
         lease: kv.lease(),
     }
+}
+
+impl Follow for Etcd {
+    type Changes = EtcdChanges;
+
+    async fn follow(&self, prefix: &Bytes, from: i64, until: Instant) -> Result<EtcdChanges, Failure> {
+        let options = ec::WatchOptions::new().with_prefix().with_prev_key().with_start_revision(from);
+        self.attempt(until, true, |client| {
+            let options = options.clone();
+            async move { client.watch_client().watch(prefix.clone(), Some(options)).await }
+        })
+        .await
+        .map(EtcdChanges)
+    }
+}
+
+/// The changes of a prefix of a real etcd.
+pub struct EtcdChanges(ec::WatchStream);
+
+impl Changes for EtcdChanges {
+    async fn next(&mut self) -> Result<Vec<KeyChange>, FollowEnd> {
+        let answer = self.0.message().await.ok().flatten().ok_or(FollowEnd::Lost)?;
+        match answer.compact_revision() {
+            0 if answer.canceled() => Err(FollowEnd::Lost),
+            0 => Ok(answer.events().iter().filter_map(key_change).collect()),
+            first => Err(FollowEnd::Compacted(first)),
+        }
+    }
+}
+
+fn key_change(event: &ec::Event) -> Option<KeyChange> {
+    let kv = event.kv()?;
+    let is_put = event.event_type() == ec::EventType::Put;
+    Some(KeyChange {
+        revision: kv.mod_revision(),
+        key: kv.key().to_vec(),
+        before: event.prev_kv().map(|before| before.value().to_vec()),
+        after: is_put.then(|| kv.value().to_vec()),
+    })
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
+use super::follow::Follow;
 use super::keys::{Bytes, LeaseId};
 use super::kv::{About, Failure, Kv, LeaseAge};
 use super::txn::{Reply, Txn};
@@ -110,5 +111,13 @@ impl<K: Kv> Kv for Failing<K> {
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {
         self.passing("about", until, self.0.about(until)).await
+    }
+}
+
+impl<K: Follow> Follow for Failing<K> {
+    type Changes = K::Changes;
+
+    async fn follow(&self, prefix: &Bytes, from: i64, until: Instant) -> Result<Self::Changes, Failure> {
+        self.0.follow(prefix, from, until).await
     }
 }

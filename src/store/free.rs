@@ -405,6 +405,18 @@ pub fn index_keys(keys: &Keys, owner: &Owner, record: &OwnerRecord) -> Vec<Bytes
     networks(record).into_iter().map(key).collect()
 }
 
+/// Whether the pod index names another owner in every network in which an owner holds an address: a younger sandbox of
+/// its pod has addresses of its own. An entry that does not decode, or is not in the snapshot, names nobody.
+#[must_use]
+pub fn is_replaced(keys: &Keys, owner: &Owner, record: &OwnerRecord, index: &Snapshot) -> bool {
+    let names_another = |key: &Bytes| match index.record::<PodIndex>(key) {
+        Ok(Some(index)) => index.owner != *owner,
+        Ok(None) | Err(_) => false,
+    };
+    let entries = index_keys(keys, owner, record);
+    !entries.is_empty() && entries.iter().all(names_another)
+}
+
 /// The networks that a record's addresses are reserved in, each once.
 #[must_use]
 pub fn networks(record: &OwnerRecord) -> BTreeSet<&NetworkName> {

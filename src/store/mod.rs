@@ -10,6 +10,7 @@
 //! - [`repair`]: clears stray bits for an ADD that finds its range full.
 //! - [`kv`]: what a store is; [`etcd`]: the real one; [`session`]: what a run holds of it.
 //! - [`cause`]: why an endpoint of etcd does not serve this client, in words; pure.
+//! - [`follow`]: all changes of a prefix, as they happen.
 //! - [`walk`]: reads all keys of a prefix at one revision.
 //! - [`memory`]: a store for unit tests.
 
@@ -27,6 +28,7 @@ pub mod etcd;
 pub mod failing;
 pub mod fence;
 pub mod first;
+pub mod follow;
 pub mod free;
 pub mod hold;
 pub mod keys;

@@ -198,6 +198,11 @@ impl Running {
         signal(&self.child, Signal::TERM);
     }
 
+    /// SIGINT; [`Running::wait`] tells how it ended.
+    pub(crate) fn interrupt(&self) {
+        signal(&self.child, Signal::INT);
+    }
+
     /// SIGKILL; [`Running::wait`] tells how it ended.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("an own child can be killed");
