@@ -1248,6 +1248,38 @@ fn metes_says_what_it_is() {
     }
 }
 
+#[test]
+fn a_shell_completes_commands_and_flags() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = bare(&["completion", shell, "--config", "/nowhere/metes.conf"]);
+        for word in ["leaks", "no-headers", "sarif"] {
+            assert!(script.ok_text().contains(word), "{shell}, {word}");
+        }
+    }
+}
+
+#[test]
+fn versions() {
+    let cluster = Cluster::new();
+    let node = with_one(&cluster);
+    let client = bare(&["version", "--config", "/nowhere/metes.conf"]);
+    assert!(client.ok_text().starts_with("metes 0.") && client.stdout.lines().count() == 1, "{client}");
+    let id = id_of(&cluster);
+    let asked = node.cli(["version", "--server", "-o", "json"]).ok();
+    let server = &asked["server"];
+    assert_eq!(server["store"], json!({"records": 1, "min_writer": 1, "epoch": 1, "id": id}), "{asked}");
+    assert!(
+        server["members"][0]["version"].as_str().is_some_and(|version| version.starts_with("3.")),
+        "{asked}"
+    );
+    let endpoint = server["members"][0]["endpoint"].as_str().expect("a URL");
+    let half = node.cli(["version", "--server", "--endpoints", &format!("http://127.0.0.1:1,{endpoint}")]);
+    assert!(half.ok_text().contains(&id) && half.stdout.contains("http://127.0.0.1:1"), "{half}");
+    let none = node.cli(["version", "--server", "--endpoints", "http://127.0.0.1:1"]);
+    assert!(none.status.code() == Some(1) && none.stdout.contains("metes 0."), "{none}");
+    cluster.assert_clean();
+}
+
 trait Text {
     fn ok_text(&self) -> &str;
 }

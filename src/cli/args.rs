@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 use crate::pool::NetworkName;
 use crate::pool::names::{NO_CLUSTER, PoolName};
@@ -119,6 +120,12 @@ pub(super) enum CliVerb {
     /// Exit codes: 0 nothing is wrong but notes, 1 something is, 2 something cannot be read.
     #[command(after_help = VALIDATE_AFTER_HELP)]
     Validate(ValidateArgs),
+    /// Print what makes a shell complete commands and flags
+    ///
+    /// For bash, in ~/.bashrc: source <(metes completion bash)
+    Completion(CompletionArgs),
+    /// Say which version this is and, with --server, those of etcd's members and of what is stored
+    Version(VersionArgs),
 }
 
 /// What to do with the store.
@@ -529,6 +536,24 @@ pub(super) struct HoldsArgs {
     pub(super) output: ListOutput,
 }
 
+/// `metes completion`
+#[derive(Debug, Args)]
+pub(super) struct CompletionArgs {
+    /// The shell
+    pub(super) shell: Shell,
+}
+
+/// `metes version`
+#[derive(Debug, Args)]
+pub(super) struct VersionArgs {
+    /// Ask etcd, too
+    #[arg(long)]
+    pub(super) server: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
 /// `metes pool`
 #[derive(Debug, Args)]
 pub(super) struct PoolArgs {
@@ -865,6 +890,8 @@ mod tests {
             "leaks --node a -o name",
             "watch --network a -o json --timeout 1h",
             "list -w --namespace ns",
+            "version --server -o yaml",
+            "completion zsh",
             "show c1 --node a --cluster east",
             "hold 10.0.0.1 --note printer",
             "hold 10.0.0.1 fd00::1 --network a --note x --for 365d",
@@ -927,6 +954,8 @@ mod tests {
             "hold --remove 10.0.0.1 --for 1h",
             "hold --remove",
             "holds 10.0.0.1",
+            "completion",
+            "completion tcsh",
             "pool",
             "pool show",
             "pool show a/b",

@@ -3,7 +3,7 @@
 //! - `args`: what may be typed, and the help.
 //! - [`start`]: from the command line and the host file to a command that runs.
 //! - `list`, `show`, `usage`, `top`, `leaks`, `watch`, `check`, `release`, `hold` (with holds): one verb each; `pool`:
-//!   the verbs of named pools; `validate`: what asks no store.
+//!   the verbs of named pools; `validate`, `version` (with completion): what needs no store.
 //! - `lookup`: what of the store is read for that.
 //! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `args::ListOutput`.
 //!
@@ -27,6 +27,7 @@ mod table;
 mod top;
 mod usage;
 mod validate;
+mod version;
 mod watch;
 
 use std::io::{self, BufRead, Write};

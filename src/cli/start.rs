@@ -8,6 +8,7 @@ use clap::FromArgMatches;
 use super::args::CliVerb;
 use super::table::Screen;
 use super::validate::validate;
+use super::version::version;
 use super::{Cli, Terminal, about, ask, command, run};
 use crate::cni::{Error, Version};
 use crate::config::Settings;
@@ -40,29 +41,44 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// The command line, for manual pages.
+#[must_use]
+pub fn described() -> clap::Command {
+    command()
+}
+
 fn start(cli: Cli) -> Result<ExitCode, Error> {
     let (mut out, mut err) = (io::stdout().lock(), io::stderr());
     let mut confirm = |question: &str| ask(question, &mut io::stdin().lock(), &mut io::stderr());
     let screen = screen(&out);
     let mut terminal = Terminal { out: &mut out, err: &mut err, ask: &mut confirm, screen };
-    let command = match cli.verb {
-        CliVerb::Store(command) => command,
-        CliVerb::Validate(args) => {
-            let done = validate(cli.config.as_deref(), &args, &mut terminal);
-            return Ok(done.unwrap_or_else(|e| e.told(&mut terminal)));
-        }
+    let settings = || {
+        let mut settings = setup::own_settings(cli.config.as_deref())?;
+        settings.use_endpoints(&cli.endpoints)?;
+        Ok(settings)
     };
-    let mut settings = setup::own_settings(cli.config.as_deref())?;
-    settings.use_endpoints(&cli.endpoints)?;
     setup::start_log(None, None);
-    settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
-    let mark = mark(&settings);
-    let kv =
-        store::open(setup::access(&settings, Trust::OwnerReads, cli.timeout.unwrap_or(limits::UNREACHABLE))?);
-    let keys = Keys::new(&settings.prefix);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::io(format!("this process cannot wait for the network: {e}")))?;
-    Ok(runtime.block_on(run(command, &kv, (&settings, &keys), mark, cli.timeout, &mut terminal)))
+    let done = match cli.verb {
+        CliVerb::Store(command) => {
+            let settings = settings()?;
+            settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
+            let give_up = cli.timeout.unwrap_or(limits::UNREACHABLE);
+            let kv = store::open(setup::access(&settings, Trust::OwnerReads, give_up)?);
+            let (keys, mark) = (Keys::new(&settings.prefix), mark(&settings));
+            let done = run(command, &kv, (&settings, &keys), mark, cli.timeout, &mut terminal);
+            return Ok(runtime.block_on(done));
+        }
+        CliVerb::Validate(args) => validate(cli.config.as_deref(), &args, &mut terminal),
+        CliVerb::Completion(args) => {
+            let mut script = Vec::new();
+            clap_complete::generate(args.shell, &mut command(), "metes", &mut script);
+            terminal.answer(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
+        }
+        CliVerb::Version(args) => runtime.block_on(version(settings, &args, &mut terminal)),
+    };
+    Ok(done.unwrap_or_else(|e| e.told(&mut terminal)))
 }
 
 /// The terminal that stdout is, if it is one; without colour where NO_COLOR is set to anything (no-color.org).
@@ -79,4 +95,30 @@ fn screen(out: &io::StdoutLock<'_>) -> Screen {
 /// What this node has seen of the store, if the plugin runs here: nothing is made for it.
 fn mark(settings: &Settings) -> Option<Mark> {
     state_folder(settings).exists().then(|| NodeState::of(settings).ok())??.mark().read()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of all commands, and of those below them with a hyphen between.
+    fn names(command: &clap::Command, above: &str) -> Vec<String> {
+        let below = command.get_subcommands().flat_map(|command| {
+            let name = format!("{above}{}", command.get_name());
+            let below = names(command, &format!("{name}-"));
+            std::iter::once(name).chain(below)
+        });
+        below.collect()
+    }
+
+    #[test]
+    fn every_command_has_a_manual_page() {
+        let folder = tempfile::tempdir().expect("a folder");
+        clap_mangen::generate_to(described(), folder.path()).expect("pages");
+        let names = names(&described(), "");
+        assert!(names.len() > 20, "{names:?}");
+        for name in names {
+            assert!(folder.path().join(format!("metes-{name}.1")).exists(), "{name}");
+        }
+    }
 }

@@ -1,0 +1,131 @@
+//! `metes version`.
+
+use std::process::ExitCode;
+use std::slice;
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::args::VersionArgs;
+use super::table::{or_dash, table};
+use super::{CliError, Terminal};
+use crate::cni::{Error, Version};
+use crate::config::Settings;
+use crate::limits;
+use crate::local::files::Trust;
+use crate::local::setup;
+use crate::pool::record::{Meta, VERSION};
+use crate::store;
+use crate::store::keys::Keys;
+use crate::store::kv::Kv;
+use crate::store::session::Session;
+use crate::store::snapshot::Snapshot;
+
+/// Says which version this program has and, if that is asked for, those of etcd's members and of the store.
+pub(super) async fn version(
+    settings: impl FnOnce() -> Result<Settings, Error>,
+    args: &VersionArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    let refused = |error: Error| CliError::Refused(error.to_string());
+    let server = match args.server {
+        true => Some(ServerVersions::ask(&settings().map_err(refused)?).await.map_err(refused)?),
+        false => None,
+    };
+    let is_reached = |server: &ServerVersions| server.members.iter().any(|one| one.version.is_some());
+    let is_reached = server.as_ref().is_none_or(is_reached);
+    let cni = Version::ALL.map(Version::name).to_vec();
+    let client = ClientVersion { version: env!("CARGO_PKG_VERSION"), records: VERSION, cni };
+    let versions = Versions { client, server };
+    terminal.document(&versions, args.output.format, || versions.words())?;
+    Ok(if is_reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[derive(Serialize)]
+struct Versions {
+    client: ClientVersion,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<ServerVersions>,
+}
+
+#[derive(Serialize)]
+struct ClientVersion {
+    version: &'static str,
+    /// The version of the records that it reads and writes.
+    records: u32,
+    /// The versions of CNI that it speaks.
+    cni: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct ServerVersions {
+    members: Vec<MemberVersion>,
+    /// None if nothing is stored, or it does not decode.
+    store: Option<StoreVersion>,
+}
+
+/// A member of etcd, or why its version is not known.
+#[derive(Serialize)]
+struct MemberVersion {
+    endpoint: String,
+    version: Option<String>,
+    why: Option<String>,
+}
+
+#[derive(Serialize)]
+struct StoreVersion {
+    records: u32,
+    /// The oldest version of a writer that may write.
+    min_writer: u32,
+    epoch: u64,
+    id: String,
+}
+
+impl ServerVersions {
+    /// Asks each member by itself, and the first that answers for the store.
+    async fn ask(settings: &Settings) -> Result<Self, Error> {
+        let keys = Keys::new(&settings.prefix);
+        let mut versions = Self { members: Vec::new(), store: None };
+        for endpoint in &settings.endpoints {
+            let alone = Settings { endpoints: vec![endpoint.clone()], ..settings.clone() };
+            let kv = store::open(setup::access(&alone, Trust::OwnerReads, limits::UNREACHABLE)?);
+            let session = Session { kv: &kv, keys: &keys, until: Instant::now() + limits::UNREACHABLE };
+            let (version, why) = match kv.about(session.until).await {
+                Ok(about) => (Some(about.version), None),
+                Err(failure) => (None, Some(failure.to_string())),
+            };
+            if version.is_some() && versions.store.is_none() {
+                versions.store = stored(session).await;
+            }
+            versions.members.push(MemberVersion { endpoint: endpoint.url(), version, why });
+        }
+        Ok(versions)
+    }
+}
+
+async fn stored<K: Kv>(session: Session<'_, K>) -> Option<StoreVersion> {
+    let mut snapshot = Snapshot::default();
+    let key = session.keys.meta();
+    session.read(slice::from_ref(&key), &mut snapshot).await.ok()?;
+    let meta: Meta = snapshot.record(&key).ok()??;
+    Some(StoreVersion { records: meta.schema(), min_writer: meta.min_writer, epoch: meta.epoch, id: meta.id })
+}
+
+impl Versions {
+    fn words(&self) -> String {
+        let ClientVersion { version, records, cni } = &self.client;
+        let mut text = format!("metes {version}, records of version {records}, CNI {}\n", cni.join(", "));
+        let Some(ServerVersions { members, store }) = &self.server else { return text };
+        let row = |member: &MemberVersion| {
+            [member.endpoint.clone(), or_dash(member.version.as_deref().or(member.why.as_deref()))]
+        };
+        text.push_str(&table(["ENDPOINT", "ETCD"], &members.iter().map(row).collect::<Vec<_>>()));
+        text.push_str(&match store {
+            Some(StoreVersion { records, min_writer, epoch, id }) => format!(
+                "store {id}: records of version {records} for writers of version {min_writer} or newer, epoch {epoch}\n"
+            ),
+            None => "store: nothing of metes, or nothing that can be read\n".to_owned(),
+        });
+        text
+    }
+}
