@@ -532,6 +532,28 @@ fn nothing_is_held() {
     cluster.assert_clean();
 }
 
+#[test]
+fn what_a_check_finds_is_explained() {
+    let cluster = Cluster::new();
+    let node = with_one(&cluster);
+    cluster.store().put("v1/odd", b"?".to_vec());
+    let check = node.cli(["check"]);
+    assert_eq!(check.status.code(), Some(1), "{check}");
+    assert!(check.stdout.contains("violation foreign-key: "), "{check}");
+    assert!(check.stdout.ends_with("says what a kind of violation means, and what to do\n"), "{check}");
+    cluster.store().delete("v1/odd");
+    assert!(!node.cli(["check"]).stdout.contains("--explain"), "nothing is to be explained");
+    // It needs no etcd and no host file.
+    let explain = |kind: &str| {
+        Run::new(metes()).env("METES_CONF", "/nowhere").arguments(["check", "--explain", kind]).run()
+    };
+    let text = explain("foreign-key").stdout;
+    assert!(text.starts_with("foreign-key\n  Another program writes below the prefix"), "{text}");
+    assert!(explain("all").stdout.contains("\nstray-bit\n"));
+    assert!(explain("foreign-keys").stderr.contains("did you mean \"foreign-key\"?"));
+    cluster.assert_clean();
+}
+
 fn release(node: &Node, arguments: &[&str], answer: &str) -> Outcome {
     let run = Run::new(metes()).env("METES_CONF", node.host_file()).arguments(["release"]);
     run.arguments(arguments).stdin(answer).run()

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use metes::audit::{Explanation, Kind};
 use metes::cni::Verb;
 use metes::pool::choose::Order;
 use metes::store::keys::Keys;
@@ -158,6 +159,18 @@ fn every_key_stands_in_the_table_of_keys() {
         forms.by_ref().filter(|form| !architecture.contains(&format!("| `v1/{form}` |"))).collect();
     assert!(missing.is_empty(), "ARCHITECTURE.md lacks {missing:?}");
     assert!(architecture.matches("| `v1/").count() == keys.matches("/// `v1/").count(), "a key is gone");
+}
+
+/// docs/troubleshooting.md says of each kind what `metes check --explain` says.
+#[test]
+fn every_kind_of_finding_is_explained() {
+    let found = source("docs/troubleshooting.md");
+    let row = |kind: Kind| {
+        let Explanation { meaning, remedy } = kind.explain();
+        format!("| `{kind}` | {meaning} | {remedy} |")
+    };
+    let lacks: Vec<String> = Kind::ALL.map(row).into_iter().filter(|row| !found.contains(row)).collect();
+    assert!(lacks.is_empty(), "docs/troubleshooting.md lacks\n{}", lacks.join("\n"));
 }
 
 fn source(file: &str) -> String {

@@ -1,10 +1,11 @@
 //! Proves the invariants of a whole tree, read at one revision.
 //!
 //! - [`Audit`] takes keys one by one, and then judges them together; pure.
-//! - [`finding`]: what it may find; [`repair`]: what of it can be repaired without harm.
+//! - [`finding`]: what it may find; `explain`: what that means; [`repair`]: what of it can be repaired without harm.
 //! - [`accept`]: takes a store that went back in time into service again; [`pause`]: ends the pause of a migration.
 
 pub mod accept;
+mod explain;
 pub mod finding;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -14,6 +15,7 @@ mod pools;
 pub mod repair;
 mod seen;
 
+pub use explain::Explanation;
 pub use finding::{Finding, Kind};
 pub use pools::PoolCounts;
 pub use seen::Audit;

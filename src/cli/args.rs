@@ -8,10 +8,14 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::audit::Kind;
+use crate::config::keys::nearest;
 use crate::pool::NetworkName;
 use crate::pool::names::{NO_CLUSTER, PoolName};
 use crate::pool::record::{Owner, Pod};
 
+/// How many letters of a kind may be wrong, so that it is still suggested.
+const KIND_TYPOS: usize = 6;
 /// The longest note of a hold, in bytes.
 const HOLD_NOTE_MAX: usize = 256;
 /// The longest time of a hold.
@@ -457,6 +461,9 @@ pub(super) enum Consumer {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("asks").multiple(true).args(["accept_store", "resume"]))]
 pub(super) struct CheckArgs {
+    /// Say what a kind of violation means and what to do about it; `all` for all of them
+    #[arg(long, value_name = "KIND", value_parser = kinds, conflicts_with_all = ["repair", "asks"])]
+    pub(super) explain: Option<Explained>,
     /// Repair bits that do not match the reservations, and delete tombstones and tickets in queues
     /// that no lease would ever remove; never touches what cannot be decoded
     #[arg(long)]
@@ -747,6 +754,25 @@ pub(super) struct PoolWhichArgs {
     pub(super) output: Output,
 }
 
+/// The kinds of findings that are to be explained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Explained(pub(super) Vec<Kind>);
+
+fn kinds(text: &str) -> Result<Explained, String> {
+    if text == "all" {
+        return Ok(Explained(Kind::ALL.to_vec()));
+    }
+    let kind = Kind::named(text);
+    kind.map(|kind| Explained(vec![kind])).ok_or_else(|| {
+        let known = Kind::ALL.map(Kind::name);
+        let near = nearest(text, &known, KIND_TYPOS).map(|near| format!("; did you mean {near:?}?"));
+        format!(
+            "there is no such kind{}; `metes check --explain all` names them all",
+            near.unwrap_or_default()
+        )
+    })
+}
+
 fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -880,6 +906,8 @@ mod tests {
             "list --endpoints http://a:1,http://b:2 --timeout 30s",
             "check --repair --accept-store",
             "check --resume -y",
+            "check --explain stray-bit",
+            "check --explain all",
             "check --accept-store --resume --yes",
             "release 10.0.0.1 --network a --yes",
             "release --container c1 --cluster - -y",
@@ -932,6 +960,8 @@ mod tests {
             "release",
             "release nonsense",
             "check --yes",
+            "check --explain stray",
+            "check --explain stray-bit --repair",
             "check --repair --yes",
             "release 10.0.0.1 --container c1",
             "release --container c1 --network a",

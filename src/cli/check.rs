@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use super::args::CheckArgs;
+use super::args::{CheckArgs, Explained};
 use super::table::{Screen, many, printable};
 use super::{CliError, Context, Terminal};
 use crate::audit::accept::{Accepted, accept};
 use crate::audit::pause::{self, Ended};
 use crate::audit::repair::{Repaired, repair};
-use crate::audit::{Counts, Finding, Kind, MetaState, Report, audit};
+use crate::audit::{Counts, Explanation, Finding, Kind, MetaState, Report, audit};
 use crate::local::mark::Mark;
 use crate::pool::record::Meta;
 use crate::store::keys::Keys;
@@ -56,6 +56,15 @@ pub(super) async fn check<K: Kv>(
     let screen = terminal.screen;
     terminal.document(&answer, args.output.format, || text(&report, &notes, screen))?;
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What kinds of findings mean, and what to do about them.
+pub(super) fn explain(Explained(kinds): &Explained) -> String {
+    let words = |kind: &Kind| {
+        let Explanation { meaning, remedy } = kind.explain();
+        format!("{kind}\n  {meaning}\n  {remedy}\n")
+    };
+    kinds.iter().map(words).collect::<Vec<_>>().join("\n")
 }
 
 async fn read<K: Kv>(session: Session<'_, K>) -> Result<Report, CliError> {
@@ -250,6 +259,11 @@ fn text(report: &Report, notes: &[String], screen: Screen) -> String {
         many(owners, "owner"),
         report.revision,
     ));
+    if !report.violations.is_empty() {
+        lines.push(
+            "`metes check --explain KIND` says what a kind of violation means, and what to do".to_owned(),
+        );
+    }
     let coloured = |line: &String| match printable(line) {
         line if line.starts_with("violation ") => screen.red(&line) + "\n",
         line => line.into_owned() + "\n",
@@ -317,7 +331,8 @@ mod tests {
         assert_eq!(
             text(&report, &["a note".to_owned()], Screen::default()),
             "a note\nviolation suspect: /metes/v1/meta: why\n\
-             1 violation, 0 stray bits; 0 addresses in 0 networks, 0 owners, as of revision 7\n"
+             1 violation, 0 stray bits; 0 addresses in 0 networks, 0 owners, as of revision 7\n\
+             `metes check --explain KIND` says what a kind of violation means, and what to do\n"
         );
         let json = serde_json::to_value(Answer::new(&report, None, &[])).expect("json");
         assert_eq!(json["violations"][0]["name"], "suspect");

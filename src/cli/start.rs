@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 
-use super::args::CliVerb;
+use super::args::{CheckArgs, CliVerb, Command};
 use super::table::Screen;
 use super::validate::validate;
 use super::version::version;
-use super::{Cli, Terminal, about, ask, command, run};
+use super::{Cli, Terminal, about, ask, check, command, run};
 use crate::cni::{Error, Version};
 use crate::config::Settings;
 use crate::limits;
@@ -61,6 +61,9 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::io(format!("this process cannot wait for the network: {e}")))?;
     let done = match cli.verb {
+        CliVerb::Store(Command::Check(CheckArgs { explain: Some(explained), .. })) => {
+            terminal.answer(&check::explain(&explained)).map(|()| ExitCode::SUCCESS)
+        }
         CliVerb::Store(command) => {
             let settings = settings()?;
             settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
