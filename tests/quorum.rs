@@ -378,7 +378,8 @@ fn out_of_space_dels_and_gc_work_and_no_add_is_half_done() {
         assert!(error["details"].as_str().is_some_and(|text| text.contains("alarm")), "{error}");
     }
     assert_held_as_told(&node, &outcomes);
-    cluster.assert_clean();
+    // An ADD that was served, and did not learn of it, has given its address back. Without space the bit stays.
+    cluster.assert_whole();
     outcomes.retain(|(_, outcome)| outcome.succeeded());
 
     // A third by DEL, a third by GC; the rest stays.
