@@ -39,7 +39,10 @@ fn judge(mut audit: Audit) -> Report {
     judge_auto(&audit, &mut report);
     judge_holds(&audit, &mut report);
     let asked = std::mem::take(&mut audit.asked);
-    report.repairs.unheld = asked.into_iter().filter(|(_, _, asked)| !is_held(&audit, asked)).collect();
+    let is_of_no_use = |(_, _, one): &&(_, _, AskedRanges)| {
+        !is_held(&audit, one) || asked.iter().any(|(_, _, other)| one.is_within(other))
+    };
+    report.repairs.asked = asked.iter().filter(is_of_no_use).cloned().collect();
     for (name, network) in std::mem::take(&mut audit.networks) {
         NetworkJudge { keys: &audit.keys, owners: &audit.owners, name: &name, network: &network }
             .judge(&mut report);

@@ -27,8 +27,9 @@ pub struct Repairs {
     pub(super) stale: Vec<(Bytes, i64)>,
     /// Pages and summaries without a set bit, with their mod revisions: as good as none.
     pub(super) empty: Vec<(Bytes, i64)>,
-    /// What says which ranges are asked for of which nobody holds an address, with mod revisions.
-    pub(super) unheld: Vec<(Bytes, i64, AskedRanges)>,
+    /// What says which ranges are asked for, with mod revisions: ranges of which nobody holds an address, and those
+    /// that lie in what younger ones ask for.
+    pub(super) asked: Vec<(Bytes, i64, AskedRanges)>,
 }
 
 /// One page whose bits, or whose bit in the summary, are not as they should be.
@@ -93,7 +94,7 @@ impl Repaired {
 
 /// Repairs what an audit found and deletes the pages and summaries that nothing is left of: a
 /// missing one says the same and costs nothing. So it does with what says that ranges were asked for long before `now`
-/// (RFC 3339), if nobody holds an address of them.
+/// (RFC 3339), if nobody holds an address of them or a younger record has them too.
 ///
 /// # Errors
 /// As [`repair`].
@@ -104,8 +105,8 @@ pub async fn tidy<K: Kv>(
 ) -> Result<Repaired, Failure> {
     let mut stale = std::mem::take(&mut repairs.empty);
     let is_old = |asked: &AskedRanges| asked.age(now).is_some_and(|age| age >= limits::ASKED_FORGOTTEN);
-    let unheld = repairs.unheld.drain(..).filter(|(_, _, asked)| is_old(asked));
-    stale.extend(unheld.map(|(key, revision, _)| (key, revision)));
+    let asked = repairs.asked.drain(..).filter(|(_, _, asked)| is_old(asked));
+    stale.extend(asked.map(|(key, revision, _)| (key, revision)));
     let empty = Repairs { meta_revision: repairs.meta_revision, stale, ..Repairs::default() };
     let repaired = repair(session, repairs).await?;
     let Repaired { deleted, lost, .. } = repair(session, empty).await?;

@@ -393,12 +393,14 @@ fn what_was_asked_for_long_ago_and_nobody_holds_is_forgotten_by_a_tidying() {
     let old = "2026-01-01T00:00:00Z";
     // The fixture holds an address of the first.
     let (held, young) = (asked("10.0.0.0/24", old), asked("10.7.0.0/24", "2026-01-01T00:00:01Z"));
-    tree.extend([held.clone(), young.clone(), asked("10.8.0.0/24", old)]);
+    // A younger one has all of the last.
+    let within = asked("10.0.0.0/25", "2025-12-31T00:00:00Z");
+    tree.extend([held.clone(), young.clone(), asked("10.8.0.0/24", old), within]);
     let model = Model::new(tree);
     let report = wait(audit(on(&model))).expect("reads");
     assert!(report.violations.is_empty() && report.repairs.is_empty());
     let tidied = wait(repair::tidy(on(&model), report.repairs, "2026-01-08T00:00:00Z")).expect("tidies");
-    assert_eq!(tidied, Repaired { emptied: 1, ..Repaired::default() });
+    assert_eq!(tidied, Repaired { emptied: 2, ..Repaired::default() });
     let mut left: Vec<Bytes> = vec![held.key, young.key];
     left.sort();
     let stored = wait(on(&model).txn(&Txn::read(vec![Op::List(List::prefix(&keys().all_asked(), 9))])));

@@ -155,11 +155,11 @@ pub(super) enum Command {
     /// What no container has, or nobody knows, is counted in the row "-". In a store of several clusters, --cluster
     /// tells their nodes and pods apart.
     Top(TopArgs),
-    /// List addresses that are probably leaked, with why
+    /// List addresses that may be leaked, with why
     ///
-    /// By what etcd alone knows: what the reconciler has seen as an orphan, sandboxes that a younger one of
-    /// their pod has replaced, containers of nodes that were started again since, and reservations that no
-    /// owner's record lists. Look before you free: -o name prints what `release -f -` takes.
+    /// By what etcd alone knows: what the reconciler has seen as an orphan and not freed yet, and old
+    /// sandboxes of pods that have newer ones since their node was started again. Look before you free: -o
+    /// name prints what `release -f -` takes.
     Leaks(LeaksArgs),
     /// Print a line for each address that is given, freed, cooling or set aside, as it happens
     ///

@@ -196,16 +196,13 @@ impl AskedSeen {
         cluster.as_ref().map_or_else(|| cni_network.clone(), |cluster| format!("{cluster}/{cni_network}"))
     }
 
-    fn networks(&self) -> BTreeSet<&NetworkName> {
-        self.asked.sets.iter().flat_map(|set| set.ranges()).map(Range::network).collect()
-    }
-
-    /// Whether this is asked for instead of `other`: by the same CNI network, in one of the same networks, and
-    /// nobody has asked for the other one since this one was made, or for `quiet` before this one was last asked for.
+    /// Whether this is asked for instead of `other`: by the same CNI network, with ranges that overlap, and nobody has
+    /// asked for the other one since this one was made, or for `quiet` before this one was last asked for. Where
+    /// nothing overlaps, the two may be for different nodes or namespaces.
     pub(super) fn came_after(&self, other: &Self, quiet: Duration) -> bool {
         self.asked_by() == other.asked_by()
             && self.asked.sets != other.asked.sets
-            && !self.networks().is_disjoint(&other.networks())
+            && self.asked.overlaps(&other.asked)
             && (self.created > other.written
                 || other.asked.age(&self.asked.asked_at).is_some_and(|age| age >= quiet))
     }

@@ -1,7 +1,7 @@
 //! `metes leaks`: owners whose containers are probably gone, by what etcd alone knows.
 //!
-//! What counts is judged elsewhere: by the reconciler, whose sightings are read; by the rule of GC for earlier boots;
-//! by the reconciler's rule for replaced sandboxes; and by the audit.
+//! What counts is judged elsewhere: by the reconciler, whose sightings are read, and by its rule for replaced
+//! sandboxes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -14,7 +14,6 @@ use super::inventory::{COLUMNS as ROW_COLUMNS, Inventory, Row};
 use super::list::tell_unreadable;
 use super::table::{CellForm, Column, Listed};
 use super::{CliError, Context, Terminal};
-use crate::audit::{Audit, Finding, Kind};
 use crate::pool::record::{Owner, OwnerRecord, Record, Sighting};
 use crate::store::free;
 use crate::store::keys::{Key, Keys, LeaseId};
@@ -33,12 +32,12 @@ pub(super) async fn leaks<K: Kv>(
     let session = context.session;
     let keys = session.keys;
     let see = |evidence: &mut Evidence, entry: Entry| evidence.see(keys, entry);
-    let walked = walk(session, &keys.root(), || Evidence::new(keys), see).await;
+    let walked = walk(session, &keys.root(), Evidence::new, see).await;
     let (mut evidence, _) = walked.map_err(failed())?;
     let sightings = ages(context, std::mem::take(&mut evidence.sightings)).await.map_err(failed())?;
     let inventory = std::mem::take(&mut evidence.inventory).sorted();
     tell_unreadable(&inventory, args.filter.network.as_ref(), terminal);
-    let reasons = evidence.judge(keys, &inventory, sightings);
+    let reasons = evidence.judge(keys, sightings);
     let leaked = |row: &'_ Row| Some(reasons.get(row.container()?)?.join("; "));
     let wanted = inventory.rows.iter().filter(|row| row.is_wanted(&args.filter));
     let rows = wanted.filter_map(|row| leaked(row).map(|why| LeakedRow { row, why })).collect();
@@ -46,10 +45,12 @@ pub(super) async fn leaks<K: Kv>(
     Ok(ExitCode::SUCCESS)
 }
 
+/// The reason for which the reconciler notes owners that belong to no pod.
+const UNLABELLED: &str = "unlabelled";
+
 /// What speaks for a leak, and what is held.
 struct Evidence {
     inventory: Inventory,
-    audit: Audit,
     /// Each owner with its record and the record's mod revision.
     records: Vec<(Owner, OwnerRecord, i64)>,
     pod_index: Snapshot,
@@ -58,10 +59,9 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn new(keys: &Keys) -> Self {
+    fn new() -> Self {
         Self {
             inventory: Inventory::default(),
-            audit: Audit::new(keys),
             records: Vec::new(),
             pod_index: Snapshot::default(),
             sightings: Vec::new(),
@@ -70,7 +70,6 @@ impl Evidence {
 
     fn see(&mut self, keys: &Keys, entry: Entry) {
         self.inventory.see(keys, &entry);
-        self.audit.see(&entry);
         match keys.parse(&entry.key) {
             Ok(Key::Owner(owner)) => {
                 let record = OwnerRecord::decode(&entry.value).ok();
@@ -86,19 +85,14 @@ impl Evidence {
     }
 
     /// Why each owner is suspected, in words.
-    fn judge(
-        self,
-        keys: &Keys,
-        inventory: &Inventory,
-        sightings: Vec<(Owner, Sighting, Duration)>,
-    ) -> BTreeMap<Owner, Vec<String>> {
+    fn judge(self, keys: &Keys, sightings: Vec<(Owner, Sighting, Duration)>) -> BTreeMap<Owner, Vec<String>> {
         let mut reasons: BTreeMap<Owner, Vec<String>> = BTreeMap::new();
         let mut suspect = |owner: &Owner, why: String| reasons.entry(owner.clone()).or_default().push(why);
         let revisions: BTreeMap<&Owner, i64> =
             self.records.iter().map(|(owner, _, revision)| (owner, *revision)).collect();
         for (owner, sighting, age) in &sightings {
-            // Of a record that was written again since, it says nothing.
-            if revisions.get(owner) == Some(&sighting.revision) {
+            // Of a record that was written again since, it says nothing. Who belongs to no pod may well be running.
+            if revisions.get(owner) == Some(&sighting.revision) && sighting.reason != UNLABELLED {
                 let age = humantime::format_duration(*age);
                 suspect(
                     owner,
@@ -108,27 +102,15 @@ impl Evidence {
         }
         let boots = youngest_boots(&self.records);
         for (owner, record, _) in &self.records {
-            if free::is_replaced(keys, owner, record, &self.pod_index) {
-                suspect(owner, "a younger sandbox of its pod has addresses of its own".to_owned());
-            }
             let boot = record.start.as_ref().map(|start| start.boot.as_str());
-            if boot.is_some_and(|boot| {
+            let has_lost_its_boot = boot.is_some_and(|boot| {
                 boots.get(&machine_of(owner, record)).is_some_and(|(_, last)| *last != boot)
-            }) {
-                suspect(owner, "its node was started again since".to_owned());
-            }
-        }
-        let report = self.audit.finish();
-        for Finding { key, kind, .. } in report.violations.iter().chain(&report.harmless) {
-            match (kind, keys.parse(key.as_bytes())) {
-                (Kind::ReservationWithoutOwner, Ok(Key::Ip(network, address))) => {
-                    let held = inventory.between(&network, address, address).iter().filter_map(Row::owner);
-                    held.for_each(|owner| suspect(owner, "no owner record lists it".to_owned()));
-                }
-                (Kind::OwnerWithoutPodIndex, Ok(Key::Owner(owner))) => {
-                    suspect(&owner, "a younger sandbox of its pod was there and is freed".to_owned());
-                }
-                _ => {}
+            });
+            // One of the two is no proof: a DEL, or a sandbox that takes over, may still come.
+            if has_lost_its_boot && free::is_replaced(keys, owner, record, &self.pod_index) {
+                let why =
+                    "its node was started again, and a younger sandbox of its pod has addresses of its own";
+                suspect(owner, why.to_owned());
             }
         }
         reasons

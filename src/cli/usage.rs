@@ -359,5 +359,8 @@ mod tests {
         assert_eq!(of(old(30), new("2026-01-02T04:04:05Z")), narrowed);
         let both = "default 10.0.0.0/24 asked for 254 2 252 []";
         assert_eq!(of(old(30), new("2026-01-02T04:04:04Z"))[1], both);
+        // Ranges that do not overlap may be for different nodes or namespaces.
+        let elsewhere = asked(cidr("10.1.0.0/25"), "2026-01-02T04:04:05Z", (20, 20));
+        assert_eq!(of(old(10), elsewhere)[0], both);
     }
 }

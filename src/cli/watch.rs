@@ -84,9 +84,16 @@ async fn follow<K: Kv + Follow>(
         let end = loop {
             let some = match timeout(SILENCE, changes.next()).await {
                 Ok(Ok(some)) => some,
-                Ok(Err(end)) => break end,
-                Err(_) if revision(context).await.is_ok() => continue,
-                Err(_) => break FollowEnd::Lost,
+                Ok(Err(end)) => break Some(end),
+                // The connection may be dead without anybody knowing it. Watching again from here loses nothing.
+                Err(_) => match revision(context).await {
+                    Ok(now) => {
+                        // The store may have gone back in time.
+                        from = from.min(now + 1);
+                        break None;
+                    }
+                    Err(_) => break Some(FollowEnd::Lost),
+                },
             };
             from = some.last().map_or(from, |change| from.max(change.revision + 1));
             let rows = changed(keys, &some);
@@ -98,6 +105,7 @@ async fn follow<K: Kv + Follow>(
                 Err(failed) => return Err(failed),
             }
         };
+        let Some(end) = end else { continue };
         match end {
             FollowEnd::Lost => terminal.tell(&format!("metes: {end}; watching again from revision {from}")),
             FollowEnd::Compacted(first) => {

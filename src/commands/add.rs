@@ -12,7 +12,7 @@ use crate::local::scope_hints::ScopeHints;
 use crate::pool::asked::AskedRanges;
 use crate::pool::cooldown::{Cooldown, WhenFull};
 use crate::pool::names::PoolName;
-use crate::pool::record::{Held, Meta, RunStart};
+use crate::pool::record::{Held, Meta, Record, RunStart};
 use crate::pool::{NetworkName, Range, RangeSet, Standing};
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::Ask;
@@ -220,9 +220,11 @@ impl LeftBehind {
 
     /// Whether the node has kept the ranges of this ADD a short while ago.
     fn has_kept_ranges<K>(&self, run: &Run<'_, K>, ask: &Ask) -> bool {
-        let asked = ask.asked_ranges().map(|asked| run.session.keys.asked(&asked));
-        let hints = self.scope.as_ref().zip(asked);
-        hints.is_some_and(|(scope, key)| is_kept_lately(&scope.keys, &key, &ask.stamp.created_at))
+        let kept = || {
+            let key = run.session.keys.asked(&ask.asked_ranges()?);
+            self.scope.as_ref()?.keys.record::<AskedRanges>(&key).ok()?
+        };
+        kept().is_some_and(|asked| is_young(&asked, &ask.stamp.created_at))
     }
 
     fn hints(&self) -> Hints {
@@ -230,10 +232,9 @@ impl LeftBehind {
     }
 }
 
-/// Whether a node has written a short while ago which ranges are asked for.
-fn is_kept_lately(seen: &Snapshot, key: &[u8], now: &str) -> bool {
-    let asked = seen.record::<AskedRanges>(key).ok().flatten();
-    asked.and_then(|asked| asked.age(now)).is_some_and(|age| age < limits::ASKED_AGAIN)
+/// Whether a node need not write again yet which ranges are asked for.
+fn is_young(asked: &AskedRanges, now: &str) -> bool {
+    asked.age(now).is_some_and(|age| age < limits::ASKED_AGAIN)
 }
 
 fn policy<'a, K: Kv>(run: &'a Run<'_, K>, left: &LeftBehind, is_wanted: &'a dyn Fn() -> bool) -> Policy<'a> {
@@ -280,14 +281,22 @@ fn leave_hints<K: Kv>(
     if let Some(scope) = scope {
         let known = before.scope.clone().unwrap_or_default();
         let mut shared = keys.clone();
-        // A look reads no key that says which ranges were asked for.
         let is_asked = |key: &[u8]| matches!(run.session.keys.parse(key), Ok(Key::Asked(_)));
-        let asked = known.keys.iter().filter(|(key, _)| is_asked(key) && !keys.knows(key));
-        asked.for_each(|(key, entry)| shared.set(key, entry.cloned()));
-        let all = shared.clone();
+        shared.retain(|key| !is_pool(run, key) && !is_asked(key));
+        // A look reads no key that says which ranges were asked for, so those that are known stay. Only their time
+        // counts: the ranges of many configurations would be too much to keep.
         let now_for_people = node::timestamp();
-        let goes = |key: &[u8]| is_asked(key) && !is_kept_lately(&all, key, &now_for_people);
-        shared.retain(|key| !is_pool(run, key) && !goes(key));
+        for (key, entry) in known.keys.iter().chain(keys.iter()).filter(|(key, _)| is_asked(key)) {
+            let asked = entry.and_then(|entry| Some((entry, AskedRanges::decode(&entry.value).ok()?)));
+            let young = asked.filter(|(_, asked)| is_young(asked, &now_for_people));
+            let slim = |(entry, asked): (&Entry, AskedRanges)| Entry {
+                value: asked.without_ranges().encode(),
+                ..entry.clone()
+            };
+            if let Some(young) = young {
+                shared.set(key, Some(slim(young)));
+            }
+        }
         run.scope_hints.keep(&scope, &known.left(shared, driver.first(), now));
     }
     if let Some(scope) = allotment.auto_scope() {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::RangeSet;
 use super::names::ClusterName;
 use super::record::{Record, VERSION};
+use super::{Range, RangeSet};
 
 /// A record of more bytes is not written.
 const ASKED_BYTES_MAX: usize = 16 * 1024;
@@ -45,6 +45,36 @@ impl AskedRanges {
     pub fn identity(&self) -> Vec<u8> {
         let Self { cluster, cni_network, sets, .. } = self;
         serde_json::to_vec(&(cluster, cni_network, sets)).expect("records have only string keys")
+    }
+
+    /// Its ranges.
+    pub fn ranges(&self) -> impl Iterator<Item = &Range> {
+        self.sets.iter().flat_map(RangeSet::ranges)
+    }
+
+    /// Whether a range of it has addresses that one of the other has.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let meets = |one: &Range, two: &Range| {
+            one.network() == two.network() && one.first() <= two.last() && two.first() <= one.last()
+        };
+        self.ranges().any(|one| other.ranges().any(|two| meets(one, two)))
+    }
+
+    /// Whether a younger record has all addresses that it has.
+    #[must_use]
+    pub fn is_within(&self, younger: &Self) -> bool {
+        let covers = |wide: &Range, range: &Range| {
+            wide.network() == range.network() && wide.first() <= range.first() && range.last() <= wide.last()
+        };
+        self.asked_at < younger.asked_at
+            && self.ranges().all(|range| younger.ranges().any(|wide| covers(wide, range)))
+    }
+
+    /// The same without its ranges, for a node that only has to know when it was written.
+    #[must_use]
+    pub fn without_ranges(self) -> Self {
+        Self { sets: Vec::new(), ..self }
     }
 
     /// How long before `now` it was written; none if one of the two is no time, or the clock was set back.
