@@ -14,6 +14,12 @@ pub const STATUS_DEADLINE: Duration = Duration::from_secs(1);
 pub const GC_DEADLINE: Duration = Duration::from_secs(20);
 /// A whole command of a person.
 pub const CLI_DEADLINE: Duration = Duration::from_secs(60);
+/// All that `metes doctor` asks of etcd.
+pub const DOCTOR_DEADLINE: Duration = Duration::from_secs(3);
+/// How long it tries to reach an endpoint.
+pub const DOCTOR_UNREACHABLE: Duration = Duration::from_secs(1);
+/// The lease of the key that it writes.
+pub const DOCTOR_TTL: Duration = Duration::from_secs(10);
 
 /// The lease of a run: above every deadline of CNI, so it needs no keepalive.
 pub const LEASE_TTL: Duration = Duration::from_secs(30);
@@ -56,6 +62,9 @@ pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(300);
 pub const CONNECT_ATTEMPT_ALONE: Duration = Duration::from_millis(1500);
 /// One attempt of a request.
 pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);
+/// The same for a listing of a walk: etcd counts all keys up to its end, a million in 0.4 s where it has nothing else
+/// to do.
+pub const WALK_ATTEMPT: Duration = Duration::from_secs(10);
 /// How long a run tries to reach an etcd of which no endpoint accepts a connection.
 pub const UNREACHABLE: Duration = Duration::from_secs(5);
 /// The same for DEL, which has a spool to fall back on.
@@ -105,10 +114,12 @@ pub const DRAIN_ENTRIES: usize = 16;
 pub const TXN_OPS: usize = 128;
 /// etcd's default for `--max-request-bytes`, less room for the envelope.
 pub const REQUEST_BYTES: usize = 1_400_000;
-/// How large an answer may be: more than a listing of [`LIST_KEYS`] keys needs.
+/// How large an answer may be: more than a listing of [`WALK_KEYS`] keys needs.
 pub const REPLY_BYTES: usize = 16 << 20;
 /// How many keys one listing returns.
 pub const LIST_KEYS: i64 = 1000;
+/// The same where speed matters more than memory, if their values fit into [`REPLY_BYTES`].
+pub const WALK_KEYS: i64 = 8 * LIST_KEYS;
 /// How many pages a run that found no free address compares with their reservations.
 pub const REPAIR_PAGES: u128 = 16;
 /// How often it does so: others may take what it finds, as long as there is something to take.
@@ -116,6 +127,11 @@ pub const REPAIRS: u32 = 3;
 /// How many stray bits one repair clears: with two compares for each, they fill a transaction beside their pages and
 /// summaries.
 pub const REPAIR_BITS: usize = 46;
+
+/// A pass of the reconciler never finds this many orphans suspicious.
+pub const BRAKE_AT_LEAST: usize = 50;
+/// It finds more orphans suspicious if they are more than one in this many records.
+pub const BRAKE_ONE_IN: usize = 5;
 
 /// The most that stdin, the host file or a key file may hold, in bytes.
 pub const INPUT_BYTES: u64 = 1 << 20;

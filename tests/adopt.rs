@@ -854,17 +854,22 @@ fn a_cluster_without_multus_has_no_networks_to_look_up() {
     let file = world.cluster.folder().join("cbr0.conf");
     let config = network_as("1.0.0", "cbr0", json!({"subnet": "10.75.0.0/24"}));
     std::fs::write(&file, config.to_string()).expect("a file can be written");
-    world.proxy.clear().rule(Rule::get(NADS).answer(404, "404 page not found\n"));
-    let namespace = world.namespace.clone();
-    world.proxy.rule(Rule::get(PODS).edit(move |list| {
-        if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
-            items.retain(|item| item["metadata"]["namespace"] == namespace.as_str());
-        }
-    }));
-    let outcome = world.adopt(&[]);
-    assert!(outcome.stderr.contains("network-attachment-definitions"), "{outcome}");
+    let api = KubeApi::start();
+    let adopt = |args: &[&str]| world.cluster.reconciler(&api).args(["adopt"]).args(args).run();
+    let outcome = adopt(&[]);
+    assert_eq!(outcome.status.code(), Some(1), "{outcome}");
+    for words in [
+        "failed to list network-attachment-definitions: 404",
+        "this cluster has no NetworkAttachmentDefinitions",
+        "--default-network FILE",
+        "ConfigMap metes-default-network (docs/operations.md)",
+    ] {
+        assert!(outcome.stderr.contains(words), "{words}: {outcome}");
+    }
     assert_eq!(world.meta()["suspect"], json!(1));
-    world.adopt(&["--default-network", file.to_str().expect("a plain name")]).ok();
+    let adopted = adopt(&["--default-network", file.to_str().expect("a plain name")]);
+    assert!(adopted.succeeded(), "{adopted}");
+    assert_eq!(world.meta()["suspect"], Value::Null);
     world.cluster.assert_clean();
 }
 

@@ -3,6 +3,8 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -143,7 +145,16 @@ fn list() {
 #[test]
 fn a_name_that_nobody_has_is_told() {
     let (cluster, a, _) = populated();
-    let rows: [(&[&str], &str); 8] = [
+    let rows: [(&[&str], &str); 11] = [
+        (
+            &["--network", "default", "--namespace", "nss"],
+            "there in namespace \"nss\"; did you mean \"ns\"?\n",
+        ),
+        (
+            &["--network", "storaeg", "--namespace", "nss"],
+            "in network \"storaeg\"; did you mean \"storage\"?\n",
+        ),
+        (&["--cluster", "tset"], "in cluster \"tset\"; did you mean \"test\"?\n"),
         (&["--namespace", "nosuch"], "metes: no address is held in namespace \"nosuch\"\n"),
         (&["--node", "nosuch"], "metes: no address is held on node \"nosuch\"\n"),
         (&["--network", "storaeg"], "in network \"storaeg\"; did you mean \"storage\"?\n"),
@@ -257,8 +268,12 @@ fn usage_is_exact_and_knows_what_nobody_asks_for_any_more() {
     let asked = |store: &Store| store.entries("v1/asked/");
     let once = asked(cluster.store());
     assert_eq!(once.len(), 1, "{once:?}");
+    // The next ADD would write it again, were it not young.
+    let (key, record) = once[0].clone();
+    cluster.store().delete(&key);
     node.add("c4").config(&of(wide.clone())).run().ok();
-    assert_eq!(asked(cluster.store()), once, "it is written again only after a while");
+    assert_eq!(asked(cluster.store()), [], "it is written again only after a while");
+    cluster.store().put(&key, record);
     let rows = node.cli(["usage", "-o", "json"]).ok();
     let seen = |rows: &Value, keys: [&str; 4]| -> Vec<Vec<Value>> {
         let rows = rows.as_array().expect("an array").iter();
@@ -498,23 +513,46 @@ fn what_is_looked_up_costs_no_more_than_it_needs() {
         assert_eq!(outcome.status.code(), Some(code), "{outcome}");
         count() - before
     };
-    let rows: [(&[&str], i32, f64); 7] = [
+    let rows: [(&[&str], i32, f64); 13] = [
         // The reservation; and who holds it has a record that says from which pool it is.
         (&["show", "10.0.0.99", "--network", "default"], 1, 1.0),
         (&["show", "10.0.0.1", "--network", "default"], 0, 2.0),
-        // Without a network, one for each there is, and one more.
-        (&["show", "10.0.0.1"], 0, 5.0),
+        // Without a network: which ranges are asked for, the pools, what is set aside, and what these do not tell of.
+        (&["show", "10.0.0.1"], 0, 6.0),
+        (&["list", "--network", "default", "--limit", "2"], 0, 7.0),
         (&["show", "10.0.0.0/24", "--network", "default"], 0, 2.0),
+        // The record, and what it holds.
+        (&["show", "test/a/c1/eth0"], 0, 2.0),
         (&["list", "--network", "storage"], 0, 2.0),
         (&["list", "--node", "a", "--cluster", "test"], 0, 2.0),
         // And the clusters.
         (&["list", "--node", "a"], 0, 4.0),
+        // Nobody has it, and among so many owners no static address is looked for: they are counted.
+        (&["show", "10.0.0.99"], 1, 6.0),
+        // The names of clusters, nodes and networks, which are looked up in more steps the more there are.
+        (&["list", "--node", "nosuch"], 0, 9.0),
+        (&["list", "--node", "a", "--namespace", "nosuch"], 0, 4.0),
+        (&["list", "--network", "nosuch"], 0, 5.0),
     ];
     report(rows.map(|(arguments, code, most)| {
         let count = requests(arguments, code);
         expect(&arguments.join(" "), count == most, format!("{count} requests, expected {most}"))
     }));
-    assert!(requests(&["list"], 0) > 6.0, "all is read where all is asked for");
+    let static_one = json!({"addresses": [{"address": "192.0.2.1/24"}]});
+    a.add("c3").config(&network(static_one)).run().ok();
+    let unsought = a.cli(["show", "192.0.2.1"]);
+    assert!(unsought.stderr.contains("metes show /192.0.2.1 looks for a static address"), "{unsought}");
+    assert!(a.cli(["show", "/192.0.2.1"]).ok_text().contains("192.0.2.1"));
+    let similar = a.cli(["list", "--namespace", "nss"]);
+    assert!(
+        similar.stderr.contains("no address is held in namespace \"nss\"; did you mean \"ns\"?"),
+        "{similar}"
+    );
+    let most = requests(&["list"], 0);
+    assert!(most > 6.0, "all is read where all is asked for");
+    // Its networks, who has it there, all that this owner holds; then the release itself.
+    let released = requests(&["release", "10.0.0.1", "--network", "default", "--yes"], 0);
+    assert!(released < most + 6.0 && released <= 12.0, "{released} requests");
     cluster.leave_unclean();
 }
 
@@ -589,6 +627,58 @@ fn release_asks() {
     cluster.assert_clean();
 }
 
+/// Between the question and the answer the container is deleted, and another run takes its names.
+#[test]
+fn release_frees_only_what_it_has_shown() {
+    let cluster = Cluster::new();
+    let node = with_one(&cluster);
+    let mut release = Command::new(metes());
+    release.env("METES_CONF", node.host_file()).args(["release", "10.0.0.1"]);
+    release.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut release = release.spawn().expect("it starts");
+    let mut shown = Vec::new();
+    let mut stderr = release.stderr.take().expect("it is piped");
+    while !shown.ends_with(b"[y/N] ") {
+        let mut byte = [0];
+        stderr.read_exact(&mut byte).expect("it asks");
+        shown.extend(byte);
+    }
+    node.del("c1").config(&range()).run().silent();
+    assert_eq!(node.add("c1").args("IP=10.0.0.1").config(&range()).run().address(), "10.0.0.1");
+    release.stdin.take().expect("it is piped").write_all(b"y\n").expect("it listens");
+    let mut told = String::new();
+    stderr.read_to_string(&mut told).expect("text");
+    assert_eq!(release.wait().expect("it ends").code(), Some(1), "{told}");
+    assert!(told.contains("written anew meanwhile"), "{told}");
+    assert_eq!(node.list().len(), 1, "what was taken since stays");
+    cluster.assert_clean();
+}
+
+/// Nothing is called free that may be held, and no address is freed where two may be meant.
+#[test]
+fn release_knows_what_it_cannot_read_and_what_is_only_recorded() {
+    let cluster = Cluster::new();
+    let node = with_one(&cluster);
+    let recorded = json!({"type": "metes", "addresses": [{"address": "10.0.0.1/24"}]});
+    let config = json!({"cniVersion": "1.0.0", "name": "net", "ipam": recorded});
+    node.add("c2").config(&config).run().ok();
+    let both = release(&node, &["10.0.0.1", "--yes"], "");
+    assert!(both.status.code() == Some(1) && both.stderr.contains("--container"), "{both}");
+    assert!(release(&node, &["--container", "c2", "--yes"], "").succeeded());
+    let (store, owner) = (cluster.store(), "v1/owner/test/a/c1/eth0");
+    let whole = store.get(owner).expect("c1 has a record");
+    store.put(owner, "garbage");
+    for arguments in [&["--container", "c1", "--yes"][..], &["-f", "-", "--yes"]] {
+        let refused = release(&node, arguments, "test/a/c1/eth0\n");
+        let told = refused.stderr.contains("metes check --mend undecodable-owner");
+        assert!(refused.status.code() == Some(1) && told, "{arguments:?}: {refused}");
+    }
+    store.put(owner, whole);
+    assert!(release(&node, &["10.0.0.1", "--yes"], "").succeeded());
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
 #[test]
 fn release_frees_a_whole_owner() {
     let rows: [(&[&str], &[&str]); 5] = [
@@ -654,6 +744,16 @@ fn top_counts_who_holds_the_most() {
         let top = a.cli([&["top", "-o", "json"], arguments].concat());
         assert_eq!(top.ok(), expected, "{arguments:?}");
     }
+    for (by, header) in [("namespace", "NAMESPACE"), ("pod", "POD"), ("node", "NODE"), ("network", "NETWORK")]
+    {
+        let table = a.cli(["top", "--by", by, "--sort-by", by]);
+        let words: Vec<&str> =
+            table.ok_text().lines().next().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(words, [header, "HELD"], "{table}");
+    }
+    let sorted = a.cli(["top", "--by", "node", "--sort-by", "name", "--no-headers"]);
+    assert_eq!(sorted.ok_text(), "a  4\nb  2\n");
+    assert_eq!(a.cli(["top", "--by", "node", "--sort-by", "held", "--no-headers"]).ok_text(), "b  2\na  4\n");
     cluster.assert_clean();
 }
 
@@ -682,7 +782,8 @@ fn leaks_are_suspected_with_why_and_released() {
         let key = store.key(key);
         store.run(async |client| Ok(client.get(key, None).await?.kvs()[0].mod_revision()))
     };
-    let sighting = |revision: i64| format!(r#"{{"v":1,"reason":"pod-gone","revision":{revision}}}"#);
+    let sighting =
+        |revision: i64| format!(r#"{{"v":1,"reason":"pod-gone","revision":{revision},"grace":1800}}"#);
     store.put_leased("v1/orphan/test/a/c1/eth0", sighting(revision(OWNER)), 600);
     store.put_leased("v1/orphan/test/b/c5/eth0", sighting(1), 600);
     store.put_leased("v1/orphan/test/b/c4/eth0", sighting(1).replace("pod-gone", "unlabelled"), 600);
@@ -696,7 +797,7 @@ fn leaks_are_suspected_with_why_and_released() {
     change(store, "v1/pod/test/u2/eth0/default", |record| record["container"] = json!("c6"));
     let found = suspected(&a, &[]);
     assert!(found[0].1.starts_with("the reconciler has seen it as an orphan for "), "{found:?}");
-    assert!(found[0].0 == "c1" && found[0].1.ends_with(" (pod-gone)"), "{found:?}");
+    assert!(found[0].0 == "c1" && found[0].1.ends_with(" (pod-gone): it frees it after 30m"), "{found:?}");
     let why = "its node was started again, and a younger sandbox of its pod has addresses of its own";
     assert_eq!(found[1..], [of("c2", why)]);
     assert_eq!(suspected(&a, &["--node", "b"]), []);
@@ -1250,8 +1351,8 @@ fn metes_says_what_it_is() {
     }
     assert!(bare(&["--version"]).ok_text().starts_with("metes "));
     let (_, commands) = help.stdout.split_once("\nCommands:\n").expect("the help lists the commands");
-    let readme =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("README.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md");
+    let page = std::fs::read_to_string(page).expect("docs/commands.md");
     let named =
         commands.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
     let verbs: Vec<&str> =
@@ -1259,7 +1360,7 @@ fn metes_says_what_it_is() {
     assert!(verbs.len() > 5, "{help}");
     for verb in verbs.into_iter().filter(|verb| *verb != "help") {
         assert!(bare(&[verb, "--help"]).ok_text().contains("Usage: metes"), "{verb}");
-        assert!(readme.contains(&format!("\n# metes {verb}")), "README shows no `metes {verb}`");
+        assert!(page.contains(&format!("\n# metes {verb}")), "docs/commands.md shows no `metes {verb}`");
     }
     for wrong in [&["lsit"][..], &["list", "--pod", "web"], &["list", "-o", "xml"], &["show"], &["release"]] {
         let outcome = bare(wrong);
@@ -1328,4 +1429,18 @@ fn the_host_file_of_a_person() {
     assert!(outcome.status.code() == Some(1) && outcome.stdout.is_empty(), "{outcome}");
     assert!(outcome.stderr.starts_with("metes: "), "{outcome}");
     cluster.assert_clean();
+}
+
+#[test]
+fn an_empty_metes_conf_is_none() {
+    let run = |arguments: &[&str]| Run::new(metes()).env("METES_CONF", "").arguments(arguments).run();
+    // It needs neither a host file nor etcd.
+    assert!(run(&["completion", "bash"]).ok_text().contains("metes"));
+    let missing = Run::new(metes()).env("METES_CONF", "/etc/hosts").arguments(["map"]).run();
+    assert!(missing.stderr.contains("metes map") && !missing.stderr.contains("--config"), "{missing}");
+    let reconciler = Run::new(support::reconciler())
+        .env("METES_CONF", "")
+        .arguments(["webhook", "--cert-file", "/nonexistent", "--key-file", "/x"])
+        .run();
+    assert!(reconciler.stderr.contains("/nonexistent"), "{reconciler}");
 }

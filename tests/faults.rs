@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use metes::limits;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use support::{
-    Cluster, Etcd, Node, Outcome, Run, Running, in_parallel, metes, network, network_as, wait_for,
+    Cluster, Etcd, Node, Outcome, Relays, Run, Running, in_parallel, metes, network, network_as, wait_for,
 };
 
 /// The next ADD behind a dead one is served within this.
@@ -704,4 +705,47 @@ fn adds_that_never_learn_what_became_of_them_hold_nothing_in_the_end() {
     cluster.assert_whole();
     in_parallel(8, &expected, |name| node.del(name).config(&config).run().silent());
     cluster.assert_whole();
+}
+
+/// All that it does takes longer than what is given to each look.
+#[test]
+fn each_look_of_a_repair_has_time_of_its_own() {
+    const ONE_WAY: Duration = Duration::from_millis(600);
+    const PAGE: &str = "v1/net/default/page/00000000000000000000ffff0a000000";
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let config = network(json!({"range": "10.0.0.0/24"}));
+    assert_served(&cluster.node("a").add("c1").config(&config).run());
+    let mut bits = cluster.store().get(PAGE).expect("a page");
+    bits[9] |= 1;
+    cluster.store().put(PAGE, bits);
+    let (_relays, slow) = Relays::before_endpoint(&etcd.endpoint(), ONE_WAY);
+    let node = cluster.node_with("slow", json!({"etcd": {"endpoints": [slow]}}));
+    let repaired = node.cli(["check", "--repair", "--timeout", "5s"]);
+    assert!(repaired.succeeded() && repaired.stdout.contains("stray bits cleared: 1"), "{repaired}");
+    assert!(repaired.elapsed > Duration::from_secs(5), "it took no longer than one look: {repaired}");
+    cluster.assert_clean();
+}
+
+/// Each answer takes longer than an attempt of any other request.
+#[test]
+fn what_reads_everything_gives_a_slow_etcd_time_and_leaves_a_silent_one() {
+    const TURNED_WITHIN: Duration = Duration::from_secs(6);
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    // It accepts connections, and never says a word.
+    let silent = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let (_relays, slow) = Relays::before_endpoint(&etcd.endpoint(), limits::REQUEST_ATTEMPT);
+    let list = |name: &str, endpoints: &[&str]| {
+        let node = cluster.node_with(name, json!({"etcd": {"endpoints": endpoints}}));
+        node.cli(["list", "-o", "json", "--timeout", "20s"])
+    };
+    let listed = list("slow", &[&slow]);
+    assert!(listed.succeeded(), "{listed}");
+    // Each begins with one of the two at random.
+    for listed in in_parallel(4, 0..8, |at| list(&format!("n{at}"), &[&silent, &etcd.endpoint()])) {
+        assert!(listed.succeeded() && listed.elapsed < TURNED_WITHIN, "{listed}");
+    }
+    cluster.assert_clean();
 }

@@ -228,7 +228,7 @@ fn changed(scene: &Scene, key: &str, change: impl FnOnce(&mut Value)) -> Vec<u8>
     let mut record = match found {
         Some((_, value)) => serde_json::from_slice(value).expect("a record is JSON"),
         None => {
-            json!({"v": 1, "start": {"boot": "b", "ns": 1}, "uid": "u", "reason": "pod-gone", "revision": 1,
+            json!({"v": 1, "start": {"boot": "b", "ns": 1}, "uid": "u", "reason": "pod-gone", "revision": 1, "grace": 1,
             "digest": "0f", "holder": "h"})
         }
     };

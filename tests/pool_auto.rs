@@ -194,7 +194,10 @@ fn wrong_selectors_are_refused_with_their_place() {
     let texts = [
         (with("for: {nodes: []}"), "for.nodes: the list is empty: write a pattern"),
         (with("for: {nodes: 7}"), "for.nodes: invalid type: integer `7`, expected a pattern or a list"),
-        (with("for: {node: a}"), "for: unknown field `node`, expected one of `clusters`"),
+        (
+            with("for: {node: a}"),
+            "for: unknown field `node` (did you mean `nodes`?), expected one of `clusters`",
+        ),
         (with("for: {node_labels: rack}"), "for.node_labels: invalid type: string \"rack\", expected a map"),
         (with("allow: {pods: [[a]]}"), "allow.pods"),
         (with("for: {}\npriority: high"), "priority: invalid type: string \"high\", expected i32"),

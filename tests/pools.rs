@@ -197,7 +197,8 @@ fn wrong_texts_are_refused_and_nothing_is_written() {
             ),
             (
                 pool_of("{range: 10.1.0.0/24, gatway: 10.1.0.1}"),
-                "unknown field `gatway`, expected one of `range`, `gateway`, `exclude`, `state` at line 3 column 31",
+                "unknown field `gatway` (did you mean `gateway`?), expected one of `range`, `gateway`, `exclude`, \
+                 `state` at line 3 column 31",
             ),
             (
                 pool_of("{range: 10.1.0.0/24}, {range: 10.1.0.0/25}"),
@@ -213,7 +214,7 @@ fn wrong_texts_are_refused_and_nothing_is_written() {
                 pool_of("{range: 10.1.0.0/24}").replace("blue", "b/c"),
                 "network: network_name \"b/c\" is not valid: expected 1 to 63 characters",
             ),
-            ("pol: a\n".to_owned(), "unknown field `pol`, expected one of `pool`, "),
+            ("pol: a\n".to_owned(), "unknown field `pol` (did you mean `pool`?), expected one of `pool`, "),
             ("pol: a\n".to_owned(), " at line 1 column 1"),
             (pool_of("10.1.0.0/24"), "expected a range, such as {range: 10.0.0.0/24} at line 3 column 10"),
             (format!("{SIX}---\n{SIX}"), "pool six stands in the file twice: keep one of them at line "),

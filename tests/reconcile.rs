@@ -690,7 +690,11 @@ fn an_orphan_is_freed_when_it_was_seen_as_one_for_long_enough() {
     let gone = format!("gone-{}", world.namespace);
     world.attach_as("deleted", "deleted", &gone).run().address();
     let others = format!("v1/orphan/test2/{}/plain/eth0", world.node.name());
-    world.cluster.store().put_leased(&others, r#"{"v":1,"reason":"pod-gone","revision":1}"#, 3600);
+    world.cluster.store().put_leased(
+        &others,
+        r#"{"v":1,"reason":"pod-gone","revision":1,"grace":300}"#,
+        3600,
+    );
 
     world.pass(flags).ok().kept(json!({"within-grace": 7})).freed(json!({}));
     let remembered = world.cluster.store().entries("v1/orphan/test/");

@@ -191,7 +191,8 @@ fn every_verb_works_with_the_documented_role() {
     let proxied = |run: Run| proxies.into_iter().fold(run, |run, name| run.env(name, "http://127.0.0.1:1"));
     assert_eq!(proxied(node.add("c2").config(&config())).run().addresses().len(), 1);
 
-    for arguments in [&["list"][..], &["usage"], &["show", "10.70.0.1"], &["check", "--repair"]] {
+    for arguments in [&["list"][..], &["usage"], &["show", "10.70.0.1"], &["check", "--repair"], &["doctor"]]
+    {
         let outcome = node.cli(arguments);
         assert!(outcome.succeeded(), "{outcome}");
     }
@@ -340,8 +341,17 @@ fn verbs(node: &Node) -> Vec<(&'static str, Run)> {
     ]
 }
 
-const READERS: [&[&str]; 7] =
-    [&["list"], &["usage"], &["show", "10.70.0.1"], &["check"], &["holds"], &["top"], &["leaks"]];
+const READERS: [&[&str]; 9] = [
+    &["watch", "--timeout", "1s"],
+    &["list"],
+    &["usage"],
+    &["map", "10.70.0.0/24"],
+    &["show", "10.70.0.1"],
+    &["check"],
+    &["holds"],
+    &["top"],
+    &["leaks"],
+];
 const WRITERS: [&[&str]; 5] = [
     &["hold", "10.70.0.9", "--note", "x", "--for", "1h"],
     &["hold", "--remove", "10.70.0.9"],
@@ -371,6 +381,17 @@ fn judge_refused(row: &str, node: &Node) -> Vec<Option<String>> {
             && outcome.stderr.contains("permission");
         failures.push(expect(&format!("{row}, {arguments:?}"), is_refused, &outcome));
     }
+    // It goes on to what needs no rights.
+    let doctor = node.cli(["doctor"]);
+    let is_told = ["cannot be read", "permission", "node "].iter().all(|words| doctor.stdout.contains(words));
+    let is_told = is_told && doctor.status.code() == Some(1);
+    failures.push(expect(&format!("{row}, doctor"), is_told, &doctor));
+    // The version of etcd is for everybody.
+    let version = node.cli(["version", "--server"]);
+    let is_told =
+        ["ETCD", "store: it cannot be read", "permission"].iter().all(|words| version.stdout.contains(words));
+    let is_told = is_told && version.status.code() == Some(1);
+    failures.push(expect(&format!("{row}, version"), is_told, &version));
     failures
 }
 
@@ -422,6 +443,8 @@ fn another_tenants_prefix_is_closed() {
         let outcome = viewer.cli(arguments);
         expect(&format!("a viewer, {arguments:?}"), outcome.succeeded(), outcome)
     }));
+    let version = viewer.cli(["version", "--server"]);
+    assert!(version.succeeded() && version.stdout.contains("\nstore "), "{version}");
     let refused = viewer.add("c7").config(&config()).run();
     assert_eq!(refused.error_code(), Some(104), "{refused}");
     assert_eq!(viewer.cli(["release", "10.70.0.1", "--yes"]).status.code(), Some(1));

@@ -16,8 +16,9 @@ const MUTANTS: u64 = 9;
 /// With fewer of either kind, the mutants are too wild or too tame to prove anything.
 const OF_EACH_KIND: usize = 250;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+/// A file or folder of the repository.
+fn of_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// `metes validate` with this host file.
@@ -85,10 +86,10 @@ fn delegated(config: &Value) -> Vec<Value> {
 
 /// Every configuration that the repository shows, apart from those of flannel, which writes the ranges itself.
 fn examples() -> Vec<Value> {
-    let mut texts = files(&root().join("manifests"), &[".yaml", ".conflist"]);
-    texts.extend(files(&root().join("docs"), &[".md"]));
-    texts.extend(files(&root().join("fuzz/seeds/definitions"), &[""]));
-    texts.push(root().join("README.md"));
+    let mut texts = files(&of_repository("manifests"), &[".yaml", ".conflist"]);
+    texts.extend(files(&of_repository("docs"), &[".md"]));
+    texts.extend(files(&of_repository("fuzz/seeds/definitions"), &[""]));
+    texts.push(of_repository("README.md"));
     let read = |path: &PathBuf| fs::read_to_string(path).unwrap_or_default();
     let mut found: Vec<Value> = texts.iter().flat_map(|path| configurations(&read(path))).collect();
     let gateway = json!([{"dst": "10.0.0.0/8", "gw": "10.1.0.1"}]);
@@ -100,6 +101,8 @@ fn examples() -> Vec<Value> {
             json!({"range": "10.1.0.0/24", "pick_addresses": ["10.1.0.7", "10.1.0.5"], "cooldown": "1m"}),
             json!({"ipRanges": [{"range": "10.1.0.0/24"}, {"range": "fd00::/64", "exclude": ["fd00::/120"]}],
                 "enable_overlapping_ranges": false}),
+            json!({"range": "10.1.0.0/24", "gateway": "10.2.0.1"}),
+            json!({"subnet": "10.1.0.0/24", "gateway": "10.2.0.1"}),
             json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.9", "routes": gateway}),
             json!({"ranges": [[{"subnet": "10.1.0.0/24"}, {"subnet": "10.2.0.0/24", "gateway": "10.2.0.9"}]]}),
             json!({"range": "010.001.0.0/24", "addresses": [{"address": "fd00::7/64"}]}),
@@ -267,6 +270,26 @@ items:
 - kind: Pod
 - kind: NetworkAttachmentDefinition
   metadata: {name: e, namespace: x}
+- kind: NetworkAttachmentDefinition
+  metadata: {name: f, namespace: x}
+  spec:
+    conf: '{"type":"bridge","ipam":{"type":"metes","range":"10.0.0.0/24"}}'
+- kind: NetworkAttachmentDefinition
+  metadata: {name: g, namespace: x}
+  spec:
+  # No text.
+    config: {type: bridge}
+- kind: NetworkAttachmentDefinition
+  metadata: {name: h, namespace: x}
+  spec:
+    config: |
+      {"type":"bridge", "ipam": {"type": "mets", "range": "10.0.0.0/24"}}
+- kind: NetworkAttachmentDefinition
+  metadata: {name: i, namespace: x}
+  spec:
+    config: |
+      {"type":"ptp", "capabilities":{"ips":true}, "ipam": {"type": "metes", "network_name": "i",
+        "range": "10.4.0.0/24", "gateway": "10.9.0.1"}}
 ---
 pool: p
 ranges:
@@ -304,14 +327,20 @@ fn each_finding_has_its_place() {
         "38:8 warning subnet-in-two-networks x/c",
         "38:77 note no-effect x/c",
         "51:7 error not-json x/d",
+        "54:10 note not-of-metes x/whereabouts",
         "56:3 note no-configuration x/e",
-        "62:3 error invalid-pool -",
-        "65:1 warning ranges-differ pool q",
+        "61:5 warning misplaced-configuration x/f",
+        "66:5 warning misplaced-configuration x/g",
+        "71:34 warning almost-metes x/h",
+        "77:33 warning gateway-outside x/i",
+        "82:3 error invalid-pool -",
+        "85:1 warning ranges-differ pool q",
     ];
     let (found, mut left): (Vec<String>, Vec<&str>) = (found(&json), expected.to_vec());
     left.retain(|line| !found.iter().any(|one| one == line));
     assert!(left.is_empty() && found.len() == expected.len(), "{left:#?} are not in {found:#?}");
-    assert_eq!(json.json()["counts"], json!({"files": 1, "networks": 8, "host_files": 0, "pools": 2}));
+    let counts = json!({"files": 1, "networks": 10, "ignored": 2, "host_files": 0, "pools": 2});
+    assert_eq!(json.json()["counts"], counts);
 
     let table = validate(&host_file, &["-"], NETWORKS);
     for words in [
@@ -319,12 +348,20 @@ fn each_finding_has_its_place() {
         "10.0.0.0/25 without a gateway overlaps 10.0.0.0/24 with gateway 10.0.0.1 of x/a",
         "10.0.0.0/25 is in network other, and 10.0.0.0/25 of x/b is in network default, on one link (bridge, \
          bridge br0)",
-        "stdin:62:3: error invalid-pool\n  ranges[0].gateway: 10.9.0.1 is outside of 10.0.1.0/24",
+        "`spec.conf` is not read by Multus, which finds no `spec.config`",
+        "did you mean \"config\"?",
+        "`ipam.type` is \"mets\", so another plugin is called; did you mean \"metes\"?",
+        "gateway 10.9.0.1 is outside of 10.4.0.0/24: pods have no route to it",
+        // One place, which is that in the file.
+        "stdin:51:7: error not-json (x/d)\n  trailing comma\n",
+        "stdin:82:3: error invalid-pool\n  ranges[0].gateway: 10.9.0.1 is outside of 10.0.1.0/24",
     ] {
         assert!(table.stdout.contains(words), "{words}: {table}");
     }
     assert!(
-        table.stderr.contains("8 networks, 0 host files, 2 pools; 3 errors, 4 warnings, 3 notes"),
+        table
+            .stderr
+            .contains("10 networks (2 without metes), 0 host files, 2 pools; 3 errors, 8 warnings, 4 notes"),
         "{table}"
     );
 
@@ -353,7 +390,7 @@ fn files_of_each_kind_are_told_apart() {
     let unreachable = cluster.node_with("b", json!({"etcd": {"endpoints": ["http://127.0.0.1:1"]}}));
     let good = json!({"cniVersion": "1.0.0", "name": "n", "capabilities": {"ips": true}, "type": "macvlan",
         "ipam": {"type": "metes", "range": "10.0.0.0/24"}});
-    let rows: [(&str, String, i32, &[&str]); 14] = [
+    let rows: [(&str, String, i32, &[&str]); 20] = [
         ("a network", good.to_string(), 0, &["1 network,", "0 errors, 0 warnings, 0 notes"]),
         (
             "a list",
@@ -373,6 +410,49 @@ fn files_of_each_kind_are_told_apart() {
             1,
             &["stdin:1:42: error not-json\n  trailing comma"],
         ),
+        (
+            "an ipam section of a plugin that is almost metes",
+            r#"{"type": "mets", "range": "10.0.0.0/24"}"#.to_owned(),
+            1,
+            &["stdin:1:2: warning almost-metes\n", "did you mean \"metes\"?"],
+        ),
+        (
+            "metes beside `ipam`",
+            json!({"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "bridge", "ipma": {"type": "metes"}}]})
+                .to_string(),
+            1,
+            &["warning almost-metes", "`plugins[0].ipma.type` is \"metes\", and it is not in `ipam`"],
+        ),
+        (
+            "a network of another plugin",
+            good.to_string().replace("metes", "whereabouts"),
+            2,
+            &["note not-of-metes", "0 networks (1 without metes)", "there is nothing to validate"],
+        ),
+        (
+            "a gateway of one of several subnets",
+            good.to_string().replace(
+                r#""range""#,
+                r#""gateway":"10.1.0.1","ipRanges":[{"range":"10.1.0.0/24"},{"range":"fd00::/64"}],"range""#,
+            ),
+            0,
+            &["0 errors, 0 warnings"],
+        ),
+        (
+            "a gateway of the link",
+            good.to_string().replace(
+                r#""range""#,
+                r#""gateway":"fe80::1","ipRanges":[{"range":"fd00::/64"}],"range""#,
+            ),
+            0,
+            &["0 errors, 0 warnings"],
+        ),
+        (
+            "another word for a gateway",
+            good.to_string().replace(r#""range""#, r#""gw":"10.0.0.1","range""#),
+            1,
+            &["warning unknown-key", "unknown key `ipam.gw`; did you mean `gateway`?"],
+        ),
         ("a network in YAML", "type: bridge\nipam: {type: metes}\n".to_owned(), 1, &["error not-json"]),
         ("a host file", r#"{"node_name": "a"}"#.to_owned(), 0, &["1 host file,", "0 errors"]),
         (
@@ -391,7 +471,7 @@ fn files_of_each_kind_are_told_apart() {
             "a host file with a comma too many",
             r#"{"node_name": "a",}"#.to_owned(),
             1,
-            &["stdin:1:19: error invalid-host-file", "trailing comma"],
+            &["stdin:1:19: error invalid-host-file\n  the host file is not a JSON object: trailing comma\n"],
         ),
         ("a pool", "pool: a\nranges: [{range: 10.0.0.0/24}]\n".to_owned(), 0, &["1 pool;"]),
         (
@@ -425,6 +505,20 @@ fn files_of_each_kind_are_told_apart() {
         let refused = validate(&host_file, &[], &config.to_string());
         assert!(refused.status.code() == Some(1) && refused.stdout.contains(words), "{refused}");
     }
+    // What is wrong between two files stands with the later one, and files stand as they were given.
+    let mut gateway = good.clone();
+    gateway["ipam"]["gateway"] = json!("10.0.0.1");
+    let refused = good.to_string().replace("/24", "/33");
+    let texts = [("z.json", good.to_string()), ("y.json", gateway.to_string()), ("x.json", refused)];
+    let paths = texts.map(|(name, text)| {
+        let path = cluster.folder().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.display().to_string()
+    });
+    let outcome = validate(&node.host_file(), &paths.each_ref().map(String::as_str), "");
+    let of_files: Vec<&str> = outcome.stdout.lines().filter(|line| line.starts_with('/')).collect();
+    let is_in_order = of_files[0].starts_with(&paths[1]) && of_files[1].starts_with(&paths[2]);
+    assert!(of_files.len() == 2 && is_in_order, "{outcome}");
     let no_file = validate(&node.host_file(), &["/nonexistent/nad.yaml"], "");
     assert_eq!(no_file.status.code(), Some(2), "{no_file}");
     let no_host_file = validate(Path::new("/nonexistent/metes.conf"), &[], &good.to_string());
@@ -436,7 +530,7 @@ fn files_of_each_kind_are_told_apart() {
 #[test]
 fn the_examples_have_no_errors() {
     let cluster = Cluster::new();
-    let folders = ["manifests/examples", "manifests/metes.conf"].map(|path| root().join(path));
+    let folders = ["manifests/examples", "manifests/base/metes.conf"].map(of_repository);
     let mut paths = files(&folders[0], &[".yaml", ".conflist"]);
     paths.push(folders[1].clone());
     let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();

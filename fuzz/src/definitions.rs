@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use metes::config::validate::{NetworkText, compare, judge_network};
+use metes::config::validate::{JudgedNetwork, NetworkText, compare, judge_network};
 use metes::pool::record::Held;
 use metes::store::keys::Scope;
 use metes_reconciler::import::nads::{Nad, NadId, Plugin, prefixes};
@@ -15,9 +15,10 @@ pub(super) fn definitions(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let definition = Definition::parse("nad", text, &Pools::default(), None);
     let network = NetworkText { label: "nad", name: "nad", resource: "", config: text };
-    let (issues, uses) = judge_network(network, None);
+    let JudgedNetwork { issues, uses, is_of_another } = judge_network(network, None);
     // Where an ADD finds metes, everybody does.
-    assert!(issues.is_empty() && uses.is_empty() || !matches!(definition, Definition::Other));
+    assert!(is_of_another || !matches!(definition, Definition::Other));
+    assert!(!is_of_another || uses.is_empty() && !issues.is_empty());
     let twice: Vec<_> = uses.iter().chain(&uses).cloned().collect();
     assert!(compare(&twice).iter().all(|(at, _)| *at < twice.len()));
     if let Definition::Metes(network) = definition {

@@ -101,3 +101,10 @@ pub struct ApiError {
     /// What came instead of an answer.
     pub why: String,
 }
+
+impl ApiError {
+    /// Whether the API has nothing at that path: of a listing, that it does not know the kind.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.why.starts_with("404 ")
+    }
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::import::{ImportOptions, ImportStep};
@@ -37,19 +38,21 @@ pub struct Cli {
 #[derive(Debug, Args)]
 pub struct Common {
     /// The host file: where etcd is, under which prefix, and the name of this cluster.
-    #[arg(long, env = "METES_CONF", value_name = "FILE", global = true)]
+    // An empty variable is as good as none.
+    #[arg(long, env = "METES_CONF", value_name = "FILE", global = true,
+          value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub config: Option<PathBuf>,
-    /// How the Kubernetes API is reached; else KUBECONFIG, else the cluster that this runs in.
+    /// A kubeconfig, which says how to reach the Kubernetes API; else KUBECONFIG, else the cluster that this runs in.
     #[arg(long, env = "METES_RECONCILER_KUBECONFIG", value_name = "FILE", global = true)]
     pub kubeconfig: Option<PathBuf>,
-    /// Write nothing at all; say what would be done.
+    /// Write nothing; only say what would be done.
     #[arg(long, env = "METES_RECONCILER_DRY_RUN", global = true)]
     pub dry_run: bool,
     /// How many objects the API may put into one answer.
     #[arg(long, env = "METES_RECONCILER_PAGE_SIZE", value_name = "N", default_value = "500", global = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub page_size: u32,
-    /// How long all of it may take.
+    /// How long the whole command may take.
     #[arg(long, env = "METES_RECONCILER_TIMEOUT", value_name = "DURATION", default_value = "4m", global = true,
           value_parser = humantime::parse_duration)]
     pub timeout: Duration,
@@ -77,25 +80,25 @@ pub enum Output {
 /// What a pass takes.
 #[derive(Debug, Args)]
 pub struct PassArgs {
-    /// For how long an owner must have been seen without its pod before it is freed; 0s frees at once.
+    /// How long an owner must have been without its pod before it is freed; 0s frees at once.
     #[arg(long, env = "METES_RECONCILER_GRACE", value_name = "DURATION", default_value = "5m",
           value_parser = humantime::parse_duration)]
     pub grace: Duration,
-    /// The same where the node is Ready and has not been started anew since, if that is longer: there the runtime may
-    /// still end the container and call DEL.
+    /// The same if the node is Ready and has not rebooted since, if that is longer: the runtime may still end the
+    /// container and call DEL.
     #[arg(long, env = "METES_RECONCILER_READY_GRACE", value_name = "DURATION", default_value = "1h",
           value_parser = humantime::parse_duration)]
     pub ready_grace: Duration,
-    /// The same where Kubernetes has never had the node, if that is longer: it may be of another cluster by this
-    /// cluster's name. With --force it is --grace.
+    /// The same if Kubernetes has never had the node, if that is longer: the node may belong to another cluster with
+    /// the name of this one. With --force it is --grace.
     #[arg(long, env = "METES_RECONCILER_UNKNOWN_NODE_GRACE", value_name = "DURATION", default_value = "1d",
           value_parser = humantime::parse_duration)]
     pub unknown_node_grace: Duration,
-    /// The same for an owner whose pod has succeeded or failed, wherever its node.
+    /// The same for an owner whose pod has succeeded or failed, on any node.
     #[arg(long, env = "METES_RECONCILER_FINISHED_GRACE", value_name = "DURATION", default_value = "1h",
           value_parser = humantime::parse_duration)]
     pub finished_grace: Duration,
-    /// Free an owner without a pod (cnitool, podman) after it was seen for so long; not given: never.
+    /// Free an owner that belongs to no pod (cnitool, podman) after this time; the default is never.
     #[arg(long, env = "METES_RECONCILER_UNLABELLED_AFTER", value_name = "DURATION",
           value_parser = humantime::parse_duration)]
     pub unlabelled_after: Option<Duration>,
@@ -105,7 +108,7 @@ pub struct PassArgs {
     /// Write metrics of each pass into this file, for node-exporter's textfile collector.
     #[arg(long, env = "METES_RECONCILER_METRICS_FILE", value_name = "FILE")]
     pub metrics_file: Option<PathBuf>,
-    /// Tell of each freed pod by an Event in its namespace; the API must allow to create events.
+    /// Create an Event in the namespace of each freed pod; needs the right to create events.
     #[arg(long, env = "METES_RECONCILER_EVENTS")]
     pub events: bool,
 }
@@ -113,7 +116,7 @@ pub struct PassArgs {
 /// What it takes to stay.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Stay, and serve /metrics and /healthz here: ADDRESS:PORT, or :PORT for every address of this machine.
+    /// Keep running, and serve /metrics and /healthz here: ADDRESS:PORT, or :PORT for every address of this machine.
     #[arg(long, env = "METES_RECONCILER_LISTEN", value_name = "ADDRESS")]
     pub listen: Option<Listen>,
     /// With --listen: how often a pass begins, from 1s to 1d.
@@ -150,28 +153,51 @@ fn every(text: &str) -> Result<Duration, String> {
 /// Something else than a pass.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Writes down what running pods use, after etcd was restored from a backup or lost, and takes the
-    /// store into service again.
+    /// After etcd was restored from a backup or lost: reserves what running pods use, and takes the store into
+    /// service again.
     Adopt(AdoptArgs),
-    /// Takes over what whereabouts has handed out, so that a cluster switches to metes without restarting a
-    /// pod: see docs/migration.md.
+    /// Takes over the addresses that whereabouts has given out, so that a cluster switches to metes without
+    /// restarting a pod: see docs/migration.md.
     ImportWhereabouts(ImportArgs),
+    /// Judges NetworkAttachmentDefinitions when they are written to the Kubernetes API: refuses what the plugin would
+    /// refuse, and warns of what is odd. See docs/validate.md.
+    Webhook(WebhookArgs),
+}
+
+/// What the webhook takes.
+#[derive(Debug, Args)]
+pub struct WebhookArgs {
+    /// Serve HTTPS here: ADDRESS:PORT, or :PORT for every address of this machine.
+    #[arg(
+        long = "listen",
+        id = "webhook-listen",
+        env = "METES_WEBHOOK_LISTEN",
+        value_name = "ADDRESS",
+        default_value = ":8443"
+    )]
+    pub listen: Listen,
+    /// The certificate of this server, PEM. It is read again when it is renewed.
+    #[arg(long, env = "METES_WEBHOOK_CERT_FILE", value_name = "FILE")]
+    pub cert_file: PathBuf,
+    /// Its key, PEM.
+    #[arg(long, env = "METES_WEBHOOK_KEY_FILE", value_name = "FILE")]
+    pub key_file: PathBuf,
 }
 
 /// What an adoption takes.
 #[derive(Debug, Args)]
 pub struct AdoptArgs {
-    /// The configuration of the cluster's own network, if its addresses are of metes too: the file that
-    /// the nodes have in /etc/cni/net.d. Then pods' own addresses are adopted.
+    /// The configuration of the cluster's default network, if metes gives out its addresses, too: the file that
+    /// the nodes have in /etc/cni/net.d. Then the pods' own addresses are adopted.
     #[arg(long, env = "METES_RECONCILER_DEFAULT_NETWORK", value_name = "FILE")]
     pub default_network: Option<PathBuf>,
-    /// A network that is not of metes, though its definition is gone or lies on the nodes; may be repeated.
+    /// A network that does not use metes, if its definition is missing or is a file on the nodes; may be repeated.
     #[arg(long, env = "METES_RECONCILER_NOT_METES", value_name = "NAMESPACE/NAME", value_delimiter = ',')]
     pub not_metes: Vec<String>,
-    /// Every other cluster that shares the store has adopted what its pods use: take the store into service.
+    /// Take the store into service: every other cluster that shares it has already adopted what its pods use.
     #[arg(long)]
     pub last: bool,
-    /// Another cluster that shares the store has yet to adopt, and the store has forgotten it: leave it suspect.
+    /// Leave the store suspect: another cluster that shares it, and that the store has forgotten, must still adopt.
     #[arg(long, conflicts_with = "last")]
     pub not_last: bool,
 }
@@ -182,14 +208,14 @@ pub struct ImportArgs {
     /// Which part of it.
     #[command(flatten)]
     pub step: StepArgs,
-    /// Wait until no whereabouts can be at work any more: until every pod that was there when the
+    /// Wait until whereabouts cannot be at work any more: until every pod that existed when the
     /// NetworkAttachmentDefinitions were changed has its interfaces, at most 7 minutes.
     #[arg(long, conflicts_with_all = ["begin", "cancel"])]
     pub wait: bool,
-    /// End the pause, whatever addresses of running pods could not be taken over.
+    /// End the pause, even if addresses of running pods could not be taken over.
     #[arg(long = "force", id = "force-import", conflicts_with_all = ["begin", "cancel"])]
     pub force: bool,
-    /// For tests, which cannot wait for 7 minutes. An address can be given twice if it is any shorter.
+    /// For tests, which cannot wait for 7 minutes. With a shorter time, an address may be given twice.
     #[arg(long, hide = true, default_value = "7m", value_name = "DURATION",
           value_parser = humantime::parse_duration)]
     pub settle: Duration,
@@ -199,13 +225,13 @@ pub struct ImportArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct StepArgs {
-    /// Pause ADD of metes and take over what there is.
+    /// Pause ADD of metes, and take over the present addresses.
     #[arg(long)]
     pub begin: bool,
-    /// After the NetworkAttachmentDefinitions were changed to metes: take over what came since, and end the pause.
+    /// After the NetworkAttachmentDefinitions were changed to metes: take over what is new, and end the pause.
     #[arg(long)]
     pub finish: bool,
-    /// Give it up: end the pause and take over nothing. What was taken over goes with its pods.
+    /// Give up: end the pause and take over nothing more. What was taken over is freed with its pods.
     #[arg(long)]
     pub cancel: bool,
 }

@@ -17,16 +17,17 @@ use crate::import::{self, Import, ImportError};
 use crate::nad::Network;
 use crate::once::{Place, fail, kubernetes, print};
 use crate::pools;
+use crate::webhook;
 
 /// Carries a subcommand out and reports it.
 ///
 /// # Errors
 /// Why it could not begin, in words.
 pub async fn run(cli: &Cli, command: &Command) -> Result<ExitCode, String> {
-    let place = Place::find(cli)?;
     match command {
-        Command::Adopt(args) => adopt(cli, args, &place).await,
-        Command::ImportWhereabouts(args) => import(cli, args, &place).await,
+        Command::Adopt(args) => adopt(cli, args, &Place::find(cli)?).await,
+        Command::ImportWhereabouts(args) => import(cli, args, &Place::find(cli)?).await,
+        Command::Webhook(args) => webhook::run(cli, args).await.map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -23,7 +23,7 @@ impl<K: Kv, A: Api> Context<'_, K, A> {
                 step: "identity",
                 compares: vec![Compare::Create(key.clone(), 0)],
                 then: vec![Op::Put(key.clone(), ClusterId::new(found.clone()).encode(), None)],
-                otherwise: Vec::new(),
+                ..Txn::default()
             };
             self.session.txn(&txn).await?;
             // Another one may have registered first. Or this one's write succeeded, and its answer was lost.

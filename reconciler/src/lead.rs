@@ -55,6 +55,7 @@ impl Candidate {
             compares: vec![compare],
             then: vec![Op::Put(self.key.clone(), value, Some(lease))],
             otherwise: vec![Op::Get(self.key.clone())],
+            ..Txn::default()
         };
         let reply = kv.txn(&txn, until).await?;
         if reply.succeeded {
@@ -77,7 +78,7 @@ impl Candidate {
             step: "step-down",
             compares: vec![Compare::Mod(self.key.clone(), entry.mod_revision)],
             then: vec![Op::Delete(self.key.clone())],
-            otherwise: Vec::new(),
+            ..Txn::default()
         };
         kv.txn(&txn, until).await.map(|_| ())
     }

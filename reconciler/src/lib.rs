@@ -11,13 +11,16 @@
 //!
 //! Around a pass: [`once`] makes one pass for a CronJob. [`serve`] makes passes again and again while it leads
 //! ([`lead`]), and also answers over HTTP ([`listen`]). [`ended`] says how a pass ended; [`metrics`] and [`events`]
-//! report it.
+//! report it. [`range_metrics`] says how full ranges are, and [`forecast`] when they will be; [`exposition`] is the
+//! format of all metrics.
 //!
 //! Besides passes ([`command`]): [`adopt`] reserves again what running pods use after a restore. [`running`] says what
 //! they use, and [`nad`] in which network. [`import`] reserves what whereabouts has handed out. Both reserve given
 //! addresses for an owner ([`claim`]).
 //!
-//! All of them use a [`context`], in which the cluster makes sure that its name is its own (`identity`), and
+//! [`webhook`] judges networks when somebody writes them; it uses neither etcd nor a [`context`].
+//!
+//! All others use a [`context`], in which the cluster makes sure that its name is its own (`identity`), and
 //! [`error`].
 
 pub mod adopt;
@@ -30,6 +33,8 @@ pub mod context;
 pub mod ended;
 pub mod error;
 pub mod events;
+pub mod exposition;
+pub mod forecast;
 pub mod holder;
 pub mod holds;
 mod identity;
@@ -43,11 +48,14 @@ mod object;
 pub mod once;
 pub mod pass;
 pub mod pools;
+pub mod range_metrics;
 pub mod report;
 pub mod running;
 pub mod second_look;
 pub mod seen;
 pub mod serve;
 pub mod sightings;
+pub mod signals;
 pub mod verdict;
+pub mod webhook;
 pub mod world;

@@ -13,6 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
 
 use crate::cli::Listen;
@@ -20,7 +21,7 @@ use crate::cli::Listen;
 /// How many connections are open at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 16;
 /// How long one connection may take, from its acceptance to the end of the answer.
-const CONNECTION_MAX: Duration = Duration::from_secs(5);
+pub const CONNECTION_MAX: Duration = Duration::from_secs(5);
 /// The pause after a connection could not be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How many bytes of a request are held until it is complete.
@@ -43,6 +44,15 @@ impl Page {
     pub fn text(status: StatusCode, text: &str) -> Self {
         Self { status, kind: "text/plain; charset=utf-8", body: format!("{text}\n") }
     }
+
+    /// The whole answer.
+    #[must_use]
+    pub fn into_response(self) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::new(Bytes::from(self.body)));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        response
+    }
 }
 
 /// The pages that a server has.
@@ -59,13 +69,23 @@ pub async fn bind(listen: &Listen) -> io::Result<TcpListener> {
     TcpListener::bind(&listen.0[..]).await
 }
 
-/// Serves for ever.
-pub async fn serve(listener: TcpListener, pages: impl Pages) {
-    let mut open = JoinSet::new();
+/// Serves pages for ever.
+pub async fn serve(listener: TcpListener, pages: impl Pages) -> Infallible {
+    accept(&listener, &mut JoinSet::new(), |stream| answer(stream, pages.clone())).await
+}
+
+/// The connections that are being answered.
+pub type Open = JoinSet<Result<(), Elapsed>>;
+
+/// Lets each connection be answered, for ever. Those that are `open` end by themselves, in [`CONNECTION_MAX`].
+pub async fn accept<A>(listener: &TcpListener, open: &mut Open, answer: impl Fn(TcpStream) -> A) -> Infallible
+where
+    A: Future<Output = ()> + Send + 'static,
+{
     loop {
         tokio::select! {
             accepted = listener.accept(), if open.len() < CONNECTIONS => match accepted {
-                Ok((stream, _)) => _ = open.spawn(timeout(CONNECTION_MAX, answer(stream, pages.clone()))),
+                Ok((stream, _)) => _ = open.spawn(timeout(CONNECTION_MAX, answer(stream))),
                 Err(_) => sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = open.join_next() => {}
@@ -73,15 +93,21 @@ pub async fn serve(listener: TcpListener, pages: impl Pages) {
     }
 }
 
+/// HTTP with one request for each connection.
+#[must_use]
+pub fn one_request() -> http1::Builder {
+    let mut server = http1::Builder::new();
+    server.keep_alive(false).max_buf_size(REQUEST_BYTES);
+    server
+}
+
 async fn answer(stream: TcpStream, pages: impl Pages) {
     let service = service_fn(move |request| {
         let response = respond(&request, &pages);
         async move { Ok::<_, Infallible>(response) }
     });
-    let mut server = http1::Builder::new();
-    server.keep_alive(false).max_buf_size(REQUEST_BYTES);
     // If a client closes its connection early, that is not an error of the server.
-    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+    let _ = one_request().serve_connection(TokioIo::new(stream), service).await;
 }
 
 fn respond(request: &Request<Incoming>, pages: &impl Pages) -> Response<Full<Bytes>> {
@@ -92,10 +118,9 @@ fn respond(request: &Request<Incoming>, pages: &impl Pages) -> Response<Full<Byt
         }
         Some(page) => page,
     };
-    let mut response = Response::new(Full::new(Bytes::from(page.body)));
-    *response.status_mut() = page.status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));
-    if page.status == StatusCode::METHOD_NOT_ALLOWED {
+    let is_refused = page.status == StatusCode::METHOD_NOT_ALLOWED;
+    let mut response = page.into_response();
+    if is_refused {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
     }
     response

@@ -1,22 +1,23 @@
-//! Metrics of passes, in Prometheus' text format.
+//! Metrics of passes and of ranges, and the file for them.
 
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write as _};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use metes::audit::PoolCounts;
+use tokio::time::Instant;
 
 use crate::ended::{Ended, PassOutcome, Trouble};
 use crate::error::RunError;
+use crate::exposition::Exposition;
 use crate::pass::PassError;
+use crate::range_metrics::{RangeRows, Trends};
 use crate::verdict::{Free, Keep};
 
-/// The content type of the format.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PASSES: &str = "metes_reconciler_passes_total";
+const FREED: &str = "metes_reconciler_freed_total";
 
 /// The mode of the file: the program that collects it need not be root.
 const FILE_MODE: u32 = 0o644;
@@ -30,8 +31,10 @@ pub struct Metrics {
     totals: Option<Totals>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Totals {
+    began: Instant,
+    trends: Trends,
     passes: BTreeMap<PassOutcome, usize>,
     freed: BTreeMap<Free, usize>,
     leads: bool,
@@ -41,18 +44,31 @@ impl Metrics {
     /// The metrics of a program that makes one pass.
     #[must_use]
     pub fn of_one_pass(ended: &Ended) -> Self {
-        Self { last: of_pass(ended), totals: None }
+        let mut metrics = Self::default();
+        metrics.ended(ended);
+        metrics
     }
 
     /// The metrics of a program that makes many passes.
     #[must_use]
     pub fn of_many_passes() -> Self {
-        Self { last: String::new(), totals: Some(Totals::default()) }
+        let (passes, freed) = (BTreeMap::new(), BTreeMap::new());
+        let totals = Totals { began: Instant::now(), trends: Trends::default(), passes, freed, leads: false };
+        Self { last: String::new(), totals: Some(totals) }
     }
 
     /// Takes a pass that has ended.
     pub fn ended(&mut self, ended: &Ended) {
-        self.last = of_pass(ended);
+        let rows = ended.report.ranges.clone().map(RangeRows::of);
+        let mut text = of_pass(ended);
+        if let Some(rows) = &rows {
+            rows.expose(&mut text);
+        }
+        if let (Some(rows), Some(totals)) = (&rows, &mut self.totals) {
+            totals.trends.take(totals.began.elapsed(), rows);
+            totals.trends.expose(&mut text);
+        }
+        self.last = text.into_text();
         let Some(totals) = &mut self.totals else { return };
         *totals.passes.entry(ended.outcome()).or_default() += 1;
         // A dry run frees nothing.
@@ -75,15 +91,19 @@ impl Metrics {
     /// All metrics, formatted.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = Text(self.last.clone());
+        let mut text = Exposition::from_text(self.last.clone());
         if let Some(totals) = &self.totals {
-            text.gauge("leader", "Whether this process makes the passes.", usize::from(totals.leads));
+            text.gauge(
+                "metes_reconciler_leader",
+                "Whether this process makes the passes.",
+                usize::from(totals.leads),
+            );
             let passes = PassOutcome::ALL.map(|outcome| (outcome.name(), of(&totals.passes, outcome)));
-            text.labelled("passes_total", "counter", "Passes since the start.", "outcome", passes);
+            text.labelled(PASSES, "counter", "Passes since the start.", "outcome", passes);
             let freed = Free::ALL.map(|why| (why.name(), of(&totals.freed, why)));
-            text.labelled("freed_total", "counter", "Owners freed since the start.", "reason", freed);
+            text.labelled(FREED, "counter", "Owners freed since the start.", "reason", freed);
         }
-        text.0
+        text.into_text()
     }
 
     /// Writes the metrics into a file, which is complete at any moment. A failure is only logged: it does not fail the
@@ -99,27 +119,53 @@ fn of<K: Ord>(counts: &BTreeMap<K, usize>, key: K) -> usize {
     counts.get(&key).copied().unwrap_or_default()
 }
 
-fn of_pass(ended: &Ended) -> String {
+fn of_pass(ended: &Ended) -> Exposition {
     let report = &ended.report;
     let outcome = ended.outcome();
-    let mut text = Text(String::new());
+    let mut text = Exposition::default();
     let good = matches!(outcome, PassOutcome::Success | PassOutcome::Paused);
-    text.gauge("last_pass_success", "Whether the last pass did all that it should.", usize::from(good));
-    text.gauge("last_pass_duration_seconds", "How long the last pass took.", ended.took.as_secs_f64());
+    text.gauge(
+        "metes_reconciler_last_pass_success",
+        "Whether the last pass did all that it should.",
+        usize::from(good),
+    );
+    text.gauge(
+        "metes_reconciler_last_pass_duration_seconds",
+        "How long the last pass took.",
+        ended.took.as_secs_f64(),
+    );
     let at = ended.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    text.gauge("last_pass_timestamp_seconds", "When the last pass ended.", at);
-    text.gauge("owners", "Owner records that were read.", report.scanned.owners);
-    text.gauge("addresses", "Reservations that were read.", report.scanned.addresses);
-    text.gauge("pods", "Pods that Kubernetes has.", report.scanned.pods);
-    text.gauge("nodes", "Nodes that Kubernetes has.", report.scanned.nodes);
-    text.gauge("orphans", "Owners without a living pod, those within their grace too.", report.orphans);
+    text.gauge("metes_reconciler_last_pass_timestamp_seconds", "When the last pass ended.", at);
+    text.gauge("metes_reconciler_owners", "Owner records that were read.", report.scanned.owners);
+    text.gauge("metes_reconciler_reservations", "Reservations that were read.", report.scanned.addresses);
+    text.gauge("metes_reconciler_pods", "Pods that Kubernetes has.", report.scanned.pods);
+    text.gauge("metes_reconciler_nodes", "Nodes that Kubernetes has.", report.scanned.nodes);
+    text.gauge(
+        "metes_reconciler_orphans",
+        "Owners without a living pod, those within their grace too.",
+        report.orphans,
+    );
     let kept = Keep::ALL.map(|why| (why.name(), of(&report.kept, why)));
-    text.labelled("kept", "gauge", "Owners that keep what they have.", "reason", kept);
+    text.labelled("metes_reconciler_kept", "gauge", "Owners that keep what they have.", "reason", kept);
     let counts = report.freed_by_reason();
     let freed = Free::ALL.map(|why| (why.name(), of(&counts, why)));
-    text.labelled("freed", "gauge", "Owners freed; in a dry run those that would be.", "reason", freed);
-    text.gauge("holds", "Addresses that are set aside, before some were freed.", report.holds.found);
-    text.gauge("holds_ended", "Addresses freed because their time aside is over.", report.holds.ended);
+    text.labelled(
+        "metes_reconciler_freed",
+        "gauge",
+        "Owners freed; in a dry run those that would be.",
+        "reason",
+        freed,
+    );
+    text.gauge(
+        "metes_reconciler_holds",
+        "Addresses that are set aside, before some were freed.",
+        report.holds.found,
+    );
+    text.gauge(
+        "metes_reconciler_holds_ended",
+        "Addresses freed because their time aside is over.",
+        report.holds.ended,
+    );
     let repaired = [
         ("bits_cleared", report.repaired.cleared),
         ("bits_set", report.repaired.set),
@@ -127,68 +173,38 @@ fn of_pass(ended: &Ended) -> String {
         ("stale_deleted", report.repaired.deleted),
         ("empty_deleted", report.repaired.emptied),
     ];
-    text.labelled("repaired", "gauge", "What was put right in the store.", "what", repaired);
-    text.gauge("stray_bits", "Bits that stood for no reservation.", report.stray_bits);
+    text.labelled("metes_reconciler_repaired", "gauge", "What was put right in the store.", "what", repaired);
+    text.gauge("metes_reconciler_stray", "Bits that stood for no reservation.", report.stray_bits);
     let violations = report.violations.iter().map(|(kind, count)| (*kind, *count));
-    text.labelled("violations", "gauge", "What `metes check` calls violations.", "kind", violations);
-    text.pools(&report.pools);
+    text.labelled(
+        "metes_reconciler_violations",
+        "gauge",
+        "What `metes check` calls violations.",
+        "kind",
+        violations,
+    );
     text.gauge(
-        "brake",
+        "metes_reconciler_brake",
         "Whether nothing was freed: too many orphans.",
         usize::from(outcome == PassOutcome::Brake),
     );
     let paused = usize::from(outcome == PassOutcome::Paused);
-    text.gauge("paused", "Whether nothing was done: a migration is under way.", paused);
+    text.gauge("metes_reconciler_paused", "Whether nothing was done: a migration is under way.", paused);
     let suspect = matches!(ended.trouble, Some(Trouble::Pass(PassError::Run(RunError::Suspect(_)))));
-    text.gauge("suspect", "Whether nothing was done: etcd went back in time.", usize::from(suspect));
-    text.0
-}
-
-/// Text to which one metric after the other is added. All names and labels are this program's own words or names of
-/// pools, so nothing needs to be escaped.
-struct Text(String);
-
-impl Text {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing into a String does not fail.
-        let _ = writeln!(self.0, "# HELP metes_reconciler_{name} {help}");
-        let _ = writeln!(self.0, "# TYPE metes_reconciler_{name} {kind}");
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.head(name, "gauge", help);
-        let _ = writeln!(self.0, "metes_reconciler_{name} {value}");
-    }
-
-    fn pools(&mut self, pools: &[PoolCounts]) {
-        type Count = fn(&PoolCounts) -> u128;
-        let metrics: [(&str, &str, Count); 5] = [
-            ("pool_size", "Addresses that the open ranges of a pool give.", |pool| pool.size),
-            ("pool_held", "Addresses held in the open ranges of a pool.", |pool| pool.held as u128),
-            ("pool_free", "Addresses that a pool gives and that are neither held nor cooling.", |pool| {
-                pool.free
-            }),
-            ("pool_cooling", "Addresses of open ranges that are cooling.", |pool| pool.cooling as u128),
-            ("pool_draining", "Addresses held in draining and closed ranges.", |pool| pool.draining as u128),
-        ];
-        for (name, help, count) in metrics {
-            self.labelled(name, "gauge", help, "pool", pools.iter().map(|pool| (&pool.pool, count(pool))));
-        }
-    }
-
-    fn labelled(
-        &mut self,
-        name: &str,
-        kind: &str,
-        help: &str,
-        label: &str,
-        values: impl IntoIterator<Item = (impl Display, impl Display)>,
-    ) {
-        self.head(name, kind, help);
-        for (of, value) in values {
-            let _ = writeln!(self.0, "metes_reconciler_{name}{{{label}=\"{of}\"}} {value}");
-        }
-    }
+    text.gauge(
+        "metes_reconciler_suspect",
+        "Whether nothing was done: etcd went back in time.",
+        usize::from(suspect),
+    );
+    let ends = report.certificates.iter().map(|(certificate, not_after)| (*certificate, not_after));
+    text.labelled(
+        "metes_certificate_not_after_timestamp_seconds",
+        "gauge",
+        "Until when a certificate for etcd is valid.",
+        "certificate",
+        ends,
+    );
+    text
 }
 
 fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {

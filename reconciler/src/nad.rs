@@ -81,7 +81,7 @@ impl Definitions {
         pools: &Pools,
     ) -> Result<Self, ApiError> {
         match Self::list(api, settings, pools).await {
-            Err(e) if e.why.starts_with("404 ") => Ok(Self::default()),
+            Err(e) if e.is_not_found() => Ok(Self::default()),
             listed => listed,
         }
     }

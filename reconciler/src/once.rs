@@ -1,16 +1,19 @@
 //! Makes one pass, with all that it needs, and reports it: what a CronJob runs.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use metes::config::Settings;
 use metes::limits;
-use metes::local::files::Trust;
+use metes::local::files::{self, Trust};
 use metes::local::setup;
 use metes::pool::names::ClusterName;
+use metes::store::certificate::Certificate;
 use metes::store::keys::Keys;
 use metes::store::session::Session;
 use metes::store::{self, Store};
@@ -95,10 +98,27 @@ fn cluster_name(settings: &Settings) -> Result<ClusterName, String> {
     })
 }
 
+/// When the certificates for etcd end: this program's own, and the last one of the authorities. Who cannot read them
+/// cannot reach etcd, and is told so there.
+fn certificates(settings: &Settings) -> BTreeMap<&'static str, u64> {
+    let Some(files) = &settings.tls else { return BTreeMap::new() };
+    let read = |path: &str| {
+        let pem = files::read_trusted(Path::new(path), limits::INPUT_BYTES, Trust::OwnerWrites);
+        Certificate::all_in(&pem.unwrap_or_default())
+    };
+    // Of a chain the first one is its own.
+    let own = files.client.as_ref().and_then(|client| read(&client.cert_file).into_iter().next());
+    let own = own.map(|certificate| ("client", certificate.not_after));
+    let authority = read(&files.ca_file).into_iter().map(|certificate| certificate.not_after).max();
+    own.into_iter().chain(authority.map(|not_after| ("ca", not_after))).collect()
+}
+
 /// Makes a pass.
 pub async fn pass(place: &Place, cli: &Cli) -> Ended {
     let began = Instant::now();
-    let report = RefCell::new(PassReport::new(place.cluster.as_str(), cli.common.dry_run));
+    let mut report = PassReport::new(place.cluster.as_str(), cli.common.dry_run);
+    report.certificates = certificates(&place.settings);
+    let report = RefCell::new(report);
     let trouble = try_pass(place, cli, &report).await.err();
     let mut report = report.into_inner();
     // All other errors come after the pass has looked at everything.

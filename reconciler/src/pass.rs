@@ -6,10 +6,12 @@
 //! one, and may be killed at any point.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use metes::audit::{self, repair};
+use metes::limits;
 use metes::local::node;
 use metes::pool::record::{Held, Meta, Owner, OwnerRecord, VERSION};
 use metes::store::cooling::CoolingLeases;
@@ -29,11 +31,6 @@ use crate::second_look::{pods_now, see_claims};
 use crate::sightings::Memory;
 use crate::verdict::{Free, Graces, Keep, Orphan, Verdict, judge, orphaned};
 use crate::world::{Nodes, Pods};
-
-/// This many orphans are never suspicious.
-const BRAKE_AT_LEAST: usize = 50;
-/// More orphans are suspicious if they are more than one in this many records.
-const BRAKE_ONE_IN: usize = 5;
 
 /// The options of a pass.
 #[derive(Debug, Clone, Copy)]
@@ -116,6 +113,10 @@ type Due = (Holder, Orphan);
 /// The result of judging all owners.
 struct Orphans {
     due: Vec<Due>,
+    /// All of them.
+    owners: BTreeSet<Owner>,
+    /// Why none of them may be freed, if there are suspiciously many.
+    brake: Option<PassError>,
     nodes: Nodes,
     /// Whether new nodes and new orphans could be remembered.
     remembered: Result<(), Failure>,
@@ -132,11 +133,18 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Ok(());
         }
         self.context.claim_name().await?;
-        let Orphans { due, nodes, remembered } = self.look().await?;
+        let Orphans { due, owners, brake, nodes, remembered } = self.look().await?;
+        if let Some(brake) = brake {
+            // How full the ranges are is of interest just then. Nothing is repaired.
+            if let Err(why) = self.audit(owners).await {
+                tracing::warn!(%why, "the addresses cannot be counted");
+            }
+            return Err(brake);
+        }
         let refused = self.free(due, &nodes).await?;
         self.end_holds().await?;
         remembered?;
-        self.repair().await?;
+        self.repair(owners).await?;
         refused.map_or(Ok(()), Err)
     }
 
@@ -161,8 +169,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         self.report.borrow_mut().scanned.nodes = nodes.len();
         self.warn_of_misnamed_nodes(&census, &pods, &nodes);
         census.find_replaced(session, &nodes).await?;
-        let (due, remembered) = self.judge(&census, &pods, &nodes).await?;
-        Ok(Orphans { due, nodes, remembered: remembered.and(nodes_remembered) })
+        let judged = self.judge(&census, &pods, nodes).await?;
+        Ok(Orphans { remembered: judged.remembered.and(nodes_remembered), ..judged })
     }
 
     async fn pods(&self, census: &Census) -> Result<Pods, PassError> {
@@ -224,13 +232,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         );
     }
 
-    /// Judges every owner, applies the brake, and remembers the orphans.
-    async fn judge(
-        &self,
-        census: &Census,
-        pods: &Pods,
-        nodes: &Nodes,
-    ) -> Result<(Vec<Due>, Result<(), Failure>), PassError> {
+    /// Judges every owner, says whether the brake is on, and remembers the orphans.
+    async fn judge(&self, census: &Census, pods: &Pods, nodes: Nodes) -> Result<Orphans, PassError> {
         let graces = &self.options.graces;
         let memory = self.memory();
         let sightings = memory.recall().await?;
@@ -238,7 +241,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let mut due = Vec::new();
         let mut suspicious = 0;
         for holder in &census.holders {
-            let orphaned = orphaned(holder, pods, nodes, graces);
+            let orphaned = orphaned(holder, pods, &nodes, graces);
             let seen_for =
                 orphaned.map_or(Duration::ZERO, |orphan| sightings.seen_for(holder, orphan.reason));
             if let Ok(orphan) = orphaned {
@@ -263,16 +266,16 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         self.warn_of_strange_nodes(&orphans);
         let is_ours = |holder: &&Holder| holder.record.as_ref().is_some_and(|r| r.stamp == Stamp::Ours);
         let records = census.holders.iter().filter(is_ours).count();
-        let limit = BRAKE_AT_LEAST.max(records / BRAKE_ONE_IN);
+        let limit = limits::BRAKE_AT_LEAST.max(records / limits::BRAKE_ONE_IN);
         let remembered = match self.context.dry_run {
             true => Ok(()),
             false => memory.update(&sightings, &orphans, graces).await,
         };
         let remembered = unless_full(remembered)?;
-        if suspicious > limit && !self.options.force {
-            return Err(PassError::Brake { orphans: suspicious, records, limit });
-        }
-        Ok((due, remembered))
+        let brakes = suspicious > limit && !self.options.force;
+        let brake = brakes.then_some(PassError::Brake { orphans: suspicious, records, limit });
+        let owners = orphans.iter().map(|(holder, _)| holder.owner.clone()).collect();
+        Ok(Orphans { due, owners, brake, nodes, remembered })
     }
 
     fn memory(&self) -> Memory<'a, K> {
@@ -378,12 +381,17 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         Ok(orphaned(holder, &pods, nodes, &self.options.graces) == Ok(orphan))
     }
 
-    /// Repairs what costs addresses or time, and reports what a person should look at.
-    async fn repair(&self) -> Result<(), PassError> {
+    /// Counts addresses, and reports what a person should look at.
+    async fn audit(&self, orphans: BTreeSet<Owner>) -> Result<audit::Report, Failure> {
+        let mut audit = audit::audit_bits(self.context.session, orphans).await?;
+        self.report.borrow_mut().found(&mut audit);
+        Ok(audit)
+    }
+
+    /// Repairs what costs addresses or time.
+    async fn repair(&self, orphans: BTreeSet<Owner>) -> Result<(), PassError> {
         let session = self.context.session;
-        let audit = audit::audit_bits(session).await?;
-        self.report.borrow_mut().scanned.addresses = audit.counts.reservations;
-        self.report.borrow_mut().found(&audit);
+        let audit = self.audit(orphans).await?;
         if audit.violations.iter().any(|finding| finding.kind == audit::Kind::MetaMissing) {
             return Err(RunError::meta_missing(session.keys).into());
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use metes::audit::repair::Repaired;
-use metes::audit::{self, PoolCounts};
+use metes::audit::{self, CountedRange, PoolCounts};
 use metes::pool::record::{Held, Pod};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -38,8 +38,12 @@ pub struct PassReport {
     pub stray_bits: usize,
     /// How much of each pool is held.
     pub pools: Vec<PoolCounts>,
+    /// How much of each range is held; none if that was not counted.
+    pub ranges: Option<Vec<CountedRange>>,
     /// Violations that were not repaired, by kind.
     pub violations: BTreeMap<&'static str, usize>,
+    /// The last second in which each certificate of this program for etcd is valid, since 1970 in UTC.
+    pub certificates: BTreeMap<&'static str, u64>,
     /// Why nothing was done: a migration is under way.
     pub paused: Option<String>,
     /// Whether the pass ended early. The report then tells what was done and gives no counts.
@@ -94,9 +98,11 @@ impl PassReport {
     }
 
     /// Takes the result of an audit of the store.
-    pub fn found(&mut self, audit: &audit::Report) {
+    pub fn found(&mut self, audit: &mut audit::Report) {
+        self.scanned.addresses = audit.counts.reservations;
         self.stray_bits = audit.stray_bits.len();
-        self.pools.clone_from(&audit.pools);
+        self.pools = std::mem::take(&mut audit.pools);
+        self.ranges = Some(std::mem::take(&mut audit.ranges));
         for finding in &audit.violations {
             tracing::warn!("{finding}");
             *self.violations.entry(finding.kind.name()).or_default() += 1;

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,17 +12,18 @@ use metes::random::random;
 use metes::store::Store;
 use metes::store::etcd::EtcdWatch;
 use metes::store::kv::{Kv, Watch};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::cli::{Cli, Listen};
 use crate::ended::{Ended, PassOutcome, Trouble};
+use crate::exposition;
 use crate::lead::{Candidate, Leadership};
 use crate::listen::{self, Page, Pages};
-use crate::metrics::{self, Metrics};
+use crate::metrics::Metrics;
 use crate::once::{self, Place};
 use crate::pass::PassError;
 use crate::report::PassScan;
+use crate::signals::Signals;
 
 /// A claim of the lead lasts for this many times --every. It is renewed at least once in each of them.
 const CLAIM_EVERIES: u32 = 2;
@@ -69,26 +69,6 @@ fn own_name() -> String {
     let machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = given.or_else(machine).unwrap_or_default();
     format!("{}-{:016x}", name.trim(), random())
-}
-
-/// The signals that ask this process to end.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        let terminate = signal(SignalKind::terminate())?;
-        Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
 
 /// The passes, and what they need.
@@ -374,7 +354,7 @@ impl ServeState {
     }
 
     fn metrics(&self) -> Page {
-        Page { status: StatusCode::OK, kind: metrics::CONTENT_TYPE, body: self.metrics.text() }
+        Page { status: StatusCode::OK, kind: exposition::CONTENT_TYPE, body: self.metrics.text() }
     }
 }
 

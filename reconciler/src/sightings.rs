@@ -5,13 +5,13 @@
 //! share a lease. If a record was written again, or is an orphan for another reason than before, it counts as seen for
 //! the first time.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use metes::limits;
 use metes::pool::names::ClusterName;
 use metes::pool::record::{Owner, Record, Sighting};
-use metes::store::keys::{Bytes, Key, LeaseId};
+use metes::store::keys::{Bytes, Key};
 use metes::store::kv::{Failure, Kv};
 use metes::store::session::Session;
 use metes::store::ticket::new_lease;
@@ -76,26 +76,13 @@ impl<K: Kv> Memory<'_, K> {
         let prefix = self.session.keys.orphans(self.cluster);
         let see = |entries: &mut Vec<Entry>, entry| entries.push(entry);
         let (entries, _) = walk(self.session, &prefix, Vec::new, see).await?;
-        let ages = self.ages(&entries).await?;
+        let ages = self.session.lease_ages(entries.iter().map(|entry| entry.lease).collect()).await?;
         let seen = |entry: Entry| {
             let Ok(Key::Orphan(owner)) = self.session.keys.parse(&entry.key) else { return None };
             let age = ages.get(&entry.lease).copied();
             Some((owner, SeenOrphan { key: entry.key, sighting: Sighting::decode(&entry.value).ok(), age }))
         };
         Ok(Sightings(entries.into_iter().filter_map(seen).collect()))
-    }
-
-    /// The age of each lease that one of the keys is on, if the lease still exists.
-    async fn ages(&self, entries: &[Entry]) -> Result<BTreeMap<i64, Duration>, Failure> {
-        let leases: BTreeSet<i64> = entries.iter().map(|entry| entry.lease).collect();
-        let Session { kv, until, .. } = self.session;
-        let mut ages = BTreeMap::new();
-        for lease in leases {
-            if let Some(age) = kv.lease_age(LeaseId(lease), until).await? {
-                ages.insert(lease, age.age());
-            }
-        }
-        Ok(ages)
     }
 
     /// Forgets owners that are no longer orphans, and remembers new orphans, except those that need not wait.
@@ -123,7 +110,7 @@ impl<K: Kv> Memory<'_, K> {
         let ttl = REMEMBERED.max(graces.longest().saturating_mul(GRACES)).min(LONGEST);
         kv.grant(lease, ttl, until).await?;
         let put = |(holder, orphan): &(&Holder, Orphan)| {
-            let sighting = Sighting::new(orphan.reason.name().to_owned(), holder.revision);
+            let sighting = Sighting::new(orphan.reason.name().to_owned(), holder.revision, orphan.grace);
             Op::Put(self.session.keys.orphan(&holder.owner), sighting.encode(), Some(lease))
         };
         self.write("sightings", news.into_iter().map(put).collect()).await

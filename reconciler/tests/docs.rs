@@ -1,30 +1,36 @@
-//! docs/reconciler.md and the program agree.
+//! docs/reconciler.md, docs/monitoring.md and the program agree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use clap::CommandFactory;
-use metes::audit::PoolCounts;
-use metes::pool::NetworkName;
+use metes::audit::CountedRange;
+use metes::pool::{NetworkName, RangeCounts};
 use metes_reconciler::cli::Cli;
 use metes_reconciler::ended::{Ended, PassOutcome};
+use metes_reconciler::exposition::Exposition;
 use metes_reconciler::metrics::Metrics;
+use metes_reconciler::range_metrics::RangeRows;
 use metes_reconciler::report::PassReport;
 use metes_reconciler::verdict::{Free, Keep};
 
 /// Defaults that the program finds out at run time.
 const FOUND_OUT: [&str; 2] = ["--config", "--unlabelled-after"];
 
-fn document() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reconciler.md");
-    fs::read_to_string(path).expect("docs/reconciler.md")
+fn document(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    fs::read_to_string(path).expect(name)
+}
+
+/// The rows of the tables below a heading of docs/reconciler.md.
+fn rows(heading: &str) -> Vec<Vec<String>> {
+    rows_of(&document("reconciler.md"), heading)
 }
 
 /// The rows of the tables below a heading, split into cells, without header rows.
-fn rows(heading: &str) -> Vec<Vec<String>> {
-    let document = document();
+fn rows_of(document: &str, heading: &str) -> Vec<Vec<String>> {
     let (_, section) = document.split_once(&format!("\n## {heading}\n")).expect(heading);
     let section = section.split("\n## ").next().unwrap_or_default();
     let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
@@ -98,29 +104,65 @@ fn every_reason_is_tested() {
     }
 }
 
+/// A range of a pool with one address that is held.
+fn range(given: bool, range: Option<&str>) -> CountedRange {
+    let counts = RangeCounts { size: 1, held: 1, ..RangeCounts::default() };
+    CountedRange {
+        network: NetworkName::default(),
+        pool: "storage".parse().ok(),
+        range: range.map(str::to_owned),
+        is_ipv6: false,
+        is_given: given,
+        counts,
+        orphaned: 0,
+    }
+}
+
+/// The name and the labels of each sample, as documents have them: `name{label,label}`.
+fn defined(metrics: &str) -> Vec<String> {
+    let samples = metrics.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let (sample, _) = line.rsplit_once(' ').expect("a sample and its value");
+        let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
+        let names: Vec<&str> = labels.split(',').filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
+        if names.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", names.join(",")) }
+    });
+    samples.collect()
+}
+
 #[test]
 fn every_metric_stands_there() {
     let mut report = PassReport::new("east", false);
     report.violations.insert("foreign-key", 1);
-    let pool = "storage".parse().expect("a pool's name");
-    let network = NetworkName::default();
-    report.pools.push(PoolCounts { pool, network, size: 2, held: 1, free: 1, cooling: 0, draining: 0 });
+    report.certificates.insert("client", 1);
+    report.ranges = Some(vec![range(true, Some("10.0.0.0/32"))]);
     let mut metrics = Metrics::of_many_passes();
     metrics.ended(&Ended { report, trouble: None, took: Duration::ZERO, at: SystemTime::now() });
-    let mut defined: Vec<String> = Vec::new();
-    for line in metrics.text().lines().filter(|line| !line.starts_with('#')) {
-        let (sample, _) = line.split_once(' ').expect("a sample and its value");
-        let name = sample.strip_prefix("metes_reconciler_").expect("each has the prefix");
-        defined.push(
-            name.split('=').next().unwrap_or_default().to_owned() + if name.contains('=') { "}" } else { "" },
-        );
-    }
+    let mut defined = defined(&metrics.text());
     defined.sort();
     defined.dedup();
-    let mut documented: Vec<String> = rows("Metrics").iter().flat_map(|row| code(&row[0])).collect();
+    let document = document("monitoring.md");
+    let rows = ["Addresses", "Passes"].map(|heading| rows_of(&document, heading)).concat();
+    let mut documented: Vec<String> = rows.iter().flat_map(|row| code(&row[0])).collect();
+    documented.retain(|name| name.starts_with("metes_"));
     documented.sort();
     assert_eq!(documented, defined);
     let outcomes = PassOutcome::ALL.map(|outcome| format!("`{}`", outcome.name()));
-    let row = rows("Metrics").into_iter().find(|row| row[0].contains("passes_total")).expect("a row");
+    let row = rows.iter().find(|row| row[0].contains("passes_total")).expect("a row");
     assert!(outcomes.iter().all(|outcome| row[1].contains(outcome)), "{row:?}");
+}
+
+#[test]
+fn every_state_of_addresses_stands_there() {
+    let mut text = Exposition::default();
+    let ranges = [range(true, Some("a")), range(false, Some("b")), range(false, None)];
+    RangeRows::of(ranges.to_vec()).expose(&mut text);
+    let text = text.into_text();
+    let defined: BTreeSet<&str> =
+        text.split("state=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let document = document("monitoring.md");
+    let rows = rows_of(&document, "Addresses");
+    let documented: Vec<String> = rows.iter().flat_map(|row| code(&row[0])).collect();
+    let documented: BTreeSet<&str> =
+        documented.iter().map(String::as_str).filter(|state| !state.starts_with("metes_")).collect();
+    assert_eq!(documented, defined);
 }

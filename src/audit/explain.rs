@@ -12,8 +12,6 @@ pub struct Explanation {
 }
 
 const REPAIR: &str = "Run `metes check --repair`.";
-const DELETE_KEY: &str = "Delete the key with `etcdctl del`.";
-const DELETE_AND_REPAIR: &str = "Delete the key with `etcdctl del`, then run `metes check --repair`.";
 const NOTHING: &str = "Nothing has to be done.";
 
 impl Kind {
@@ -23,73 +21,80 @@ impl Kind {
         let (meaning, remedy) = match self {
             Kind::ForeignKey => (
                 "Another program writes below the prefix of metes, or a newer metes does. Nothing relies on the key.",
-                "Give the other program a prefix of its own, and delete the key with `etcdctl del`.",
+                "Give the other program a prefix of its own, then run `metes check --mend foreign-key`.",
             ),
             Kind::UndecodablePage => (
-                "What says which addresses of a page are taken is damaged. ADDs give none of its addresses.",
-                "Delete the key with `etcdctl del`, then run `metes check --repair`: it sets the bits of all \
-                 reservations again.",
+                "The bitmap of a page, which says which addresses are taken, is damaged. ADDs give none \
+                 of its addresses.",
+                "Run `metes check --mend undecodable-page`: it writes anew the bits of all addresses that are held.",
             ),
             Kind::UndecodableSummary => (
-                "What says which pages are full is damaged. ADDs look at the pages themselves.",
-                DELETE_AND_REPAIR,
+                "A summary, which says which pages are full, is damaged. ADDs look at the pages themselves.",
+                "Run `metes check --mend undecodable-summary`.",
             ),
             Kind::UndecodableReservation => (
-                "What says who holds the address is damaged. The address stays taken.",
-                "If no container uses the address, delete the key with `etcdctl del`, then run `metes check --repair`.",
+                "The reservation, which says who holds the address, is damaged. The address stays taken.",
+                "Run `metes check --mend undecodable-reservation`: it reserves the address for the container whose \
+                 record lists it. If there is none, see first that no container uses the address: it is freed.",
             ),
             Kind::UndecodableOwner => (
-                "What says what a container holds is damaged. Its addresses stay taken, and nothing frees them.",
-                "Delete the pod. Then delete this key and the reservations that name its container with `etcdctl del`, \
-                 and run `metes check --repair`.",
+                "The record of what a container holds is damaged. Its addresses stay taken: a DEL fails, \
+                 and nothing else frees them.",
+                "Delete the pod, then run `metes check --mend undecodable-owner`: it frees what is reserved for \
+                 the container.",
             ),
             Kind::UndecodablePodIndex => (
-                "What says which container is the youngest of a pod is damaged. A new sandbox of the pod gets no \
-                 address.",
-                DELETE_KEY,
+                "The index, which says which container is the youngest of a pod, is damaged. A new \
+                 sandbox of the pod gets no address.",
+                "Run `metes check --mend undecodable-pod-index`.",
             ),
             Kind::UndecodableTombstone => (
-                "What says that a container is gone is damaged. An ADD for this container is refused.",
-                "Wait two minutes, then delete the key with `etcdctl del`.",
+                "The tombstone, which says that a container is gone, is damaged. An ADD and a DEL for \
+                 this container fail.",
+                "When the container has been gone for two minutes, run `metes check --mend undecodable-tombstone`.",
             ),
             Kind::UndecodableCursor => (
-                "What says which address was given last is damaged. ADDs begin with the lowest one.",
-                DELETE_KEY,
+                "The cursor, which says which address was given last, is damaged. ADDs begin with the lowest one.",
+                "Run `metes check --mend undecodable-cursor`.",
             ),
             Kind::UndecodableMeta => (
-                "What all writers have agreed on is damaged, or a newer metes has written it. Nothing is given or \
-                 freed.",
-                "Install the newest metes that the cluster has had. If that is no help, delete the key with \
-                 `etcdctl del` and run `metes check --accept-store`.",
+                "The record about the store itself (meta) is damaged. ADDs fail, and the reconciler frees \
+                 nothing. A DEL still frees.",
+                "Install the newest metes that the cluster has had. If that is no help, run `metes check --mend \
+                 undecodable-meta`, which deletes the key. Then run `metes-reconciler adopt`, or outside \
+                 Kubernetes `metes check --accept-store`.",
             ),
             Kind::UndecodableCluster => (
-                "What says which cluster goes by a name is damaged. The reconciler of that cluster stops.",
-                "Delete the key with `etcdctl del`: the next pass of the reconciler writes it.",
+                "The record of the cluster with this name is damaged. The reconciler of that cluster stops.",
+                "Run `metes check --mend undecodable-cluster`: the next pass of the reconciler writes the key anew.",
             ),
             Kind::UndecodableNote => (
                 "A note is damaged. No address depends on it, but a pass may wait for it to end.",
-                DELETE_KEY,
+                "Run `metes check --mend undecodable-note`.",
             ),
             Kind::UndecodablePool => (
                 "A pool is damaged, or a newer metes has written it. No address is given from it.",
-                "Delete the key with `etcdctl del`, then write the pool again with `metes pool apply`.",
+                "Run `metes check --mend undecodable-pool`, then write the pool again with `metes pool apply`.",
             ),
             Kind::PoolsMismatch => (
-                "What `auto` chooses pools by is not what the pools say. ADDs with `auto` may take another pool.",
-                "Run `metes pool apply` with any of the pools.",
+                "The key by which `auto` chooses pools does not agree with the pools. ADDs with `auto` \
+                 may take another pool.",
+                "Run `metes check --mend pools-mismatch`.",
             ),
             Kind::ReservationWithoutBit => {
                 ("The address is held, but its bit is not set. ADDs try to give it and lose time.", REPAIR)
             }
             Kind::ReservationWithoutOwner => (
                 "The address is taken, and no record says that its container holds it. So nothing frees it.",
-                "If no container uses the address, delete the key with `etcdctl del`, then run `metes check --repair`.",
+                "Run `metes check --mend reservation-without-owner`: it reserves the address for the container \
+                 whose record lists it. If there is none, see first that no container uses the address: it is \
+                 freed.",
             ),
             Kind::OwnerWithoutReservation => (
                 "A container holds the address by its record, and it is not reserved for it. Another container may \
-                 have it, or get it.",
-                "Delete the pod. Then delete this key and the reservations that name its container with `etcdctl del`, \
-                 and run `metes check --repair`.",
+                 have it, or get it. If its bit is still set, `--repair` leaves it so: ADDs do not choose the address.",
+                "Run `metes check --mend owner-without-reservation`: it reserves the address again. If another \
+                 container has got it, delete the pod first: all that the pod holds is freed.",
             ),
             Kind::OwnerWithoutPodIndex => (
                 "A new sandbox of this pod cannot take over what the present one holds. It gets another address.",
@@ -97,40 +102,43 @@ impl Kind {
             ),
             Kind::PodIndexWithoutOwner => (
                 "The index names a container that holds nothing. A new sandbox of the pod finds nothing.",
-                DELETE_KEY,
+                "Run `metes check --mend pod-index-without-owner`.",
             ),
             Kind::PodIndexMismatch => (
                 "The index names another pod's container, or one without an address in this network.",
-                DELETE_KEY,
+                "Run `metes check --mend pod-index-mismatch`.",
             ),
             Kind::HoldMismatch => (
-                "The record of an address that is set aside says something else.",
-                "Delete the key and the reservation of the address with `etcdctl del`, run `metes check --repair`, and \
-                 set the address aside again with `metes hold`.",
+                "The record of an address that is set aside does not agree with its key.",
+                "Run `metes check --mend hold-mismatch`: it ends the hold. Then set the address aside again with \
+                 `metes hold`.",
             ),
             Kind::AddressListedTwice => (
                 "Two containers hold one address by their records. Both may use it.",
-                "Delete one of the two pods. Then delete its owner record with `etcdctl del`, and run `metes check`.",
+                "Delete the pod for which the address is not reserved: `metes show` says for which it is. Then run \
+                 `metes check --mend address-listed-twice`: it frees what the deleted pod held.",
             ),
             Kind::ReservationOnLease => (
                 "The reservation hangs on a lease, so it will vanish while its container uses the address. Another \
                  program has written it.",
-                "Delete the pod: the one that replaces it gets an address of its own.",
+                "Run `metes check --mend reservation-on-lease`: it writes the same without a lease.",
             ),
             Kind::RecordOnLease => (
                 "The record hangs on a lease, so it will vanish. Another program has written it.",
-                "If it is a container's record, delete the pod. If it is a pool, run `metes pool apply`.",
+                "Run `metes check --mend record-on-lease`: it writes the same without a lease.",
             ),
-            Kind::StaleWithoutLease => {
-                ("The key should end with a lease and hangs on none, so it would stay for ever.", REPAIR)
-            }
+            Kind::StaleWithoutLease => (
+                "The key should end with a lease and hangs on none, so it would stay for ever.",
+                "Run `metes check --repair`. Only the time of a hold needs `metes hold --remove`, or `metes check \
+                 --mend stale-without-lease` if there is no hold.",
+            ),
             Kind::SummarySaysFull => (
-                "A summary calls a page full which is not. The free addresses of the page are never given.",
+                "A summary says that a page is full, and it is not. The free addresses of the page are never given.",
                 REPAIR,
             ),
             Kind::MetaMissing => (
-                "Addresses are held, and what all writers have agreed on is missing: somebody has deleted it, or the \
-                 store was restored in part. ADDs fail.",
+                "Addresses are held, and the record about the store itself (meta) is missing: somebody \
+                 has deleted it, or the store was restored in part. ADDs fail.",
                 "Run `metes-reconciler adopt`. Outside Kubernetes, see that no running container has an address that \
                  `metes list` does not show, then run `metes check --accept-store`.",
             ),
@@ -145,9 +153,10 @@ impl Kind {
                 "Install the newer metes on this node.",
             ),
             Kind::EtcdTooOld => ("etcd is too old for metes.", "Upgrade etcd."),
-            Kind::TimeWithoutHold => {
-                ("The time of a hold that does not exist. It ends with its lease and stops nothing.", NOTHING)
-            }
+            Kind::TimeWithoutHold => (
+                "There is the time of a hold, but no such hold. It ends with its lease and does no harm.",
+                NOTHING,
+            ),
             Kind::CoolingMismatch => (
                 "An address that is cooling is reserved, too, or it may be given too early. It ends with its lease.",
                 NOTHING,

@@ -1,6 +1,9 @@
 //! What an audit may find, by names that stay what they are.
 
+use std::borrow::Cow;
 use std::fmt;
+
+use crate::store::keys::Bytes;
 
 crate::named_enum! {
     /// The name of something that is not as it should be. Scripts rely on these names.
@@ -80,7 +83,7 @@ crate::named_enum! {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// The key, or what else it is about.
-    pub key: String,
+    pub key: Bytes,
     /// Its name.
     pub kind: Kind,
     /// What is wrong, in one sentence that goes on after the key.
@@ -91,12 +94,18 @@ impl Finding {
     /// A finding about a key.
     #[must_use]
     pub fn new(kind: Kind, key: &[u8], what: impl Into<String>) -> Self {
-        Self { key: String::from_utf8_lossy(key).into_owned(), kind, what: what.into() }
+        Self { key: key.to_vec(), kind, what: what.into() }
+    }
+
+    /// The key as people read it. Not every foreign key is text.
+    #[must_use]
+    pub fn key_text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.key)
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.kind, self.key, self.what)
+        write!(f, "{}: {}: {}", self.kind, self.key_text(), self.what)
     }
 }

@@ -1,31 +1,58 @@
-//! Judges what was seen of a tree: bits against reservations, reservations against owners,
-//! owners against the pod index, pages against summaries, and each the other way round. Pure.
+//! Judges what was seen of a tree: bits against reservations, pages against summaries, and each the other way round;
+//! and by [`Inquiry`] who holds what. Pure.
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::{Finding, Kind};
+use super::inquiry::Inquiry;
+use super::ranges::{PoolCounts, counted_ranges};
 use super::repair::{PageRepair, Repairs};
-use super::seen::{Audit, Bitmap, Holdings, Ip, Network};
-use super::{MetaState, PoolCounts, Report};
+use super::seen::{Audit, Bitmap, Look, Network};
+use super::{MetaState, Report};
 use crate::pool::asked::AskedRanges;
 use crate::pool::auto::auto_pools;
 use crate::pool::bitmap::Bits;
-use crate::pool::names::PodUid;
-use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName, Page, RangeSet};
-use crate::store::keys::{Keys, PodInterface};
+use crate::store::keys::{Bytes, Keys};
+use crate::store::txn::Entry;
 
 /// How many addresses a sentence names before it only counts.
 const NAMED: usize = 8;
 
+/// What has become of an audit that has seen all keys.
+pub enum Looked {
+    /// It has come to its end.
+    Enough(Box<Report>),
+    /// Records do not agree with each other. To say which, this audit must see some of the same keys once more.
+    Again(Box<Audit>),
+}
+
 impl Audit {
     /// Judges what was taken.
     #[must_use]
-    pub fn finish(mut self) -> Report {
+    pub fn finish(mut self) -> Looked {
+        if let Look::First(claims) = &mut self.look {
+            let suspects = std::mem::take(claims).suspects();
+            if !suspects.is_empty() {
+                self.look = Look::Second(Inquiry::new(suspects));
+                return Looked::Again(Box::new(self));
+            }
+        }
         self.counts.networks = self.networks.len();
         let counts = self.counts;
-        Report { counts, ..judge(self) }
+        Looked::Enough(Box::new(Report { counts, ..judge(self) }))
+    }
+
+    /// Judges a tree that is at hand.
+    #[must_use]
+    pub fn judge<'a>(mut self, entries: impl Iterator<Item = &'a Entry> + Clone) -> Report {
+        loop {
+            entries.clone().for_each(|entry| self.see(entry));
+            match self.finish() {
+                Looked::Enough(report) => return *report,
+                Looked::Again(audit) => self = *audit,
+            }
+        }
     }
 }
 
@@ -33,19 +60,17 @@ fn judge(mut audit: Audit) -> Report {
     let mut report = Report { violations: std::mem::take(&mut audit.found), ..Report::default() };
     report.repairs.stale = std::mem::take(&mut audit.stale);
     judge_meta(&audit, &mut report);
-    judge_owners(&audit, &mut report);
-    judge_pods(&audit, &mut report);
-    report.pools = audit.pools.values().map(|pool| PoolCounts::of(pool, &audit.networks)).collect();
+    if let Look::Second(inquiry) = &audit.look {
+        inquiry.judge(&audit.keys, &mut report);
+    }
+    report.ranges = counted_ranges(&audit);
+    report.pools = audit.pools.values().map(|pool| PoolCounts::of(pool, &report.ranges)).collect();
     judge_auto(&audit, &mut report);
     judge_holds(&audit, &mut report);
-    let asked = std::mem::take(&mut audit.asked);
-    let is_of_no_use = |(_, _, one): &&(_, _, AskedRanges)| {
-        !is_held(&audit, one) || asked.iter().any(|(_, _, other)| one.is_within(other))
-    };
-    report.repairs.asked = asked.iter().filter(is_of_no_use).cloned().collect();
+    report.repairs.asked = asked_in_vain(&audit);
     for (name, network) in std::mem::take(&mut audit.networks) {
-        NetworkJudge { keys: &audit.keys, owners: &audit.owners, name: &name, network: &network }
-            .judge(&mut report);
+        let listed = audit.listed.get(&name);
+        NetworkJudge { keys: &audit.keys, name: &name, network: &network, listed }.judge(&mut report);
         keep_summaries(name, network, &mut report.repairs);
     }
     report.repairs.meta_revision = match &audit.meta {
@@ -66,6 +91,15 @@ fn judge_auto(audit: &Audit, report: &mut Report) {
     }
 }
 
+/// What says which ranges are asked for and is of no use, with its key and its mod revision: nobody holds an address of
+/// them, or a younger record has them too.
+fn asked_in_vain(audit: &Audit) -> Vec<(Bytes, i64, AskedRanges)> {
+    let is_of_no_use =
+        |one| !is_held(audit, one) || audit.asked.iter().any(|other| one.is_within(&other.asked));
+    let seen = audit.asked_keys.iter().zip(&audit.asked).filter(|(_, seen)| is_of_no_use(&seen.asked));
+    seen.map(|(key, seen)| (key.clone(), seen.written, seen.asked.clone())).collect()
+}
+
 /// Whether somebody holds an address from the first to the last one of a range.
 fn is_held(audit: &Audit, asked: &AskedRanges) -> bool {
     asked.sets.iter().flat_map(RangeSet::ranges).any(|range| {
@@ -81,125 +115,24 @@ fn judge_meta(audit: &Audit, report: &mut Report) {
     }
 }
 
-fn judge_owners(audit: &Audit, report: &mut Report) {
-    let mut listed: BTreeMap<(&NetworkName, Addr), &Owner> = BTreeMap::new();
-    for (owner, holdings) in &audit.owners {
-        let Some(holdings) = holdings else { continue };
-        for (network, address) in holdings.reserved() {
-            let mut find = |kind, what| report.violations.push(owner_finding(audit, kind, owner, what));
-            if let Some(other) = listed.insert((network, address), owner) {
-                let what = format!("lists {address} of network {network}, as does {}", other);
-                find(Kind::AddressListedTwice, what);
-            }
-            if let Some(what) = audit.missing_reservation(owner, network, address) {
-                find(Kind::OwnerWithoutReservation, what);
-            }
-        }
-        for network in audit.unindexed(owner, holdings) {
-            let uid = holdings.pod_uid();
-            // A younger owner of the pod that did not take over, and is freed since, leaves this behind;
-            // it only keeps a retried sandbox from taking over.
-            let what = format!("belongs to pod {uid}, whose index for network {network} is missing");
-            report.harmless.push(owner_finding(audit, Kind::OwnerWithoutPodIndex, owner, what));
-        }
-    }
-}
-
-fn owner_finding(audit: &Audit, kind: Kind, owner: &Owner, what: String) -> Finding {
-    Finding::new(kind, &audit.keys.owner(owner), what)
-}
-
-impl Holdings {
-    fn pod_uid(&self) -> &str {
-        self.uid.as_ref().map_or("", PodUid::as_str)
-    }
-
-    fn reserved(&self) -> impl Iterator<Item = (&NetworkName, Addr)> {
-        self.addresses.iter().filter_map(|held| Some((held.network.as_ref()?, Addr::from(held.address))))
-    }
-
-    fn lists(&self, network: &NetworkName, address: Addr) -> bool {
-        self.reserved().any(|held| held == (network, address))
-    }
-}
-
-impl Audit {
-    /// What is wrong with the reservation of an address that `owner` lists.
-    fn missing_reservation(&self, owner: &Owner, network: &NetworkName, address: Addr) -> Option<String> {
-        match self.networks.get(network).and_then(|network| network.ips.get(&address)) {
-            None => Some(format!("lists {address} of network {network}, which is not reserved")),
-            Some(Ip { owner: Some(holder), .. }) if **holder != *owner => {
-                Some(format!("lists {address} of network {network}, which is reserved for {holder}"))
-            }
-            Some(_) => None,
-        }
-    }
-
-    /// The networks in which no index entry stands for an owner of a pod. An entry that names a
-    /// younger owner does; one that is wrong in itself is judged by itself.
-    fn unindexed<'a>(&self, owner: &Owner, holdings: &'a Holdings) -> Vec<&'a NetworkName> {
-        let Some(uid) = &holdings.uid else { return Vec::new() };
-        let missing = |network: &&NetworkName| {
-            let interface = PodInterface {
-                cluster: owner.cluster.clone(),
-                uid: uid.clone(),
-                ifname: owner.ifname.clone(),
-                network: (*network).clone(),
-            };
-            !self.pods.contains_key(&interface)
-        };
-        let mut networks: Vec<_> = holdings.reserved().map(|(network, _)| network).filter(missing).collect();
-        networks.sort();
-        networks.dedup();
-        networks
-    }
-}
-
-fn judge_pods(audit: &Audit, report: &mut Report) {
-    for (PodInterface { cluster, uid, ifname, network }, owner) in &audit.pods {
-        let Some(owner) = owner else { continue };
-        let (kind, what) = match audit.owners.get(owner) {
-            None => (Kind::PodIndexWithoutOwner, format!("names {}, which holds nothing", owner)),
-            Some(Some(holdings)) if holdings.uid.as_ref() != Some(uid) => {
-                let what = format!("names {}, which belongs to pod {:?}", owner, holdings.pod_uid());
-                (Kind::PodIndexMismatch, what)
-            }
-            Some(Some(_)) if owner.ifname != *ifname => {
-                (Kind::PodIndexMismatch, format!("names {}, another interface", owner))
-            }
-            Some(Some(_)) if owner.cluster != *cluster => {
-                (Kind::PodIndexMismatch, format!("names {}, of another cluster", owner))
-            }
-            Some(Some(holdings)) if !holdings.reserved().any(|(held, _)| held == network) => {
-                (Kind::PodIndexMismatch, format!("names {}, which holds nothing in it", owner))
-            }
-            Some(_) => continue,
-        };
-        let key = audit.keys.pod(cluster.as_ref(), uid, ifname, network);
-        report.violations.push(Finding::new(kind, &key, what));
-    }
-}
-
 /// The time of a hold goes with the hold. Should it stay, it stops nothing.
 fn judge_holds(audit: &Audit, report: &mut Report) {
-    if audit.bits_only {
+    if matches!(audit.look, Look::Bits) {
         return;
     }
-    for (network, address) in &audit.times_of_holds {
-        if !audit.owners.contains_key(&Owner::of_hold(network, *address)) {
-            let what = format!("is the time of a hold, and {address} is not set aside");
-            let key = audit.keys.hold(network, *address);
-            report.harmless.push(Finding::new(Kind::TimeWithoutHold, &key, what));
-        }
+    for (network, address) in audit.times_of_holds.difference(&audit.set_aside) {
+        let what = format!("is the time of a hold, and {address} is not set aside");
+        let key = audit.keys.hold(network, *address);
+        report.harmless.push(Finding::new(Kind::TimeWithoutHold, &key, what));
     }
 }
 
 /// Judges one network.
 struct NetworkJudge<'a> {
     keys: &'a Keys,
-    owners: &'a BTreeMap<Rc<Owner>, Option<Holdings>>,
     name: &'a NetworkName,
     network: &'a Network,
+    listed: Option<&'a BTreeSet<Addr>>,
 }
 
 impl NetworkJudge<'_> {
@@ -237,9 +170,6 @@ impl NetworkJudge<'_> {
                     repair.set.push((address.bit(), ip.revision));
                 }
             }
-            if let Some(what) = ip.owner.as_ref().and_then(|owner| self.missing_owner(owner, address)) {
-                report.violations.push(Finding::new(Kind::ReservationWithoutOwner, &key, what));
-            }
         }
     }
 
@@ -267,26 +197,11 @@ impl NetworkJudge<'_> {
         }
     }
 
-    fn missing_owner(&self, owner: &Owner, address: Addr) -> Option<String> {
-        match self.owners.get(owner) {
-            None => Some(format!("reserved for {}, which has no owner record", owner)),
-            Some(Some(holdings)) if !holdings.lists(self.name, address) => {
-                Some(format!("reserved for {}, whose owner record does not list it", owner))
-            }
-            Some(_) => None,
-        }
-    }
-
     fn judge_pages(&self, report: &mut Report, repairs: &mut BTreeMap<Page, PageRepair>) {
         for (&page, bitmap) in &self.network.pages {
             let Some(bits) = &bitmap.bits else { continue };
-            let stray: Vec<Addr> = bits
-                .ones()
-                .map(|bit| page.address(bit))
-                .filter(|address| {
-                    !self.network.ips.contains_key(address) && !self.network.cooling.contains(address)
-                })
-                .collect();
+            let stray: Vec<Addr> =
+                bits.ones().map(|bit| page.address(bit)).filter(|address| self.is_stray(*address)).collect();
             let key = self.keys.page(self.name, page);
             if !stray.is_empty() {
                 report.harmless.push(Finding::new(Kind::StrayBit, &key, stray_words(&stray)));
@@ -301,6 +216,14 @@ impl NetworkJudge<'_> {
                 self.repair(repairs, page);
             }
         }
+    }
+
+    /// Whether nothing needs the set bit of an address. An address that is not reserved may still be in use by the
+    /// container whose record lists it: with its bit cleared, the next ADD would give it a second time.
+    fn is_stray(&self, address: Addr) -> bool {
+        let Network { ips, cooling, .. } = self.network;
+        let is_listed = self.listed.is_some_and(|listed| listed.contains(&address));
+        !ips.contains_key(&address) && !cooling.contains(&address) && !is_listed
     }
 
     /// Whether a page's summary calls it full; one that does not decode may.

@@ -1,30 +1,42 @@
 //! Proves the invariants of a whole tree, read at one revision.
 //!
-//! - [`Audit`] takes keys one by one, and then judges them together; pure.
+//! - [`Audit`] takes keys one by one, and then judges them together; pure. `claims`: whether records agree with each
+//!   other; `inquiry`: which do not.
 //! - [`finding`]: what it may find; `explain`: what that means; [`repair`]: what of it can be repaired without harm.
+//! - [`mend`]: what of it a person must agree to.
 //! - [`accept`]: takes a store that went back in time into service again; [`pause`]: ends the pause of a migration.
 
 pub mod accept;
+mod claims;
 mod explain;
 pub mod finding;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod inquiry;
 mod judge;
+pub mod mend;
 pub mod pause;
-mod pools;
+mod ranges;
 pub mod repair;
 mod seen;
 
 pub use explain::Explanation;
 pub use finding::{Finding, Kind};
-pub use pools::PoolCounts;
+pub use judge::Looked;
+pub use ranges::{CountedRange, PoolCounts};
 pub use seen::Audit;
 
-use crate::pool::record::Meta;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use tokio::time::Instant;
+
+use crate::limits;
+use crate::pool::record::{Meta, Owner};
 use crate::pool::{Addr, NetworkName};
 use crate::store::kv::{Failure, Kv};
 use crate::store::session::Session;
-use crate::store::walk::walk;
+use crate::store::walk::{unless_compacted, walk_parts};
 
 /// What an audit found.
 #[derive(Debug, Default)]
@@ -41,6 +53,8 @@ pub struct Report {
     pub counts: Counts,
     /// How much of each pool is held, by name.
     pub pools: Vec<PoolCounts>,
+    /// How much of each range is held, by network.
+    pub ranges: Vec<CountedRange>,
     /// What all writers have agreed on.
     pub meta: MetaState,
     /// What can be repaired.
@@ -87,22 +101,40 @@ pub enum MetaState {
 /// # Errors
 /// [`Failure`] if it could not be read to its end.
 pub async fn audit<K: Kv>(session: Session<'_, K>) -> Result<Report, Failure> {
-    audit_from(session, || Audit::new(session.keys)).await
+    audit_from(session, limits::WALK_KEYS, || Audit::new(session.keys)).await
 }
 
 /// Audits bits and what hangs on leases at one revision, and leaves owners aside: for a program that
-/// does this every few minutes and has to stay small.
+/// does this every few minutes and has to stay small. What `orphans` hold is counted apart.
 ///
 /// # Errors
 /// As [`audit`].
-pub async fn audit_bits<K: Kv>(session: Session<'_, K>) -> Result<Report, Failure> {
-    audit_from(session, || Audit::of_bits(session.keys)).await
+pub async fn audit_bits<K: Kv>(session: Session<'_, K>, orphans: BTreeSet<Owner>) -> Result<Report, Failure> {
+    let orphans = Rc::new(orphans);
+    audit_from(session, limits::LIST_KEYS, || Audit::of_bits(session.keys, orphans.clone())).await
 }
 
-async fn audit_from<K: Kv>(session: Session<'_, K>, fresh: impl Fn() -> Audit) -> Result<Report, Failure> {
-    let root = session.keys.root();
-    let (audit, revision) = walk(session, &root, fresh, |audit: &mut Audit, entry| audit.see(&entry)).await?;
-    Ok(Report { revision, ..audit.finish() })
+/// A second look at the same revision says by name what the first one suspects. It has as much time as the first.
+async fn audit_from<K: Kv>(
+    session: Session<'_, K>,
+    limit: i64,
+    fresh: impl Fn() -> Audit,
+) -> Result<Report, Failure> {
+    let time = session.until.saturating_duration_since(Instant::now());
+    unless_compacted(async || {
+        let (mut session, mut audit, mut revision) = (session, fresh(), 0);
+        loop {
+            let bounds = audit.bounds();
+            let parts = bounds.each_ref().map(|bound| &bound[..]);
+            revision = walk_parts(session, parts, (limit, revision), |entry| audit.see(&entry)).await?;
+            match audit.finish() {
+                Looked::Enough(report) => return Ok(Report { revision, ..*report }),
+                Looked::Again(again) => audit = *again,
+            }
+            session = session.by(Instant::now() + time);
+        }
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -211,7 +211,7 @@ impl<K: Kv> Repair<'_, K> {
                 step: "delete-stale",
                 compares: vec![self.meta.clone(), Compare::Mod(key.clone(), *revision)],
                 then: vec![Op::Delete(key.clone())],
-                otherwise: Vec::new(),
+                ..Txn::default()
             };
             if self.session.txn(&txn).await?.succeeded {
                 self.repaired.deleted += 1;

@@ -4,19 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use super::claims::{Claims, Holdings};
 use super::finding::{Finding, Kind};
+use super::inquiry::Inquiry;
 use super::{Counts, MetaState};
 use crate::pool::asked::AskedRanges;
 use crate::pool::auto::AutoPool;
 use crate::pool::bitmap::Bits;
 use crate::pool::definition::PoolDefinition;
-use crate::pool::names::{PodUid, PoolName};
+use crate::pool::known::AskedSeen;
+use crate::pool::names::PoolName;
 use crate::pool::record::{
-    ClusterId, Cooling, Definitions, Held, Leader, Meta, Owner, OwnerRecord, PodIndex, PoolChanges, Record,
+    ClusterId, Cooling, Definitions, Leader, Meta, Owner, OwnerRecord, PodIndex, PoolChanges, Record,
     Reservation, SeenNode, Sighting, Tombstone, Undecodable, VERSION,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
-use crate::store::keys::{Bytes, Key, Keys, NetworkAddress, PodInterface};
+use crate::store::keys::{Bytes, Key, Keys, NetworkAddress, PodInterface, prefix_end};
 use crate::store::pools::decode_pool;
 use crate::store::txn::Entry;
 
@@ -24,10 +27,9 @@ use crate::store::txn::Entry;
 pub struct Audit {
     pub(super) keys: Keys,
     pub(super) networks: BTreeMap<NetworkName, Network>,
-    /// None: there is a record that does not decode.
-    pub(super) owners: BTreeMap<Rc<Owner>, Option<Holdings>>,
-    /// By what the index is kept by; none as above.
-    pub(super) pods: BTreeMap<PodInterface, Option<Rc<Owner>>>,
+    /// Addresses that an owner lists, and whose reservations were not seen.
+    pub(super) listed: BTreeMap<NetworkName, BTreeSet<Addr>>,
+    pub(super) look: Look,
     pub(super) meta: MetaState,
     pub(super) meta_seen: bool,
     pub(super) found: Vec<Finding>,
@@ -38,14 +40,26 @@ pub struct Audit {
     pub(super) auto: Vec<AutoPool>,
     /// Whether all of these decode.
     pub(super) pools_are_known: bool,
-    /// Which ranges configurations ask for, with the key and its mod revision.
-    pub(super) asked: Vec<(Bytes, i64, AskedRanges)>,
+    /// Which ranges configurations ask for.
+    pub(super) asked: Vec<AskedSeen>,
+    /// The keys of these.
+    pub(super) asked_keys: Vec<Bytes>,
     /// The addresses with a hold whose time is not over, by the keys that say it.
     pub(super) times_of_holds: BTreeSet<NetworkAddress>,
-    /// Whether owners are left aside.
-    pub(super) bits_only: bool,
-    /// Every owner's name once, however many records give it.
-    names: BTreeSet<Rc<Owner>>,
+    /// The addresses that are set aside, by the keys of owner records.
+    pub(super) set_aside: BTreeSet<NetworkAddress>,
+    /// Who holds addresses and cannot be using them; known only if owners are left aside.
+    orphans: Rc<BTreeSet<Owner>>,
+}
+
+/// What is kept of owners, and of who holds what.
+pub(super) enum Look {
+    /// Nothing.
+    Bits,
+    /// What shows whether anything is wrong.
+    First(Claims),
+    /// Whatever is about those with whom something is wrong. All else is known from the first.
+    Second(Inquiry),
 }
 
 /// What was seen of one network.
@@ -57,10 +71,13 @@ pub(super) struct Network {
     pub(super) summaries: BTreeMap<Summary, Bitmap>,
 }
 
-/// A reservation: its mod revision, and its owner if it decodes.
+/// A reservation.
 pub(super) struct Ip {
     pub(super) revision: i64,
-    pub(super) owner: Option<Rc<Owner>>,
+    /// Whether an operator has set the address aside.
+    pub(super) is_set_aside: bool,
+    /// Whether an orphan holds it.
+    pub(super) is_orphaned: bool,
 }
 
 /// A page or a summary: its mod revision (0: it does not exist), and its bits if they decode.
@@ -70,12 +87,6 @@ pub(super) struct Bitmap {
     pub(super) bits: Option<Bits>,
 }
 
-/// What an owner record says.
-pub(super) struct Holdings {
-    pub(super) addresses: Vec<Held>,
-    pub(super) uid: Option<PodUid>,
-}
-
 impl Audit {
     /// Begins.
     #[must_use]
@@ -83,8 +94,8 @@ impl Audit {
         Self {
             keys: keys.clone(),
             networks: BTreeMap::new(),
-            owners: BTreeMap::new(),
-            pods: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            look: Look::First(Claims::default()),
             meta: MetaState::Missing,
             meta_seen: false,
             found: Vec::new(),
@@ -94,20 +105,36 @@ impl Audit {
             auto: Vec::new(),
             pools_are_known: true,
             asked: Vec::new(),
+            asked_keys: Vec::new(),
             times_of_holds: BTreeSet::new(),
-            bits_only: false,
-            names: BTreeSet::new(),
+            set_aside: BTreeSet::new(),
+            orphans: Rc::default(),
         }
     }
 
-    /// Begins an audit that leaves owners, and who holds what, aside.
+    /// Begins an audit that leaves owners, and who holds what, aside. Only what `orphans` hold is counted.
     #[must_use]
-    pub fn of_bits(keys: &Keys) -> Self {
-        Self { bits_only: true, ..Self::new(keys) }
+    pub fn of_bits(keys: &Keys, orphans: Rc<BTreeSet<Owner>>) -> Self {
+        Self { look: Look::Bits, orphans, ..Self::new(keys) }
+    }
+
+    /// Where the next look begins, passes to owners and to the pod index, and ends. A second look reads only what says
+    /// by name what is wrong.
+    pub(super) fn bounds(&self) -> [Bytes; 4] {
+        let keys = &self.keys;
+        let (mut first, mut last) = (keys.root(), prefix_end(&keys.root()));
+        if let Look::Second(Inquiry { suspects, .. }) = &self.look {
+            first = if suspects.need_reservations() { keys.nets() } else { keys.owners() };
+            last = if suspects.need_indexes() { prefix_end(&keys.pods()) } else { keys.pods() };
+        }
+        [first, keys.owners(), keys.pods(), last]
     }
 
     /// Takes one key.
     pub fn see(&mut self, entry: &Entry) {
+        if let Look::Second(inquiry) = &mut self.look {
+            return inquiry.see(&self.keys, entry);
+        }
         match self.keys.parse(&entry.key) {
             Err(_) => self.find(Kind::ForeignKey, entry, "metes writes no such key"),
             Ok(Key::Meta) => self.see_meta(entry),
@@ -154,16 +181,6 @@ impl Audit {
         }
     }
 
-    /// One copy of an owner's name for all records that give it.
-    fn name(&mut self, owner: Owner) -> Rc<Owner> {
-        if let Some(known) = self.names.get(&owner) {
-            return known.clone();
-        }
-        let owner = Rc::new(owner);
-        self.names.insert(owner.clone());
-        owner
-    }
-
     fn see_meta(&mut self, entry: &Entry) {
         self.meta_seen = true;
         self.lives_without_lease(entry);
@@ -196,9 +213,19 @@ impl Audit {
             let what = format!("hangs on lease {:x} and is given away when it ends", entry.lease);
             self.find(Kind::ReservationOnLease, entry, what);
         }
-        let owner = self.decode::<Reservation>(Kind::UndecodableReservation, entry);
-        let owner = owner.filter(|_| !self.bits_only).map(|reservation| self.name(reservation.owner));
-        let ip = Ip { revision: entry.mod_revision, owner };
+        let record = self.decode::<Reservation>(Kind::UndecodableReservation, entry);
+        let owner = record.as_ref().map(|record| &record.owner);
+        let ip = Ip {
+            revision: entry.mod_revision,
+            is_set_aside: record.as_ref().is_some_and(|record| record.hold.is_some()),
+            is_orphaned: owner.is_some_and(|owner| self.orphans.contains(owner)),
+        };
+        if let (Look::First(claims), Some(owner)) = (&mut self.look, owner) {
+            claims.reserve((&network, address), owner);
+        }
+        if let Some(listed) = self.listed.get_mut(&network) {
+            listed.remove(&address);
+        }
         self.networks.entry(network).or_default().ips.insert(address, ip);
     }
 
@@ -234,28 +261,43 @@ impl Audit {
     fn see_owner(&mut self, entry: &Entry, owner: Owner) {
         self.counts.owners += 1;
         self.lives_without_lease(entry);
-        if self.bits_only {
+        if matches!(self.look, Look::Bits) {
+            let record = OwnerRecord::decode(&entry.value).ok();
+            record.into_iter().for_each(|record| self.see_listed(&Holdings::of(record)));
             return;
         }
+        self.set_aside.extend(owner.set_aside());
         let record = self.decode::<OwnerRecord>(Kind::UndecodableOwner, entry);
         if record.as_ref().is_some_and(|record| !is_sound_hold(&owner, record)) {
             self.find(Kind::HoldMismatch, entry, "is not the record of one address that is set aside");
         }
-        let holdings =
-            record.map(|record| Holdings { addresses: record.addresses, uid: record.labels.pod.uid });
-        let owner = self.name(owner);
-        self.owners.insert(owner, holdings);
+        let Some(holdings) = record.map(Holdings::of) else { return };
+        self.see_listed(&holdings);
+        if let Look::First(claims) = &mut self.look {
+            claims.hold(&owner, &holdings);
+        }
     }
 
     fn see_pod(&mut self, entry: &Entry, interface: PodInterface) {
         self.counts.pods += 1;
         self.lives_without_lease(entry);
-        if self.bits_only {
+        if matches!(self.look, Look::Bits) {
             return;
         }
-        let index = self.decode::<PodIndex>(Kind::UndecodablePodIndex, entry);
-        let owner = index.map(|index| self.name(index.owner));
-        self.pods.insert(interface, owner);
+        let owner = self.decode::<PodIndex>(Kind::UndecodablePodIndex, entry).map(|index| index.owner);
+        if let Look::First(claims) = &mut self.look {
+            claims.index(&interface, owner.as_ref());
+        }
+    }
+
+    /// Keeps what a record lists until its reservation is seen.
+    fn see_listed(&mut self, holdings: &Holdings) {
+        for (network, address) in &holdings.reserved {
+            let is_reserved = self.networks.get(network).is_some_and(|seen| seen.ips.contains_key(address));
+            if !is_reserved {
+                self.listed.entry(network.clone()).or_default().insert(*address);
+            }
+        }
     }
 
     fn see_tombstone(&mut self, entry: &Entry) {
@@ -299,7 +341,9 @@ impl Audit {
     fn see_asked(&mut self, entry: &Entry) {
         self.lives_without_lease(entry);
         let asked = self.decode::<AskedRanges>(Kind::UndecodableNote, entry);
-        self.asked.extend(asked.map(|asked| (entry.key.clone(), entry.mod_revision, asked)));
+        let Some(asked) = asked else { return };
+        self.asked.push(AskedSeen { asked, created: entry.create_revision, written: entry.mod_revision });
+        self.asked_keys.push(entry.key.clone());
     }
 
     fn see_seen_node(&mut self, entry: &Entry) {

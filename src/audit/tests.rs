@@ -9,20 +9,19 @@ use super::accept::{Accepted, accept, begin, finish};
 use super::fixture::{self, addr, bits, entry, keys, owner, page};
 use super::repair::{Repaired, repair};
 use super::*;
-use crate::pool::Page;
 use crate::pool::asked::AskedRanges;
 use crate::pool::bitmap::Bits;
 use crate::pool::range::fixtures::{cidr, set};
 use crate::pool::record::{Cooling, Owner, PodIndex, Record};
+use crate::pool::{Page, RangeCounts};
 use crate::store::keys::{Bytes, Keys, LeaseId};
 use crate::store::kv::{About, Event, LeaseAge, Watch};
 use crate::store::meta::MetaError;
 use crate::store::txn::{Compare, Entry, Found, List, Op, Reply, Txn};
+use crate::store::walk::walk;
 
 fn judge(entries: &[Entry]) -> Report {
-    let mut audit = Audit::new(&keys());
-    entries.iter().for_each(|entry| audit.see(entry));
-    audit.finish()
+    Audit::new(&keys()).judge(entries.iter())
 }
 
 fn net() -> NetworkName {
@@ -185,6 +184,26 @@ fn an_owner_whose_younger_sandbox_is_gone_may_lack_its_index() {
     );
 }
 
+/// A large tree is not read twice because of something that is harmless, and what is read again has time of its own.
+#[tokio::test(start_paused = true)]
+async fn a_second_look_reads_what_it_needs_in_its_own_time() {
+    let [index, ip] = [fixture::index_key(), keys().ip(&net(), addr("10.0.0.1"))];
+    let tree = fixture::clean().len();
+    let no_owner = Owner::named(["east", "n1", "c9", "net1"]).expect("plain names");
+    for (what, entries, read) in [
+        ("nothing", fixture::clean(), tree),
+        ("its owner again", without(&index), tree - 1 + 1),
+        ("no more of an index that does not decode", valued(&index, "garbage"), tree),
+        ("its owner and the networks", without(&ip), tree - 1 + 4),
+        ("its owner and the index", valued(&index, PodIndex::new(no_owner).encode()), tree + 2),
+    ] {
+        let model = Model { takes: Duration::from_secs(1), ..Model::new(entries) };
+        let session = on(&model).by(Instant::now() + Duration::from_millis(2500));
+        audit(session).await.expect("it has time");
+        assert_eq!(model.read.get(), read, "{what}");
+    }
+}
+
 #[test]
 fn an_index_may_name_a_younger_owner_of_the_same_pod_only() {
     let keys = keys();
@@ -210,6 +229,36 @@ fn lone_bits_and_unsaid_full_pages_are_harmless() {
     );
 }
 
+#[test]
+fn a_repair_leaves_the_bit_of_what_an_owner_lists_without_a_reservation() {
+    let key = keys().ip(&net(), addr("10.0.0.1"));
+    let orphans = std::rc::Rc::new(std::collections::BTreeSet::new());
+    for audit in [Audit::new(&keys()), Audit::of_bits(&keys(), orphans)] {
+        let report = audit.judge(without(&key).iter());
+        assert!(report.repairs.is_empty() && report.stray_bits.is_empty(), "{report:?}");
+        assert_eq!(names(&report.harmless), [""; 0]);
+    }
+    // A network that only a record names has no key.
+    let elsewhere = NetworkName::stored("elsewhere").expect("a name");
+    let mut record = fixture::record(&["10.0.0.9"]);
+    record.addresses[0].network = Some(elsewhere);
+    let report = judge(&and(
+        keys().owner(&Owner::named(["east", "n1", "c2", "net1"]).expect("names")),
+        record.encode(),
+    ));
+    assert_eq!((names(&report.violations), report.counts.networks), (vec!["owner-without-reservation"], 1));
+    // When the record does not list it any more, nobody can be using it.
+    let own = keys().owner(&owner());
+    let other = fixture::record(&["10.0.0.2"]).encode();
+    let entries: Vec<Entry> = without(&key).into_iter().filter(|entry| entry.key != own).collect();
+    let entries = [entries, vec![entry(own, other)]].concat();
+    let report = judge(&entries);
+    assert_eq!(report.stray_bits, [(net(), addr("10.0.0.1"))]);
+    let model = Model::new(entries);
+    let repaired = wait(repair(on(&model), report.repairs)).expect("it is repaired");
+    assert_eq!((repaired.cleared, repaired.lost), (1, 0));
+}
+
 /// A store that is a map. It carries out one transaction after the other, and `meddle` runs
 /// before each, as others would write in between.
 struct Model {
@@ -218,6 +267,14 @@ struct Model {
     meddle: fn(&mut BTreeMap<Bytes, Entry>),
     /// How many reads of a pinned revision are yet to fail.
     compactions: Cell<usize>,
+    /// How many keys an answer may have.
+    most: usize,
+    /// How many answers had more.
+    refused: Cell<usize>,
+    /// How long each answer takes.
+    takes: Duration,
+    /// How many keys were read.
+    read: Cell<usize>,
 }
 
 struct NoWatch;
@@ -240,6 +297,10 @@ impl Model {
             revision: RefCell::new(1),
             meddle: |_| {},
             compactions: Cell::new(0),
+            most: usize::MAX,
+            refused: Cell::new(0),
+            takes: Duration::ZERO,
+            read: Cell::new(0),
         }
     }
 
@@ -285,8 +346,12 @@ impl Kv for Model {
 
     async fn connect(&self, _: Instant) {}
 
-    async fn txn(&self, txn: &Txn, _: Instant) -> Result<Reply, Failure> {
+    async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
         assert!(txn.fits());
+        tokio::time::sleep(self.takes).await;
+        if Instant::now() > until {
+            return Err(Failure::Unknown("no answer in time".to_owned()));
+        }
         let pinned = |op: &Op| matches!(op, Op::List(list) if list.revision != 0);
         if self.compactions.get() > 0 && txn.then.iter().any(pinned) {
             self.compactions.set(self.compactions.get() - 1);
@@ -300,7 +365,12 @@ impl Kv for Model {
         let ops = if succeeded { &txn.then } else { &txn.otherwise };
         let mut revision = self.revision.borrow_mut();
         *revision += i64::from(ops.iter().any(Op::writes));
-        let found = ops.iter().map(|op| Model::apply(tree, op, *revision)).collect();
+        let found: Vec<Found> = ops.iter().map(|op| Model::apply(tree, op, *revision)).collect();
+        if found.iter().any(|found| found.entries.len() > self.most) {
+            self.refused.set(self.refused.get() + 1);
+            return Err(Failure::Refused("the answer is too large".to_owned()));
+        }
+        self.read.set(self.read.get() + found.iter().map(|found| found.entries.len()).sum::<usize>());
         Ok(Reply { succeeded, revision: *revision, found })
     }
 
@@ -321,7 +391,7 @@ impl Kv for Model {
     }
 
     async fn about(&self, _: Instant) -> Result<About, Failure> {
-        Ok(About { version: "3.6.0".into(), errors: Vec::new(), has_leader: true })
+        Ok(About { version: "3.6.0".into(), errors: Vec::new(), cluster: 1, member: 2, leader: 2 })
     }
 }
 
@@ -360,7 +430,7 @@ fn an_audit_of_bits_repairs_the_same_and_leaves_owners_aside() {
     tree.iter_mut().filter(|entry| entry.key == page).for_each(|entry| entry.value = bits([1, 2, 9]));
     let model = Model::new(tree);
     let whole = wait(audit(on(&model))).expect("reads");
-    let of_bits = wait(audit_bits(on(&model))).expect("reads");
+    let of_bits = wait(audit_bits(on(&model), BTreeSet::new())).expect("reads");
     assert_eq!(of_bits.stray_bits, whole.stray_bits);
     assert_eq!(of_bits.counts, whole.counts);
     assert!(!whole.violations.is_empty() && of_bits.violations.is_empty());
@@ -386,7 +456,6 @@ fn what_is_empty_is_deleted_only_by_a_tidying() {
 fn what_was_asked_for_long_ago_and_nobody_holds_is_forgotten_by_a_tidying() {
     let asked = |subnet: &str, asked_at: &str| {
         let asked = AskedRanges::new(None, "net".into(), vec![set([cidr(subnet)])], asked_at.into());
-        let asked = asked.expect("a small one");
         entry(keys().asked(&asked), asked.encode())
     };
     let mut tree = fixture::clean();
@@ -552,6 +621,45 @@ fn what_is_held_of_a_pool_is_counted() {
 }
 
 #[test]
+fn each_range_is_counted_and_what_lies_outside_of_all() {
+    let asked = |subnet: &str, asked_at: &str, revisions| {
+        let asked = AskedRanges::new(None, "net".into(), vec![set([cidr(subnet)])], asked_at.into());
+        let (create_revision, mod_revision) = revisions;
+        Entry { create_revision, mod_revision, ..entry(keys().asked(&asked), asked.encode()) }
+    };
+    let mut tree = fixture::clean();
+    // The fixture holds 10.0.0.1 and 10.0.0.2. Of these two the wider one is older.
+    tree.push(asked("10.0.0.0/29", "2026-01-01T00:00:00Z", (3, 3)));
+    tree.push(asked("10.0.0.2/31", "2026-01-02T00:00:00Z", (5, 5)));
+    let pool = r#"{"v":1,"definition":{"pool":"p","network":"default","ranges":[
+        {"range":"10.0.0.0/30","state":"closed"},{"range":"10.7.0.0/30"}]}}"#;
+    tree.push(entry(keys().pool(&"p".parse().expect("a name")), pool.into()));
+    let model = Model::new(tree);
+    let report = wait(audit_bits(on(&model), BTreeSet::from([owner()]))).expect("reads");
+    let line = |range: &CountedRange| {
+        let RangeCounts { size, held, free, .. } = range.counts;
+        let CountedRange { range, is_given, orphaned, .. } = range;
+        format!("{} {is_given}: {size} {held} {free} {orphaned}", range.as_deref().unwrap_or("-"))
+    };
+    let expected = ["10.0.0.0/30 false: 2 2 0 2", "10.0.0.2/31 true: 2 1 1 1", "10.7.0.0/30 true: 2 0 2 0"];
+    assert_eq!(report.ranges.iter().map(line).collect::<Vec<_>>(), expected);
+    assert_eq!((report.pools[0].draining, report.pools[0].size), (2, 2));
+    let mut tree = fixture::clean();
+    tree.push(asked("10.0.0.2/31", "2026-01-02T00:00:00Z", (5, 5)));
+    let report = wait(audit_bits(on(&Model::new(tree)), BTreeSet::new())).expect("reads");
+    let expected = ["10.0.0.2/31 true: 2 1 1 0", "- false: 0 1 0 0"];
+    assert_eq!(report.ranges.iter().map(line).collect::<Vec<_>>(), expected);
+    // Two configurations ask for one range, and only one of them has an exclude.
+    let mut tree = fixture::clean();
+    for (name, spec) in [("a", cidr("10.0.0.0/29").exclude(&["10.0.0.4/30"])), ("b", cidr("10.0.0.0/29"))] {
+        let asked = AskedRanges::new(None, name.into(), vec![set([spec])], "2026-01-02T00:00:00Z".into());
+        tree.push(entry(keys().asked(&asked), asked.encode()));
+    }
+    let report = wait(audit_bits(on(&Model::new(tree)), BTreeSet::new())).expect("reads");
+    assert_eq!(report.ranges.iter().map(line).collect::<Vec<_>>(), ["10.0.0.0/29 true: 6 2 4 0"]);
+}
+
+#[test]
 fn what_auto_chooses_by_is_what_the_pools_say() {
     let pool = |selector: &str| {
         format!(r#"{{"v":1,"definition":{{"pool":"a","ranges":[{{"range":"10.0.0.0/24"}}]{selector}}}}}"#)
@@ -575,7 +683,10 @@ fn what_auto_chooses_by_is_what_the_pools_say() {
 #[test]
 fn a_walk_starts_over_when_its_revision_is_compacted() {
     let mut entries = fixture::clean();
-    entries.extend((1..=1001_u128).map(|n| entry(keys().page(&net(), Page(page().0 + n)), bits([]))));
+    entries.extend(
+        (1..=crate::limits::WALK_KEYS as u128)
+            .map(|n| entry(keys().page(&net(), Page(page().0 + n)), bits([]))),
+    );
     for (compactions, fails) in [(0, false), (1, false), (4, false), (5, true)] {
         let model = Model { compactions: Cell::new(compactions), ..Model::new(entries.clone()) };
         let count = |seen: &mut usize, _: Entry| *seen += 1;
@@ -585,16 +696,29 @@ fn a_walk_starts_over_when_its_revision_is_compacted() {
     }
 }
 
+/// Each refused answer was made and sent in vain.
+#[test]
+fn a_walk_whose_answers_are_too_large_asks_for_less_and_stays_with_it() {
+    let page = |n: u128| entry(keys().page(&net(), Page(page().0 + n)), bits([]));
+    let entries: Vec<Entry> = (1..=10_000).map(page).collect();
+    let keys_in_all = entries.len();
+    let model = Model { most: 300, ..Model::new(entries) };
+    let count = |seen: &mut usize, _: Entry| *seen += 1;
+    let seen = wait(walk(on(&model), &keys().root(), || 0, count)).expect("reads");
+    assert_eq!(seen, (keys_in_all, 1));
+    assert!((2..=10).contains(&model.refused.get()), "{}", model.refused.get());
+}
+
 #[test]
 fn a_tree_of_many_pages_is_read_to_its_end() {
     let page = |n: u128| entry(keys().page(&net(), Page(page().0 + n)), bits([0]));
     let mut entries = fixture::clean();
-    entries.extend((1..=2 * crate::limits::LIST_KEYS as u128).map(page));
+    entries.extend((1..=2 * crate::limits::WALK_KEYS as u128).map(page));
     let keys_in_all = entries.len();
     let count = |seen: &mut usize, _: Entry| *seen += 1;
     let model = Model::new(entries);
     let seen = wait(walk(on(&model), &keys().root(), || 0, count)).expect("reads");
     assert_eq!(seen, (keys_in_all, 1));
     let report = wait(audit(on(&model))).expect("reads");
-    assert_eq!(report.stray_bits.len(), 2 * crate::limits::LIST_KEYS as usize);
+    assert_eq!(report.stray_bits.len(), 2 * crate::limits::WALK_KEYS as usize);
 }

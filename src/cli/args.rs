@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use serde::Serialize;
 
 use crate::audit::Kind;
-use crate::config::keys::nearest;
+use crate::config::keys::did_you_mean;
 use crate::pool::NetworkName;
 use crate::pool::names::{NO_CLUSTER, PoolName};
 use crate::pool::record::{Owner, Pod};
@@ -22,11 +23,11 @@ const HOLD_NOTE_MAX: usize = 256;
 const HOLD_TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const LONG_ABOUT: &str = "\
-metes is a cluster-wide IPAM plugin for CNI: networks of containers delegate to it, and
-every address that it hands out is held once in the whole cluster, agreed on through etcd.
+metes is an IPAM plugin for CNI. It gives addresses to the interfaces of containers, and gives
+each address only once in a whole cluster. The nodes agree through etcd.
 
 Container runtimes and other plugins call it with CNI_COMMAND set and a configuration on
-stdin. Called by a person, without CNI_COMMAND, it shows and repairs what is held.";
+stdin. Without CNI_COMMAND, it has commands for people, who see and repair what is held.";
 
 const AFTER_HELP: &str = "\
 A network that uses metes, as a configuration for the bridge plugin (the same `ipam` serves
@@ -44,8 +45,8 @@ macvlan, sriov, ovs, and others, directly or in a NetworkAttachmentDefinition of
     }
   }
 
-The host file says where etcd is; it is --config, else $METES_CONF, else
-/etc/cni/net.d/metes.d/metes.conf. Without one, etcd is expected at http://127.0.0.1:2379:
+The host file says where etcd is. It is the file of --config, else of $METES_CONF, else
+/etc/cni/net.d/metes.d/metes.conf. If there is none, etcd is at http://127.0.0.1:2379:
 
   {
     \"etcd\": {
@@ -56,8 +57,8 @@ The host file says where etcd is; it is --config, else $METES_CONF, else
     }
   }
 
-Exit codes: 0 done, 1 it failed or `check` found a violation, 2 it was called wrongly, 3 `pool` did
-it, and addresses are held outside of the open ranges.";
+Exit codes: 0 done, 1 failed, or `check` or `doctor` found something wrong, 2 wrong usage,
+3 (only `pool`) done, but somebody still holds addresses outside of the open ranges.";
 
 const VALIDATE_AFTER_HELP: &str = "\
 All networks of a cluster:
@@ -82,8 +83,8 @@ A pool as a file for `metes pool apply -f`:
 
 Only `pool` and `ranges` are needed. A network uses it with `\"ipam\": {\"type\": \"metes\", \"pool\": \"storage\"}`.
 
-Exit codes: 0 done, 1 refused or failed, and nothing was written for what was refused, 2 it was
-called wrongly, 3 done, and addresses are held outside of the open ranges.";
+Exit codes: 0 done, 1 refused or failed (nothing is written for what is refused), 2 wrong usage,
+3 done, but somebody still holds addresses outside of the open ranges.";
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -95,13 +96,14 @@ called wrongly, 3 done, and addresses are held outside of the open ranges.";
     after_long_help = AFTER_HELP
 )]
 pub(super) struct Cli {
-    /// The host file, which says where etcd is
-    #[arg(long, global = true, env = "METES_CONF", value_name = "FILE")]
+    /// The host file, which says where etcd is; the default is the file of METES_CONF in the environment
+    // Not read by clap: it takes an empty variable for a mistake, and calls a given one required in its usage.
+    #[arg(long, global = true, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Where etcd is, instead of what the host file says; its certificates and prefix stay
+    /// Where etcd is, instead of the endpoints of the host file; its certificates and prefix are still used
     #[arg(long, global = true, value_name = "URL,...", value_delimiter = ',')]
     pub(super) endpoints: Vec<String>,
-    /// How long etcd may take for all that is asked of it, like 30s; else 1m
+    /// How long etcd may take for the whole command, like 30s; the default is 1m
     #[arg(long, global = true, value_name = "DURATION", value_parser = timeout)]
     pub(super) timeout: Option<Duration>,
     /// What to do.
@@ -115,20 +117,27 @@ pub(super) enum CliVerb {
     /// With the store.
     #[command(flatten)]
     Store(Command),
-    /// Say what is wrong with networks, host files and pools before a pod starts
+    /// Find mistakes in networks, host files and pools before a pod starts
     ///
     /// Reads NetworkAttachmentDefinitions (YAML or JSON, lists too), CNI configurations, `ipam` sections, host
-    /// files and pools, as the plugin reads them, and compares the networks with each other. Networks are judged
-    /// as on a node with the host file of --config. Etcd is not asked.
+    /// files and pools with the parser of the plugin, and compares the networks with each other. It judges
+    /// networks as on a node with the host file of --config. It does not ask etcd.
     ///
-    /// Exit codes: 0 nothing is wrong but notes, 1 something is, 2 something cannot be read.
+    /// Exit codes: 0 nothing is wrong (there may be notes), 1 there are errors or warnings, 2 a file cannot be read, or
+    /// nothing in the files is of metes.
     #[command(after_help = VALIDATE_AFTER_HELP)]
     Validate(ValidateArgs),
-    /// Print what makes a shell complete commands and flags
+    /// Say what is wrong with this node, its files and its etcd, and what to do about it
+    ///
+    /// Looks at the host file and the files that it names, at each endpoint of etcd, at certificates and the clock,
+    /// at the rights on the prefix, and at what this node keeps. It goes on where something fails, and takes a few
+    /// seconds at most. A key is written to etcd and removed again. Exit 1 if anything is bad.
+    Doctor(DoctorArgs),
+    /// Print a script that makes a shell complete commands and flags
     ///
     /// For bash, in ~/.bashrc: source <(metes completion bash)
     Completion(CompletionArgs),
-    /// Say which version this is and, with --server, those of etcd's members and of what is stored
+    /// Show the version; with --server also the versions of etcd's members and of the stored records
     Version(VersionArgs),
 }
 
@@ -138,49 +147,56 @@ pub(super) enum Command {
     /// List the addresses that are held
     #[command(visible_aliases = ["ls", "get"])]
     List(ListArgs),
-    /// Show all that is known of an address, or of all that a container, pod, network, prefix or pool holds
+    /// Show everything about an address, or about all addresses of a container, pod, network, prefix or pool
     ///
-    /// An address may have a prefix length behind it, as in 10.56.0.16/16. With --network it is looked up
-    /// alone; without, each network is asked, and where none has it, static addresses that are only recorded.
+    /// An address may end with a prefix length, as in 10.56.0.16/16. With --network it is looked up in this
+    /// network only. Without, it is looked up in each network, and then among the static addresses that are only
+    /// recorded, if at most 1000 interfaces hold anything. /ADDRESS looks among all of these.
     Show(ShowArgs),
     /// Show how much of each range is used
     ///
-    /// A range is one of a pool, or one that a configuration has asked for. Starts, ends, excludes and
-    /// gateways are taken off its size. It is "older" if its CNI network has asked for other ranges since:
-    /// who still holds an address that only such a range gives is named. Addresses outside of all ranges
-    /// are counted in the row "-".
+    /// A range belongs to a pool, or a configuration has asked for it. Its size is without excludes, gateways
+    /// and what lies outside of start and end. It is "older" if its CNI network has asked for other ranges
+    /// since. If somebody still holds an address that only an older range gives, a line below says who. The
+    /// row "-" counts addresses outside of all ranges.
     Usage(UsageArgs),
+    /// Draw how full ranges are, and who holds their addresses
+    ///
+    /// On a terminal, or as a page for a browser: metes map storage -o html >map.html. A cell of the picture is a
+    /// block of addresses, as large as needed for all to fit. On a terminal with colours and UTF-8, each character
+    /// shows two cells; else each cell is a letter. A range of more than 2^24 addresses is drawn as far as something
+    /// is held in it.
+    Map(MapArgs),
     /// Count who holds the most addresses
     ///
-    /// What no container has, or nobody knows, is counted in the row "-". In a store of several clusters, --cluster
-    /// tells their nodes and pods apart.
+    /// The row "-" counts addresses that have no namespace, pod, node or network, such as those that are set aside. If
+    /// several clusters share the store, use --cluster to count the nodes and pods of one of them.
     Top(TopArgs),
-    /// List addresses that may be leaked, with why
+    /// List addresses that may be leaked, with the reasons
     ///
-    /// By what etcd alone knows: what the reconciler has seen as an orphan and not freed yet, and old
-    /// sandboxes of pods that have newer ones since their node was started again. Look before you free: -o
-    /// name prints what `release -f -` takes.
+    /// It uses only what etcd knows: what the reconciler has seen as an orphan and not freed yet, and old sandboxes
+    /// of pods that got newer ones after a restart of their node. If there are so many orphans that the reconciler
+    /// frees none, it says so. Make sure that no container uses an address before you free it. `metes leaks -o name`
+    /// prints what `metes release -f -` takes.
     Leaks(LeaksArgs),
     /// Print a line for each address that is given, freed, cooling or set aside, as it happens
     ///
-    /// Until it is interrupted, or for the time that --timeout gives. Static addresses that are only recorded are not
-    /// watched.
+    /// Runs until Ctrl-C, or for the time of --timeout. Static addresses without a network are not watched.
     Watch(WatchArgs),
-    /// Prove that all that is stored fits together
+    /// Check that all stored records fit together
     ///
-    /// Reads everything at one moment and names each violation. Exit 1 if there is any.
-    /// Bits that are set without a reservation are harmless and reported with exit 0.
+    /// Reads everything at one moment and names each violation. The exit code is 1 if there is one.
+    /// Bits that are set without a reservation are harmless: the exit code is 0.
     Check(CheckArgs),
-    /// Free all that owners (interfaces of containers) hold
+    /// Free all addresses of owners (interfaces of containers)
     ///
-    /// An owner is freed as a whole, with all its addresses. Make sure that nothing uses them any
-    /// more: they may be handed out again at once. All that would be freed is told, and asked for once.
+    /// It frees all addresses of an owner, never one of several. Make sure that nothing uses them any
+    /// more: they may be given out again at once. It shows what it would free, and asks once.
     Release(ReleaseArgs),
     /// Set addresses aside, so that no container gets them
     ///
-    /// For what has its address from elsewhere: a printer, a gateway, a machine outside of the cluster. An
-    /// address that somebody holds is refused. With the note that it has, an address is set aside once
-    /// more, with the new time.
+    /// For a printer, a gateway, or a machine outside of the cluster. It is refused if somebody holds the
+    /// address. If you give the note that the address already has, its time begins again with the new --for.
     Hold(HoldArgs),
     /// List the addresses that are set aside
     Holds(HoldsArgs),
@@ -194,13 +210,13 @@ pub(super) enum Command {
 pub(super) enum ListFormat {
     /// For people
     Table,
-    /// With all columns, and nothing shortened
+    /// A table with all columns, and nothing shortened
     Wide,
     /// For programs
     Json,
     /// For programs and people
     Yaml,
-    /// Names alone, as other commands take them
+    /// Only names, in the form that other commands take
     Name,
 }
 
@@ -210,7 +226,7 @@ pub(super) struct ListOutput {
     /// How to print
     #[arg(short = 'o', long = "output", value_enum, default_value_t = ListFormat::Table)]
     pub(super) format: ListFormat,
-    /// No first line with the names of the columns
+    /// Leave out the first line, which has the names of the columns
     #[arg(long)]
     pub(super) no_headers: bool,
     /// The column to sort by
@@ -285,6 +301,14 @@ pub(super) struct ValidateArgs {
     pub(super) format: ValidateFormat,
 }
 
+/// `metes doctor`
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
 /// How to print what is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ValidateFormat {
@@ -322,9 +346,21 @@ impl Filter {
 
     /// Whether addresses of this pod are meant.
     pub(super) fn is_of(&self, pod: &Pod) -> bool {
-        let is_by = |wanted: &PodName| pod.namespace == wanted.namespace && pod.name == wanted.name;
         self.namespace.as_ref().is_none_or(|wanted| pod.namespace == *wanted)
-            && self.pod.as_ref().is_none_or(is_by)
+            && self.pod.as_ref().is_none_or(|wanted| wanted.is(pod))
+    }
+
+    /// The network, if nothing else is asked of addresses.
+    pub(super) fn network_alone(&self) -> Option<&NetworkName> {
+        let Self { network, place, namespace, pod } = self;
+        let is_alone = place.is_anywhere() && namespace.is_none() && pod.is_none();
+        network.as_ref().filter(|_| is_alone)
+    }
+
+    /// Whether all that is stored must be read to find what is meant.
+    pub(super) fn needs_everything(&self) -> bool {
+        let Self { network, place, namespace, pod } = self;
+        network.is_none() && place.node.is_none() && namespace.is_none() && pod.is_none()
     }
 }
 
@@ -351,7 +387,10 @@ pub(super) struct ListArgs {
     /// Which ones.
     #[command(flatten)]
     pub(super) filter: Filter,
-    /// Then print a line for each change, as `watch` does
+    /// Only the first so many, by network and address
+    #[arg(long, value_name = "COUNT", conflicts_with = "watch")]
+    pub(super) limit: Option<usize>,
+    /// After the list, print a line for each change, as `watch` does
     #[arg(short, long)]
     pub(super) watch: bool,
     /// How to print.
@@ -387,7 +426,7 @@ pub(super) struct ShowArgs {
     /// An address, NETWORK/ADDRESS, a prefix, a container id or its beginning, NAMESPACE/POD, a network or a pool
     #[arg(value_name = "WHAT")]
     pub(super) what: String,
-    /// What it is, where it could be more than one
+    /// What WHAT is, if it may be several things
     #[arg(long = "as", value_enum, value_name = "KIND")]
     pub(super) kind: Option<WordKind>,
     /// Which ones.
@@ -427,13 +466,91 @@ pub(super) struct UsageArgs {
     pub(super) output: ListOutput,
 }
 
+/// `metes map`
+#[derive(Debug, Args)]
+pub(super) struct MapArgs {
+    /// A network, a pool or a prefix
+    #[arg(value_name = "WHAT")]
+    pub(super) what: String,
+    /// What it is, if the name stands for both
+    #[arg(long = "as", value_enum, value_name = "KIND")]
+    pub(super) kind: Option<MapKind>,
+    /// What cells are coloured by
+    #[arg(long, value_enum, default_value_t = MapBy::Fill)]
+    pub(super) by: MapBy,
+    /// Only this network, if a prefix is drawn
+    #[arg(long, value_parser = NetworkName::stored)]
+    pub(super) network: Option<NetworkName>,
+    /// How to print
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = MapFormat::Table)]
+    pub(super) format: MapFormat,
+}
+
+/// What a name of something drawn may stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum MapKind {
+    /// A network
+    Network,
+    /// A pool
+    Pool,
+}
+
+impl MapKind {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            MapKind::Network => "network",
+            MapKind::Pool => "pool",
+        }
+    }
+}
+
+/// What the cells of a picture are coloured by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum MapBy {
+    /// How full they are
+    Fill,
+    /// The namespace of most pods
+    Namespace,
+    /// The node of most containers
+    Node,
+    /// For how long most have been held
+    Age,
+}
+
+impl MapBy {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            MapBy::Fill => "fill",
+            MapBy::Namespace => "namespace",
+            MapBy::Node => "node",
+            MapBy::Age => "age",
+        }
+    }
+}
+
+/// How to print a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum MapFormat {
+    /// For a terminal
+    Table,
+    /// A drawing
+    Svg,
+    /// A page for a browser
+    Html,
+    /// For programs
+    Json,
+    /// For programs and people
+    Yaml,
+}
+
 /// `metes top`
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
     /// Whose addresses are counted together
     #[arg(long, value_enum, default_value_t = Consumer::Namespace)]
     pub(super) by: Consumer,
-    /// Only so many, those with the most addresses; else all
+    /// Show only so many, those with the most addresses; the default is all
     #[arg(short = 'n', long = "most", value_name = "COUNT")]
     pub(super) most: Option<usize>,
     /// Which ones.
@@ -459,20 +576,24 @@ pub(super) enum Consumer {
 
 /// `metes check`
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("asks").multiple(true).args(["accept_store", "resume"]))]
+#[command(group = clap::ArgGroup::new("asks").multiple(true).args(["accept_store", "resume", "mend"]))]
 pub(super) struct CheckArgs {
-    /// Say what a kind of violation means and what to do about it; `all` for all of them
+    /// Say what a kind of violation means and what to do; `all` for all kinds
     #[arg(long, value_name = "KIND", value_parser = kinds, conflicts_with_all = ["repair", "asks"])]
     pub(super) explain: Option<Explained>,
     /// Repair bits that do not match the reservations, and delete tombstones and tickets in queues
     /// that no lease would ever remove; never touches what cannot be decoded
     #[arg(long)]
     pub(super) repair: bool,
-    /// Take a store into service again that was restored from a backup: what it holds counts; asks before
+    /// Mend what a repair does not touch: all findings of a kind, the one with this key, or `all`. Says for each what
+    /// is there and what would be done, and asks first. May free what a container had
+    #[arg(long, value_name = "KIND|KEY|all", value_parser = mend_target)]
+    pub(super) mend: Option<MendTarget>,
+    /// Take a store into service again that was restored from a backup, with what it holds; asks first
     #[arg(long)]
     pub(super) accept_store: bool,
-    /// End the pause of a migration that will not be finished, so that ADD hands out addresses again;
-    /// asks before. Works without Kubernetes, and from every cluster that shares the store
+    /// End the pause of a migration that will not be finished, so that ADD gives out addresses again;
+    /// asks first. Works without Kubernetes, and from every cluster that shares the store
     #[arg(long)]
     pub(super) resume: bool,
     /// Do not ask
@@ -497,14 +618,14 @@ pub(super) struct ReleaseArgs {
     /// several times
     #[arg(long = "container", value_name = "ID")]
     pub(super) containers: Vec<String>,
-    /// Free what this file has a line for, as `list` and `leaks` print it with -o name; - for stdin. A line for what
-    /// nobody holds is passed over
+    /// Free what the lines of this file name, in the form that `list` and `leaks` print with -o name; - for stdin.
+    /// Lines that name what nobody holds are ignored
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
     /// Where it is.
     #[command(flatten)]
     pub(super) place: Place,
-    /// Let the addresses be given again at once: without it they cool, if their range or pool says so
+    /// Without a cooldown: the addresses may be given out again at once
     #[arg(long)]
     pub(super) now: bool,
     /// Do not ask
@@ -521,13 +642,13 @@ pub(super) struct HoldArgs {
     /// Their network
     #[arg(long, default_value = "default", value_parser = NetworkName::stored)]
     pub(super) network: NetworkName,
-    /// Why: whoever asks for the address is told
+    /// Why; an ADD that asks for the address gets this note
     #[arg(long, required_unless_present = "remove", value_parser = hold_note)]
     pub(super) note: Option<String>,
-    /// For how long, like 2h or 7d, at most a year; else until it is removed. The reconciler ends it
+    /// For how long, like 2h or 7d, at most a year; the default is until --remove. The reconciler ends it
     #[arg(long = "for", value_name = "DURATION", value_parser = hold_time)]
     pub(super) time: Option<Duration>,
-    /// End it: from now on containers may get the addresses
+    /// End it: containers may get the addresses again
     #[arg(long, conflicts_with_all = ["note", "time"])]
     pub(super) remove: bool,
 }
@@ -575,45 +696,45 @@ pub(super) enum PoolVerb {
     /// List the pools
     #[command(visible_aliases = ["ls", "get"])]
     List(PoolListArgs),
-    /// Show all that one pool says, and how much of each range is held
+    /// Show one pool, and how much of each range is held
     Show(PoolShowArgs),
     /// Count how many addresses of each pool are held and free
     ///
-    /// SIZE, HELD and FREE are of the open ranges. DRAINING and CLOSED are what is still held in such
-    /// ranges. OUTSIDE is what was taken from the pool and lies in none of its ranges now. COOLING is what was
-    /// freed a short while ago, and so is not free. ASIDE is what is
-    /// set aside, among all that is held in its ranges.
+    /// SIZE, HELD and FREE count the open ranges. DRAINING and CLOSED count what is still held in such
+    /// ranges. OUTSIDE counts addresses of the pool that are in none of its ranges any more. COOLING counts
+    /// addresses that were freed a short while ago, and so are not free. ASIDE counts the held addresses that
+    /// are set aside.
     Status(PoolStatusArgs),
     /// Make or change the pools of a file
     ///
-    /// Prints what changes, and who holds addresses outside of the open ranges after it; asks, and
-    /// writes each pool in one transaction. When it has returned, no pod gets an address by the old
-    /// text. Running pods keep their addresses. Nothing is written if any pool of the file is wrong.
+    /// Prints what changes, and who holds addresses outside of the open ranges after it. Asks, and
+    /// writes each pool in one transaction. As soon as it has returned, no pod gets an address by the old
+    /// text. Running pods keep their addresses. If a pool of the file is wrong, nothing is written.
     Apply(PoolApplyArgs),
     /// Print what `apply` would change
     Diff(PoolFileArgs),
-    /// Give no more addresses of a range; who holds one keeps it
+    /// Give out no more addresses of a range; pods keep those that they have
     Drain(PoolDrainArgs),
-    /// Give no more addresses of a range, as `drain` does, and say that it is to stay so
+    /// Give out no more addresses of a range, as `drain` does, and for good
     ///
     /// A pool can be deleted when all its ranges are closed.
     Close(PoolRangeArgs),
-    /// Give addresses of a range again
+    /// Give out addresses of a range again
     Open(PoolRangeArgs),
-    /// Delete a pool whose ranges are all closed, and of which nothing is held
+    /// Delete a pool of which all ranges are closed and no address is held
     Delete(PoolDeleteArgs),
     /// Print pools as YAML that `apply` takes
     Export(PoolExportArgs),
-    /// Print the pools that the ranges of a NetworkAttachmentDefinition make, as YAML that `apply` takes
+    /// Make pools from the ranges of a NetworkAttachmentDefinition, and print them as YAML that `apply` takes
     ///
-    /// Nothing is written, and etcd is not asked. Apply the pools first, then the definition that
-    /// --nad prints. Pods that run keep their addresses. Stderr says what will be different.
+    /// It changes nothing and does not ask etcd. Apply the pools first, then the definition that
+    /// --nad prints. Running pods keep their addresses. Stderr says what will be different.
     FromNad(PoolFromNadArgs),
-    /// Say which pools `"pool": "auto"` means for a pod, and why
+    /// Say which pools `"pool": "auto"` chooses for a pod, and why
     ///
-    /// What is not given is not known, as it is for the plugin when the runtime does not say it. Node,
-    /// cluster and node labels are those of the host file; with --node of another node there are no
-    /// labels but those that are given. Exit 1 if there is no pool for the pod.
+    /// A value that you do not give is unknown, as for the plugin if the runtime does not say it. Node,
+    /// cluster and node labels come from the host file. With --node of another node, only the labels that you
+    /// give are known. The exit code is 1 if there is no pool for the pod.
     Which(PoolWhichArgs),
 }
 
@@ -654,7 +775,7 @@ pub(super) struct PoolStatusArgs {
 /// The file with pools.
 #[derive(Debug, Args)]
 pub(super) struct PoolFileArgs {
-    /// A file with pools in YAML or JSON, several as documents; - for stdin
+    /// A file with pools in YAML or JSON; it may have several documents; - for stdin
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     pub(super) file: PathBuf,
 }
@@ -692,7 +813,7 @@ pub(super) struct PoolDrainArgs {
     /// The range.
     #[command(flatten)]
     pub(super) range: PoolRangeArgs,
-    /// Wait until nobody holds an address of the range; says who is left each time that changes
+    /// Wait until nobody holds an address of the range; each time the holders change, print who is left
     #[arg(long)]
     pub(super) wait: bool,
 }
@@ -762,15 +883,44 @@ fn kinds(text: &str) -> Result<Explained, String> {
     if text == "all" {
         return Ok(Explained(Kind::ALL.to_vec()));
     }
-    let kind = Kind::named(text);
-    kind.map(|kind| Explained(vec![kind])).ok_or_else(|| {
+    named_kind(text).map(|kind| Explained(vec![kind]))
+}
+
+fn named_kind(text: &str) -> Result<Kind, String> {
+    Kind::named(text).ok_or_else(|| {
         let known = Kind::ALL.map(Kind::name);
-        let near = nearest(text, &known, KIND_TYPOS).map(|near| format!("; did you mean {near:?}?"));
-        format!(
-            "there is no such kind{}; `metes check --explain all` names them all",
-            near.unwrap_or_default()
-        )
+        let near = did_you_mean(text, &known, KIND_TYPOS);
+        format!("there is no such kind{near}; `metes check --explain all` names them all")
     })
+}
+
+/// Which findings are to be mended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum MendTarget {
+    /// All violations.
+    All,
+    /// Those of a kind.
+    Kind(Kind),
+    /// Those about a key, as it is printed.
+    Key(String),
+}
+
+impl fmt::Display for MendTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MendTarget::All => f.write_str("all"),
+            MendTarget::Kind(kind) => kind.fmt(f),
+            MendTarget::Key(key) => f.write_str(key),
+        }
+    }
+}
+
+fn mend_target(text: &str) -> Result<MendTarget, String> {
+    match text {
+        "all" => Ok(MendTarget::All),
+        key if key.starts_with('/') => Ok(MendTarget::Key(key.to_owned())),
+        kind => named_kind(kind).map(MendTarget::Kind),
+    }
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -787,6 +937,13 @@ pub(super) struct PodName {
     pub(super) namespace: String,
     /// Its name.
     pub(super) name: String,
+}
+
+impl PodName {
+    /// Whether that pod is meant.
+    pub(super) fn is(&self, pod: &Pod) -> bool {
+        pod.namespace == self.namespace && pod.name == self.name
+    }
 }
 
 pub(super) fn pod_name(text: &str) -> Result<PodName, String> {
@@ -893,6 +1050,7 @@ mod tests {
             "list --network n1 --node a --cluster east --pod ns/web-0 -o json",
             "--config /x list",
             "list --config /x",
+            "list --network a --limit 100",
             "show 10.0.0.1 -o json",
             "usage",
             "validate",
@@ -909,6 +1067,9 @@ mod tests {
             "check --explain stray-bit",
             "check --explain all",
             "check --accept-store --resume --yes",
+            "check --mend undecodable-owner",
+            "check --mend /metes/v1/junk --yes",
+            "check --repair --mend all -y",
             "release 10.0.0.1 --network a --yes",
             "release --container c1 --cluster - -y",
             "release 10.0.0.1 blue/10.0.0.2 /192.0.2.1 /n1/c1/eth0 east/n1/c1/eth0",
@@ -920,6 +1081,9 @@ mod tests {
             "list -w --namespace ns",
             "version --server -o yaml",
             "completion zsh",
+            "doctor -o yaml --timeout 1s",
+            "map storage --as pool --by node -o svg",
+            "map 10.0.0.0/24 --network a -o html",
             "show c1 --node a --cluster east",
             "hold 10.0.0.1 --note printer",
             "hold 10.0.0.1 fd00::1 --network a --note x --for 365d",
@@ -954,6 +1118,7 @@ mod tests {
             "list --network a/b",
             "list -o xml",
             "list --timeout soon",
+            "list --limit 1 --watch",
             "list --timeout 0s",
             "pool show storage -o wide",
             "show",
@@ -961,6 +1126,8 @@ mod tests {
             "release nonsense",
             "check --yes",
             "check --explain stray",
+            "check --mend stray",
+            "check --mend",
             "check --explain stray-bit --repair",
             "check --repair --yes",
             "release 10.0.0.1 --container c1",
@@ -986,6 +1153,8 @@ mod tests {
             "holds 10.0.0.1",
             "completion",
             "completion tcsh",
+            "map",
+            "map storage --by pod",
             "pool",
             "pool show",
             "pool show a/b",

@@ -1,25 +1,24 @@
 //! `metes check`.
 
+use std::borrow::Cow;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
 use super::args::{CheckArgs, Explained};
+use super::mend::mend_all;
+use super::repair::{read, repair_until_clean, repaired_words};
 use super::table::{Screen, many, printable};
 use super::{CliError, Context, Terminal};
 use crate::audit::accept::{Accepted, accept};
 use crate::audit::pause::{self, Ended};
-use crate::audit::repair::{Repaired, repair};
-use crate::audit::{Counts, Explanation, Finding, Kind, MetaState, Report, audit};
+use crate::audit::{Counts, Explanation, Finding, Kind, MetaState, Report};
 use crate::local::mark::Mark;
 use crate::pool::record::Meta;
 use crate::store::keys::Keys;
 use crate::store::kv::Kv;
 use crate::store::session::Session;
-
-/// How often a repair looks again for what changed while it was repaired.
-const REPAIR_ROUNDS: usize = 4;
 
 /// Audits the tree; before that, ends a pause, accepts the store or repairs the tree where that was asked.
 pub(super) async fn check<K: Kv>(
@@ -28,27 +27,29 @@ pub(super) async fn check<K: Kv>(
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     let mut notes = Vec::new();
-    let mut session = context.session;
-    let too_old = etcd_too_old(session, &mut notes).await;
-    let mut report = read(session).await?;
+    let too_old = etcd_too_old(context.session, &mut notes).await;
+    let mut report = read(context).await?;
     if args.resume {
         confirm_end_of_pause(&report, args.yes, terminal)?;
-        session = session.by(context.deadline());
-        notes.push(resume(session, &report).await?);
-        report = read(session).await?;
+        notes.push(resume(context.renewed().session, &report).await?);
+        report = read(context).await?;
     }
     if args.accept_store {
         confirm_acceptance(&report, args.yes, terminal)?;
-        session = session.by(context.deadline());
-        notes.push(accept_store(session, &report).await?);
-        report = read(session).await?;
+        notes.push(accept_store(context.renewed().session, &report).await?);
+        report = read(context).await?;
     }
     if args.repair {
         let repaired;
-        (report, repaired) = repair_until_clean(session, report, &mut notes).await?;
+        (report, repaired) = repair_until_clean(context, report, &mut notes).await?;
         notes.push(repaired_words(repaired));
     }
-    report.violations.extend(context.mark.as_ref().and_then(|mark| forgotten(session.keys, mark, &report)));
+    if let Some(target) = &args.mend {
+        report = mend_all(context, target, args.yes, report, &mut notes, terminal).await?;
+    }
+    report
+        .violations
+        .extend(context.mark.as_ref().and_then(|mark| forgotten(context.session.keys, mark, &report)));
     report.violations.extend(too_old);
     let pause = Pause::of(&report);
     notes.extend(pause.as_ref().map(|pause| format!("{}; metes check --resume ends it", pause.words())));
@@ -65,10 +66,6 @@ pub(super) fn explain(Explained(kinds): &Explained) -> String {
         format!("{kind}\n  {meaning}\n  {remedy}\n")
     };
     kinds.iter().map(words).collect::<Vec<_>>().join("\n")
-}
-
-async fn read<K: Kv>(session: Session<'_, K>) -> Result<Report, CliError> {
-    audit(session).await.map_err(CliError::store("check what is stored"))
 }
 
 /// The violation of an etcd that is too old. A version that cannot be asked for is only noted:
@@ -100,46 +97,6 @@ async fn accept_store<K: Kv>(session: Session<'_, K>, report: &Report) -> Result
                 .to_owned(),
         )),
     }
-}
-
-/// Repairs what can be repaired and audits again, until nothing is left or rounds are used up.
-async fn repair_until_clean<K: Kv>(
-    session: Session<'_, K>,
-    mut report: Report,
-    notes: &mut Vec<String>,
-) -> Result<(Report, Repaired), CliError> {
-    let mut total = Repaired::default();
-    for _ in 0..REPAIR_ROUNDS {
-        if report.repairs.is_empty() {
-            break;
-        }
-        if !report.repairs.allowed() {
-            notes.push(
-                "nothing is repaired while this version of metes may not write to the store".to_owned(),
-            );
-            break;
-        }
-        let repairs = std::mem::take(&mut report.repairs);
-        let repaired = repair(session, repairs).await;
-        total = total.and(repaired.map_err(CliError::store("repair what is stored"))?);
-        report = read(session).await?;
-    }
-    Ok((report, total))
-}
-
-fn repaired_words(repaired: Repaired) -> String {
-    if repaired == Repaired::default() {
-        return "nothing to repair".to_owned();
-    }
-    let Repaired { cleared, set, summaries, deleted, lost, .. } = repaired;
-    let mut words = format!(
-        "repaired: stray bits cleared: {cleared}, bits of reservations set: {set}, bits of summaries \
-         corrected: {summaries}, stale keys deleted: {deleted}"
-    );
-    if lost > 0 {
-        words.push_str(&format!("; changed meanwhile and left as it was: {lost}"));
-    }
-    words
 }
 
 /// The violation of a store that has forgotten what this node has seen of it, unless its meta says so already.
@@ -211,10 +168,7 @@ fn confirm_acceptance(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -
     ));
     let question = "Take it into service? From then on ADD gives every address that it does not hold, also one \
                     that a container uses.";
-    if yes || (terminal.ask)(question) {
-        return Ok(());
-    }
-    Err(CliError::Refused("the store was not accepted: it was not confirmed (--yes does not ask)".to_owned()))
+    terminal.confirm(yes, question, "the store was not accepted")
 }
 
 /// Asks whether the pause, if there is one, is to be ended.
@@ -223,10 +177,7 @@ fn confirm_end_of_pause(report: &Report, yes: bool, terminal: &mut Terminal<'_>)
     terminal.tell(&pause.words());
     let question = "End the pause? From then on ADD hands out addresses, those too that the migration has not \
                     taken over.";
-    if yes || (terminal.ask)(question) {
-        return Ok(());
-    }
-    Err(CliError::Refused("the pause stays: its end was not confirmed (--yes does not ask)".to_owned()))
+    terminal.confirm(yes, question, "the pause stays")
 }
 
 async fn resume<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<String, CliError> {
@@ -286,7 +237,7 @@ struct Answer<'a> {
 #[derive(Serialize)]
 struct FindingJson<'a> {
     name: &'static str,
-    key: &'a str,
+    key: Cow<'a, str>,
     what: &'a str,
 }
 
@@ -316,7 +267,7 @@ impl<'a> Answer<'a> {
 
 impl<'a> FindingJson<'a> {
     fn new(finding: &'a Finding) -> Self {
-        Self { name: finding.kind.name(), key: &finding.key, what: &finding.what }
+        Self { name: finding.kind.name(), key: finding.key_text(), what: &finding.what }
     }
 }
 

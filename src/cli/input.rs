@@ -7,9 +7,24 @@ use std::path::Path;
 use super::CliError;
 use crate::local::files::read_bounded;
 
+/// Whether a file is stdin.
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Refuses to read `content` from stdin, because somebody must answer a question there.
+pub(super) fn answers_come_from_stdin(path: &Path, undone: &str, content: &str) -> Result<(), CliError> {
+    if !is_stdin(path) {
+        return Ok(());
+    }
+    Err(CliError::Refused(format!(
+        "{undone}: stdin has {content}, so it cannot have the answer to a question; give --yes"
+    )))
+}
+
 /// A file's name, for people, and its text of at most so many bytes; `-` is stdin.
 pub(super) fn read_text(path: &Path, most: u64) -> Result<(String, String), CliError> {
-    let is_stdin = path == Path::new("-");
+    let is_stdin = is_stdin(path);
     let name = if is_stdin { "stdin".to_owned() } else { path.display().to_string() };
     let bytes = match is_stdin {
         true => read_bounded(io::stdin().lock(), most),

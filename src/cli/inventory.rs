@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -11,8 +10,11 @@ use serde::ser::{SerializeMap, Serializer};
 use super::args::{Filter, Place};
 use super::table::{CellForm, Column, Listed, or_dash, table};
 use crate::pool::asked::AskedRanges;
-use crate::pool::names::PodUid;
-use crate::pool::record::{FromPool, HoldNote, Labels, Owner, OwnerRecord, Pod, Record, Reservation};
+use crate::pool::known::AskedSeen;
+use crate::pool::names::{PodUid, PoolName};
+use crate::pool::record::{
+    FromPool, HoldNote, Labels, Owner, OwnerRecord, Pod, Record, Reservation, Undecodable,
+};
 use crate::pool::{Addr, NetworkName, Range, RangeCounts};
 use crate::store::keys::{Key, Keys, NetworkAddress};
 use crate::store::pool_change::StoredPools;
@@ -68,6 +70,8 @@ impl Holder {
 pub(super) struct Unreadable {
     /// The network that it belongs to, if it belongs to one.
     pub(super) network: Option<NetworkName>,
+    /// Whose record it is, if it is an owner's.
+    pub(super) owner: Option<Owner>,
     /// The key and what is wrong.
     pub(super) what: String,
 }
@@ -77,8 +81,8 @@ pub(super) struct Unreadable {
 pub(super) struct Inventory {
     /// The addresses; [`Inventory::sorted`] puts them in order.
     pub(super) rows: Vec<Row>,
-    /// Everybody who has an owner record.
-    pub(super) owners: BTreeSet<Owner>,
+    /// Everybody who has an owner record, with its mod revision.
+    pub(super) owners: BTreeMap<Owner, i64>,
     /// Which ranges configurations ask for.
     pub(super) asked: Vec<AskedSeen>,
     /// The addresses that are cooling, with their networks.
@@ -98,20 +102,26 @@ impl Inventory {
         match keys.parse(&entry.key) {
             Ok(Key::Ip(network, address)) => self.see_reservation(entry, network, address),
             Ok(Key::Cooling(network, address)) => _ = self.cooling.insert((network, address)),
-            Ok(Key::Owner(owner)) => self.see_owner(entry, owner),
+            Ok(Key::Owner(owner)) => self.see_owner(entry, owner, OwnerRecord::decode(&entry.value)),
             Ok(Key::Asked(_)) => self.see_asked(entry),
             _ => {}
         }
     }
 
     fn see_reservation(&mut self, entry: &Entry, network: NetworkName, address: Addr) {
-        let record: Option<Reservation> = self.decode(entry, Some(&network));
+        let record = self.readable(entry, (Some(&network), None), Reservation::decode(&entry.value));
         let holder = record.map(Holder::of);
         self.rows.push(Row { network: Some(network), address, holder, pool: None });
     }
 
-    fn see_owner(&mut self, entry: &Entry, owner: Owner) {
-        let Some(record) = self.decode::<OwnerRecord>(entry, None) else { return };
+    /// Takes the key of an owner, whose value was decoded.
+    pub(super) fn see_owner(
+        &mut self,
+        entry: &Entry,
+        owner: Owner,
+        record: Result<OwnerRecord, Undecodable>,
+    ) {
+        let Some(record) = self.readable(entry, (None, Some(&owner)), record) else { return };
         let holder = Holder { owner: owner.clone(), labels: record.labels, created_at: None, hold: None };
         let recorded = record.addresses.iter().filter(|held| held.network.is_none());
         self.rows.extend(recorded.map(|held| Row {
@@ -125,19 +135,28 @@ impl Inventory {
                 self.from_pools.insert((network, Addr::from(held.address)), (owner.clone(), pool));
             }
         }
-        self.owners.insert(owner);
+        self.owners.insert(owner, entry.mod_revision);
     }
 
     fn see_asked(&mut self, entry: &Entry) {
         let (created, written) = (entry.create_revision, entry.mod_revision);
-        let asked = self.decode::<AskedRanges>(entry, None);
+        let asked = self.readable(entry, (None, None), AskedRanges::decode(&entry.value));
         self.asked.extend(asked.map(|asked| AskedSeen { asked, created, written }));
     }
 
-    fn decode<R: Record>(&mut self, entry: &Entry, network: Option<&NetworkName>) -> Option<R> {
-        let key = String::from_utf8_lossy(&entry.key);
-        let unreadable = |why| Unreadable { network: network.cloned(), what: format!("{key}: {why}") };
-        R::decode(&entry.value).map_err(|why| self.unreadable.push(unreadable(why))).ok()
+    /// A record, if it decodes; else that is noted.
+    fn readable<R>(
+        &mut self,
+        entry: &Entry,
+        (network, owner): (Option<&NetworkName>, Option<&Owner>),
+        record: Result<R, Undecodable>,
+    ) -> Option<R> {
+        let unreadable = |why| Unreadable {
+            network: network.cloned(),
+            owner: owner.cloned(),
+            what: format!("{}: {why}", String::from_utf8_lossy(&entry.key)),
+        };
+        record.map_err(|why| self.unreadable.push(unreadable(why))).ok()
     }
 
     /// Takes what was seen elsewhere.
@@ -150,9 +169,10 @@ impl Inventory {
         self.from_pools.extend(other.from_pools);
     }
 
-    /// By network, then by address; what is only recorded last. Each row knows its pool then.
+    /// By network, then by address; what is only recorded last. Each row knows its pool then, and stands there once.
     pub(super) fn sorted(mut self) -> Self {
         self.rows.sort_by(|a, b| a.order().cmp(&b.order()));
+        self.rows.dedup_by(|a, b| a.order() == b.order());
         if !self.from_pools.is_empty() {
             for row in &mut self.rows {
                 let Some(network) = row.network.clone() else { break };
@@ -176,35 +196,6 @@ impl Inventory {
         let held = self.between(&network, first, last).iter().map(|row| (row.address, row.is_set_aside()));
         let cooling = self.cooling.range((network.clone(), first)..=(network.clone(), last));
         RangeCounts::of(range, held, cooling.map(|(_, address)| *address))
-    }
-}
-
-/// Which ranges a configuration asks for, and the revisions of the record that says so.
-#[derive(Debug)]
-pub(super) struct AskedSeen {
-    pub(super) asked: AskedRanges,
-    /// When it was made.
-    pub(super) created: i64,
-    /// When it was last written.
-    pub(super) written: i64,
-}
-
-impl AskedSeen {
-    /// The CNI network, with its cluster.
-    pub(super) fn asked_by(&self) -> String {
-        let AskedRanges { cluster, cni_network, .. } = &self.asked;
-        cluster.as_ref().map_or_else(|| cni_network.clone(), |cluster| format!("{cluster}/{cni_network}"))
-    }
-
-    /// Whether this is asked for instead of `other`: by the same CNI network, with ranges that overlap, and nobody has
-    /// asked for the other one since this one was made, or for `quiet` before this one was last asked for. Where
-    /// nothing overlaps, the two may be for different nodes or namespaces.
-    pub(super) fn came_after(&self, other: &Self, quiet: Duration) -> bool {
-        self.asked_by() == other.asked_by()
-            && self.asked.sets != other.asked.sets
-            && self.asked.overlaps(&other.asked)
-            && (self.created > other.written
-                || other.asked.age(&self.asked.asked_at).is_some_and(|age| age >= quiet))
     }
 }
 
@@ -271,8 +262,13 @@ impl Row {
             && filter.is_of(pod)
     }
 
+    /// Whether it was taken from that pool.
+    pub(super) fn is_from(&self, pool: &PoolName) -> bool {
+        self.pool.as_ref().is_some_and(|from| from.name == *pool)
+    }
+
     /// Whether its owner is there; one that is not known, or no container, is nowhere in particular.
-    pub(super) fn is_at(&self, place: &Place) -> bool {
+    fn is_at(&self, place: &Place) -> bool {
         self.container().map_or(place.is_anywhere(), |owner| place.holds(owner))
     }
 }
@@ -356,6 +352,6 @@ struct PodJson<'a> {
 }
 
 /// A label that may be empty because nobody gave it.
-pub(super) fn known(label: &str) -> Option<&str> {
+fn known(label: &str) -> Option<&str> {
     (!label.is_empty()).then_some(label)
 }

@@ -3,7 +3,7 @@
 //! What counts is judged elsewhere: by the reconciler, whose sightings are read, and by its rule for replaced
 //! sandboxes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,10 +14,12 @@ use super::inventory::{COLUMNS as ROW_COLUMNS, Inventory, Row};
 use super::list::tell_unreadable;
 use super::table::{CellForm, Column, Listed};
 use super::{CliError, Context, Terminal};
-use crate::pool::record::{Owner, OwnerRecord, Record, Sighting};
+use crate::limits;
+use crate::pool::names::ClusterName;
+use crate::pool::record::{Owner, OwnerRecord, Record, Sighting, UNLABELLED};
 use crate::store::free;
-use crate::store::keys::{Key, Keys, LeaseId};
-use crate::store::kv::{Failure, Kv};
+use crate::store::keys::{Key, Keys};
+use crate::store::kv::Kv;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::Entry;
 use crate::store::walk::walk;
@@ -32,12 +34,21 @@ pub(super) async fn leaks<K: Kv>(
     let session = context.session;
     let keys = session.keys;
     let see = |evidence: &mut Evidence, entry: Entry| evidence.see(keys, entry);
-    let walked = walk(session, &keys.root(), Evidence::new, see).await;
+    let walked = walk(session, &keys.root(), Evidence::default, see).await;
     let (mut evidence, _) = walked.map_err(failed())?;
-    let sightings = ages(context, std::mem::take(&mut evidence.sightings)).await.map_err(failed())?;
+    let leases = evidence.sightings.iter().map(|(.., lease)| *lease).collect();
+    let ages = session.lease_ages(leases).await.map_err(failed())?;
     let inventory = std::mem::take(&mut evidence.inventory).sorted();
     tell_unreadable(&inventory, args.filter.network.as_ref(), terminal);
-    let reasons = evidence.judge(keys, sightings);
+    let braked = evidence.braked(&ages);
+    for (cluster, (orphans, records)) in &braked {
+        let cluster = cluster.as_ref().map_or("-", |cluster| cluster.as_str());
+        terminal.tell(&format!(
+            "metes: {orphans} of {records} records of cluster {cluster} are orphans: the reconciler frees none of so \
+             many, unless it runs with --force (its brake)"
+        ));
+    }
+    let reasons = evidence.judge(keys, &ages, &braked);
     let leaked = |row: &'_ Row| Some(reasons.get(row.container()?)?.join("; "));
     let wanted = inventory.rows.iter().filter(|row| row.is_wanted(&args.filter));
     let rows = wanted.filter_map(|row| leaked(row).map(|why| LeakedRow { row, why })).collect();
@@ -45,10 +56,8 @@ pub(super) async fn leaks<K: Kv>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The reason for which the reconciler notes owners that belong to no pod.
-const UNLABELLED: &str = "unlabelled";
-
 /// What speaks for a leak, and what is held.
+#[derive(Default)]
 struct Evidence {
     inventory: Inventory,
     /// Each owner with its record and the record's mod revision.
@@ -59,15 +68,6 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn new() -> Self {
-        Self {
-            inventory: Inventory::default(),
-            records: Vec::new(),
-            pod_index: Snapshot::default(),
-            sightings: Vec::new(),
-        }
-    }
-
     fn see(&mut self, keys: &Keys, entry: Entry) {
         self.inventory.see(keys, &entry);
         match keys.parse(&entry.key) {
@@ -84,20 +84,53 @@ impl Evidence {
         }
     }
 
-    /// Why each owner is suspected, in words.
-    fn judge(self, keys: &Keys, sightings: Vec<(Owner, Sighting, Duration)>) -> BTreeMap<Owner, Vec<String>> {
-        let mut reasons: BTreeMap<Owner, Vec<String>> = BTreeMap::new();
-        let mut suspect = |owner: &Owner, why: String| reasons.entry(owner.clone()).or_default().push(why);
+    /// What the reconciler has noted of the records as they are now, and for how long; `ages` are those of the leases
+    /// that sightings are on.
+    fn orphans(&self, ages: &BTreeMap<i64, Duration>) -> Vec<(&Owner, &Sighting, Duration)> {
         let revisions: BTreeMap<&Owner, i64> =
             self.records.iter().map(|(owner, _, revision)| (owner, *revision)).collect();
-        for (owner, sighting, age) in &sightings {
-            // Of a record that was written again since, it says nothing. Who belongs to no pod may well be running.
-            if revisions.get(owner) == Some(&sighting.revision) && sighting.reason != UNLABELLED {
-                let age = humantime::format_duration(*age);
-                suspect(
-                    owner,
-                    format!("the reconciler has seen it as an orphan for {age} ({})", sighting.reason),
-                );
+        let current = |(owner, sighting, lease): &'_ (Owner, Sighting, i64)| {
+            // For how long nobody knows, if the lease has ended. Of a record that was written again since, it says
+            // nothing.
+            let age = *ages.get(lease)?;
+            (revisions.get(owner) == Some(&sighting.revision)).then_some(age)
+        };
+        let sightings = self.sightings.iter();
+        sightings.filter_map(|seen| Some((&seen.0, &seen.1, current(seen)?))).collect()
+    }
+
+    /// The clusters with so many orphans that a pass frees none of them, with how many orphans and records there are.
+    /// A pass does not note that it braked: it is found out by its rule.
+    fn braked(&self, ages: &BTreeMap<i64, Duration>) -> BTreeMap<Option<ClusterName>, (usize, usize)> {
+        let mut counts: BTreeMap<Option<ClusterName>, (usize, usize)> = BTreeMap::new();
+        for (owner, ..) in &self.records {
+            counts.entry(owner.cluster.clone()).or_default().1 += 1;
+        }
+        for (owner, sighting, age) in self.orphans(ages) {
+            // Who belongs to no pod says nothing about Kubernetes until it is due.
+            if sighting.reason != UNLABELLED || age >= Duration::from_secs(sighting.grace_s) {
+                counts.entry(owner.cluster.clone()).or_default().0 += 1;
+            }
+        }
+        counts.retain(|_, (orphans, records)| {
+            *orphans > limits::BRAKE_AT_LEAST.max(*records / limits::BRAKE_ONE_IN)
+        });
+        counts
+    }
+
+    /// Why each owner is suspected, in words; `ages` are those of the leases that sightings are on.
+    fn judge(
+        self,
+        keys: &Keys,
+        ages: &BTreeMap<i64, Duration>,
+        braked: &BTreeMap<Option<ClusterName>, (usize, usize)>,
+    ) -> BTreeMap<Owner, Vec<String>> {
+        let mut reasons: BTreeMap<Owner, Vec<String>> = BTreeMap::new();
+        let mut suspect = |owner: &Owner, why: String| reasons.entry(owner.clone()).or_default().push(why);
+        for (owner, sighting, age) in self.orphans(ages) {
+            // Who belongs to no pod may well be running.
+            if sighting.reason != UNLABELLED {
+                suspect(owner, seen_words(sighting, age, braked.contains_key(&owner.cluster)));
             }
         }
         let boots = youngest_boots(&self.records);
@@ -117,6 +150,20 @@ impl Evidence {
     }
 }
 
+/// What the reconciler has noted, and when it frees the owner.
+fn seen_words(Sighting { reason, grace_s, .. }: &Sighting, age: Duration, is_braked: bool) -> String {
+    let grace = Duration::from_secs(*grace_s);
+    let when = match age < grace {
+        _ if is_braked => "its brake holds it back".to_owned(),
+        true => format!("it frees it after {}", humantime::format_duration(grace)),
+        false => "its next pass frees it".to_owned(),
+    };
+    format!(
+        "the reconciler has seen it as an orphan for {} ({reason}): {when}",
+        humantime::format_duration(age)
+    )
+}
+
 /// Machines may share a name.
 type MachineOfNode<'a> = (Option<&'a str>, &'a str, &'a str);
 
@@ -133,23 +180,6 @@ fn youngest_boots(records: &[(Owner, OwnerRecord, i64)]) -> BTreeMap<MachineOfNo
         *youngest = (*youngest).max((*revision, &start.boot));
     }
     boots
-}
-
-/// For how long the reconciler has noted owners as orphans: the age of the leases. One that has ended is left out.
-async fn ages<K: Kv>(
-    context: &Context<'_, K>,
-    sightings: Vec<(Owner, Sighting, i64)>,
-) -> Result<Vec<(Owner, Sighting, Duration)>, Failure> {
-    let mut ages = BTreeMap::new();
-    for lease in sightings.iter().map(|(_, _, lease)| *lease).collect::<BTreeSet<_>>() {
-        let age = context.session.kv.lease_age(LeaseId(lease), context.session.until).await?;
-        ages.insert(lease, age.map(|age| age.age()));
-    }
-    let age = |lease| ages.get(&lease).copied().flatten();
-    Ok(sightings
-        .into_iter()
-        .filter_map(|(owner, sighting, lease)| Some((owner, sighting, age(lease)?)))
-        .collect())
 }
 
 /// An address that may be leaked.
@@ -185,5 +215,55 @@ impl Listed for LeakedRow<'_> {
             format!("{cluster}/{node}/{container_id}/{ifname}")
         };
         self.row.container().map(name).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::record::Labels;
+
+    /// So many records of a cluster, the first of which are orphans that were seen for ten seconds.
+    fn evidence(orphans: usize, records: usize, reason: &str) -> Evidence {
+        let mut evidence = Evidence::default();
+        for at in 0..records {
+            let owner = Owner::named(["east", "n1", &format!("c{at}"), "eth0"]).expect("plain names");
+            let record = OwnerRecord::new(Vec::new(), None, "-".into(), Labels::default());
+            evidence.records.push((owner.clone(), record, 5));
+            if at < orphans {
+                evidence.sightings.push((
+                    owner,
+                    Sighting::new(reason.to_owned(), 5, Duration::from_secs(60)),
+                    7,
+                ));
+            }
+        }
+        evidence
+    }
+
+    #[test]
+    fn so_many_orphans_that_none_is_freed_are_told() {
+        let ages = BTreeMap::from([(7, Duration::from_secs(10))]);
+        let braked = |orphans, records| {
+            evidence(orphans, records, "pod-gone").braked(&ages).into_values().collect::<Vec<_>>()
+        };
+        assert_eq!(braked(50, 50), []);
+        assert_eq!(braked(51, 254), [(51, 254)]);
+        assert_eq!(braked(51, 255), []);
+        assert_eq!(braked(52, 255), [(52, 255)]);
+        assert!(
+            evidence(99, 99, UNLABELLED).braked(&ages).is_empty(),
+            "these say nothing before they are due"
+        );
+        assert!(evidence(99, 99, "pod-gone").braked(&BTreeMap::new()).is_empty(), "the leases have ended");
+
+        let evidence = evidence(51, 51, "pod-gone");
+        let braked = evidence.braked(&ages);
+        let reasons = evidence.judge(&Keys::new("/metes/"), &ages, &braked);
+        assert_eq!(reasons.len(), 51);
+        assert!(
+            reasons.values().all(|why| why[0].ends_with("(pod-gone): its brake holds it back")),
+            "{reasons:?}"
+        );
     }
 }

@@ -12,9 +12,9 @@ use super::Context;
 use super::args::{Filter, Place};
 use super::inventory::Inventory;
 use crate::pool::names::{ClusterName, NodeName};
-use crate::pool::record::{Owner, OwnerRecord, Record, Undecodable};
+use crate::pool::record::{Held, Owner, OwnerRecord, Pod, Record};
 use crate::pool::{Addr, NetworkName};
-use crate::store::keys::{Bytes, Key};
+use crate::store::keys::{Bytes, Key, prefix_end};
 use crate::store::kv::{Failure, Kv};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Entry, List, Op, Txn};
@@ -23,15 +23,26 @@ use crate::store::walk::walk;
 /// So many owners are looked up one by one; for more, all are listed.
 const OWNERS_BY_NAME: usize = 10_000;
 
+/// Among so many owners a static address that is only recorded is looked for, if it is not said that it is one.
+const STATICS_SOUGHT: usize = 1000;
+
 /// Whether an owner, with its record if that decodes, is among those that are looked for.
-type OwnerTest<'a> = &'a dyn Fn(&Owner, &Result<OwnerRecord, Undecodable>) -> bool;
+pub(super) type OwnerTest<'a> = &'a dyn Fn(&Owner, Option<&OwnerRecord>) -> bool;
 
 impl<K: Kv> Context<'_, K> {
     /// Reads what the addresses that are meant are among.
     pub(super) async fn held(&self, filter: &Filter) -> Result<Inventory, Failure> {
-        let is_by_pod = |record: &Result<OwnerRecord, Undecodable>| match record {
-            Ok(record) => filter.is_of(&record.labels.pod),
-            Err(_) => true,
+        self.held_among(filter, &|_| ()).await
+    }
+
+    /// The same; `see` gets each pod whose record is read for that, also if it is not meant.
+    pub(super) async fn held_among(&self, filter: &Filter, see: &dyn Fn(&Pod)) -> Result<Inventory, Failure> {
+        if filter.needs_everything() {
+            return self.everything().await;
+        }
+        let is_by_pod = |record: &OwnerRecord| {
+            see(&record.labels.pod);
+            filter.is_of(&record.labels.pod)
         };
         match (filter, &filter.place.node) {
             (Filter { network: Some(network), .. }, _) => self.of_network(network).await,
@@ -39,8 +50,7 @@ impl<K: Kv> Context<'_, K> {
                 let prefixes = self.of_node(&filter.place).await?;
                 self.of_owners(&prefixes, &|_, _| true).await
             }
-            (Filter { namespace: None, pod: None, .. }, None) => self.everything().await,
-            _ => self.of_all_owners(&|_, record| is_by_pod(record)).await,
+            _ => self.of_all_owners(&|_, record| record.is_none_or(is_by_pod)).await,
         }
     }
 
@@ -74,6 +84,32 @@ impl<K: Kv> Context<'_, K> {
         self.with_owners(inventory).await
     }
 
+    /// Reads which ranges pools have and configurations ask for.
+    pub(super) async fn ranges(&self) -> Result<Inventory, Failure> {
+        let keys = self.session.keys;
+        let see = |seen: &mut Inventory, entry| seen.see(keys, &entry);
+        let (mut inventory, _) = walk(self.session, &keys.pools(), Inventory::default, see).await?;
+        self.list(&keys.all_asked(), &mut inventory).await?;
+        Ok(inventory)
+    }
+
+    /// Adds the addresses of these networks that are held or cooling, of a prefix or all; not which pools they are
+    /// from.
+    pub(super) async fn read_held(
+        &self,
+        networks: &[NetworkName],
+        within: Option<IpNetwork>,
+        inventory: &mut Inventory,
+    ) -> Result<(), Failure> {
+        let keys = self.session.keys;
+        for network in networks {
+            let held = within.map_or_else(|| keys.ips(network), |prefix| keys.ips_of(network, prefix));
+            self.list(&held, inventory).await?;
+            self.list(&keys.all_cooling(network), inventory).await?;
+        }
+        Ok(())
+    }
+
     /// Reads who holds an address: in these networks, and what else is known of it there.
     pub(super) async fn of_address(
         &self,
@@ -89,23 +125,27 @@ impl<K: Kv> Context<'_, K> {
     }
 
     /// Reads what those owners hold whose records begin with one of these prefixes.
-    async fn of_owners(&self, prefixes: &[Bytes], is_meant: OwnerTest<'_>) -> Result<Inventory, Failure> {
+    pub(super) async fn of_owners(
+        &self,
+        prefixes: &[Bytes],
+        is_meant: OwnerTest<'_>,
+    ) -> Result<Inventory, Failure> {
         let keys = self.session.keys;
         let mut inventory = Inventory::default();
         let mut reserved = Vec::new();
         for prefix in prefixes {
-            let see = |seen: &mut Vec<Entry>, entry: Entry| {
+            let see = |seen: &mut Vec<_>, entry: Entry| {
                 let Ok(Key::Owner(owner)) = keys.parse(&entry.key) else { return };
-                if is_meant(&owner, &OwnerRecord::decode(&entry.value)) {
-                    seen.push(entry);
+                let record = OwnerRecord::decode(&entry.value);
+                if is_meant(&owner, record.as_ref().ok()) {
+                    seen.push((entry, owner, record));
                 }
             };
             let (records, _) = walk(self.session, prefix, Vec::new, see).await?;
-            for entry in &records {
-                inventory.see(keys, entry);
-                let record = OwnerRecord::decode(&entry.value).ok();
+            for (entry, owner, record) in records {
                 let held = record.iter().flat_map(OwnerRecord::reserved);
                 reserved.extend(held.map(|(network, address)| keys.ip(network, address)));
+                inventory.see_owner(&entry, owner, record);
             }
         }
         self.look_up(reserved, &mut inventory).await?;
@@ -115,6 +155,13 @@ impl<K: Kv> Context<'_, K> {
     /// Reads what those of all owners hold that are meant.
     pub(super) async fn of_all_owners(&self, is_meant: OwnerTest<'_>) -> Result<Inventory, Failure> {
         self.of_owners(&[self.session.keys.owners()], is_meant).await
+    }
+
+    /// Reads what those hold who have such a static address, which is only recorded.
+    pub(super) async fn recorded(&self, is_it: &dyn Fn(IpAddr) -> bool) -> Result<Inventory, Failure> {
+        let is_recorded = |held: &Held| held.network.is_none() && is_it(held.address);
+        let has_one = |record: &OwnerRecord| record.addresses.iter().any(is_recorded);
+        self.of_all_owners(&|_, record| record.is_none_or(has_one)).await
     }
 
     /// The prefixes of the owners of a node: in one cluster, or in each.
@@ -130,29 +177,26 @@ impl<K: Kv> Context<'_, K> {
         Ok(clusters.map(|cluster| self.session.keys.owners_of(cluster.as_ref(), &node)).collect())
     }
 
-    /// The networks of which anything is stored: one request for each, and one more.
-    pub(super) async fn networks(&self) -> Result<Vec<NetworkName>, Failure> {
-        let names = self.names(&self.session.keys.nets()).await?;
-        Ok(names.iter().filter_map(|name| NetworkName::stored(name).ok()).collect())
-    }
-
     /// The clusters that hold an address, as keys name them.
-    async fn clusters(&self) -> Result<Vec<String>, Failure> {
-        self.names(&self.session.keys.owners()).await
+    pub(super) async fn clusters(&self) -> Result<Vec<String>, Failure> {
+        self.names(&self.session.keys.owners(), BTreeSet::new()).await
     }
 
-    /// The names that stand between a prefix and the next slash.
-    async fn names(&self, prefix: &Bytes) -> Result<Vec<String>, Failure> {
-        let mut list = List { keys_only: true, ..List::prefix(prefix, 1) };
-        let mut names = Vec::new();
-        while let Some(entry) = self.first(&list).await? {
-            let rest = &entry.key[prefix.len()..];
-            let name = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
-            // The byte after the slash: all keys behind this name come before it.
-            list.start = [prefix, name, &[b'/' + 1]].concat();
-            names.push(String::from_utf8_lossy(name).into_owned());
+    /// The nodes of a cluster, by its name in keys, that hold an address.
+    pub(super) async fn nodes_of(&self, cluster: &str) -> Result<Vec<String>, Failure> {
+        let prefix = [&self.session.keys.owners(), cluster.as_bytes(), b"/"].concat();
+        self.names(&prefix, BTreeSet::new()).await
+    }
+
+    /// Reads who has this static address, which is only recorded. No key names such an address, so that all records are
+    /// read for it: none, if there are too many.
+    pub(super) async fn recorded_among_few(&self, address: IpAddr) -> Result<Option<Inventory>, Failure> {
+        let owners = self.session.keys.owners();
+        let end = prefix_end(&owners);
+        if self.count(&[(owners, end)]).await?.iter().sum::<usize>() > STATICS_SOUGHT {
+            return Ok(None);
         }
-        Ok(names)
+        self.recorded(&|held| held == address).await.map(Some)
     }
 
     /// Whether any key begins with this.
@@ -181,7 +225,7 @@ impl<K: Kv> Context<'_, K> {
     }
 
     /// With the records of the owners, which say from which pool an address is.
-    async fn with_owners(&self, mut inventory: Inventory) -> Result<Inventory, Failure> {
+    pub(super) async fn with_owners(&self, mut inventory: Inventory) -> Result<Inventory, Failure> {
         let keys = self.session.keys;
         let owners: BTreeSet<Bytes> =
             inventory.rows.iter().filter_map(|row| row.owner()).map(|owner| keys.owner(owner)).collect();

@@ -2,9 +2,10 @@
 //!
 //! - `args`: what may be typed, and the help.
 //! - [`start`]: from the command line and the host file to a command that runs.
-//! - `list`, `show`, `usage`, `top`, `leaks`, `watch`, `check`, `release`, `hold` (with holds): one verb each; `pool`:
-//!   the verbs of named pools; `validate`, `version` (with completion): what needs no store.
-//! - `lookup`: what of the store is read for that.
+//! - `list`, `show`, `usage`, `map`, `top`, `leaks`, `watch`, `check` (with `mend`), `release`, `hold` (with holds):
+//!   one verb each; `pool`: the verbs of named pools; `validate`, `version` (with completion): what needs no store;
+//!   `doctor`: what goes on without one.
+//! - `overview`, `lookup`, `repair`: what of the store is read for that; what is audited and repaired.
 //! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `args::ListOutput`.
 //!
 //! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
@@ -12,15 +13,20 @@
 
 mod args;
 mod check;
+mod doctor;
 mod hold;
 mod input;
 mod inventory;
 mod leaks;
 mod list;
 mod lookup;
+mod map;
+mod mend;
+mod overview;
 mod places;
 mod pool;
 mod release;
+mod repair;
 mod show;
 pub mod start;
 mod table;
@@ -127,7 +133,7 @@ fn command() -> clap::Command {
         .mut_subcommand("list", |list| sorts(list, &inventory::COLUMNS))
         .mut_subcommand("show", |show| sorts(show, &inventory::COLUMNS))
         .mut_subcommand("usage", |usage| sorts(usage, &usage::COLUMNS))
-        .mut_subcommand("top", |top| sorts(top, &top::COLUMNS))
+        .mut_subcommand("top", |top| sorts(top, &top::SORTED_BY))
         .mut_subcommand("leaks", |leaks| sorts(leaks, &leaks::COLUMNS))
         .mut_subcommand("holds", |holds| sorts(holds, &hold::COLUMNS))
         .mut_subcommand("pool", |pool| {
@@ -152,6 +158,7 @@ async fn run<K: Kv + Follow>(
         Command::List(args) => list::list(&context, &args, terminal).await,
         Command::Show(args) => show::show(&context, &args, terminal).await,
         Command::Usage(args) => usage::usage(&context, &args, terminal).await,
+        Command::Map(args) => map::map(&context, &args, terminal).await,
         Command::Top(args) => top::top(&context, &args, terminal).await,
         Command::Leaks(args) => leaks::leaks(&context, &args, terminal).await,
         Command::Watch(args) => watch::watch(&context, &args, terminal).await,
@@ -199,10 +206,7 @@ impl Terminal<'_> {
         output: &ListOutput,
     ) -> Result<(), CliError> {
         if let Some(field) = &output.sort_by {
-            table::sort_by(columns, &mut rows, field).ok_or_else(|| {
-                let fields = table::fields(columns).join(", ");
-                CliError::Refused(format!("there is no field {field}: the fields are {fields}"))
-            })?;
+            table::sort_by(columns, &mut rows, field);
         }
         let form = |is_wide| TableForm { is_wide, no_headers: output.no_headers, screen: self.screen };
         let cells = |rows: &[T]| rows.iter().map(Listed::cells).collect();
@@ -241,6 +245,15 @@ impl Terminal<'_> {
     fn answer_json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
         let text = serde_json::to_string_pretty(value).map_err(|e| CliError::Output(e.into()))?;
         self.answer(&(text + "\n"))
+    }
+
+    /// Goes on if `yes` was given, or if whoever is asked says yes; else it is refused, with `undone` as what was not
+    /// done.
+    fn confirm(&mut self, yes: bool, question: &str, undone: &str) -> Result<(), CliError> {
+        if yes || (self.ask)(question) {
+            return Ok(());
+        }
+        Err(CliError::Refused(format!("{undone}: it was not confirmed (--yes does not ask)")))
     }
 
     /// Says something besides.

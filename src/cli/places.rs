@@ -37,6 +37,12 @@ impl TextPlace {
     }
 }
 
+impl From<(usize, usize)> for TextPlace {
+    fn from((line, column): (usize, usize)) -> Self {
+        Self { line, column }
+    }
+}
+
 impl fmt::Display for TextPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {} column {}", self.line, self.column)

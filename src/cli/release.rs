@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::path::Path;
 use std::process::ExitCode;
 
-use super::args::{Place, ReleaseArgs, ReleaseTarget, release_target};
-use super::input::read_text;
+use super::args::{Filter, Place, ReleaseArgs, ReleaseTarget, release_target};
+use super::input::{answers_come_from_stdin, read_text};
 use super::inventory::{Inventory, Row};
 use super::{CliError, Context, Terminal};
 use crate::limits;
@@ -14,11 +13,14 @@ use crate::pool::record::Owner;
 use crate::pool::{Addr, NetworkName};
 use crate::store::cooling::CoolingLeases;
 use crate::store::free::Freed;
-use crate::store::kv::Kv;
+use crate::store::kv::{Failure, Kv};
 use crate::store::release::{self, FreeError};
 
 /// How many containers are named where it is not clear which is meant.
 const CONTAINERS_NAMED: usize = 3;
+
+/// So many targets are looked up one by one; for more, everything is read.
+const LOOKED_UP: usize = 16;
 
 /// Frees whole owners, after naming all that they hold.
 pub(super) async fn release<K: Kv>(
@@ -27,7 +29,8 @@ pub(super) async fn release<K: Kv>(
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     let targets = targets(args)?;
-    let inventory = context.inventory("look up what is to be released").await?;
+    let inventory =
+        read(context, args, &targets).await.map_err(CliError::store("look up what is to be released"))?;
     let owners = chosen(&inventory, args, &targets, terminal)?;
     if owners.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -35,17 +38,14 @@ pub(super) async fn release<K: Kv>(
     for owner in &owners {
         terminal.tell(&plan_words(&inventory, owner));
     }
-    if !args.yes && !(terminal.ask)("Free them? Nothing may use them any more.") {
-        return Err(CliError::Refused(
-            "nothing was freed: it was not confirmed (--yes does not ask)".to_owned(),
-        ));
-    }
+    terminal.confirm(args.yes, "Free them? Nothing may use them any more.", "nothing was freed")?;
     let mut leases = CoolingLeases::default();
     let mut code = ExitCode::SUCCESS;
     for owner in owners {
         let leases = (!args.now).then_some(&mut leases);
         // How long a person thinks does not count, nor how many there are.
-        match free_owner(&context.renewed(), owner, leases).await {
+        let revision = inventory.owners.get(owner).copied().unwrap_or_default();
+        match free_owner(&context.renewed(), owner, revision, leases).await {
             Ok(()) => terminal.answer(&format!("freed {}: {}\n", owner, held_words(&inventory, owner)))?,
             Err(CliError::Refused(why)) => {
                 terminal.tell(&format!("metes: {why}"));
@@ -63,11 +63,8 @@ fn targets(args: &ReleaseArgs) -> Result<Vec<ReleaseTarget>, CliError> {
         let containers = args.containers.iter().cloned().map(ReleaseTarget::Container);
         return Ok(args.targets.iter().cloned().chain(containers).collect());
     };
-    if file == Path::new("-") && !args.yes {
-        return Err(CliError::Refused(
-            "nothing was freed: stdin has the list, so it cannot have the answer to a question; give --yes"
-                .to_owned(),
-        ));
+    if !args.yes {
+        answers_come_from_stdin(file, "nothing was freed", "the list")?;
     }
     let (name, text) = read_text(file, limits::INPUT_BYTES)?;
     let lines = text.lines().enumerate().map(|(at, line)| (at, line.trim()));
@@ -79,18 +76,62 @@ fn targets(args: &ReleaseArgs) -> Result<Vec<ReleaseTarget>, CliError> {
     lines.map(target).collect()
 }
 
-/// Frees one owner. The only place where a command of a person frees anything.
+/// Reads what the targets are among, and all that their owners hold.
+async fn read<K: Kv>(
+    context: &Context<'_, K>,
+    args: &ReleaseArgs,
+    targets: &[ReleaseTarget],
+) -> Result<Inventory, Failure> {
+    if targets.len() > LOOKED_UP {
+        return context.everything().await;
+    }
+    let keys = context.session.keys;
+    let mut inventory = Inventory::default();
+    for target in targets {
+        let found = match target {
+            ReleaseTarget::Address(address) | ReleaseTarget::InNetwork(Some(_), address) => {
+                let mut found = context.of_address(&context.networks().await?, *address).await?;
+                // Without a network, an address that is only recorded may be meant as well.
+                if matches!(target, ReleaseTarget::Address(_)) && args.network.is_none() {
+                    found.take(context.recorded(&|held| held == *address).await?);
+                }
+                found
+            }
+            ReleaseTarget::InNetwork(None, address) => context.recorded(&|held| held == *address).await?,
+            ReleaseTarget::Container(id) => {
+                context.of_all_owners(&|owner, _| owner.container_id.as_str().starts_with(id)).await?
+            }
+            ReleaseTarget::Owner(owner) => {
+                context.of_owners(&[keys.owner(owner)], &|found, _| found == owner).await?
+            }
+        };
+        let owners: BTreeSet<Owner> = found.rows.iter().filter_map(Row::owner).cloned().collect();
+        inventory.take(found);
+        let of_each: Vec<_> = owners.iter().map(|owner| keys.owner(owner)).collect();
+        inventory.take(context.of_owners(&of_each, &|owner, _| owners.contains(owner)).await?);
+    }
+    Ok(inventory.sorted())
+}
+
+/// Frees one owner, if its record is the one that was shown: of this mod revision, or none (0). The only place where a
+/// command of a person frees anything without a violation.
 async fn free_owner<K: Kv>(
     context: &Context<'_, K>,
     owner: &Owner,
+    revision: i64,
     leases: Option<&mut CoolingLeases>,
 ) -> Result<(), CliError> {
     let session = context.session;
-    match release::release(session, owner, leases).await {
+    match release::release_as_read(session, owner, revision, leases).await {
         Ok(Freed::Addresses(_)) => Ok(()),
-        Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Err(CliError::Refused(format!(
-            "{} was not freed: its record is gone or was written anew meanwhile; look again with metes list",
-            owner
+        // Its record is gone: another command freed it, or a try of this one that was not answered.
+        Ok(Freed::Nothing) if revision > 0 => Ok(()),
+        Ok(Freed::Nothing) => Err(CliError::Refused(format!(
+            "{owner} was not freed: it has no record; metes check --mend reservation-without-owner frees what is \
+             reserved for it"
+        ))),
+        Ok(Freed::Younger | Freed::Elsewhere(_)) => Err(CliError::Refused(format!(
+            "{owner} was not freed: its record was written anew meanwhile; look again with metes list"
         ))),
         Err(FreeError::Store(failure)) => Err(CliError::store(format!("free {}", owner))(failure)),
         Err(FreeError::Bad(bad)) => Err(CliError::Refused(format!(
@@ -164,6 +205,7 @@ fn owners_of<'a>(
         ReleaseTarget::Container(id) => owners_of_container(inventory, id, &args.place)?,
         ReleaseTarget::Owner(owner) => {
             let known = known_owners(inventory).find(|known| *known == owner);
+            refuse_undecodable(inventory, &|undecodable| undecodable == owner)?;
             vec![known.ok_or_else(|| Unchosen::gone(format!("{owner} holds nothing")))?]
         }
     };
@@ -176,9 +218,21 @@ fn owners_of<'a>(
     Ok(owners)
 }
 
+/// What an owner holds whose record does not decode is not known.
+fn refuse_undecodable(inventory: &Inventory, is_meant: &dyn Fn(&Owner) -> bool) -> Result<(), Unchosen> {
+    let mut undecodable = inventory.unreadable.iter().filter_map(|one| one.owner.as_ref());
+    match undecodable.find(|owner| is_meant(owner)) {
+        Some(owner) => Err(Unchosen::from(format!(
+            "the record of {owner} cannot be decoded, so what it holds counts as held: metes check --mend \
+             undecodable-owner frees it"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// All owners. One whose reservations are gone has no row, and one whose record is gone only rows.
 fn known_owners(inventory: &Inventory) -> impl Iterator<Item = &Owner> {
-    inventory.rows.iter().filter_map(Row::owner).chain(&inventory.owners)
+    inventory.rows.iter().filter_map(Row::owner).chain(inventory.owners.keys())
 }
 
 fn holder_of<'a>(
@@ -206,11 +260,7 @@ fn not_held(inventory: &Inventory, address: IpAddr, args: &ReleaseArgs) -> Strin
     if !inventory.rows.iter().any(|row| row.address == Addr::from(address)) {
         return format!("nobody holds {address}, in any network: there is nothing to free");
     }
-    let mut place = String::new();
-    if let Some(network) = &args.network {
-        place.push_str(&format!(" in network {network}"));
-    }
-    place.push_str(&args.place.to_string());
+    let place = Filter { network: args.network.clone(), place: args.place.clone(), ..Filter::default() };
     format!(
         "{address} is not held{place}, so there is nothing to free; metes show {address} says where it is"
     )
@@ -240,6 +290,9 @@ fn owners_of_container<'a>(
     };
     let mut owners = known(&|known| known == id);
     if owners.is_empty() {
+        refuse_undecodable(inventory, &|owner| {
+            owner.container_id.as_str().starts_with(id) && place.holds(owner)
+        })?;
         owners = known(&|known| known.starts_with(id));
     }
     if owners.is_empty() {

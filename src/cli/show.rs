@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ipnetwork::IpNetwork;
 
-use super::args::{Filter, ListFormat, PodName, ReleaseTarget, ShowArgs, WordKind, pod_name, release_target};
+use super::args::{ListFormat, PodName, ReleaseTarget, ShowArgs, WordKind, pod_name, release_target};
 use super::inventory::{COLUMNS, Inventory, Row};
 use super::list::tell_unreadable;
 use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
 use crate::pool::names::{PodUid, PoolName};
-use crate::pool::record::{Held, HoldNote, Owner, OwnerRecord, Undecodable};
+use crate::pool::record::{Held, HoldNote, Owner, OwnerRecord};
 use crate::pool::{Addr, NetworkName};
 use crate::store::kv::{Failure, Kv};
 use crate::store::snapshot::Snapshot;
@@ -26,11 +26,14 @@ pub(super) async fn show<K: Kv>(
 ) -> Result<ExitCode, CliError> {
     let ShowArgs { what, kind, filter, output } = args;
     let failed = || CliError::store(format!("look up {what:?}"));
-    let subject = match Sought::of(what, *kind, filter.network.as_ref()) {
-        Ok(subject) => subject,
+    let (subject, read_before) = match Sought::of(what, *kind, filter.network.as_ref()) {
+        Ok(subject) => (subject, None),
         Err(word) => named(context, word, *kind).await.map_err(failed())?.map_err(CliError::Refused)?,
     };
-    let inventory = read(context, &subject, args).await.map_err(failed())?;
+    let inventory = match read_before {
+        Some(inventory) => inventory,
+        None => read(context, &subject, args).await.map_err(failed())?,
+    };
     tell_unreadable(&inventory, None, terminal);
     let is_meant = |row: &&Row| subject.has(row) && row.is_wanted(filter);
     let rows: Vec<&Row> = inventory.rows.iter().filter(is_meant).collect();
@@ -97,14 +100,11 @@ impl Sought {
             Sought::Recorded(address) => row.address == Addr::from(*address) && row.network.is_none(),
             Sought::Prefix(prefix) => prefix.contains(row.address.ip()),
             Sought::Owner(owner) => row.owner() == Some(owner),
-            Sought::Pod(PodName { namespace, name }) => row.holder.as_ref().is_some_and(|holder| {
-                let pod = &holder.labels.pod;
-                pod.namespace == *namespace && pod.name == *name
-            }),
+            Sought::Pod(pod) => row.holder.as_ref().is_some_and(|holder| pod.is(&holder.labels.pod)),
             Sought::Container(wanted) => id == wanted,
             Sought::ContainersFrom(beginning) => id.starts_with(beginning),
             Sought::Network(network) => row.network.as_ref() == Some(network),
-            Sought::Pool(pool) => row.pool.as_ref().is_some_and(|from| from.name == *pool),
+            Sought::Pool(pool) => row.is_from(pool),
         }
     }
 
@@ -122,7 +122,14 @@ impl Sought {
         };
         let cooling = inventory.cooling.iter().find(is_there);
         let cooling = cooling.map(|(network, _)| format!(", and is cooling in network {network}"));
-        format!("{what} is not held{filter}{}; metes list shows what is", cooling.unwrap_or_default())
+        let cooling = cooling.unwrap_or_default();
+        let advice = match self {
+            Sought::Address(None, address) => {
+                format!("metes show /{address} looks for a static address that is only recorded")
+            }
+            _ => "metes list shows what is".to_owned(),
+        };
+        format!("{what} is not held{filter}{cooling}; {advice}")
     }
 }
 
@@ -139,68 +146,54 @@ async fn read<K: Kv>(
         (Sought::Address(..) | Sought::Prefix(_), _) => context.networks().await?,
         _ => Vec::new(),
     };
-    let is_recorded = |record: &Result<OwnerRecord, Undecodable>, is_it: &dyn Fn(IpAddr) -> bool| {
-        let recorded = |held: &Held| held.network.is_none() && is_it(held.address);
-        record.as_ref().map_or(true, |record| record.addresses.iter().any(recorded))
-    };
     match subject {
         Sought::Address(network, address) => {
             let inventory = context.of_address(&networks, *address).await?;
             if network.is_some() || !inventory.rows.is_empty() || !inventory.unreadable.is_empty() {
                 return Ok(inventory);
             }
-            let mut recorded =
-                context.of_all_owners(&|_, record| is_recorded(record, &|held| held == *address)).await?;
+            let Some(mut recorded) = context.recorded_among_few(*address).await? else {
+                return Ok(inventory);
+            };
             recorded.take(inventory);
             Ok(recorded)
         }
-        Sought::Recorded(address) => {
-            context.of_all_owners(&|_, record| is_recorded(record, &|held| held == *address)).await
-        }
+        Sought::Recorded(address) => context.recorded(&|held| held == *address).await,
         Sought::Prefix(prefix) => {
             let mut inventory = context.of_prefix(&networks, *prefix).await?;
             if args.filter.network.is_none() {
                 inventory.rows.retain(|row| row.network.is_some());
-                inventory.take(
-                    context
-                        .of_all_owners(&|_, record| is_recorded(record, &|held| prefix.contains(held)))
-                        .await?,
-                );
+                inventory.take(context.recorded(&|held| prefix.contains(held)).await?);
             }
             Ok(inventory)
         }
         Sought::Network(network) => context.of_network(network).await,
-        Sought::Owner(owner) => context.of_all_owners(&|found, _| found == owner).await,
-        Sought::Container(id) => context.of_all_owners(&|found, _| found.container_id == **id).await,
-        Sought::ContainersFrom(id) => {
+        Sought::Owner(owner) => {
+            context.of_owners(&[context.session.keys.owner(owner)], &|found, _| found == owner).await
+        }
+        Sought::Container(id) | Sought::ContainersFrom(id) => {
             context.of_all_owners(&|found, _| found.container_id.as_str().starts_with(id)).await
         }
         Sought::Pod(pod) => {
-            let filter = Filter { pod: Some(pod.clone()), ..Filter::default() };
-            context
-                .of_all_owners(&|_, record| {
-                    record.as_ref().map_or(true, |record| filter.is_of(&record.labels.pod))
-                })
-                .await
+            let is_its = |record: &OwnerRecord| pod.is(&record.labels.pod);
+            context.of_all_owners(&|_, record| record.is_none_or(is_its)).await
         }
         Sought::Pool(pool) => {
             let is_from = |held: &Held| held.pool.as_ref().is_some_and(|from| from.name == *pool);
-            context
-                .of_all_owners(&|_, record| {
-                    record.as_ref().map_or(true, |record| record.addresses.iter().any(is_from))
-                })
-                .await
+            let has_one = |record: &OwnerRecord| record.addresses.iter().any(is_from);
+            context.of_all_owners(&|_, record| record.is_none_or(has_one)).await
         }
     }
 }
 
-/// What of that name is stored; else a sentence that says why that is not clear.
+/// What of that name is stored, with what it is among if that was read; else a sentence that says why it is not clear.
 async fn named<K: Kv>(
     context: &Context<'_, K>,
     word: &str,
     kind: Option<WordKind>,
-) -> Result<Result<Sought, String>, Failure> {
+) -> Result<Result<(Sought, Option<Inventory>), String>, Failure> {
     let keys = context.session.keys;
+    let mut containers = None;
     let mut found: Vec<(WordKind, Sought)> = Vec::new();
     let is_asked = |one: WordKind| kind.is_none_or(|kind| kind == one);
     if let (true, Ok(network)) = (is_asked(WordKind::Network), NetworkName::stored(word))
@@ -216,17 +209,20 @@ async fn named<K: Kv>(
         }
     }
     if is_asked(WordKind::Container) && !word.is_empty() {
-        let begins_so = |owner: &Owner, _: &_| owner.container_id.as_str().starts_with(word);
+        let begins_so =
+            |owner: &Owner, _: Option<&OwnerRecord>| owner.container_id.as_str().starts_with(word);
         let inventory = context.of_all_owners(&begins_so).await?;
-        let ids: BTreeSet<&str> = inventory.owners.iter().map(|owner| owner.container_id.as_str()).collect();
+        let ids: BTreeSet<&str> = inventory.owners.keys().map(|owner| owner.container_id.as_str()).collect();
         let subject = match ids.contains(word) {
             true => Sought::Container(word.to_owned()),
             false => Sought::ContainersFrom(word.to_owned()),
         };
         found.extend((!ids.is_empty()).then_some((WordKind::Container, subject)));
+        containers = Some(inventory);
     }
     Ok(match &found[..] {
-        [(_, subject)] => Ok(subject.clone()),
+        [(WordKind::Container, subject)] => Ok((subject.clone(), containers)),
+        [(_, subject)] => Ok((subject.clone(), None)),
         [] => Err(format!(
             "{word:?} is no address, and no container that holds one, network or pool of that name is known; metes \
              list shows what is held"

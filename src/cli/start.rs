@@ -1,11 +1,14 @@
 //! From the command line and the host file to a command that runs.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
 
 use super::args::{CheckArgs, CliVerb, Command};
+use super::doctor::doctor;
 use super::table::Screen;
 use super::validate::validate;
 use super::version::version;
@@ -47,7 +50,9 @@ pub fn described() -> clap::Command {
     command()
 }
 
-fn start(cli: Cli) -> Result<ExitCode, Error> {
+fn start(mut cli: Cli) -> Result<ExitCode, Error> {
+    let environments = std::env::var_os("METES_CONF").filter(|path| !path.is_empty());
+    cli.config = cli.config.or_else(|| environments.map(PathBuf::from));
     let (mut out, mut err) = (io::stdout().lock(), io::stderr());
     let mut confirm = |question: &str| ask(question, &mut io::stdin().lock(), &mut io::stderr());
     let screen = screen(&out);
@@ -74,6 +79,17 @@ fn start(cli: Cli) -> Result<ExitCode, Error> {
             return Ok(runtime.block_on(done));
         }
         CliVerb::Validate(args) => validate(cli.config.as_deref(), &args, &mut terminal),
+        CliVerb::Doctor(args) => {
+            let done = runtime.block_on(doctor(
+                (cli.config.as_deref(), &cli.endpoints),
+                cli.timeout,
+                &args,
+                &mut terminal,
+            ));
+            // A resolver that does not answer would be waited for.
+            runtime.shutdown_background();
+            done
+        }
         CliVerb::Completion(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut command(), "metes", &mut script);
@@ -89,10 +105,17 @@ fn screen(out: &io::StdoutLock<'_>) -> Screen {
     if !out.is_terminal() {
         return Screen::default();
     }
-    let variable = |name| std::env::var_os(name).unwrap_or_default();
+    let variable = |name: &str| std::env::var_os(name).unwrap_or_default();
     let has_colour = variable("NO_COLOR").is_empty() && variable("TERM") != "dumb";
     let width = rustix::termios::tcgetwinsize(out).ok().map(|size| usize::from(size.ws_col));
-    Screen { width: width.filter(|width| *width > 0), has_colour }
+    Screen { width: width.filter(|width| *width > 0), has_colour, has_utf8: has_utf8(variable) }
+}
+
+/// Whether the locale is one of UTF-8: the first of these variables that is not empty says it.
+fn has_utf8(variable: impl Fn(&str) -> OsString) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(variable).into_iter().find(|value| !value.is_empty());
+    let locale = locale.unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
 }
 
 /// What this node has seen of the store, if the plugin runs here: nothing is made for it.

@@ -51,6 +51,8 @@ pub(super) struct Screen {
     /// How many characters a line has.
     pub(super) width: Option<usize>,
     pub(super) has_colour: bool,
+    /// Whether it shows more than ASCII.
+    pub(super) has_utf8: bool,
 }
 
 impl Screen {
@@ -62,6 +64,16 @@ impl Screen {
     /// What is wrong.
     pub(super) fn red(self, line: &str) -> String {
         self.marked("31", line)
+    }
+
+    /// What somebody should look at.
+    pub(super) fn yellow(self, text: &str) -> String {
+        self.marked("33", text)
+    }
+
+    /// What is well.
+    pub(super) fn green(self, text: &str) -> String {
+        self.marked("32", text)
     }
 
     fn marked(self, mark: &str, line: &str) -> String {
@@ -133,16 +145,16 @@ fn line(cells: &[String], widths: &[usize]) -> String {
 }
 
 /// The beginning of an id that a runtime has made; other ids as they are.
-pub(super) fn short_id(id: &str) -> &str {
+fn short_id(id: &str) -> &str {
     let is_made = id.len() > ID_DIGITS && id.bytes().all(|b| b.is_ascii_hexdigit());
     if is_made { &id[..ID_DIGITS] } else { id }
 }
 
-/// Puts rows into the order of one column; none if there is no such column. Numbers and addresses go by their values.
-pub(super) fn sort_by<T: Listed>(columns: &[Column], rows: &mut [T], field: &str) -> Option<()> {
-    let at = columns.iter().position(|(header, _)| header.eq_ignore_ascii_case(field))?;
-    rows.sort_by_cached_key(|row| SortKey::of(row.cells().swap_remove(at)));
-    Some(())
+/// Puts rows into the order of one of the columns' [`fields`]. Numbers and addresses go by their values.
+pub(super) fn sort_by<T: Listed>(columns: &[Column], rows: &mut [T], field: &str) {
+    let at = columns.iter().position(|(header, _)| header.eq_ignore_ascii_case(field));
+    let key = |row: &T| at.map(|at| SortKey::of(row.cells().swap_remove(at)));
+    rows.sort_by_cached_key(key);
 }
 
 /// The fields that rows can be sorted by.
@@ -230,7 +242,7 @@ mod tests {
             narrow.contains("  0123456789ab\n") && narrow.contains("  cnitool-efa556b292a7ce00\n"),
             "{narrow}"
         );
-        let screen = Screen { width: Some(20), has_colour: false };
+        let screen = Screen { width: Some(20), ..Screen::default() };
         let wide = table_of(&COLUMNS, rows(), TableForm { is_wide: true, screen, ..TableForm::default() });
         assert!(wide.contains(&format!("  {}  lan\n", "0123456789abcdef".repeat(4))), "{wide}");
         let none = table_of(&COLUMNS, rows(), TableForm { no_headers: true, ..TableForm::default() });
@@ -240,7 +252,7 @@ mod tests {
     #[test]
     fn a_table_fits_its_terminal_and_addresses_stay_whole() {
         let fitted = |width| {
-            let screen = Screen { width: Some(width), has_colour: false };
+            let screen = Screen { width: Some(width), ..Screen::default() };
             table_of(&COLUMNS, rows(), TableForm { screen, ..TableForm::default() })
         };
         let longest = |text: &str| text.lines().map(|line| line.chars().count()).max();
@@ -254,7 +266,7 @@ mod tests {
 
     #[test]
     fn colours_stand_around_a_line() {
-        let screen = Screen { width: None, has_colour: true };
+        let screen = Screen { has_colour: true, ..Screen::default() };
         let text = table_of(&COLUMNS, Vec::new(), TableForm { screen, ..TableForm::default() });
         assert_eq!(text, "\u{1b}[1mADDRESS  POD  CONTAINER\u{1b}[0m\n");
         assert_eq!(
@@ -266,10 +278,9 @@ mod tests {
     #[test]
     fn numbers_and_addresses_go_by_their_values() {
         let mut rows = ["b", "fd00::1", "10", "10.0.0.10", "9", "10.0.0.9", "a"].map(Cell);
-        assert_eq!(sort_by(&[("CELL", CellForm::Text)], &mut rows, "cell"), Some(()));
+        sort_by(&[("CELL", CellForm::Text)], &mut rows, "cell");
         let sorted = rows.map(|Cell(text)| text);
         assert_eq!(sorted, ["9", "10", "10.0.0.9", "10.0.0.10", "fd00::1", "a", "b"]);
-        assert_eq!(sort_by(&COLUMNS, &mut [Cell("a")], "cell"), None);
         assert_eq!(fields(&COLUMNS), ["ADDRESS", "POD", "CONTAINER", "CNI"]);
     }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::args::{Consumer, TopArgs};
+use super::args::{Consumer, ListOutput, TopArgs};
 use super::inventory::Row;
 use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};
@@ -23,7 +23,14 @@ pub(super) async fn top<K: Kv>(
     let wanted = inventory.rows.iter().filter(|row| row.is_wanted(&args.filter));
     let mut counts = counts(wanted, args.by);
     counts.truncate(args.most.unwrap_or(usize::MAX));
-    terminal.list(&COLUMNS, counts, &args.output)?;
+    let columns = [(args.by.header(), CellForm::Text), HELD];
+    let ListOutput { format, no_headers, sort_by } = &args.output;
+    // Each name of the first column means it, whatever is counted.
+    let sort_by = sort_by
+        .as_deref()
+        .map(|field| if field.eq_ignore_ascii_case(HELD.0) { HELD.0 } else { columns[0].0 });
+    let output = ListOutput { format: *format, no_headers: *no_headers, sort_by: sort_by.map(str::to_owned) };
+    terminal.list(&columns, counts, &output)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -52,8 +59,28 @@ fn counts<'r>(rows: impl Iterator<Item = &'r Row>, by: Consumer) -> Vec<Consumer
     counts
 }
 
-/// The columns of consumers.
-pub(super) const COLUMNS: [Column; 2] = [("NAME", CellForm::Text), ("HELD", CellForm::Whole)];
+const HELD: Column = ("HELD", CellForm::Whole);
+
+/// What consumers can be sorted by: all headers that the first column may have, and what JSON calls it.
+pub(super) const SORTED_BY: [Column; 6] = [
+    ("NAME", CellForm::Text),
+    ("NAMESPACE", CellForm::Text),
+    ("POD", CellForm::Text),
+    ("NODE", CellForm::Text),
+    ("NETWORK", CellForm::Text),
+    HELD,
+];
+
+impl Consumer {
+    fn header(self) -> &'static str {
+        match self {
+            Consumer::Namespace => "NAMESPACE",
+            Consumer::Pod => "POD",
+            Consumer::Node => "NODE",
+            Consumer::Network => "NETWORK",
+        }
+    }
+}
 
 impl Listed for ConsumerCount {
     fn cells(&self) -> Vec<String> {

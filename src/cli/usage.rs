@@ -1,23 +1,22 @@
 //! `metes usage`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::args::{ListFormat, UsageArgs};
-use super::inventory::{AskedSeen, Inventory, Row, holders};
-use super::table::{CellForm, Column, Listed, or_dash};
+use super::inventory::{Inventory, Row, holders};
+use super::overview::{Overview, between, merged};
+use super::table::{CellForm, Column, Listed, many, or_dash};
 use super::{CliError, Context, Terminal};
-use crate::pool::definition::RangeState;
+use crate::pool::known::{KnownRange, KnownState};
 use crate::pool::names::PoolName;
-use crate::pool::{NetworkName, Range, RangeCounts, Standing};
-use crate::store::kv::Kv;
-
-/// If nobody has asked for ranges for so long, and others of the same CNI network were asked for since, they are older.
-const OLDER: Duration = Duration::from_secs(3600);
+use crate::pool::{Addr, NetworkName, Range, RangeCounts, Standing};
+use crate::store::kv::{Failure, Kv};
+use crate::store::txn::Entry;
+use crate::store::walk::walk_between;
 
 /// Shows how much of each range is used.
 pub(super) async fn usage<K: Kv>(
@@ -25,14 +24,128 @@ pub(super) async fn usage<K: Kv>(
     args: &UsageArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
-    let inventory = context.inventory("count the held addresses").await?;
-    let usages = usages(&inventory);
+    let counted = read(context).await.map_err(CliError::store("count the held addresses"))?;
+    let usages = usages(&counted);
     terminal.list(&COLUMNS, usages.iter().collect(), &args.output)?;
     let is_table = matches!(args.output.format, ListFormat::Table | ListFormat::Wide);
     if is_table && !args.output.no_headers {
         terminal.answer(&left(&usages))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What few keys say, and how many addresses are held where.
+struct Counted {
+    overview: Overview,
+    counts: BTreeMap<AddressSpan, usize>,
+    /// Who holds addresses of ranges that are older.
+    left: Inventory,
+}
+
+/// What is counted: addresses of a network that are reserved, or are cooling, from the first to the last one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct AddressSpan {
+    what: CountedKeys,
+    network: NetworkName,
+    first: Addr,
+    last: Addr,
+}
+
+/// Which keys are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum CountedKeys {
+    Held,
+    Cooling,
+}
+
+/// Counts the addresses of each range of each network, and reads who holds those of older ranges.
+async fn read<K: Kv>(context: &Context<'_, K>) -> Result<Counted, Failure> {
+    let keys = context.session.keys;
+    let mut counted =
+        Counted { overview: context.overview().await?, counts: BTreeMap::new(), left: Inventory::default() };
+    let networks = context.networks_beside(&counted.overview).await?;
+    let spans: Vec<AddressSpan> = counted.spans(&networks).into_iter().collect();
+    let of_keys = |AddressSpan { what, network, first, last }: &AddressSpan| match what {
+        CountedKeys::Held => between(keys.ip(network, *first), keys.ip(network, *last)),
+        CountedKeys::Cooling => between(keys.cooling(network, *first), keys.cooling(network, *last)),
+    };
+    let counts = context.count(&spans.iter().map(of_keys).collect::<Vec<_>>()).await?;
+    let older = counted.overview.known();
+    for KnownRange { range, .. } in older.iter().filter(|known| known.state == KnownState::Older) {
+        let (first, last) = (range.first(), range.last());
+        let span = AddressSpan { what: CountedKeys::Held, network: range.network().clone(), first, last };
+        let see = |seen: &mut Inventory, entry: Entry| seen.see(keys, &entry);
+        let (start, end) = of_keys(&span);
+        let (left, _) = walk_between(context.session, (&start, &end), Inventory::default, see).await?;
+        counted.left.take(left);
+    }
+    drop(older);
+    counted.counts = spans.into_iter().zip(counts).collect();
+    counted.left = context.with_owners(counted.left).await?;
+    Ok(counted)
+}
+
+impl Counted {
+    /// All that is to be counted, of the known ranges and of these networks.
+    fn spans(&self, networks: &[NetworkName]) -> BTreeSet<AddressSpan> {
+        let known = self.overview.known();
+        let mut spans: BTreeSet<AddressSpan> = networks.iter().map(whole).collect();
+        for KnownRange { range, .. } in &known {
+            let network = range.network();
+            let span = |what, first, last| AddressSpan { what, network: network.clone(), first, last };
+            spans.insert(whole(network));
+            spans.insert(span(CountedKeys::Held, range.first(), range.last()));
+            for given in range.spans() {
+                spans.insert(span(CountedKeys::Held, given.first, given.last));
+                spans.insert(span(CountedKeys::Cooling, given.first, given.last));
+            }
+        }
+        let of_network = |network: &NetworkName| {
+            merged(known.iter().map(|known| &known.range).filter(move |range| range.network() == network))
+        };
+        let networks: BTreeSet<NetworkName> = spans.iter().map(|span| span.network.clone()).collect();
+        for network in networks {
+            let held = |(first, last)| AddressSpan {
+                what: CountedKeys::Held,
+                network: network.clone(),
+                first,
+                last,
+            };
+            spans.extend(of_network(&network).into_iter().map(held));
+        }
+        spans
+    }
+
+    fn count(&self, what: CountedKeys, network: &NetworkName, first: Addr, last: Addr) -> usize {
+        let span = AddressSpan { what, network: network.clone(), first, last };
+        self.counts.get(&span).copied().unwrap_or_default()
+    }
+
+    /// How many addresses are set aside from the first to the last one.
+    fn aside(&self, network: &NetworkName, first: Addr, last: Addr) -> usize {
+        self.overview.aside.range((network.clone(), first)..=(network.clone(), last)).count()
+    }
+
+    /// How many addresses of a range are held and free.
+    fn of_range(&self, range: &Range) -> RangeCounts {
+        let (network, first, last) = (range.network(), range.first(), range.last());
+        let given =
+            |what| range.spans().iter().map(|span| self.count(what, network, span.first, span.last)).sum();
+        let (taken, cooling): (usize, usize) = (given(CountedKeys::Held), given(CountedKeys::Cooling));
+        RangeCounts {
+            size: range.size(),
+            held: self.count(CountedKeys::Held, network, first, last),
+            set_aside: self.aside(network, first, last),
+            cooling,
+            free: range.size().saturating_sub((taken + cooling) as u128),
+        }
+    }
+}
+
+/// All addresses of a network.
+fn whole(network: &NetworkName) -> AddressSpan {
+    let (first, last) = (Addr(0), Addr(u128::MAX));
+    AddressSpan { what: CountedKeys::Held, network: network.clone(), first, last }
 }
 
 /// How much of one range is used.
@@ -43,7 +156,9 @@ struct RangeUsage<'a> {
     range: Option<String>,
     /// The pool that it belongs to; none if configurations ask for it.
     pool: Option<&'a PoolName>,
-    state: UsageState,
+    /// What it is good for; none for addresses outside.
+    #[serde(serialize_with = "state_text")]
+    state: Option<KnownState>,
     /// How many addresses it can hand out; none without a range. As text, because some programs round large numbers.
     #[serde(serialize_with = "as_text")]
     size: Option<u128>,
@@ -62,41 +177,17 @@ struct RangeUsage<'a> {
     left: Vec<&'a Row>,
 }
 
-/// What a range is good for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum UsageState {
-    /// Of a pool.
-    Open,
-    Draining,
-    Closed,
-    /// A configuration asks for it.
-    Asked,
-    /// Its CNI networks have asked for other ranges since.
-    Older,
-    /// There is no range that gives these.
-    Outside,
+/// The word of a table for what a range is good for.
+fn word(state: Option<KnownState>) -> &'static str {
+    match state {
+        Some(KnownState::Asked) => "asked for",
+        Some(state) => state.name(),
+        None => "-",
+    }
 }
 
-impl UsageState {
-    fn word(self) -> &'static str {
-        match self {
-            UsageState::Open => "open",
-            UsageState::Draining => "draining",
-            UsageState::Closed => "closed",
-            UsageState::Asked => "asked for",
-            UsageState::Older => "older",
-            UsageState::Outside => "-",
-        }
-    }
-
-    fn of_pool(state: RangeState) -> Self {
-        match state {
-            RangeState::Open => UsageState::Open,
-            RangeState::Draining => UsageState::Draining,
-            RangeState::Closed => UsageState::Closed,
-        }
-    }
+fn state_text<S: serde::Serializer>(state: &Option<KnownState>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(state.map_or("outside", KnownState::name))
 }
 
 fn as_text<S: serde::Serializer>(number: &Option<u128>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -106,85 +197,36 @@ fn as_text<S: serde::Serializer>(number: &Option<u128>, serializer: S) -> Result
     }
 }
 
-/// A range, and where it comes from.
-struct KnownRange<'a> {
-    range: Range,
-    /// As people write it.
-    text: String,
-    pool: Option<&'a PoolName>,
-    state: UsageState,
-    asked: Vec<&'a AskedSeen>,
-}
-
-/// The ranges of all pools and of all configurations, each once, by network.
-fn known_ranges(inventory: &Inventory) -> Vec<KnownRange<'_>> {
-    let mut known = Vec::new();
-    for pool in inventory.pools.iter() {
-        for (written, range) in pool.ranges.iter().zip(pool.all_ranges().unwrap_or_default()) {
-            let (text, state) = (written.range.to_string(), UsageState::of_pool(written.state));
-            known.push(KnownRange { range, text, pool: Some(&pool.pool), state, asked: Vec::new() });
-        }
-    }
-    let of_pools = known.len();
-    for seen in &inventory.asked {
-        for range in seen.asked.sets.iter().flat_map(|set| set.ranges()) {
-            match known[of_pools..].iter_mut().find(|known| known.range == *range) {
-                Some(known) => known.asked.push(seen),
-                None => known.push(KnownRange {
-                    range: range.clone(),
-                    text: range.to_string(),
-                    pool: None,
-                    state: UsageState::Asked,
-                    asked: vec![seen],
-                }),
-            }
-        }
-    }
-    let is_older = |seen: &&AskedSeen| inventory.asked.iter().any(|other| other.came_after(seen, OLDER));
-    for known in &mut known[of_pools..] {
-        if known.asked.iter().all(is_older) {
-            known.state = UsageState::Older;
-        }
-    }
-    known.sort_by(|a, b| order(a).cmp(&order(b)));
-    known
-}
-
-fn order<'a>(known: &'a KnownRange<'_>) -> impl Ord + use<'a> {
-    let KnownRange { range, text, pool, .. } = known;
-    (range.network(), range.first(), range.last(), pool.map(PoolName::as_str), text)
-}
-
 /// Counts the held addresses of each range of each network. Where ranges overlap, an address counts in each. What is
 /// only recorded is in no network and is not counted.
-fn usages(inventory: &Inventory) -> Vec<RangeUsage<'_>> {
-    let known = known_ranges(inventory);
+fn usages(counted: &Counted) -> Vec<RangeUsage<'_>> {
+    let known = counted.overview.known();
     let mut of_networks: BTreeMap<&NetworkName, Vec<&KnownRange<'_>>> = BTreeMap::new();
     known.iter().for_each(|known| of_networks.entry(known.range.network()).or_default().push(known));
     let mut usages: Vec<RangeUsage<'_>> = Vec::new();
     for (network, known) in &of_networks {
         let is_given = |row: &Row| {
             let gives = |known: &&&KnownRange<'_>| known.range.standing(row.address) == Standing::Assignable;
-            known.iter().filter(gives).any(|known| known.state != UsageState::Older)
+            known.iter().filter(gives).any(|known| known.state != KnownState::Older)
         };
         for KnownRange { range, text, pool, state, asked } in known {
-            let rows = inventory.between(network, range.first(), range.last());
-            let left = rows.iter().filter(|row| *state == UsageState::Older && !is_given(row));
+            let rows = counted.left.between(network, range.first(), range.last());
+            let left = rows.iter().filter(|row| *state == KnownState::Older && !is_given(row));
             let mut asked_by: Vec<String> = asked.iter().map(|seen| seen.asked_by()).collect();
             asked_by.sort();
             asked_by.dedup();
             usages.push(RangeUsage {
                 range: Some(text.clone()),
                 pool: *pool,
-                state: *state,
+                state: Some(*state),
                 asked_by,
                 asked_at: asked.iter().map(|seen| seen.asked.asked_at.as_str()).max(),
                 left: left.collect(),
-                ..RangeUsage::counted((*network).clone(), inventory.counts(range))
+                ..RangeUsage::counted((*network).clone(), counted.of_range(range))
             });
         }
     }
-    for (network, held, set_aside) in outside(inventory, &of_networks) {
+    for (network, held, set_aside) in outside(counted, &of_networks) {
         let counts = RangeCounts { held, set_aside, ..RangeCounts::default() };
         let at = usages.partition_point(|usage| usage.network <= *network);
         let outside = RangeUsage::counted(network.clone(), counts);
@@ -195,20 +237,22 @@ fn usages(inventory: &Inventory) -> Vec<RangeUsage<'_>> {
 
 /// How many addresses of each network lie in no range that is known of, and how many of these are set aside.
 fn outside<'a>(
-    inventory: &'a Inventory,
+    counted: &'a Counted,
     of_networks: &BTreeMap<&NetworkName, Vec<&KnownRange<'_>>>,
 ) -> Vec<(&'a NetworkName, usize, usize)> {
-    let mut outside: BTreeMap<&NetworkName, (usize, usize)> = BTreeMap::new();
-    for row in &inventory.rows {
-        let Some(network) = &row.network else { continue };
+    let networks: BTreeSet<&NetworkName> = counted.counts.keys().map(|span| &span.network).collect();
+    let outside = networks.into_iter().map(|network| {
         let known = of_networks.get(network).map_or(&[][..], Vec::as_slice);
-        if !known.iter().any(|known| (known.range.first()..=known.range.last()).contains(&row.address)) {
-            let (held, set_aside) = outside.entry(network).or_default();
-            *held += 1;
-            *set_aside += usize::from(row.is_set_aside());
+        let (all, last) = (Addr(0), Addr(u128::MAX));
+        let mut held = counted.count(CountedKeys::Held, network, all, last);
+        let mut set_aside = counted.aside(network, all, last);
+        for (first, last) in merged(known.iter().map(|known| &known.range)) {
+            held = held.saturating_sub(counted.count(CountedKeys::Held, network, first, last));
+            set_aside = set_aside.saturating_sub(counted.aside(network, first, last));
         }
-    }
-    outside.into_iter().map(|(network, (held, set_aside))| (network, held, set_aside)).collect()
+        (network, held, set_aside)
+    });
+    outside.filter(|(_, held, _)| *held > 0).collect()
 }
 
 impl RangeUsage<'_> {
@@ -218,7 +262,7 @@ impl RangeUsage<'_> {
             network,
             range: None,
             pool: None,
-            state: UsageState::Outside,
+            state: None,
             size: Some(size),
             held,
             free: Some(free),
@@ -252,7 +296,7 @@ impl Listed for RangeUsage<'_> {
         vec![
             self.network.to_string(),
             self.name(),
-            self.state.word().to_owned(),
+            word(self.state).to_owned(),
             number(self.size),
             self.held.to_string(),
             number(self.free),
@@ -273,9 +317,12 @@ fn left(usages: &[RangeUsage<'_>]) -> String {
     let mut text = String::new();
     for usage in usages.iter().filter(|usage| !usage.left.is_empty()) {
         let (range, count) = (usage.name(), usage.left.len());
-        let verb = if count == 1 { "1 address is" } else { &format!("{count} addresses are") };
-        let _ =
-            writeln!(text, "\n{range} of network {}: {verb} held that no newer range gives", usage.network);
+        let (addresses, verb) = (many(count, "address"), if count == 1 { "is" } else { "are" });
+        let network = &usage.network;
+        let _ = writeln!(
+            text,
+            "\n{range} of network {network}: {addresses} {verb} held that no newer range gives"
+        );
         text.push_str(&holders(&usage.left));
     }
     text
@@ -287,44 +334,56 @@ mod tests {
     use crate::audit::fixture::addr;
     use crate::pool::RangeSpec;
     use crate::pool::asked::AskedRanges;
+    use crate::pool::known::AskedSeen;
     use crate::pool::range::fixtures::{cidr, set};
 
     /// A record of CNI network `net`, made and last written at these revisions.
     fn asked(spec: RangeSpec, asked_at: &str, revisions: (i64, i64)) -> AskedSeen {
         let asked = AskedRanges::new(None, "net".into(), vec![set([spec])], asked_at.into());
-        AskedSeen { asked: asked.expect("a small one"), created: revisions.0, written: revisions.1 }
+        AskedSeen { asked, created: revisions.0, written: revisions.1 }
     }
 
-    fn inventory(asked: Vec<AskedSeen>, held: &[(&str, &str)]) -> Inventory {
+    /// What is counted of a store with these configurations and these addresses.
+    fn counted(asked: Vec<AskedSeen>, held: &[(&str, &str)]) -> Counted {
         let row = |(network, address): &(&str, &str)| Row {
             network: Some(NetworkName::stored(network).expect("a network")),
             address: addr(address),
             holder: None,
             pool: None,
         };
-        let mut inventory = Inventory::default();
-        (inventory.asked, inventory.rows) = (asked, held.iter().map(row).collect());
-        inventory.sorted()
+        let mut left = Inventory::default();
+        left.rows = held.iter().map(row).collect();
+        let mut overview = Overview::default();
+        overview.inventory.asked = asked;
+        let mut counted = Counted { overview, counts: BTreeMap::new(), left: left.sorted() };
+        let networks: Vec<NetworkName> =
+            counted.left.rows.iter().filter_map(|row| row.network.clone()).collect();
+        let count = |span: AddressSpan| {
+            let held = counted.left.between(&span.network, span.first, span.last).len();
+            (span.clone(), if span.what == CountedKeys::Held { held } else { 0 })
+        };
+        counted.counts = counted.spans(&networks).into_iter().map(count).collect();
+        counted
     }
 
-    fn lines(inventory: &Inventory) -> Vec<String> {
+    fn lines(counted: &Counted) -> Vec<String> {
         let line = |usage: &RangeUsage<'_>| {
             let left: Vec<String> = usage.left.iter().map(|row| row.address.to_string()).collect();
             format!("{} {left:?}", usage.cells()[..6].join(" "))
         };
-        usages(inventory).iter().map(line).collect()
+        usages(counted).iter().map(line).collect()
     }
 
     #[test]
     fn sizes_are_exact_and_addresses_outside_of_all_ranges_are_counted_apart() {
         let spec = cidr("10.0.0.0/24").bounds("10.0.0.10", "10.0.0.19").exclude(&["10.0.0.12/31"]);
         let wide = cidr("fd00::/64").network("six");
-        let inventory = inventory(
+        let counted = counted(
             vec![asked(spec, "2026-01-02T03:04:05Z", (5, 7)), asked(wide, "2026-01-02T03:04:05Z", (6, 6))],
             &[("default", "10.0.0.12"), ("default", "10.0.0.15"), ("default", "10.0.0.9"), ("b", "10.0.0.1")],
         );
         assert_eq!(
-            lines(&inventory),
+            lines(&counted),
             [
                 "b - - - 1 - []",
                 "default 10.0.0.10-10.0.0.19/24 asked for 8 2 7 []",
@@ -332,7 +391,7 @@ mod tests {
                 "six fd00::/64 asked for 18446744073709551614 0 18446744073709551614 []",
             ]
         );
-        let json = serde_json::to_value(&usages(&inventory)[1..]).expect("JSON");
+        let json = serde_json::to_value(&usages(&counted)[1..]).expect("JSON");
         assert_eq!(
             json[2],
             serde_json::json!({
@@ -348,7 +407,7 @@ mod tests {
         let old = |written| asked(cidr("10.0.0.0/24"), "2026-01-02T03:04:05Z", (5, written));
         let new = |asked_at| asked(cidr("10.0.0.0/25"), asked_at, (20, 20));
         let held = [("default", "10.0.0.1"), ("default", "10.0.0.200")];
-        let of = |old, new| lines(&inventory(vec![old, new], &held));
+        let of = |old, new| lines(&counted(vec![old, new], &held));
         let narrowed = [
             "default 10.0.0.0/25 asked for 126 1 125 []",
             "default 10.0.0.0/24 older 254 2 252 [\"10.0.0.200\"]",

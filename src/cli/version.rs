@@ -32,13 +32,15 @@ pub(super) async fn version(
         true => Some(ServerVersions::ask(&settings().map_err(refused)?).await.map_err(refused)?),
         false => None,
     };
-    let is_reached = |server: &ServerVersions| server.members.iter().any(|one| one.version.is_some());
-    let is_reached = server.as_ref().is_none_or(is_reached);
+    let is_known = |server: &ServerVersions| {
+        server.unreadable.is_none() && server.members.iter().any(|one| one.version.is_some())
+    };
+    let is_known = server.as_ref().is_none_or(is_known);
     let cni = Version::ALL.map(Version::name).to_vec();
     let client = ClientVersion { version: env!("CARGO_PKG_VERSION"), records: VERSION, cni };
     let versions = Versions { client, server };
     terminal.document(&versions, args.output.format, || versions.words())?;
-    Ok(if is_reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 #[derive(Serialize)]
@@ -60,8 +62,11 @@ struct ClientVersion {
 #[derive(Serialize)]
 struct ServerVersions {
     members: Vec<MemberVersion>,
-    /// None if nothing is stored, or it does not decode.
+    /// None if nothing is stored, or it cannot be read.
     store: Option<StoreVersion>,
+    /// Why it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable: Option<String>,
 }
 
 /// A member of etcd, or why its version is not known.
@@ -85,7 +90,7 @@ impl ServerVersions {
     /// Asks each member by itself, and the first that answers for the store.
     async fn ask(settings: &Settings) -> Result<Self, Error> {
         let keys = Keys::new(&settings.prefix);
-        let mut versions = Self { members: Vec::new(), store: None };
+        let mut versions = Self { members: Vec::new(), store: None, unreadable: None };
         for endpoint in &settings.endpoints {
             let alone = Settings { endpoints: vec![endpoint.clone()], ..settings.clone() };
             let kv = store::open(setup::access(&alone, Trust::OwnerReads, limits::UNREACHABLE)?);
@@ -95,7 +100,10 @@ impl ServerVersions {
                 Err(failure) => (None, Some(failure.to_string())),
             };
             if version.is_some() && versions.store.is_none() {
-                versions.store = stored(session).await;
+                match stored(session).await {
+                    Ok(store) => (versions.store, versions.unreadable) = (store, None),
+                    Err(why) => versions.unreadable = Some(why),
+                }
             }
             versions.members.push(MemberVersion { endpoint: endpoint.url(), version, why });
         }
@@ -103,28 +111,37 @@ impl ServerVersions {
     }
 }
 
-async fn stored<K: Kv>(session: Session<'_, K>) -> Option<StoreVersion> {
+/// The store's versions; none if nothing is stored. Else why they cannot be read.
+async fn stored<K: Kv>(session: Session<'_, K>) -> Result<Option<StoreVersion>, String> {
     let mut snapshot = Snapshot::default();
     let key = session.keys.meta();
-    session.read(slice::from_ref(&key), &mut snapshot).await.ok()?;
-    let meta: Meta = snapshot.record(&key).ok()??;
-    Some(StoreVersion { records: meta.schema(), min_writer: meta.min_writer, epoch: meta.epoch, id: meta.id })
+    let read = session.read(slice::from_ref(&key), &mut snapshot).await;
+    read.map_err(|failure| format!("{failure}; {}", failure.remedy()))?;
+    let meta: Option<Meta> =
+        snapshot.record(&key).map_err(|_| "its meta does not decode; metes check says more")?;
+    let version = |meta: Meta| {
+        let Meta { min_writer, epoch, .. } = meta;
+        StoreVersion { records: meta.schema(), min_writer, epoch, id: meta.id }
+    };
+    Ok(meta.map(version))
 }
 
 impl Versions {
     fn words(&self) -> String {
         let ClientVersion { version, records, cni } = &self.client;
         let mut text = format!("metes {version}, records of version {records}, CNI {}\n", cni.join(", "));
-        let Some(ServerVersions { members, store }) = &self.server else { return text };
+        let Some(ServerVersions { members, store, unreadable }) = &self.server else { return text };
         let row = |member: &MemberVersion| {
             [member.endpoint.clone(), or_dash(member.version.as_deref().or(member.why.as_deref()))]
         };
         text.push_str(&table(["ENDPOINT", "ETCD"], &members.iter().map(row).collect::<Vec<_>>()));
-        text.push_str(&match store {
-            Some(StoreVersion { records, min_writer, epoch, id }) => format!(
+        text.push_str(&match (store, unreadable) {
+            (Some(StoreVersion { records, min_writer, epoch, id }), _) => format!(
                 "store {id}: records of version {records} for writers of version {min_writer} or newer, epoch {epoch}\n"
             ),
-            None => "store: nothing of metes, or nothing that can be read\n".to_owned(),
+            (None, Some(why)) => format!("store: it cannot be read: {why}\n"),
+            (None, None) if members.iter().all(|one| one.version.is_none()) => String::new(),
+            (None, None) => "store: nothing of metes is in it yet\n".to_owned(),
         });
         text
     }

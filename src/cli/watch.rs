@@ -44,7 +44,7 @@ pub(super) async fn revision<K: Kv>(context: &Context<'_, K>) -> Result<i64, Fai
     Ok(snapshot.revision)
 }
 
-/// The same from a revision on.
+/// As [`watch`], from a revision on.
 pub(super) async fn watch_from<K: Kv + Follow>(
     context: &Context<'_, K>,
     from: i64,

@@ -49,9 +49,9 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
         run.carry_out_spooled(&kept, run.session.until).await?;
     }
     run.must_go_on()?;
-    let left = LeftBehind::read(run, &Allotment::new(ask, run.session.keys));
-    let ask = &Ask { keeps_ranges: !left.has_kept_ranges(run, ask), ..ask.clone() };
     let mut allotment = Allotment::new(ask, run.session.keys);
+    let left = LeftBehind::read(run, &allotment);
+    allotment.keep_ranges(|key| left.has_kept_ranges(key, &ask.stamp.created_at));
     let is_wanted = || run.must_go_on().is_ok();
     let mut driver = Driver::new(run.session, policy(run, &left, &is_wanted)).expecting(left.pools.clone());
     let added = allot(run, ask, &mut allotment, &left, &mut driver).await;
@@ -218,13 +218,10 @@ impl LeftBehind {
         Some(keys)
     }
 
-    /// Whether the node has kept the ranges of this ADD a short while ago.
-    fn has_kept_ranges<K>(&self, run: &Run<'_, K>, ask: &Ask) -> bool {
-        let kept = || {
-            let key = run.session.keys.asked(&ask.asked_ranges()?);
-            self.scope.as_ref()?.keys.record::<AskedRanges>(&key).ok()?
-        };
-        kept().is_some_and(|asked| is_young(&asked, &ask.stamp.created_at))
+    /// Whether the node has kept the ranges under this key a short while before `now`.
+    fn has_kept_ranges(&self, key: &[u8], now: &str) -> bool {
+        let kept = || self.scope.as_ref()?.keys.record::<AskedRanges>(key).ok()?;
+        kept().is_some_and(|asked| is_young(&asked, now))
     }
 
     fn hints(&self) -> Hints {
@@ -263,7 +260,7 @@ fn leave_hints<K: Kv>(
     driver: &mut Driver<'_, K>,
     before: &LeftBehind,
 ) {
-    let Some(Acknowledged { revision, scope }) = driver.take_acknowledged() else { return };
+    let Some(Acknowledged { revision, scope, asked }) = driver.take_acknowledged() else { return };
     let keys = driver.shared();
     let Ok(Some(Meta { id: store, epoch, .. })) = keys.record::<Meta>(&run.session.keys.meta()) else {
         return;
@@ -281,20 +278,19 @@ fn leave_hints<K: Kv>(
     if let Some(scope) = scope {
         let known = before.scope.clone().unwrap_or_default();
         let mut shared = keys.clone();
-        let is_asked = |key: &[u8]| matches!(run.session.keys.parse(key), Ok(Key::Asked(_)));
-        shared.retain(|key| !is_pool(run, key) && !is_asked(key));
-        // A look reads no key that says which ranges were asked for, so those that are known stay. Only their time
-        // counts: the ranges of many configurations would be too much to keep.
+        shared.retain(|key| !is_pool(run, key));
+        // No look reads the records of ranges that are asked for. So what this run has written is added to what was
+        // known. Only their time is kept: the ranges of many configurations would be too much.
         let now_for_people = node::timestamp();
-        for (key, entry) in known.keys.iter().chain(keys.iter()).filter(|(key, _)| is_asked(key)) {
-            let asked = entry.and_then(|entry| Some((entry, AskedRanges::decode(&entry.value).ok()?)));
-            let young = asked.filter(|(_, asked)| is_young(asked, &now_for_people));
-            let slim = |(entry, asked): (&Entry, AskedRanges)| Entry {
-                value: asked.without_ranges().encode(),
-                ..entry.clone()
-            };
-            if let Some(young) = young {
-                shared.set(key, Some(slim(young)));
+        let is_asked = |key: &[u8]| matches!(run.session.keys.parse(key), Ok(Key::Asked(_)));
+        let earlier = known.keys.iter().filter(|(key, _)| is_asked(key));
+        let earlier = earlier.filter_map(|(key, entry)| Some((key.clone(), entry?.value.clone())));
+        for (key, value) in earlier.chain(asked) {
+            let record = AskedRanges::decode(&value).ok();
+            if let Some(young) = record.filter(|asked| is_young(asked, &now_for_people)) {
+                let value = young.without_ranges().encode();
+                let entry = Entry { key, value, create_revision: 0, mod_revision: 0, lease: 0 };
+                shared.set(&entry.key.clone(), Some(entry));
             }
         }
         run.scope_hints.keep(&scope, &known.left(shared, driver.first(), now));

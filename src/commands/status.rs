@@ -2,13 +2,9 @@
 
 use super::Run;
 use crate::cni::error::{Code, Error};
-use crate::store::kv::{Failure, Kv, REPLACE_MEMBER};
+use crate::store::kv::{Failure, Kv};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Op, Txn};
-
-/// The alarms under which etcd refuses writes, and what an operator does about each.
-const REFUSES_WRITES: [(&str, &str); 2] =
-    [("NOSPACE", "compact and defragment etcd, then clear its alarm"), ("CORRUPT", REPLACE_MEMBER)];
 
 /// Succeeds if etcd answers, has a leader, takes writes and is new enough, and if its store is not under suspicion.
 ///
@@ -29,13 +25,12 @@ pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
     if let Some(text) = about.too_old() {
         return Err(not_available(text));
     }
-    if !about.has_leader {
+    if !about.has_leader() {
         return Err(not_available("etcd has no leader".to_owned()));
     }
-    let refusal = REFUSES_WRITES.iter().find_map(|(alarm, remedy)| {
-        let told = about.errors.iter().find(|error| error.contains(alarm))?;
-        Some(not_available(format!("etcd refuses writes: {}", told.trim())).with_details(*remedy))
-    });
+    let refusal = about
+        .refuses_writes()
+        .map(|(alarm, remedy)| not_available(format!("etcd refuses writes: {alarm}")).with_details(remedy));
     refusal.map_or(Ok(()), Err)
 }
 

@@ -139,7 +139,7 @@ impl HostFile {
             pools_only: file.flag("pools_only")?.unwrap_or(false),
             unclear: refused.map(|why| {
                 Error::invalid_config(format!("host file: {why}"))
-                    .with_details("what is meant is not guessed: correct the key or remove it")
+                    .with_details("correct the key or remove it: metes does not guess what you mean")
             }),
             notes,
         })

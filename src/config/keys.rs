@@ -111,7 +111,10 @@ const NAMED_MAX: usize = 16;
 const SIMILAR_MAX: usize = 64;
 
 /// An unknown key that is at most so many edits from a deciding one is taken for that one, misspelt.
-pub(super) const SLIP_EDITS: usize = 2;
+pub const SLIP_EDITS: usize = 2;
+
+/// Keys of other programs for what is meant here by another word.
+const SYNONYMS: [(&str, &str); 3] = [("gw", "gateway"), ("gateway", "gw"), ("via", "gw")];
 
 /// Whether a key of `ipam` says something about the store.
 pub(super) fn is_store_key(key: &str) -> bool {
@@ -197,7 +200,7 @@ impl Findings {
         for key in unknown(section, level) {
             match slip_of(key, level) {
                 Some(meant) => self.refuse(unknown_key(section, key, Some(meant))),
-                None => self.note(|| unknown_key(section, key, nearest(key, level.known, SIMILAR_MAX))),
+                None => self.note(|| unknown_key(section, key, meant_by(key, level.known))),
             }
         }
     }
@@ -280,6 +283,15 @@ fn has_store_prefix(key: &str) -> bool {
     key.get(..STORE_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(STORE_PREFIX))
 }
 
+/// The known key that is most like an unknown one, or means the same.
+#[must_use]
+pub fn meant_by<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
+    let is_meant =
+        |meant: &str| SYNONYMS.iter().any(|(other, own)| key.eq_ignore_ascii_case(other) && *own == meant);
+    let synonym = known.iter().copied().find(|meant| is_meant(meant));
+    synonym.or_else(|| nearest(key, known, SIMILAR_MAX))
+}
+
 /// The known key that takes the fewest edits, at most `most` and at most half of its length. Case and `_` count only
 /// between keys that take as many edits.
 #[must_use]
@@ -305,6 +317,12 @@ pub fn nearest<'a>(key: &str, known: &[&'a str], most: usize) -> Option<&'a str>
         .map(|(.., near)| near)
 }
 
+/// A question for the known name that is nearest, to stand behind a sentence; nothing if none is near.
+#[must_use]
+pub fn did_you_mean(name: &str, known: &[&str], most: usize) -> String {
+    nearest(name, known, most).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
+}
+
 /// How many edits the name of a pool may be away from a similar one.
 const SIMILAR_POOL_EDITS: usize = 2;
 
@@ -312,8 +330,7 @@ const SIMILAR_POOL_EDITS: usize = 2;
 #[must_use]
 pub fn no_such_pool<'a>(name: &PoolName, known: impl IntoIterator<Item = &'a PoolName>) -> String {
     let names: Vec<&str> = known.into_iter().map(PoolName::as_str).collect();
-    let similar = nearest(name.as_str(), &names, SIMILAR_POOL_EDITS);
-    let similar = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
+    let similar = did_you_mean(name.as_str(), &names, SIMILAR_POOL_EDITS);
     format!("there is no pool {:?}{similar}", name.as_str())
 }
 
@@ -360,7 +377,10 @@ mod tests {
             (r#"{"network":1}"#, "unknown key `ipam.network`; did you mean `network_name`?"),
             (r#"{"exclude_gateway":1}"#, "unknown key `ipam.exclude_gateway`"),
             (r#"{"key_file":1}"#, "key `ipam.key_file` is ignored: it belongs into `ipam.etcd`"),
-            (r#"{"routes":[{"via":1}]}"#, "unknown key `ipam.routes[0].via`"),
+            (r#"{"gw":1}"#, "unknown key `ipam.gw`; did you mean `gateway`?"),
+            (r#"{"routes":[{"via":1}]}"#, "unknown key `ipam.routes[0].via`; did you mean `gw`?"),
+            (r#"{"routes":[{"Gateway":1}]}"#, "unknown key `ipam.routes[0].Gateway`; did you mean `gw`?"),
+            (r#"{"routes":[{"hop":1}]}"#, "unknown key `ipam.routes[0].hop`"),
             (r#"{"dns":{"nameserver":1}}"#, "unknown key `ipam.dns.nameserver`; did you mean `nameservers`?"),
             (
                 r#"{"etcd":{"username_file":1}}"#,

@@ -4,9 +4,76 @@
 use serde_json::{Map, Value, json};
 
 use super::Config;
-use super::keys::{HOST_LOCAL, WHEREABOUTS};
+use super::keys::{HOST_LOCAL, SLIP_EDITS, WHEREABOUTS, nearest};
 use crate::cni::{Environment, Error, Json, Request, Verb};
 use crate::pool::names::PoolName;
+
+/// What kubectl calls a network's definition.
+pub const NAD_KIND: &str = "NetworkAttachmentDefinition";
+
+/// The annotation by which a device of a network is requested.
+const RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
+
+/// A NetworkAttachmentDefinition, as far as it matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nad {
+    /// Its namespace; empty if it has none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The resource whose devices the network hands out; empty if there is none.
+    pub resource: String,
+    /// Its configuration; none if that is a file on the nodes.
+    pub config: Option<String>,
+    /// The key of `spec` that may be meant to have it, if there is no configuration: another key, or `config` itself
+    /// if that is no text.
+    pub instead: Option<String>,
+    /// Where it stands in the document.
+    pub key: String,
+}
+
+impl Nad {
+    /// The definition that an object is; `path` is the object's place in its document.
+    #[must_use]
+    pub fn of(object: &Value, path: &str) -> Option<Self> {
+        if object["kind"] != NAD_KIND {
+            return None;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let metadata = &object["metadata"];
+        let config = object["spec"]["config"].as_str().filter(|config| !config.trim().is_empty());
+        let instead = if config.is_some() { None } else { instead(&object["spec"]) };
+        let key = format!("spec.{}", instead.as_deref().unwrap_or("config"));
+        Some(Self {
+            namespace: text(&metadata["namespace"]),
+            name: text(&metadata["name"]),
+            resource: text(&metadata["annotations"][RESOURCE]),
+            config: config.map(str::to_owned),
+            instead,
+            key: if path.is_empty() { key } else { format!("{path}.{key}") },
+        })
+    }
+
+    /// `namespace/name`
+    #[must_use]
+    pub fn label(&self) -> String {
+        match (&*self.namespace, &*self.name) {
+            ("", name) => name.to_owned(),
+            (namespace, name) => format!("{namespace}/{name}"),
+        }
+    }
+}
+
+/// The key of a `spec` without a configuration that may be meant to have it.
+fn instead(spec: &Value) -> Option<String> {
+    if !spec["config"].is_null() && !spec["config"].is_string() {
+        return Some("config".to_owned());
+    }
+    let others: Vec<&str> =
+        spec.as_object()?.keys().map(String::as_str).filter(|key| *key != "config").collect();
+    let near = others.iter().find(|key| nearest(key, &["config"], SLIP_EDITS).is_some());
+    near.or(others.first()).map(|key| (*key).to_owned())
+}
 
 /// A plugin whose `ipam` is metes.
 #[derive(Debug, Clone)]
@@ -43,6 +110,43 @@ fn find(value: &Json, place: String, path: String, found: &mut Vec<MetesPlugin>)
     }
     for (at, inner) in value.items().unwrap_or_default().iter().enumerate() {
         find(inner, format!("{place}/{at}"), format!("{path}[{at}]"), found);
+    }
+}
+
+/// An object whose `type` is metes, or almost, and which is no `ipam` of metes all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlmostMetes {
+    /// Where it stands, as a path of keys.
+    pub path: String,
+    /// Its `type`.
+    pub named: String,
+    /// Whether it is an `ipam`, so that only its type is wrong.
+    pub is_ipam: bool,
+}
+
+/// What looks in the configuration of a network as if metes were meant.
+#[must_use]
+pub fn almost_metes(config: &Json) -> Vec<AlmostMetes> {
+    let mut found = Vec::new();
+    find_almost(config, "", String::new(), &mut found);
+    found
+}
+
+fn find_almost(value: &Json, key: &str, path: String, found: &mut Vec<AlmostMetes>) {
+    let is_ipam = key.eq_ignore_ascii_case("ipam");
+    match value.get("type").and_then(Json::text) {
+        Some("metes") if is_ipam => return,
+        Some(named) if nearest(named, &["metes"], SLIP_EDITS).is_some() => {
+            found.push(AlmostMetes { path: path.clone(), named: named.to_owned(), is_ipam });
+        }
+        _ => {}
+    }
+    for (key, inner) in value.pairs().unwrap_or_default() {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        find_almost(inner, key, path, found);
+    }
+    for (at, inner) in value.items().unwrap_or_default().iter().enumerate() {
+        find_almost(inner, "", format!("{path}[{at}]"), found);
     }
 }
 
@@ -145,5 +249,44 @@ mod tests {
         let expected = r#"{"type":"bridge","ipam":{"type":"metes"},"name":"n"}"#;
         assert_eq!(found(alone), [(String::new(), String::new(), expected.to_owned())]);
         assert_eq!(found(r#"[{"ipam":5},"metes"]"#), []);
+    }
+
+    #[test]
+    fn what_is_almost_metes_is_found() {
+        let found = |text: &str| {
+            let found = almost_metes(&Json::parse(text.as_bytes()).expect("JSON"));
+            found.into_iter().map(|one| (one.path, one.named, one.is_ipam)).collect::<Vec<_>>()
+        };
+        for (text, expected) in [
+            (r#"{"type":"bridge","ipam":{"type":"mets"}}"#, Some(("ipam", "mets", true))),
+            (r#"{"type":"bridge","IPAM":{"Type":"Metes"}}"#, Some(("IPAM", "Metes", true))),
+            (
+                r#"{"plugins":[{"type":"a"},{"ipma":{"type":"metes"}}]}"#,
+                Some(("plugins[1].ipma", "metes", false)),
+            ),
+            (r#"{"type":"metes","range":"x"}"#, Some(("", "metes", false))),
+            (r#"{"type":"bridge","ipam":{"type":"metes"}}"#, None),
+            (r#"{"type":"bridge","ipam":{"type":"host-local"}}"#, None),
+        ] {
+            let expected =
+                expected.map(|(path, named, is_ipam)| (path.to_owned(), named.to_owned(), is_ipam));
+            assert_eq!(found(text), expected.into_iter().collect::<Vec<_>>(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_definition_without_a_configuration_says_what_it_has_instead() {
+        let nad = |spec: Value| Nad::of(&json!({"kind": NAD_KIND, "spec": spec}), "items[3]").expect("a NAD");
+        for (spec, instead, key) in [
+            (json!({"config": "{}"}), None, "items[3].spec.config"),
+            (json!({"other": 1, "conf": "{}"}), Some("conf"), "items[3].spec.conf"),
+            (json!({"config": {"type": "bridge"}}), Some("config"), "items[3].spec.config"),
+            (json!({"config": " ", "other": 1}), Some("other"), "items[3].spec.other"),
+            (json!({}), None, "items[3].spec.config"),
+            (Value::Null, None, "items[3].spec.config"),
+        ] {
+            let nad = nad(spec);
+            assert_eq!((nad.instead.as_deref(), &*nad.key), (instead, key));
+        }
     }
 }

@@ -178,7 +178,7 @@ impl Config {
         let Findings { refused, mut notes, .. } = keys::judge(&sections);
         let read = match refused {
             Some(why) if !request.verb.forgives_config() => Err(Error::invalid_config(why)
-                .with_details("what is meant is not guessed: correct the key or remove it")),
+                .with_details("correct the key or remove it: metes does not guess what you mean")),
             refused => {
                 notes.extend(refused);
                 Config::read(&sections, &mut notes)

@@ -4,11 +4,16 @@
 //! with each other: what an ADD of one of them cannot see.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
 
 use super::command::judge_add;
-use super::nad::{MetesPlugin, metes_plugins};
-use super::{HostFile, IpamSettings, Settings};
+use super::keys::{SLIP_EDITS, did_you_mean};
+use super::nad::{AlmostMetes, MetesPlugin, Nad, almost_metes, metes_plugins};
+use super::{Config, HostFile, IpamSettings, Settings};
 use crate::cni::{Code, Error, Json, Verb};
+use crate::pool::range::is_on_link;
 use crate::pool::{Addr, Range};
 
 crate::named_enum! {
@@ -20,10 +25,18 @@ crate::named_enum! {
         NotJson = "not-json",
         /// A definition has no configuration.
         NoConfiguration = "no-configuration",
+        /// A definition has its configuration where nobody looks for it.
+        MisplacedConfiguration = "misplaced-configuration",
+        /// A network does not use metes.
+        OfAnother = "not-of-metes",
+        /// A network does not use metes, and most likely should.
+        AlmostMetes = "almost-metes",
         /// A key is not known.
         UnknownKey = "unknown-key",
         /// A key has no effect.
         NoEffect = "no-effect",
+        /// A gateway is not in the subnet of its addresses.
+        GatewayOutside = "gateway-outside",
         /// Requested addresses do not reach metes.
         NoIpsCapability = "no-ips-capability",
         /// Two networks give addresses of one range with different prefix lengths or gateways.
@@ -55,8 +68,15 @@ impl IssueId {
     pub fn severity(self) -> Severity {
         match self {
             Self::Refused | Self::NotJson | Self::HostFile | Self::Pool => Severity::Error,
-            Self::UnknownKey | Self::RangesDiffer | Self::SubnetTwice => Severity::Warning,
-            Self::NoConfiguration | Self::NoEffect | Self::NoIpsCapability => Severity::Note,
+            Self::MisplacedConfiguration
+            | Self::AlmostMetes
+            | Self::UnknownKey
+            | Self::GatewayOutside
+            | Self::RangesDiffer
+            | Self::SubnetTwice => Severity::Warning,
+            Self::NoConfiguration | Self::OfAnother | Self::NoEffect | Self::NoIpsCapability => {
+                Severity::Note
+            }
         }
     }
 
@@ -67,8 +87,12 @@ impl IssueId {
             Self::Refused => "an ADD is refused before it asks etcd",
             Self::NotJson => "a configuration is not JSON",
             Self::NoConfiguration => "a definition has no configuration: it is a file on the nodes",
+            Self::MisplacedConfiguration => "the configuration of a definition is where nobody looks for it",
+            Self::OfAnother => "a network does not use metes",
+            Self::AlmostMetes => "a network does not use metes, and most likely should",
             Self::UnknownKey => "a key is not known and has no effect",
             Self::NoEffect => "a key has no effect",
+            Self::GatewayOutside => "a gateway is outside of the subnet of its addresses",
             Self::NoIpsCapability => "requested addresses do not reach metes",
             Self::RangesDiffer => "ranges of one network overlap and differ in prefix length or gateway",
             Self::SubnetTwice => {
@@ -110,7 +134,12 @@ impl Issue {
         let at = Some((error.line(), error.column()));
         Self {
             at,
-            ..Self::new(IssueId::NotJson, "", error.to_string(), "correct it: runtimes read JSON alone")
+            ..Self::new(
+                IssueId::NotJson,
+                "",
+                without_place(&error.to_string(), error),
+                "correct it: runtimes read JSON alone",
+            )
         }
     }
 
@@ -125,6 +154,23 @@ impl Issue {
         Self { code, ..Self::new(IssueId::Refused, &key, error.msg.clone(), remedy) }
     }
 
+    /// What looks as if metes were meant.
+    fn almost(AlmostMetes { path, named, is_ipam }: &AlmostMetes) -> Self {
+        let key =
+            [path.as_str(), "type"].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".");
+        let (what, remedy) = match is_ipam {
+            true => (
+                format!("`{key}` is {named:?}, so another plugin is called; did you mean \"metes\"?"),
+                "correct the type",
+            ),
+            false => (
+                format!("`{key}` is {named:?}, and it is not in `ipam`, where metes is called"),
+                "write it in `ipam` of the main plugin",
+            ),
+        };
+        Self::new(IssueId::AlmostMetes, &key, what, remedy)
+    }
+
     /// What is said of a key that has no effect.
     fn note(text: &str, plugin: Option<&MetesPlugin>) -> Self {
         let (id, remedy) = match text.starts_with("unknown key") {
@@ -135,6 +181,12 @@ impl Issue {
         let key = plugin.map_or(key.to_owned(), |plugin| of_plugin(plugin, key));
         Self::new(id, &key, text, remedy)
     }
+}
+
+/// The message of an error of JSON without the place that it ends with: that is told apart from it.
+fn without_place<'t>(text: &'t str, error: &serde_json::Error) -> &'t str {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).unwrap_or(text)
 }
 
 /// The key that a message names first.
@@ -176,18 +228,76 @@ pub struct NetworkText<'a> {
     pub config: &'a str,
 }
 
-/// Judges one network, for nodes with this host file. A network without metes has no issues.
+/// What was found in a network.
+#[derive(Debug, Default)]
+pub struct JudgedNetwork {
+    /// What is wrong.
+    pub issues: Vec<Issue>,
+    /// What its plugins give addresses of.
+    pub uses: Vec<NetworkUse>,
+    /// Whether it is known that no plugin of it uses metes.
+    pub is_of_another: bool,
+}
+
+/// Judges a network by its definition, for nodes with this host file.
 #[must_use]
-pub fn judge_network(network: NetworkText<'_>, host: Option<&HostFile>) -> (Vec<Issue>, Vec<NetworkUse>) {
+pub fn judge_nad(nad: &Nad, host: Option<&HostFile>) -> JudgedNetwork {
+    let Nad { name, resource, config, key, .. } = nad;
+    match config {
+        Some(config) => judge_network(NetworkText { label: &nad.label(), name, resource, config }, host),
+        None => JudgedNetwork { issues: vec![without_configuration(nad, key)], ..JudgedNetwork::default() },
+    }
+}
+
+fn without_configuration(nad: &Nad, key: &str) -> Issue {
+    let file = "and looks for a file with the configuration on each node";
+    let (what, remedy) = match nad.instead.as_deref() {
+        None => {
+            let what = "it has no `spec.config`: the nodes have its configuration in a file";
+            return Issue::new(IssueId::NoConfiguration, key, what, "validate that file");
+        }
+        Some("config") => (
+            format!("`spec.config` is no text: Multus does not read it, {file}"),
+            "write it as one text: `config: |`",
+        ),
+        Some(other) => {
+            let near = did_you_mean(other, &["config"], SLIP_EDITS);
+            (
+                format!("`spec.{other}` is not read by Multus, which finds no `spec.config` {file}{near}"),
+                "correct the key",
+            )
+        }
+    };
+    Issue::new(IssueId::MisplacedConfiguration, key, what, remedy)
+}
+
+/// Judges one network, for nodes with this host file.
+#[must_use]
+pub fn judge_network(network: NetworkText<'_>, host: Option<&HostFile>) -> JudgedNetwork {
+    let mut judged = JudgedNetwork::default();
     let config = match Json::parse(network.config.as_bytes()) {
         Ok(config) => config,
-        Err(e) => return (vec![Issue::not_json(&e)], Vec::new()),
+        Err(e) => {
+            judged.issues.push(Issue::not_json(&e));
+            return judged;
+        }
     };
-    let (mut issues, mut uses) = (Vec::new(), Vec::new());
-    for plugin in metes_plugins(&config, network.name) {
-        uses.extend(judge_plugin(&plugin, network, host, &mut issues));
+    let plugins = metes_plugins(&config, network.name);
+    judged.is_of_another = plugins.is_empty();
+    for plugin in plugins {
+        judged.uses.extend(judge_plugin(&plugin, network, host, &mut judged.issues));
     }
-    (issues, uses)
+    let almost = almost_metes(&config);
+    judged.issues.extend(almost.iter().map(Issue::almost));
+    if judged.is_of_another && almost.is_empty() {
+        judged.issues.push(Issue::new(
+            IssueId::OfAnother,
+            "",
+            "no plugin of this network has metes as its `ipam.type`: it is not judged",
+            "nothing, if another plugin gives its addresses",
+        ));
+    }
+    judged
 }
 
 fn judge_plugin(
@@ -210,6 +320,7 @@ fn judge_plugin(
             return None;
         }
     };
+    issues.extend(gateways_outside(plugin, &config));
     let takes_requests = !config.sets.is_empty() || config.pools.is_some();
     if takes_requests && is_started_by_runtime(plugin) && !has_ips(&plugin.config) {
         issues.push(Issue::new(
@@ -228,6 +339,33 @@ fn judge_plugin(
             false => config.sets.iter().flat_map(|set| set.ranges().to_vec()).collect(),
         },
     })
+}
+
+/// Gateways that are in no subnet from which they can be reached. An ADD does not refuse them, as whereabouts and
+/// host-local do not: another plugin may set a route to them.
+fn gateways_outside(plugin: &MetesPlugin, config: &Config) -> Vec<Issue> {
+    let ranges = || config.sets.iter().flat_map(|set| set.ranges());
+    let ipam = plugin.config.get("ipam");
+    // In whereabouts' form it is for all ranges of its family, which may be of several subnets.
+    let for_all = ipam.and_then(|ipam| ipam.get("gateway")).and_then(Json::text);
+    let for_all = for_all.and_then(|text| text.parse::<IpAddr>().ok());
+    let is_reached = |subnet: IpNetwork, gateway: IpAddr| {
+        is_on_link(subnet, gateway)
+            || for_all == Some(gateway) && ranges().any(|range| is_on_link(range.subnet(), gateway))
+    };
+    let of_ranges = ranges().filter_map(|range| Some((range.subnet(), range.gateway()?)));
+    let of_statics = config.statics.iter().filter_map(|given| Some((given.address, given.gateway?)));
+    let mut told = BTreeSet::new();
+    let outside = of_ranges.chain(of_statics).filter(|(subnet, gateway)| !is_reached(*subnet, *gateway));
+    let outside = outside.filter(|(_, gateway)| told.insert(*gateway));
+    let issue = |(subnet, gateway): (IpNetwork, IpAddr)| {
+        let what = format!(
+            "gateway {gateway} is outside of {subnet}: pods have no route to it, so that routes through it fail"
+        );
+        let remedy = "correct `gateway`; leave it if another plugin sets a route to it";
+        Issue::new(IssueId::GatewayOutside, &of_plugin(plugin, "ipam.gateway"), what, remedy)
+    };
+    outside.map(issue).collect()
 }
 
 /// What metes is given by a main plugin that fills in the ranges itself.
@@ -286,15 +424,17 @@ fn link(plugin: &Json, resource: &str) -> Option<String> {
 /// Judges the content of a host file.
 #[must_use]
 pub fn judge_host_file(bytes: &[u8]) -> Vec<Issue> {
+    let not_json = Json::parse(bytes).err();
     let wrong = |e: &Error| {
         let msg = e.msg.strip_prefix("host file: ").unwrap_or(&e.msg);
+        let msg = not_json.as_ref().map_or(msg, |not_json| without_place(msg, not_json));
         let remedy = if e.details.is_empty() { "correct it" } else { &e.details };
         let key = if msg.starts_with("the host file") { "" } else { key_in(msg) };
         Issue::new(IssueId::HostFile, key, msg, remedy)
     };
     match HostFile::parse(bytes).and_then(Settings::from_host) {
         Err(e) => {
-            let at = Json::parse(bytes).err().map(|e| (e.line(), e.column()));
+            let at = not_json.as_ref().map(|e| (e.line(), e.column()));
             vec![Issue { at, ..wrong(&e) }]
         }
         Ok(Settings { unclear, notes, .. }) => {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -46,11 +46,11 @@ impl Identity {
 /// an id that is made once and kept in `folder`. Empty if that fails.
 #[must_use]
 pub fn machine(folder: &Path) -> String {
-    if let Some(id) = machine_id() {
-        return digest_hex(format!("metes {id}").as_bytes());
+    if let Some(Machine { digest, .. }) = known_machine(folder) {
+        return digest;
     }
     let file = folder.join(MACHINE_FILE);
-    match kept_machine(&file).or_else(|_| make_machine(folder, &file)) {
+    match make_machine(folder, &file) {
         Ok(machine) => machine,
         Err(e) => {
             tracing::warn!(file = %file.display(), error = %e, "this machine has no id, and none can be kept");
@@ -59,10 +59,30 @@ pub fn machine(folder: &Path) -> String {
     }
 }
 
-fn machine_id() -> Option<String> {
+/// A machine that has an id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// What tells it from others, see [`machine`].
+    pub digest: String,
+    /// Where its id is.
+    pub file: PathBuf,
+}
+
+/// The same, where the machine has an id already: nothing is made.
+#[must_use]
+pub fn known_machine(folder: &Path) -> Option<Machine> {
+    if let Some((file, id)) = machine_id() {
+        return Some(Machine { digest: digest_hex(format!("metes {id}").as_bytes()), file: file.into() });
+    }
+    let file = folder.join(MACHINE_FILE);
+    Some(Machine { digest: kept_machine(&file).ok()?, file })
+}
+
+/// The machine's id, and where it is.
+fn machine_id() -> Option<(&'static str, String)> {
     let is_id = |id: &String| id.len() >= 8 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-    let read = |path: &&str| fs::read_to_string(path).ok().map(|id| id.trim().to_owned());
-    MACHINE_ID.iter().filter_map(read).find(is_id)
+    let read = |path: &'static str| Some((path, fs::read_to_string(path).ok()?.trim().to_owned()));
+    MACHINE_ID.into_iter().filter_map(read).find(|(_, id)| is_id(id))
 }
 
 fn kept_machine(file: &Path) -> io::Result<String> {
@@ -125,6 +145,7 @@ pub fn derived_name() -> Result<NodeName, String> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
     let machine_id = machine_id()
+        .map(|(_, id)| id)
         .filter(|id| id.bytes().take(8).all(|b| b.is_ascii_hexdigit()))
         .ok_or_else(|| format!("neither of {} has a machine id", MACHINE_ID.join(", ")))?;
     let name = format!("{host}-{}", &machine_id[..8]);

@@ -17,7 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::files::{self, Trust};
 use crate::cni::{Code, Error};
-use crate::config::etcd::{Password, TlsFiles};
+use crate::config::etcd::{ClientFiles, Login, Password, TlsFiles};
 use crate::config::{HostFile, IpamSettings, Settings};
 use crate::limits;
 use crate::store::cause::Obstacle;
@@ -103,6 +103,37 @@ fn read_tls_once(files: &TlsFiles, secrets: Trust) -> Result<Tls, Error> {
     };
     let ca = read_certificates("ca_file", &files.ca_file)?;
     Ok(Tls { ca, identity, server_name: files.server_name.clone() })
+}
+
+/// A file that the host file names, as it can be used.
+pub struct NamedFile {
+    /// The key that names it.
+    pub key: &'static str,
+    /// Where it is.
+    pub path: String,
+    /// Its certificates in PEM, and nothing of a secret; or why it cannot be used.
+    pub certificates: Result<Vec<u8>, Error>,
+}
+
+/// Reads each file that the settings name for TLS and the login by itself. `secrets` says who may read keys and
+/// passwords.
+#[must_use]
+pub fn named_files(settings: &Settings, secrets: Trust) -> Vec<NamedFile> {
+    let no_secret = |read: Result<_, Error>| read.map(|_| Vec::new());
+    let mut files = Vec::new();
+    let mut add =
+        |key, path: &str, certificates| files.push(NamedFile { key, path: path.into(), certificates });
+    if let Some(TlsFiles { ca_file, client, .. }) = &settings.tls {
+        add("ca_file", ca_file, read_certificates("ca_file", ca_file));
+        if let Some(ClientFiles { cert_file, key_file }) = client {
+            add("cert_file", cert_file, read_certificates("cert_file", cert_file));
+            add("key_file", key_file, no_secret(read_key("key_file", key_file, secrets)));
+        }
+    }
+    if let Some(Login { password: Password::File(path), .. }) = &settings.login {
+        add("password_file", path, no_secret(read_secret("password_file", path, secrets)));
+    }
+    files
 }
 
 fn read_certificates(key: &str, path: &str) -> Result<Vec<u8>, Error> {

@@ -7,6 +7,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,19 @@ pub struct Kept {
     /// What to free.
     pub spooled: Spooled,
     file: PathBuf,
+}
+
+/// What is in a spool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// How many frees of this machine and cluster wait.
+    pub own: usize,
+    /// When the oldest of them was written.
+    pub oldest: Option<SystemTime>,
+    /// How many are of another machine or cluster, and stay.
+    pub others: usize,
+    /// How many cannot be read, and stay.
+    pub unreadable: usize,
 }
 
 /// The folder of spooled frees.
@@ -107,13 +121,40 @@ impl Spool {
         files.iter().filter_map(|name| self.read_own(&self.folder.join(name))).take(limit).collect()
     }
 
+    /// What is in the folder, without carrying anything out.
+    ///
+    /// # Errors
+    /// Why nothing of it is carried out: somebody else may have written it.
+    pub fn survey(&self) -> io::Result<Survey> {
+        let mut survey = Survey::default();
+        let Ok(entries) = fs::read_dir(&self.folder) else { return Ok(survey) };
+        files::check_folder(&self.folder)?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        for path in paths.filter(|path| path.extension().is_some_and(|end| end == "del")) {
+            match read_spooled(&path) {
+                Ok(spooled) if self.is_own(&spooled) => {
+                    survey.own += 1;
+                    let written = fs::metadata(&path).and_then(|meta| meta.modified()).ok();
+                    survey.oldest = survey.oldest.into_iter().chain(written).min();
+                }
+                Ok(_) => survey.others += 1,
+                Err(_) => survey.unreadable += 1,
+            }
+        }
+        Ok(survey)
+    }
+
+    fn is_own(&self, Spooled { owner, machine, .. }: &Spooled) -> bool {
+        *machine == self.machine && owner.cluster == self.cluster
+    }
+
     /// An entry of this machine and cluster. One of another machine stays: the disk may go back to where it belongs.
     fn read_own(&self, path: &Path) -> Option<Kept> {
         let kept = read_one(path)?;
-        let Spooled { owner, machine, .. } = &kept.spooled;
-        if *machine == self.machine && owner.cluster == self.cluster {
+        if self.is_own(&kept.spooled) {
             return Some(kept);
         }
+        let Spooled { owner, machine, .. } = &kept.spooled;
         tracing::warn!(
             file = %path.display(), %owner, %machine, this_machine = %self.machine,
             "a spooled DEL of another machine or cluster is not carried out; remove the file if this disk was copied"
@@ -147,15 +188,18 @@ fn file_prefix(owner: &Owner) -> String {
 }
 
 fn read_one(path: &Path) -> Option<Kept> {
-    let read = files::read_trusted(path, 64 << 10, files::Trust::OwnerReads)
-        .and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from));
-    match read {
+    match read_spooled(path) {
         Ok(spooled) => Some(Kept { spooled, file: path.to_owned() }),
         Err(e) => {
             tracing::warn!(file = %path.display(), error = %e, "a spooled DEL cannot be read and stays");
             None
         }
     }
+}
+
+fn read_spooled(path: &Path) -> io::Result<Spooled> {
+    let bytes = files::read_trusted(path, 64 << 10, files::Trust::OwnerReads)?;
+    serde_json::from_slice(&bytes).map_err(io::Error::from)
 }
 
 #[cfg(test)]
@@ -180,6 +224,9 @@ mod tests {
         own.keep(&spooled("a", 1)).expect("kept");
         own.keep(&Spooled { machine: "copied".into(), ..spooled("b", 1) }).expect("kept");
         assert_eq!(own.some(9, 0).len(), 1);
+        let survey = own.survey().expect("an own folder");
+        assert_eq!((survey.own, survey.others, survey.unreadable), (1, 1, 0));
+        assert!(survey.oldest.is_some());
         for (machine, cluster) in [("m", "west"), ("other", "east"), ("", "east")] {
             let other = Spool::new(folder.path(), &identity(machine, cluster));
             assert!(other.some(9, 0).is_empty() && other.of(&spooled("a", 1).owner).is_empty(), "{machine}");

@@ -5,10 +5,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::names::ClusterName;
+use super::range::{identify_length, identify_text};
 use super::record::{Record, VERSION};
 use super::{Range, RangeSet};
 
-/// A record of more bytes is not written.
+/// A record of more ranges is not kept.
+const ASKED_RANGES_MAX: usize = 150;
+/// A record of more bytes is not kept.
 const ASKED_BYTES_MAX: usize = 16 * 1024;
 
 /// `v1/asked/<digest>`: the ranges of one configuration. Its nodes write it with a commit of an ADD, at most every few
@@ -28,23 +31,38 @@ pub struct AskedRanges {
 }
 
 impl AskedRanges {
-    /// A record of this program's version; none if the configuration has no range, or too many.
+    /// A record of this program's version.
     #[must_use]
     pub fn new(
         cluster: Option<ClusterName>,
         cni_network: String,
         sets: Vec<RangeSet>,
         asked_at: String,
-    ) -> Option<Self> {
-        let asked = Self { v: VERSION, cluster, cni_network, sets, asked_at };
-        (!asked.sets.is_empty() && asked.encode().len() <= ASKED_BYTES_MAX).then_some(asked)
+    ) -> Self {
+        Self { v: VERSION, cluster, cni_network, sets, asked_at }
     }
 
-    /// What tells it from the records of other configurations.
+    /// The record as it is stored; none if it has no range, or too many to be kept.
+    #[must_use]
+    pub fn encode_to_keep(&self) -> Option<Vec<u8>> {
+        if !(1..=ASKED_RANGES_MAX).contains(&self.ranges().count()) {
+            return None;
+        }
+        Some(self.encode()).filter(|bytes| bytes.len() <= ASKED_BYTES_MAX)
+    }
+
+    /// What tells it from the records of other configurations. It is worked out by each ADD, so it is no JSON.
     #[must_use]
     pub fn identity(&self) -> Vec<u8> {
-        let Self { cluster, cni_network, sets, .. } = self;
-        serde_json::to_vec(&(cluster, cni_network, sets)).expect("records have only string keys")
+        let Self { v: _, cluster, cni_network, sets, asked_at: _ } = self;
+        let mut bytes = Vec::new();
+        identify_text(cluster.as_ref().map_or("", |cluster| cluster.as_str()), &mut bytes);
+        identify_text(cni_network, &mut bytes);
+        for set in sets {
+            identify_length(set.ranges().len(), &mut bytes);
+            set.ranges().iter().for_each(|range| range.identify(&mut bytes));
+        }
+        bytes
     }
 
     /// Its ranges.
@@ -91,25 +109,41 @@ impl Record for AskedRanges {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::pool::RangeSpec;
     use crate::pool::range::fixtures::{cidr, set};
 
-    fn asked(sets: Vec<RangeSet>, asked_at: &str) -> Option<AskedRanges> {
+    fn asked(sets: Vec<RangeSet>, asked_at: &str) -> AskedRanges {
         AskedRanges::new(None, "net".to_owned(), sets, asked_at.to_owned())
     }
 
     #[test]
     fn its_identity_is_what_is_asked_for_and_not_when() {
-        let at = |subnet: &str, asked_at: &str| asked(vec![set([cidr(subnet)])], asked_at).expect("small");
+        let at = |subnet: &str, asked_at: &str| asked(vec![set([cidr(subnet)])], asked_at);
         let one = at("10.0.0.0/24", "2026-01-02T03:04:05Z");
         assert_eq!(one.identity(), at("10.0.0.0/24", "2026-02-02T03:04:05Z").identity());
-        assert_ne!(one.identity(), at("10.0.0.0/25", "2026-01-02T03:04:05Z").identity());
+        let whole = || cidr("10.0.0.0/24");
+        let others = [
+            vec![set([cidr("10.0.0.0/25")])],
+            vec![set([whole().bounds("10.0.0.1", "10.0.0.253")])],
+            vec![set([whole().exclude(&["10.0.0.7/32"])])],
+            vec![set([RangeSpec { gateway: "10.0.0.1".parse().ok(), ..whole() }])],
+            vec![set([RangeSpec { never: vec!["10.0.0.1".parse().expect("an address")], ..whole() }])],
+            vec![set([whole().network("other")])],
+            vec![set([whole(), cidr("10.0.1.0/24")])],
+            vec![set([whole()]), set([cidr("10.0.1.0/24")])],
+        ];
+        let identities: BTreeSet<Vec<u8>> =
+            others.into_iter().map(|sets| asked(sets, "").identity()).collect();
+        assert!(identities.len() == 8 && !identities.contains(&one.identity()));
         assert_eq!(AskedRanges::decode(&one.encode()).as_ref(), Ok(&one));
     }
 
     #[test]
     fn its_age_is_known_if_both_times_are() {
-        let one = asked(vec![set([cidr("10.0.0.0/24")])], "2026-01-02T03:04:05Z").expect("small");
+        let one = asked(vec![set([cidr("10.0.0.0/24")])], "2026-01-02T03:04:05Z");
         assert_eq!(one.age("2026-01-02T03:05:06Z"), Some(Duration::from_secs(61)));
         assert_eq!(one.age("2026-01-02T03:04:04Z"), None);
         assert_eq!(one.age(""), None);
@@ -118,8 +152,12 @@ mod tests {
     #[test]
     fn what_has_no_range_or_too_many_is_not_kept() {
         let many = |count: u8| (0..count).map(|third| cidr(&format!("10.0.{third}.0/24")));
-        assert!(asked(Vec::new(), "").is_none());
-        assert!(asked(vec![set(many(100))], "").is_some());
-        assert!(asked(vec![set(many(250))], "").is_none());
+        let kept = |sets| asked(sets, "").encode_to_keep();
+        assert_eq!(kept(Vec::new()), None);
+        assert!(kept(vec![set(many(100))]).is_some());
+        assert_eq!(kept(vec![set(many(151))]), None);
+        let long = "x".repeat(ASKED_BYTES_MAX);
+        let one = AskedRanges::new(None, long, vec![set(many(1))], String::new());
+        assert_eq!(one.encode_to_keep(), None);
     }
 }

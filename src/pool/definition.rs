@@ -16,7 +16,7 @@ use super::choose::Order;
 use super::cooldown::{Cooldown, CooldownTime, WhenFull};
 use super::dns::PoolDns;
 use super::names::{AUTO, NetworkName, PoolName};
-use super::range::{Range, RangeError, RangeSpec, usable};
+use super::range::{Range, RangeError, RangeSpec, is_on_link, usable};
 use super::selector::{Facts, Selector};
 
 /// The largest text of a pool, in bytes.
@@ -296,9 +296,7 @@ impl PoolRange {
     fn check(&self) -> Result<(), (String, String)> {
         let Self { range, gateway, exclude, .. } = self;
         let subnet = range.subnet;
-        if let Some(gateway) =
-            gateway.filter(|gateway| !subnet.contains(*gateway) && !is_link_local(*gateway))
-        {
+        if let Some(gateway) = gateway.filter(|gateway| !is_on_link(subnet, *gateway)) {
             return Err((
                 "gateway".into(),
                 format!("{gateway} is outside of {subnet}: write an address of it"),
@@ -338,11 +336,6 @@ impl PoolRange {
 /// Whether a value need not be written.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
-}
-
-/// A next hop of IPv6 is often one of the link.
-fn is_link_local(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 impl RangeText {

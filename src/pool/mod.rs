@@ -10,6 +10,7 @@ pub mod choose;
 pub mod cooldown;
 pub mod definition;
 pub mod dns;
+pub mod known;
 pub mod names;
 pub mod range;
 mod range_counts;

@@ -202,6 +202,15 @@ impl TryFrom<StoredRange> for Range {
     }
 }
 
+pub(super) fn identify_length(length: usize, bytes: &mut Vec<u8>) {
+    bytes.extend((length as u64).to_be_bytes());
+}
+
+pub(super) fn identify_text(text: &str, bytes: &mut Vec<u8>) {
+    identify_length(text.len(), bytes);
+    bytes.extend(text.as_bytes());
+}
+
 impl From<RangeSet> for Vec<Range> {
     fn from(set: RangeSet) -> Self {
         set.ranges.to_vec()
@@ -306,6 +315,20 @@ impl Range {
         let spans = without(bounds, withheld(subnet, bounds, &spec.excludes, &gateways));
         let (network, gateway) = (spec.network, spec.gateway);
         Ok(Self { network, subnet, cidr, bounds, gateways, spans, gateway })
+    }
+
+    /// Appends what tells it from all other ranges. The length of each list stands before it, so no two ranges append
+    /// the same.
+    pub(super) fn identify(&self, bytes: &mut Vec<u8>) {
+        let Self { network, subnet, cidr: _, bounds, gateways, spans, gateway } = self;
+        identify_text(network.as_str(), bytes);
+        bytes.push(subnet.prefix());
+        let gateway: Vec<Addr> = gateway.iter().copied().map(Addr::from).collect();
+        let of_spans: Vec<Addr> = spans.iter().flat_map(|span| [span.first, span.last]).collect();
+        for list in [&[subnet.ip().into(), bounds.first, bounds.last], &*gateway, gateways, &of_spans] {
+            identify_length(list.len(), bytes);
+            list.iter().for_each(|address| bytes.extend(address.0.to_be_bytes()));
+        }
     }
 
     /// The uniqueness domain that the addresses are held in.
@@ -478,6 +501,12 @@ impl RangeSet {
 /// The same network without host bits.
 fn canonical(subnet: IpNetwork) -> IpNetwork {
     IpNetwork::new(subnet.network(), subnet.prefix()).expect("the prefix length of a network is valid")
+}
+
+/// Whether a gateway is reached from a subnet without a further route. A next hop of IPv6 is often one of the link.
+#[must_use]
+pub fn is_on_link(subnet: IpNetwork, gateway: IpAddr) -> bool {
+    subnet.contains(gateway) || matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// First and last address of a subnet without its network and broadcast address, in both families. A /31, /32, /127 or

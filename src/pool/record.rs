@@ -461,13 +461,19 @@ pub struct Sighting {
     pub reason: String,
     /// The mod revision of the owner record that was judged.
     pub revision: i64,
+    /// For how many seconds it must have been one before it is freed; for people.
+    #[serde(rename = "grace")]
+    pub grace_s: u64,
 }
+
+/// The reason in a [`Sighting`] of an owner that belongs to no pod.
+pub const UNLABELLED: &str = "unlabelled";
 
 impl Sighting {
     /// A record of this program's version.
     #[must_use]
-    pub fn new(reason: String, revision: i64) -> Self {
-        Self { v: VERSION, reason, revision }
+    pub fn new(reason: String, revision: i64, grace: Duration) -> Self {
+        Self { v: VERSION, reason, revision, grace_s: grace.as_secs() }
     }
 }
 
@@ -740,7 +746,7 @@ mod tests {
         let asked =
             AskedRanges::new(None, "mynet".into(), net.expect("ranges"), "2026-01-02T03:04:05Z".into());
         check(
-            &asked.expect("a small one"),
+            &asked,
             concat!(
                 r#"{"v":1,"cni_network":"mynet","sets":[[{"net":"default","subnet":"10.0.0.0/29","#,
                 r#""first":"10.0.0.1","last":"10.0.0.6","never":["10.0.0.6"],"gateway":"10.0.0.6","#,
@@ -749,7 +755,10 @@ mod tests {
         );
         check(&Cooling::new(60), r#"{"v":1,"cooldown_s":60}"#);
         check(&ClusterId::new("u-0".into()), r#"{"v":1,"uid":"u-0"}"#);
-        check(&Sighting::new("pod-gone".into(), 7), r#"{"v":1,"reason":"pod-gone","revision":7}"#);
+        check(
+            &Sighting::new("pod-gone".into(), 7, Duration::from_secs(300)),
+            r#"{"v":1,"reason":"pod-gone","revision":7,"grace":300}"#,
+        );
         check(&SeenNode::new(), r#"{"v":1}"#);
         check(&Definitions::new("0f".into(), None), r#"{"v":1,"digest":"0f"}"#);
         check(&Leader::new("web-0-1f".into()), r#"{"v":1,"holder":"web-0-1f"}"#);

@@ -53,14 +53,28 @@ pub struct Allotment<'a> {
     was_deleted: bool,
     /// For what an older sandbox has to give up.
     leases: CoolingLeases,
+    /// What its commit keeps of the ranges that are asked for.
+    kept: Option<KeptRanges>,
 }
+
+/// The key and the value that say which ranges a configuration asks for.
+type KeptRanges = (Bytes, Vec<u8>);
 
 impl<'a> Allotment<'a> {
     /// The change that `ask` asks for.
     #[must_use]
     pub fn new(ask: &'a Ask, keys: &'a Keys) -> Self {
         let (pools, leases) = (DecodedPools::default(), CoolingLeases::default());
-        Self { ask: Cow::Borrowed(ask), keys, pools, was_deleted: false, leases }
+        Self { ask: Cow::Borrowed(ask), keys, pools, was_deleted: false, leases, kept: None }
+    }
+
+    /// Says with its commit which ranges its configuration asks for, unless they are kept already under their key.
+    pub fn keep_ranges(&mut self, are_kept: impl Fn(&[u8]) -> bool) {
+        let Some(asked) = self.ask.asked_ranges() else { return };
+        let key = self.keys.asked(&asked);
+        if !are_kept(&key) {
+            self.kept = asked.encode_to_keep().map(|value| (key, value));
+        }
     }
 
     /// Turns to the next pool for an address, because the present one is full; false if there is none.
@@ -153,8 +167,9 @@ impl Change for Allotment<'_> {
             Ok(ask) => ask,
             Err(pools) => return Ok(Step::read(pools)),
         };
-        let leases = &self.leases;
-        match (Deciding { ask: &ask, keys, snapshot: seen, fence, line, was_deleted, leases }).decide() {
+        let (leases, kept) = (&self.leases, self.kept.as_ref());
+        match (Deciding { ask: &ask, keys, snapshot: seen, fence, line, was_deleted, leases, kept }).decide()
+        {
             Ok(step) => Ok(step),
             Err(Halt::Read(ops)) => Ok(Step::Read(ops)),
             Err(Halt::Refuse(why)) => Err(why),
@@ -192,6 +207,7 @@ struct Deciding<'a> {
     line: &'a Line,
     was_deleted: bool,
     leases: &'a CoolingLeases,
+    kept: Option<&'a KeptRanges>,
 }
 
 /// An older owner of the same interface of the same pod.
@@ -374,9 +390,8 @@ impl Deciding<'_> {
         self.ask.cooling_keys(self.keys).for_each(|key| builder.absent(key));
         self.put_owner(&mut builder, record);
         // Like the cursors, it helps people and is left out where there is no room.
-        if self.ask.keeps_ranges && cursors == Cursors::Moved {
-            let asked = self.ask.asked_ranges();
-            asked.iter().for_each(|asked| builder.put(self.keys.asked(asked), asked.encode()));
+        if let (Some((key, value)), Cursors::Moved) = (self.kept, cursors) {
+            builder.put(key.clone(), value.clone());
         }
         let mut batch = Batch::new(self.keys, self.snapshot);
         batch.take(self.ask, picks)?;

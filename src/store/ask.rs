@@ -31,8 +31,6 @@ pub struct Ask {
     pub stamp: RunStamp,
     /// Selects the node's page for `spread`.
     pub node_seed: u64,
-    /// Whether its commit keeps which ranges it asks for, for people.
-    pub keeps_ranges: bool,
 }
 
 /// What a run says of itself on the records that it writes.
@@ -54,15 +52,18 @@ impl Ask {
     pub fn new(owner: Owner, labels: Labels, wanted: Wanted, stamp: RunStamp) -> Self {
         let digest = digest_hex(owner.node.as_str().as_bytes());
         let node_seed = u64::from_str_radix(&digest[..16], 16).unwrap_or_default();
-        Self { owner, labels, wanted, pools: None, stamp, node_seed, keeps_ranges: false }
+        Self { owner, labels, wanted, pools: None, stamp, node_seed }
     }
 
-    /// The ranges of its configuration, as they are kept; none if it has pools. A pool says itself which it has.
-    #[must_use]
-    pub fn asked_ranges(&self) -> Option<AskedRanges> {
+    /// The ranges of its configuration, as they are kept; none if it has no range, or pools. A pool says itself which
+    /// ranges it has.
+    pub(super) fn asked_ranges(&self) -> Option<AskedRanges> {
+        if self.pools.is_some() || self.wanted.sets.is_empty() {
+            return None;
+        }
         let (cluster, cni_network) = (self.owner.cluster.clone(), self.labels.cni_network.clone());
-        let sets = if self.pools.is_some() { Vec::new() } else { self.wanted.sets.clone() };
-        AskedRanges::new(cluster, cni_network, sets, self.stamp.created_at.clone())
+        let sets = self.wanted.sets.clone();
+        Some(AskedRanges::new(cluster, cni_network, sets, self.stamp.created_at.clone()))
     }
 
     /// The same from pools, and from nothing else.

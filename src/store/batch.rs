@@ -330,7 +330,7 @@ fn signal(ticket: &Entry) -> Op {
         step: SIGNAL,
         compares: vec![Compare::Create(ticket.key.clone(), ticket.create_revision)],
         then: vec![Op::Put(ticket.key.clone(), ticket.value.clone(), lease)],
-        otherwise: Vec::new(),
+        ..Txn::default()
     }))
 }
 

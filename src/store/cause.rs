@@ -55,6 +55,8 @@ pub(super) enum Cause {
     NotEtcd,
     /// etcd wants a client certificate, and there is none.
     NoClientCertificate,
+    /// etcd ends the handshake without a client certificate, and does not say why.
+    NoHandshake,
     /// The client certificate is of no CA that etcd trusts.
     UnknownClient,
     /// The client certificate has expired or is not valid yet.
@@ -83,6 +85,10 @@ impl Cause {
             Cause::SpeaksOther => "this port speaks another protocol, so it is not etcd's port for clients",
             Cause::NotEtcd => "what answers on this port is not etcd's service for clients",
             Cause::NoClientCertificate => "etcd wants a client certificate, and none is named",
+            Cause::NoHandshake => {
+                "etcd refuses the TLS handshake: it wants a client certificate, and none is named; or it has no cipher \
+                 suite in common with metes"
+            }
             Cause::UnknownClient => "etcd does not trust the CA of the client certificate",
             Cause::ClientOutOfTime => "etcd says that the client certificate has expired or is not valid yet",
             Cause::ClientRefused(alert) => return format!("etcd refuses the client certificate ({alert})"),
@@ -107,6 +113,10 @@ impl Cause {
                 "name etcd's port for clients in `etcd.endpoints`, usually 2379; 2380 is for its members"
             }
             Cause::NoClientCertificate => "name `etcd.cert_file` and `etcd.key_file`",
+            Cause::NoHandshake => {
+                "name `etcd.cert_file` and `etcd.key_file`; if etcd wants none, see its --cipher-suites: metes speaks \
+                 TLS 1.3, and TLS 1.2 with ECDHE and AES-GCM or ChaCha20"
+            }
             Cause::UnknownClient => "`cert_file` must be signed by a CA that is in etcd's --trusted-ca-file",
             Cause::ClientOutOfTime => {
                 "renew the certificate in `cert_file`; check the clocks of this node and of etcd"
@@ -222,8 +232,8 @@ fn of_server(why: &CertificateError) -> Cause {
 fn of_alert(alert: AlertDescription, has_certificate: bool) -> Option<Cause> {
     use AlertDescription as Alert;
     let about_certificate = match alert {
-        // So says a server of TLS 1.2 where a certificate is missing.
-        Alert::HandshakeFailure if !has_certificate => Cause::NoClientCertificate,
+        // So says a server of TLS 1.2 where a certificate is missing, and where no cipher suite is in common.
+        Alert::HandshakeFailure if !has_certificate => return Some(Cause::NoHandshake),
         Alert::CertificateRequired => Cause::NoClientCertificate,
         Alert::UnknownCA => Cause::UnknownClient,
         Alert::CertificateExpired => Cause::ClientOutOfTime,
@@ -410,8 +420,16 @@ mod tests {
             let inside = io::Error::new(io::ErrorKind::InvalidData, error.clone());
             assert_eq!(read(&nested(inside), true), expected, "{error}");
         }
-        for missing in [AlertDescription::BadCertificate, AlertDescription::HandshakeFailure] {
-            assert_eq!(read(&alert(missing), false), Reading::Lasting(Cause::NoClientCertificate));
+        assert_eq!(
+            read(&alert(AlertDescription::BadCertificate), false),
+            Reading::Lasting(Cause::NoClientCertificate)
+        );
+        assert_eq!(
+            read(&alert(AlertDescription::HandshakeFailure), false),
+            Reading::Lasting(Cause::NoHandshake)
+        );
+        for words in ["client certificate", "cipher suite"] {
+            assert!(Cause::NoHandshake.what().contains(words), "{words}");
         }
         assert_eq!(read(&alert(AlertDescription::HandshakeFailure), true), Reading::Passing);
     }

@@ -26,7 +26,7 @@ use super::change::{Change, Commit, Step};
 use super::cooling;
 use super::fence::Fence;
 use super::first::{self, FirstRequest};
-use super::keys::{LeaseId, Scope};
+use super::keys::{Bytes, Key, LeaseId, Scope};
 use super::kv::{Failure, Kv};
 use super::meta::{self, HighWater};
 use super::policy::{FencePolicy, LeaseUse, Policy, TicketLease};
@@ -35,7 +35,7 @@ use super::settle::settle;
 use super::snapshot::Snapshot;
 use super::ticket::{Queue, TICKET_OPS, new_lease};
 use super::tried::Tried;
-use super::txn::{Compare, Op};
+use super::txn::{Compare, Op, Txn};
 use crate::limits;
 use crate::pool::record::{FIRST_EPOCH, Meta};
 use crate::random::random_pause;
@@ -108,6 +108,8 @@ pub struct Acknowledged {
     pub revision: i64,
     /// The scope of the pages that this run has written. None if it wrote none, or if another run has served it.
     pub scope: Option<Scope>,
+    /// The record that it has written of the ranges that are asked for: the key and its value.
+    pub asked: Option<(Bytes, Vec<u8>)>,
 }
 
 /// Carries out the changes of one run, one after the other, and remembers between them what it has learned.
@@ -337,7 +339,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 self.first = FirstRequest::Applied;
                 *seen = remembered;
                 seen.apply(&commit.txn, &reply);
-                self.acknowledge(Some(scope), reply.revision, seen).await?;
+                self.acknowledge(Some((Some(scope), &commit.txn)), reply.revision, seen).await?;
                 Ok(Some(Attempt::Committed(commit.done)))
             }
             Ok(reply) => {
@@ -526,7 +528,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                         head.listed = listed;
                         head.has_committed(self.session.keys, ticket, &commit.txn, &reply);
                     }
-                    self.acknowledge(scope, reply.revision, seen).await?;
+                    self.acknowledge(Some((scope, &commit.txn)), reply.revision, seen).await?;
                     return Ok(Attempt::Committed(commit.done));
                 }
                 Ok(reply) => {
@@ -577,7 +579,7 @@ impl<'a, K: Kv> Driver<'a, K> {
     /// it has forgotten nothing.
     async fn acknowledge<D, R>(
         &mut self,
-        scope: Option<&Scope>,
+        written: Option<(Option<&Scope>, &Txn)>,
         revision: i64,
         seen: &mut Snapshot,
     ) -> Result<(), Stopped<D, R>> {
@@ -595,7 +597,14 @@ impl<'a, K: Kv> Driver<'a, K> {
             self.may_be_served = true;
             return Err(Stopped::Suspect(known.epoch));
         }
-        self.acknowledged = Some(Acknowledged { revision, scope: scope.cloned() });
+        let scope = written.and_then(|(scope, _)| scope.cloned());
+        let is_asked = |key: &[u8]| matches!(keys.parse(key), Ok(Key::Asked(_)));
+        let mut ops = written.iter().flat_map(|(_, txn)| &txn.then);
+        let asked = ops.find_map(|op| match op {
+            Op::Put(key, value, _) if is_asked(key) => Some((key.clone(), value.clone())),
+            _ => None,
+        });
+        self.acknowledged = Some(Acknowledged { revision, scope, asked });
         Ok(())
     }
 

@@ -110,11 +110,26 @@ impl Etcd {
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
+        self.attempt_each(limits::REQUEST_ATTEMPT, until, again, request).await
+    }
+
+    /// The same with so much time for each attempt.
+    async fn attempt_each<T, F>(
+        &self,
+        each: Duration,
+        until: Instant,
+        again: bool,
+        request: impl Fn(ec::Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, ec::Error>>,
+    {
         let mut tried = Tried::new();
         let mut connected = vec![false; self.access.endpoints.len()];
         let (mut tries, mut last) = (0, String::new());
         loop {
-            let (index, attempt) = match self.attempt_once(until, &mut connected, &request).await {
+            let each = (each, tries + 1 >= self.access.endpoints.len());
+            let (index, attempt) = match self.attempt_once(each, until, &mut connected, &request).await {
                 Ok(answer) => return Ok(answer),
                 Err(unanswered) => unanswered,
             };
@@ -205,6 +220,7 @@ impl Etcd {
 
     async fn attempt_once<T, F>(
         &self,
+        (most, is_last): (Duration, bool),
         until: Instant,
         connected: &mut [bool],
         request: &impl Fn(ec::Client) -> F,
@@ -221,10 +237,14 @@ impl Etcd {
             }
         };
         let index = index(turn);
-        let (attempt, reading) = match self.send(client, until, index, request).await {
-            Ok(answer) => return Ok(answer),
-            Err(unanswered) => unanswered,
-        };
+        // An endpoint that has answered nothing yet may be silent, and another one quick.
+        let is_known = is_last || self.known.borrow()[index].has_answered;
+        let limit = if is_known { most } else { most.min(limits::REQUEST_ATTEMPT) };
+        let (attempt, reading) =
+            match self.send(client, until.min(Instant::now() + limit), index, request).await {
+                Ok(answer) => return Ok(answer),
+                Err(unanswered) => unanswered,
+            };
         self.learn(index, &attempt, reading, until).await;
         connected[index] |= !matches!(attempt, NoAnswer::Refused(_));
         // Whoever settles what is open asks another member: this one may be cut off.
@@ -269,7 +289,7 @@ impl Etcd {
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
-        let left = until.saturating_duration_since(Instant::now()).min(limits::REQUEST_ATTEMPT);
+        let left = until.saturating_duration_since(Instant::now());
         match timeout(left, request(client)).await {
             Ok(Ok(answer)) => {
                 self.has_answered(index);
@@ -445,8 +465,8 @@ impl Kv for Etcd {
                 format!("the transaction needs more than {} operations, or is too large", limits::TXN_OPS);
             return Err(Failure::Refused(why));
         }
-        let reads = txn.only_reads();
-        self.attempt(until, reads, |client| async move {
+        let each = if txn.is_walk { limits::WALK_ATTEMPT } else { limits::REQUEST_ATTEMPT };
+        self.attempt_each(each, until, txn.only_reads(), |client| async move {
             let mut kv = client.kv_client().max_decoding_message_size(limits::REPLY_BYTES);
             kv.txn(to_etcd(txn)).await
         })
@@ -500,7 +520,9 @@ impl Kv for Etcd {
         Ok(About {
             version: status.version().to_owned(),
             errors: status.errors().to_vec(),
-            has_leader: status.leader() != 0,
+            cluster: status.header().map_or(0, ec::ResponseHeader::cluster_id),
+            member: status.header().map_or(0, ec::ResponseHeader::member_id),
+            leader: status.leader(),
         })
     }
 }

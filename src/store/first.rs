@@ -55,19 +55,12 @@ pub fn commit_first<C: Change>(
     commit.txn.fits().then_some(commit)
 }
 
-/// Whether a key is worth remembering: what the plans of all runs of a scope rely on, and what they need not write
-/// again.
+/// Whether a key is worth remembering: the plans of all runs of a scope rely on it.
 #[must_use]
 pub fn is_shared(keys: &Keys, key: &[u8]) -> bool {
     matches!(
         keys.parse(key),
-        Ok(Key::Meta
-            | Key::Page(..)
-            | Key::Summary(..)
-            | Key::Cursor(..)
-            | Key::Pool(_)
-            | Key::PoolChanges
-            | Key::Asked(_))
+        Ok(Key::Meta | Key::Page(..) | Key::Summary(..) | Key::Cursor(..) | Key::Pool(_) | Key::PoolChanges)
     )
 }
 

@@ -351,6 +351,9 @@ pub fn transaction(
 }
 
 /// The reservations of a record, with their bits: those that name `owner` are deleted.
+///
+/// The bit of an address that is not reserved stays: another record may list the address, too. If none does, an audit
+/// takes it for a stray one.
 pub fn free_reservations(
     keys: &Keys,
     owner: &Owner,
@@ -366,9 +369,7 @@ pub fn free_reservations(
                 builder.delete(key);
                 changes.clear(network, address);
             }
-            // A stray bit belongs to nobody, so it is cleared here, too.
-            Ok(None) => changes.clear(network, address),
-            Ok(Some(_)) | Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
     }
 }
@@ -446,6 +447,7 @@ pub fn bury(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::Bits;
     use crate::pool::record::Labels;
     use crate::store::memory::Memory;
 
@@ -510,5 +512,35 @@ mod tests {
         let tombstone = after.record::<Tombstone>(&keys.tombstone(&owner)).expect("it decodes");
         assert_eq!(tombstone, Some(Tombstone::new(now.clone())));
         assert!(after.entry(&keys.owner(&owner)).is_some(), "the younger record stays");
+    }
+
+    /// With its bit cleared, the next ADD would give the address although the other container may use it.
+    #[test]
+    fn an_address_that_two_records_list_and_nobody_has_reserved_keeps_its_bit() {
+        let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
+        let keys = Keys::new("/m/");
+        let network = NetworkName::default();
+        let [own, listed] = [1, 2].map(|last| std::net::Ipv4Addr::new(10, 0, 0, last).into());
+        let held = [own, listed].map(|address| Held::new(address, Some(network.clone()))).to_vec();
+        let mut store = Memory::default();
+        let record = OwnerRecord::new(held, None, "-".into(), Labels::default());
+        store.put(keys.owner(&owner), record.encode());
+        let reservation = Reservation::new(owner.clone(), Labels::default(), String::new());
+        store.put(keys.ip(&network, own.into()), reservation.encode());
+        let mut bits = Bits::empty();
+        [1, 2].into_iter().for_each(|bit| bits.set(bit));
+        let page = keys.page(&network, Addr::from(own).page());
+        store.put(page.clone(), bits.to_bytes());
+        let free = Free { owner: &owner, guard: FreeGuard::AsRead(1), caller: None, tombstone: None };
+        let change = Freeing::new(free, &keys, Mode::Whole, None);
+        let mut seen = Snapshot::default();
+        for _ in 0..2 {
+            store.read(&change.reads(&seen), &mut seen);
+        }
+        let step = change.plan(&seen, &Fence::Unfenced { lease: None }, &Line::default());
+        let Ok(Step::Commit(commit)) = step else { panic!("nothing is written") };
+        assert!(store.apply(&commit.txn).succeeded);
+        bits.clear(1);
+        assert_eq!(store.get(&page).map(|entry| entry.value.clone()), Some(bits.to_bytes()));
     }
 }

@@ -229,6 +229,12 @@ impl Keys {
         self.join(&format!("net/{network}/ip/{:032x}", address.0))
     }
 
+    /// The prefix of the addresses of a network that are cooling.
+    #[must_use]
+    pub fn all_cooling(&self, network: &NetworkName) -> Bytes {
+        self.join(&format!("net/{network}/cooling/"))
+    }
+
     /// That an address of a network is cooling.
     #[must_use]
     pub fn cooling(&self, network: &NetworkName, address: Addr) -> Bytes {
@@ -577,7 +583,6 @@ mod tests {
         };
         let sets = vec![set([cidr("10.0.0.0/24")])];
         let asked = AskedRanges::new(Some(east.clone()), "mynet".into(), sets, String::new());
-        let asked = asked.expect("a small one");
         let cases: Vec<(Bytes, &str, Key)> = vec![
             (keys().meta(), "/metes/v1/meta", Key::Meta),
             (
@@ -650,8 +655,8 @@ mod tests {
             ),
             (
                 keys().asked(&asked),
-                "/metes/v1/asked/d310ecba8fb26c450c2b3f38683512ac",
-                Key::Asked("d310ecba8fb26c450c2b3f38683512ac".to_owned()),
+                "/metes/v1/asked/8ff4aa40c9c366294dfe41641a13e532",
+                Key::Asked("8ff4aa40c9c366294dfe41641a13e532".to_owned()),
             ),
             (
                 keys().owner(&Owner::of_hold(&net, a)),

@@ -100,14 +100,37 @@ pub struct About {
     pub version: String,
     /// Alarms and other trouble that it reports.
     pub errors: Vec<String>,
-    /// Whether it knows a leader.
-    pub has_leader: bool,
+    /// The id of its cluster.
+    pub cluster: u64,
+    /// Its own id.
+    pub member: u64,
+    /// The id of the member that leads; 0 if it knows none.
+    pub leader: u64,
 }
 
 /// The oldest etcd that metes works with.
 const OLDEST_ETCD: (u32, u32) = (3, 5);
 
+/// The alarms under which etcd refuses writes, and what an operator does about each.
+const REFUSES_WRITES: [(&str, &str); 2] =
+    [("NOSPACE", "compact and defragment etcd, then clear its alarm"), ("CORRUPT", REPLACE_MEMBER)];
+
 impl About {
+    /// Whether it knows a leader.
+    #[must_use]
+    pub fn has_leader(&self) -> bool {
+        self.leader != 0
+    }
+
+    /// The alarm under which it refuses writes, as it tells it, and what an operator does about it.
+    #[must_use]
+    pub fn refuses_writes(&self) -> Option<(&str, &'static str)> {
+        REFUSES_WRITES.iter().find_map(|(alarm, remedy)| {
+            let told = self.errors.iter().find(|error| error.contains(alarm))?;
+            Some((told.trim(), *remedy))
+        })
+    }
+
     /// Why an etcd of this version cannot be used; none if it can. A version that cannot be parsed counts as a new one.
     #[must_use]
     pub fn too_old(&self) -> Option<String> {
@@ -121,7 +144,7 @@ impl About {
 }
 
 /// What an operator does about members of etcd that do not have the same data.
-pub const REPLACE_MEMBER: &str = "replace the member whose data differ, then clear etcd's alarm";
+const REPLACE_MEMBER: &str = "replace the member whose data differ, then clear etcd's alarm";
 
 /// Why a request failed, by what that means for the sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -187,7 +210,7 @@ mod tests {
     use super::*;
 
     fn about(version: &str) -> About {
-        About { version: version.to_owned(), errors: Vec::new(), has_leader: true }
+        About { version: version.to_owned(), errors: Vec::new(), cluster: 1, member: 2, leader: 2 }
     }
 
     #[test]

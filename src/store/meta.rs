@@ -105,7 +105,7 @@ pub fn replacement(keys: &Keys, step: &'static str, revision: i64, meta: &Meta) 
         step,
         compares: vec![Compare::Mod(keys.meta(), revision)],
         then: vec![Op::Put(keys.meta(), meta.encode(), None)],
-        otherwise: Vec::new(),
+        ..Txn::default()
     }
 }
 

@@ -9,7 +9,8 @@
 //! - [`meta`]: the one judge and the one writer of a prefix's meta.
 //! - [`repair`]: clears stray bits for an ADD that finds its range full.
 //! - [`kv`]: what a store is; [`etcd`]: the real one; [`session`]: what a run holds of it.
-//! - [`cause`]: why an endpoint of etcd does not serve this client, in words; pure.
+//! - [`cause`]: why an endpoint of etcd does not serve this client, in words; [`certificate`]: what a certificate says
+//!   of itself; pure. [`handshake`]: the certificate that an endpoint shows.
 //! - [`follow`]: all changes of a prefix, as they happen.
 //! - [`walk`]: reads all keys of a prefix at one revision.
 //! - [`memory`]: a store for unit tests.
@@ -19,8 +20,8 @@ pub mod ask;
 pub mod batch;
 pub mod builder;
 pub mod cause;
+pub mod certificate;
 pub mod change;
-mod common_name;
 pub mod cooling;
 pub mod drive;
 pub mod etcd;
@@ -30,6 +31,7 @@ pub mod fence;
 pub mod first;
 pub mod follow;
 pub mod free;
+pub mod handshake;
 pub mod hold;
 pub mod keys;
 pub mod kv;

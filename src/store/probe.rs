@@ -42,8 +42,7 @@ async fn plain(address: &str) -> Option<Cause> {
 }
 
 async fn secured(address: &str, tls: &Tls) -> Option<Cause> {
-    let host = address.rsplit_once(':')?.0.trim_start_matches('[').trim_end_matches(']');
-    let name = ServerName::try_from(tls.server_name.as_deref().unwrap_or(host)).ok()?.to_owned();
+    let name = server_name(address, tls)?;
     let said = first_words_by_tls(address, tls.client_config().ok()?, name).await;
     match said.map_err(|e| read(&e, tls.identity.is_some())) {
         Ok(Spoken::Http2) | Err(Reading::Passing) => None,
@@ -55,6 +54,12 @@ async fn secured(address: &str, tls: &Tls) -> Option<Cause> {
             Spoken::Tls | Spoken::Nothing => None,
         },
     }
+}
+
+/// The name that the certificate of the server at an address must carry.
+pub(super) fn server_name(address: &str, tls: &Tls) -> Option<ServerName<'static>> {
+    let host = address.rsplit_once(':')?.0.trim_start_matches('[').trim_end_matches(']');
+    Some(ServerName::try_from(tls.server_name.as_deref().unwrap_or(host)).ok()?.to_owned())
 }
 
 /// Sends `words` and reads what the other side says first; none if there is no connection.
@@ -92,7 +97,7 @@ fn hello() -> Option<Vec<u8>> {
 
 /// Shakes hands, and reads what the other side says first: with TLS 1.3 it judges the client's certificate only then,
 /// and not every server that agrees on HTTP/2 speaks it.
-async fn first_words_by_tls(
+pub(super) async fn first_words_by_tls(
     address: &str,
     config: ClientConfig,
     name: ServerName<'static>,

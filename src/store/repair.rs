@@ -166,6 +166,26 @@ fn count_reads(keys: &Keys, network: &NetworkName, page: Page) -> [Op; 3] {
 /// Which keys of the addresses of a network are meant.
 type AddressKey<'a> = (&'a Keys, fn(&Keys, &NetworkName, Addr) -> Bytes);
 
+/// The bits that a page must have: of what is reserved there, and of what is cooling.
+///
+/// # Errors
+/// [`Failure`]
+pub async fn needed_bits<K: Kv>(
+    session: Session<'_, K>,
+    network: &NetworkName,
+    page: Page,
+) -> Result<Bits, Failure> {
+    let keys: [AddressKey<'_>; 2] = [(session.keys, Keys::ip), (session.keys, Keys::cooling)];
+    let listed = session.txn(&Txn::read(keys.map(|key| Op::List(all(key, network, page))).to_vec())).await?;
+    let mut bits = Bits::empty();
+    for entry in listed.found.iter().flat_map(|found| &found.entries) {
+        if let Ok(Key::Ip(_, address) | Key::Cooling(_, address)) = session.keys.parse(&entry.key) {
+            bits.set(address.bit());
+        }
+    }
+    Ok(bits)
+}
+
 /// Reads the names of the keys of a page's addresses.
 fn all((keys, key): AddressKey<'_>, network: &NetworkName, page: Page) -> List {
     let mut past = key(keys, network, page.last());

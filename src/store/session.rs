@@ -1,8 +1,11 @@
 //! What every request to the store needs, in one value.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
 use tokio::time::Instant;
 
-use super::keys::{Bytes, Keys};
+use super::keys::{Bytes, Keys, LeaseId};
 use super::kv::{Failure, Kv};
 use super::snapshot::Snapshot;
 use super::txn::{Op, Reply, Txn};
@@ -47,6 +50,19 @@ impl<'a, K: Kv> Session<'a, K> {
     /// [`Failure`]
     pub async fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) -> Result<(), Failure> {
         self.read_all(keys.iter().cloned().map(Op::Get).collect(), snapshot).await
+    }
+
+    /// The age of each of these leases; one that has ended is left out.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn lease_ages(&self, leases: BTreeSet<i64>) -> Result<BTreeMap<i64, Duration>, Failure> {
+        let mut ages = BTreeMap::new();
+        for lease in leases {
+            let age = self.kv.lease_age(LeaseId(lease), self.until).await?;
+            ages.extend(age.map(|age| (lease, age.age())));
+        }
+        Ok(ages)
     }
 
     /// Carries out reads of any kind, as many in one request as etcd allows.

@@ -52,7 +52,7 @@ impl Ticket {
             step: "end-of-queue",
             compares: vec![names_it],
             then: vec![Op::Delete(self.tail.clone())],
-            otherwise: Vec::new(),
+            ..Txn::default()
         }))
     }
 
@@ -160,11 +160,9 @@ impl<'a, K: Kv> Queue<'a, K> {
         let txn = ticket_txn(&ticket, record, reads);
         let watched = [ticket.key.clone(), proof.clone()];
         kv.connect(until).await;
-        let began = Instant::now();
-        let place = async { (self.place(&txn, is_repeated).await, began.elapsed()) };
-        let (watch, (placed, latency)) = tokio::join!(kv.watch(&watched, until), place);
-        let reply = match placed {
-            Ok(reply) => reply,
+        let (watch, placed) = tokio::join!(kv.watch(&watched, until), self.place(&txn, is_repeated));
+        let (reply, latency) = match placed {
+            Ok(answered) => answered,
             Err(failure) => {
                 if failure.is_open() || *is_repeated {
                     let _ = self.leave(&ticket, &[]).await;
@@ -185,17 +183,22 @@ impl<'a, K: Kv> Queue<'a, K> {
         })
     }
 
-    /// Sends the transaction that takes a ticket until it is answered; it takes effect only once.
-    async fn place(&self, txn: &Txn, is_repeated: &mut bool) -> Result<Reply, Failure> {
+    /// Sends the transaction that takes a ticket until it is answered; it takes effect only once. The time is that of
+    /// the request that was answered. The time of one that was lost on a failed member is not that of a durable write.
+    async fn place(&self, txn: &Txn, is_repeated: &mut bool) -> Result<(Reply, Duration), Failure> {
+        let Session { kv, until, .. } = self.session;
         // An etcd that accepts connections and never answers is treated like one that cannot be reached.
         let mut tried = Tried::new();
         loop {
+            let began = Instant::now();
             match self.session.txn(txn).await {
-                Err(Failure::Unknown(_)) if tried.may_go_on(limits::UNREACHABLE, self.session.until) => {}
-                placed => return placed,
+                Err(Failure::Unknown(_)) if tried.may_go_on(limits::UNREACHABLE, until) => {}
+                placed => return placed.map(|reply| (reply, began.elapsed())),
             }
             *is_repeated = true;
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
+            // The next request goes to another member. To connect is no part of it.
+            kv.connect(until).await;
         }
     }
 
@@ -334,7 +337,8 @@ fn ticket_txn(ticket: &Ticket, record: &TicketRecord, reads: &[Op]) -> Txn {
     let mut otherwise = vec![Op::Get(tail.clone()), Op::Get(key.clone()), Op::Get(moved.clone())];
     then.extend_from_slice(reads);
     otherwise.extend_from_slice(reads);
-    Txn { step: "ticket", compares: vec![Compare::Create(key.clone(), 0)], then, otherwise }
+    let compares = vec![Compare::Create(key.clone(), 0)];
+    Txn { step: "ticket", compares, then, otherwise, ..Txn::default() }
 }
 
 /// A new random lease id; positive, as etcd wants it.
@@ -345,4 +349,92 @@ pub fn new_lease() -> LeaseId {
 
 fn random_positive() -> i64 {
     ((random() >> 1) as i64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::future::pending;
+
+    use super::*;
+    use crate::pool::record::Owner;
+    use crate::store::keys::Keys;
+    use crate::store::kv::{About, LeaseAge};
+    use crate::store::memory::Memory;
+
+    /// A store that answers in 10 ms, except for requests that are lost on a failed member.
+    #[derive(Default)]
+    struct Members {
+        store: RefCell<Memory>,
+        to_lose: Cell<u32>,
+    }
+
+    struct Silent;
+
+    impl Watch for Silent {
+        fn since(&self) -> i64 {
+            0
+        }
+
+        async fn next(&mut self) -> Option<Event> {
+            pending().await
+        }
+    }
+
+    impl Kv for Members {
+        type Watch = Silent;
+
+        async fn connect(&self, _: Instant) {}
+
+        async fn txn(&self, txn: &Txn, _: Instant) -> Result<Reply, Failure> {
+            if let Some(left) = self.to_lose.get().checked_sub(1) {
+                self.to_lose.set(left);
+                tokio::time::sleep(limits::REQUEST_ATTEMPT).await;
+                return Err(Failure::Unknown("no answer".into()));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Ok(self.store.borrow_mut().apply(txn))
+        }
+
+        async fn grant(&self, _: LeaseId, _: Duration, _: Instant) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        async fn revoke(&self, _: LeaseId, _: Instant) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        async fn lease_age(&self, _: LeaseId, _: Instant) -> Result<Option<LeaseAge>, Failure> {
+            Ok(None)
+        }
+
+        async fn watch(&self, _: &[Bytes], _: Instant) -> Result<Silent, Failure> {
+            Ok(Silent)
+        }
+
+        async fn about(&self, _: Instant) -> Result<About, Failure> {
+            Err(Failure::Unknown("nobody asks".into()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_lost_makes_nobody_patient() {
+        let members = Members::default();
+        let (keys, scope) = (Keys::new("/m/"), Scope::stored("s").expect("a scope"));
+        let until = Instant::now() + limits::ADD_DEADLINE;
+        let queue = Queue::new(Session { kv: &members, keys: &keys, until }, &scope);
+        let record = TicketRecord::of(Owner::named(["-", "n1", "c1", "eth0"]).expect("names"));
+        let proof = b"/m/o/x".to_vec();
+        let take = async |lost| {
+            members.to_lose.set(lost);
+            let (mut seen, mut is_repeated) = (Snapshot::default(), false);
+            queue.take(LeaseId(7), (&record, &proof), &[], &mut seen, &mut is_repeated).await
+        };
+        assert!(take(0).await.expect("a ticket").is_first, "of a run that dies");
+        let mut taken = take(1).await.expect("another ticket");
+        let began = Instant::now();
+        let turn = queue.wait(&mut taken, &proof, |_| false).await;
+        assert!(matches!(turn, Ok(Turn::Impatient)), "{turn:?}");
+        assert!(began.elapsed() < 3 * limits::PATIENCE, "{:?}", began.elapsed());
+    }
 }

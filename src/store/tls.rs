@@ -9,7 +9,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::cause::{self, Obstacle};
-use super::common_name::common_name;
+use super::certificate::common_name;
 
 /// What TLS needs, as PEM.
 #[derive(Clone)]
@@ -21,6 +21,9 @@ pub struct Tls {
     /// The name in etcd's certificate, if it is not the endpoint's host.
     pub server_name: Option<String>,
 }
+
+/// A configuration that says whom a client trusts, and not yet which certificate it shows.
+pub(super) type Trusting = ConfigBuilder<ClientConfig, WantsClientCert>;
 
 /// The name of HTTP/2 in a handshake.
 const HTTP2: &[u8] = b"h2";
@@ -36,6 +39,14 @@ impl Tls {
 
     /// For a connection of this program's own, with the same certificates.
     pub(super) fn client_config(&self) -> Result<ClientConfig, Obstacle> {
+        self.config_by(trusting)
+    }
+
+    /// The same, where `trusting` says how etcd's certificate is judged by these authorities.
+    pub(super) fn config_by(
+        &self,
+        trusting: impl FnOnce(RootCertStore) -> Result<Trusting, rustls::Error>,
+    ) -> Result<ClientConfig, Obstacle> {
         let mut roots = RootCertStore::empty();
         let (usable, _) = roots.add_parsable_certificates(certificates(&self.ca));
         if usable == 0 {
@@ -82,9 +93,7 @@ fn certificates(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> {
 }
 
 /// A client that trusts these authorities, with the cryptography that tonic uses.
-pub(super) fn trusting(
-    roots: RootCertStore,
-) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
+pub(super) fn trusting(roots: RootCertStore) -> Result<Trusting, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(roots))

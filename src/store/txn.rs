@@ -93,6 +93,8 @@ pub struct Txn {
     pub then: Vec<Op>,
     /// What is done if one of them does not.
     pub otherwise: Vec<Op>,
+    /// It is a part of a walk through many keys, for which etcd may need long.
+    pub is_walk: bool,
 }
 
 impl Txn {
@@ -100,6 +102,12 @@ impl Txn {
     #[must_use]
     pub fn read(ops: Vec<Op>) -> Self {
         Self { step: "read", then: ops, ..Self::default() }
+    }
+
+    /// A listing that is a part of a walk.
+    #[must_use]
+    pub fn walk(list: List) -> Self {
+        Self { is_walk: true, ..Self::read(vec![Op::List(list)]) }
     }
 
     /// Whether no branch of it changes the store.

@@ -60,11 +60,15 @@ fn variable(name: &str) -> &'static str {
     match name {
         "etcd" => "ETCD",
         "etcd-3.4" => "ETCD_34",
+        "etcd-clients" => "ETCD_CLIENTS",
         "cnitool" => "CNITOOL",
         "cni-plugins" => "CNI_PLUGINS",
         "cni-plugins-1.1" => "CNI_PLUGINS_11",
         "kube-apiserver" => "KUBE_APISERVER",
         "kubectl" => "KUBECTL",
+        "promtool" => "PROMTOOL",
+        "prometheus" => "PROMETHEUS",
+        "chromium" => "CHROMIUM",
         _ => panic!("hack/tool has no {name}"),
     }
 }

@@ -178,7 +178,7 @@ impl Load {
         let session = Session { kv: &kv, keys: &keys, until: Instant::now() + limits::CLI_DEADLINE };
         let audited = server::block_on(audit(session));
         let report = audited.expect("the tree can be read");
-        report.violations.iter().map(|finding| format!("{}: {}", finding.key, finding.what)).collect()
+        report.violations.iter().map(|finding| format!("{}: {}", finding.key_text(), finding.what)).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Why an adoption ends without taking the store into service.
 
+use crate::api::ApiError;
 use crate::error::RunError;
 
 /// Why an adoption did not do all that it should. What it had reserved until then stays reserved.
@@ -8,6 +9,14 @@ pub enum AdoptionError {
     /// The run ended early.
     #[error("{}{}", .0, advice(.0))]
     Run(RunError),
+    /// The cluster has no NetworkAttachmentDefinitions, and no default network is given.
+    #[error(
+        "{0}; this cluster has no NetworkAttachmentDefinitions (Multus is not installed), and --default-network is not \
+         given, so nothing says which networks use metes; the store is not taken into service. If metes serves the \
+         cluster's default network, give its configuration from /etc/cni/net.d of any node: with --default-network \
+         FILE, or for the Jobs of manifests/adopt in the ConfigMap metes-default-network (docs/operations.md)"
+    )]
+    NoDefinitions(ApiError),
     /// Somebody else took the store into service, or began a migration: the name of the key.
     #[error("somebody else changed {0} meanwhile: look at `metes check`, and run it again")]
     Changed(String),
@@ -33,7 +42,7 @@ impl AdoptionError {
     /// Whether it ended before it had looked at everything.
     #[must_use]
     pub fn is_abort(&self) -> bool {
-        matches!(self, AdoptionError::Run(_) | AdoptionError::Changed(_))
+        matches!(self, AdoptionError::Run(_) | AdoptionError::NoDefinitions(_) | AdoptionError::Changed(_))
     }
 }
 

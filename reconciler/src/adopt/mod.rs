@@ -124,7 +124,10 @@ impl<'a, K: Kv> Adoption<'a, K> {
     async fn look(&self, reserved: &Reserved) -> Result<(Vec<Demand>, InUse), AdoptionError> {
         let api = self.context.api;
         let definitions = match &self.default_network {
-            None => Definitions::list(api, self.settings, self.pools).await?,
+            None => match Definitions::list(api, self.settings, self.pools).await {
+                Err(e) if e.is_not_found() => return Err(AdoptionError::NoDefinitions(e)),
+                listed => listed?,
+            },
             Some(_) => Definitions::list_if_known(api, self.settings, self.pools).await?,
         };
         self.report.borrow_mut().scanned.networks = definitions.len();

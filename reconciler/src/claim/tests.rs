@@ -6,7 +6,7 @@ use metes::pool::record::RunStart;
 use metes::store::keys::{Key, LeaseId, TicketId};
 use metes::store::memory::Memory;
 use metes::store::ticket::Ticket;
-use metes::store::txn::Txn;
+use metes::store::txn::{Entry, Txn};
 
 use super::*;
 
@@ -99,15 +99,12 @@ impl World {
     }
 
     fn assert_sound(&self) {
-        let mut audit = Audit::new(&self.keys);
-        for key in self.store.keys() {
-            let entry = self.store.get(key.as_bytes()).expect("listed");
-            // This store keeps no leases.
-            if !matches!(self.keys.parse(&entry.key), Ok(Key::Ticket(..) | Key::Moved(_))) {
-                audit.see(entry);
-            }
-        }
-        let report = audit.finish();
+        let names = self.store.keys();
+        let entries = names.iter().map(|key| self.store.get(key.as_bytes()).expect("listed"));
+        // This store keeps no leases.
+        let is_on_lease =
+            |entry: &&Entry| matches!(self.keys.parse(&entry.key), Ok(Key::Ticket(..) | Key::Moved(_)));
+        let report = Audit::new(&self.keys).judge(entries.filter(|entry| !is_on_lease(entry)));
         let wrong: Vec<_> = report.violations.iter().map(ToString::to_string).collect();
         let wrong: Vec<_> = wrong.iter().filter(|text| !text.contains("suspect")).collect();
         assert!(wrong.is_empty() && report.stray_bits.is_empty(), "{wrong:?} {:?}", report.stray_bits);

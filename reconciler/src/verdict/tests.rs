@@ -186,6 +186,7 @@ fn an_owner_without_a_pod_is_kept_unless_somebody_asks() {
     let after = |s| verdict_after(Duration::from_secs(s), asked, &unlabelled, &[], &[]);
     assert_eq!(after(59), Verdict::Keep(Keep::WithinGrace));
     assert_eq!(after(60), Verdict::Free(Free::Unlabelled));
+    assert_eq!(Free::Unlabelled.name(), record::UNLABELLED, "`metes leaks` knows it by this name");
 }
 
 #[test]

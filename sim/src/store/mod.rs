@@ -268,7 +268,13 @@ impl Model {
     #[must_use]
     pub fn about(&self) -> About {
         let alarm = (self.space == Space::Full).then(|| "memberID:1 alarm:NOSPACE ".to_owned());
-        About { version: "3.6.14".to_owned(), errors: alarm.into_iter().collect(), has_leader: true }
+        About {
+            version: "3.6.14".to_owned(),
+            errors: alarm.into_iter().collect(),
+            cluster: 1,
+            member: 2,
+            leader: 2,
+        }
     }
 
     /// The newest revision.

@@ -366,7 +366,7 @@ impl<'w> World<'w> {
         self.put_page(&network, address.page(), &bits)
     }
 
-    /// A reservation is deleted; its owner has a record of what it does not hold any more.
+    /// A reservation is deleted, with or without its bit; its owner has a record of what it does not hold any more.
     fn drop_reservation(&mut self) -> Result<(), String> {
         let Some(place) = self.some_place() else { return Ok(()) };
         let (network, address) = place.clone();
@@ -375,7 +375,9 @@ impl<'w> World<'w> {
         if bits.is_full() {
             return Ok(());
         }
-        bits.clear(address.bit());
+        if self.chance.below(2) == 0 {
+            bits.clear(address.bit());
+        }
         if let Some(id) = self.truth.sandbox_of(&owner) {
             self.truth.end(id);
         }

@@ -171,17 +171,18 @@ impl World<'_> {
     }
 
     fn audit(&self) -> Result<(), String> {
-        let mut audit = Audit::new(&self.shared.keys);
-        for (key, record) in self.model.entries() {
-            audit.see(&Entry {
+        let entries: Vec<Entry> = self
+            .model
+            .entries()
+            .map(|(key, record)| Entry {
                 key: key.to_vec(),
                 value: record.value.to_vec(),
                 create_revision: record.create_revision,
                 mod_revision: record.mod_revision,
                 lease: record.lease,
-            });
-        }
-        let report = audit.finish();
+            })
+            .collect();
+        let report = Audit::new(&self.shared.keys).judge(entries.iter());
         let found: Vec<String> = report
             .violations
             .iter()

@@ -37,6 +37,8 @@ pub(crate) struct Facts {
     /// A key that it deletes as stale although a lease will remove it.
     deletes_leased: Option<String>,
     pages: Vec<(NetworkName, Page, Bits)>,
+    /// An address whose bit a free clears although it deletes no reservation of it.
+    clears_unreserved: Option<Addr>,
     /// A free address that the order should have given first.
     skipped: Option<String>,
     /// A key that it overwrites or deletes although its process has not seen the present version.
@@ -135,6 +137,17 @@ impl World<'_> {
                     if let Ok(Key::Page(network, page)) = keys.parse(key) {
                         let bits = self.tree.bits(&network, page);
                         facts.pages.push((network, page, bits));
+                    }
+                }
+                Op::Put(key, value, _) if matches!(*step, "free" | "free-first") => {
+                    if let (Ok(Key::Page(network, page)), Some(after)) =
+                        (keys.parse(key), Bits::from_bytes(value))
+                    {
+                        let before = self.tree.bits(&network, page);
+                        let cleared =
+                            before.ones().filter(|bit| !after.get(*bit)).map(|bit| page.address(bit));
+                        let mut unreserved = cleared.filter(|address| !goes(&keys.ip(&network, *address)));
+                        facts.clears_unreserved = facts.clears_unreserved.or(unreserved.next());
                     }
                 }
                 _ => {}
@@ -291,6 +304,11 @@ impl World<'_> {
         }
         if let Some(why) = &facts.misserves {
             return Err(why.clone());
+        }
+        if let Some(address) = facts.clears_unreserved {
+            return Err(format!(
+                "a free cleared the bit of {address}, which others may list, without a reservation"
+            ));
         }
         if facts.lost_ticket {
             return Err("it took effect from a ticket that was gone".to_owned());

@@ -78,11 +78,7 @@ pub(super) async fn change<K: Kv>(
         }
         if is_any_change {
             may_write(&context, &inventory.pools).await?;
-            if !how.yes && !is_told && !(terminal.ask)("Change the pools so?") {
-                return Err(CliError::Refused(
-                    "nothing was changed: it was not confirmed (--yes does not ask)".to_owned(),
-                ));
-            }
+            terminal.confirm(how.yes || is_told, "Change the pools so?", "nothing was changed")?;
         }
         told = Some(effects);
         // How long a person thinks does not count.

@@ -6,7 +6,6 @@ use super::super::inventory::{Inventory, Row, holders};
 use super::super::table::{or_dash, printable};
 use super::words;
 use crate::pool::definition::{PoolDefinition, PoolRange, RangeState};
-use crate::pool::names::PoolName;
 use crate::pool::{Range, Standing};
 use crate::store::pool_change::{HeldOfPool, PoolIntent, StoredPools, overlaps};
 
@@ -47,17 +46,13 @@ impl<'a> FoldedPool<'a> {
     /// Who holds an address that was taken from this pool.
     fn taken<'i>(&self, inventory: &'i Inventory) -> impl Iterator<Item = &'i Row> {
         let name = self.definition.pool.clone();
-        inventory.rows.iter().filter(move |row| is_from(row, &name))
+        inventory.rows.iter().filter(move |row| row.is_from(&name))
     }
 
     /// How many addresses that were taken from this pool lie in none of its ranges.
     pub(super) fn outside_of_all(&self, inventory: &Inventory) -> usize {
         self.taken(inventory).filter(|row| self.range_of(row).is_none()).count()
     }
-}
-
-fn is_from(row: &Row, pool: &PoolName) -> bool {
-    row.pool.as_ref().is_some_and(|from| from.name == *pool)
 }
 
 /// How many addresses are held, as far as it decides about a change of the stored pool.
@@ -115,7 +110,7 @@ fn put(
     }
     let is_outside = |row: &&Row| {
         let was_in = row.pool.is_none() && old.is_some_and(|old| old.range_of(row).is_some());
-        (is_from(row, pool) || new.range_of(row).is_some() || was_in) && !new.gives(row)
+        (row.is_from(pool) || new.range_of(row).is_some() || was_in) && !new.gives(row)
     };
     let outside: Vec<&Row> = inventory.rows.iter().filter(is_outside).collect();
     if !outside.is_empty() {
@@ -124,7 +119,7 @@ fn put(
     }
     let differs = |row: &&Row| {
         let (Some(from), Some((_, range))) = (&row.pool, new.range_of(row)) else { return false };
-        from.name == *pool && (from.prefix_len, from.gateway) != (range.prefix_len(), range.gateway())
+        row.is_from(pool) && (from.prefix_len, from.gateway) != (range.prefix_len(), range.gateway())
     };
     let differ: Vec<&Row> = inventory.rows.iter().filter(differs).collect();
     if !differ.is_empty() {
@@ -188,6 +183,7 @@ fn differences(new: &FoldedPool<'_>, old: &FoldedPool<'_>) -> String {
     field("order", &|pool| or_dash(pool.order.map(|order| order.to_string()).as_deref()));
     field("routes", &words::routes);
     field("dns", &words::dns);
+    field("cooldown", &words::cooldown);
     field("allow", &words::allow);
     field("for", &words::chosen_for);
     field("priority", &|pool| pool.priority.to_string());
@@ -279,6 +275,13 @@ pool a of network blue changes
         assert_eq!(effect(Some(&new), &new, Vec::new()).words, "pool a: nothing changes\n");
         let turned = PoolDefinition { ranges: new.ranges.iter().rev().cloned().collect(), ..new.clone() };
         assert!(effect(Some(&new), &turned, Vec::new()).words.contains("stand in another order"));
+        let mut rests = new.clone();
+        rests.cooldown = "5m".parse().expect("a time");
+        let words = effect(Some(&new), &rests, Vec::new()).words;
+        assert_eq!(
+            words,
+            "pool a of network blue changes\n  cooldown: 0s, if full: wait, now 5m, if full: wait\n"
+        );
         let note = PoolDefinition { note: "x\u{1b}[2J\ny".into(), ..new.clone() };
         assert!(
             effect(Some(&new), &note, Vec::new()).words.ends_with("  note: -, now x\u{fffd}[2J\u{fffd}y\n")

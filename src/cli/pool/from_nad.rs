@@ -9,11 +9,10 @@ use ipnetwork::IpNetwork;
 use serde_json::{Map, Value};
 
 use super::text;
-use crate::cli::validate::texts::{NAD_KIND, Nad};
 use crate::cni::result::{Dns, Route};
 use crate::cni::{Json, Verb};
 use crate::config::Config;
-use crate::config::nad::{metes_plugins, put_pools};
+use crate::config::nad::{NAD_KIND, Nad, metes_plugins, put_pools};
 use crate::pool::definition::{Excluded, PoolDefinition, PoolRange, PoolRoute, RangeState, RangeText};
 use crate::pool::dns::PoolDns;
 use crate::pool::names::PoolName;

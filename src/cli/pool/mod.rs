@@ -16,11 +16,10 @@ mod wait;
 mod which;
 mod words;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use super::args::{PoolArgs, PoolFileArgs, PoolFromNadArgs, PoolRangeArgs, PoolVerb};
-use super::input::read_text;
+use super::input::{answers_come_from_stdin, read_text};
 use super::{CliError, Context, Terminal};
 use crate::limits;
 use crate::pool::definition::{PoolDefinition, RangeState};
@@ -81,11 +80,8 @@ async fn apply<K: Kv>(
     how: HowToChange,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
-    let is_stdin = file.file == Path::new("-");
-    if is_stdin && !how.yes && !how.dry_run {
-        return Err(CliError::Refused(
-            "nothing was changed: stdin has the pools, so it cannot have the answer to a question; give --yes".into(),
-        ));
+    if !how.yes && !how.dry_run {
+        answers_come_from_stdin(&file.file, "nothing was changed", "the pools")?;
     }
     let (name, text) = read_text(&file.file, limits::INPUT_BYTES)?;
     let pools =

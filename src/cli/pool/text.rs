@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use yaml_serde::Deserializer;
 
 use crate::cli::places::{Places, TextPlace};
+use crate::cni::Json;
+use crate::config::keys::meant_by;
 use crate::pool::definition::{POOL_BYTES, PoolDefinition, UncheckedPool};
 
 /// What is wrong in the text of a pool, and where.
@@ -63,8 +66,8 @@ pub(in crate::cli) fn documents<'t>(
         let pool = match Option::<UncheckedPool>::deserialize(document) {
             Ok(pool) => pool?,
             Err(e) => {
-                let (what, place) = TextPlace::of_error(&e);
-                return Some((at, Err(PoolTextFault { what, place })));
+                let (what, place) = json_fault(text, at).unwrap_or_else(|| TextPlace::of_error(&e));
+                return Some((at, Err(PoolTextFault { what: with_meant(what), place })));
             }
         };
         match pool.checked() {
@@ -75,6 +78,36 @@ pub(in crate::cli) fn documents<'t>(
             Ok(pool) => Some((at, Ok(pool))),
         }
     })
+}
+
+/// What is JSON by its look, and is not even YAML: YAML would tell two places, and none of JSON's reasons.
+fn json_fault(text: &str, document: usize) -> Option<(String, Option<TextPlace>)> {
+    let is_json = text.trim_start().strip_prefix('{').is_some_and(|keys| keys.trim_start().starts_with('"'));
+    let is_yaml =
+        || Deserializer::from_str(text).next().is_some_and(|one| IgnoredAny::deserialize(one).is_ok());
+    if document > 0 || !is_json || is_yaml() {
+        return None;
+    }
+    let error = Json::parse(text.as_bytes()).err()?;
+    let place = TextPlace::from((error.line(), error.column()));
+    let what = error.to_string();
+    let what = what.strip_suffix(&format!(" at {place}")).unwrap_or(&what);
+    Some((format!("it is not JSON: {what}"), Some(place)))
+}
+
+/// An unknown field with the one that is most likely meant: the message names all that there are.
+fn with_meant(what: String) -> String {
+    let mut names = what.split('`').skip(1).step_by(2);
+    match what.contains("unknown field `").then(|| names.next()).flatten() {
+        None => what,
+        Some(unknown) => match meant_by(unknown, &names.collect::<Vec<_>>()) {
+            None => what,
+            Some(meant) => {
+                let unknown = format!("unknown field `{unknown}`");
+                what.replacen(&unknown, &format!("{unknown} (did you mean `{meant}`?)"), 1)
+            }
+        },
+    }
 }
 
 /// The pools as documents that [`parse`] reads back.
@@ -170,11 +203,25 @@ ranges:
             ),
             (
                 second("pool: b\nrange: 10.0.0.0/24\n"),
-                "document 2: unknown field `range`, expected one of `pool`",
+                "document 2: unknown field `range` (did you mean `ranges`?), expected one of `pool`",
             ),
             (
                 second("pool: b\nranges:\n- {range: 10.0.0.0/24, gatway: 10.0.0.1}\n"),
-                "unknown field `gatway`",
+                "unknown field `gatway` (did you mean `gateway`?), expected one of `range`",
+            ),
+            (
+                second("pool: b\nranges:\n- {range: 10.0.0.0/24, gw: 10.0.0.1}\n"),
+                "unknown field `gw` (did you mean `gateway`?)",
+            ),
+            (
+                second(
+                    "pool: b\nranges:\n- range: 10.0.0.0/24\nroutes: [{dst: 10.0.0.0/8, via: 10.0.0.1}]\n",
+                ),
+                "unknown field `via` (did you mean `gw`?), expected `dst` or `gw` at line",
+            ),
+            (
+                "{\"pool\": \"a\", \"ranges\": [{\"range\": \"10.0.0.0/24\"} 5]}\n".to_owned(),
+                "document 1: it is not JSON: expected `,` or `]` at line 1 column 51",
             ),
             (second("pool: b\nranges: []\n"), "document 2: ranges: it is empty: write at least one range"),
             (second("pool: b\npool: c\nranges: []\n"), "document 2: duplicate"),

@@ -2,25 +2,33 @@
 
 use std::cell::OnceCell;
 
-use super::texts::{Locator, Nad, Part, Subject, TakenApart, take_apart};
+use super::texts::{Locator, Part, Subject, TakenApart, take_apart};
 use crate::cli::places::TextPlace;
 use crate::cli::pool::text::{self, PoolTextFault};
 use crate::cni::Json;
 use crate::config::HostFile;
+use crate::config::nad::Nad;
 use crate::config::validate::{
-    Issue, IssueId, NetworkText, NetworkUse, compare, judge_host_file, judge_network,
+    Issue, IssueId, JudgedNetwork, NetworkText, NetworkUse, Severity, compare, judge_host_file, judge_nad,
+    judge_network,
 };
 
 /// One thing that is wrong, and where.
 #[derive(Debug)]
 pub(super) struct ValidateFinding {
+    pub(super) at: FoundAt,
+    pub(super) issue: Issue,
+}
+
+/// Where something stands.
+#[derive(Debug, Clone)]
+pub(super) struct FoundAt {
     pub(super) file: String,
     /// Which document of the file, from 1 on.
     pub(super) document: usize,
     /// The definition, the pool or the network; none for what has no name.
     pub(super) object: Option<String>,
     pub(super) place: Option<TextPlace>,
-    pub(super) issue: Issue,
 }
 
 /// What was judged.
@@ -28,6 +36,8 @@ pub(super) struct ValidateFinding {
 pub(super) struct ValidateCounts {
     pub(super) files: usize,
     pub(super) networks: usize,
+    /// Networks that do not use metes.
+    pub(super) ignored: usize,
     pub(super) host_files: usize,
     pub(super) pools: usize,
 }
@@ -44,24 +54,10 @@ pub(super) struct Judged {
 pub(super) struct Judgement {
     host: Option<HostFile>,
     judged: Judged,
+    /// The files, as they were given.
+    files: Vec<String>,
     /// What networks and pools give addresses of, and where they say so.
     uses: Vec<(NetworkUse, FoundAt)>,
-}
-
-/// Where something stands.
-#[derive(Debug, Clone)]
-struct FoundAt {
-    file: String,
-    document: usize,
-    object: Option<String>,
-    place: Option<TextPlace>,
-}
-
-impl FoundAt {
-    fn finding(self, issue: Issue) -> ValidateFinding {
-        let Self { file, document, object, place } = self;
-        ValidateFinding { file, document: document + 1, object, place, issue }
-    }
 }
 
 /// One file.
@@ -77,14 +73,14 @@ impl<'t> File<'t> {
     }
 
     fn found(&self, document: usize, object: Option<String>, place: Option<TextPlace>) -> FoundAt {
-        FoundAt { file: self.name.to_owned(), document, object, place }
+        FoundAt { file: self.name.to_owned(), document: document + 1, object, place }
     }
 }
 
 impl Judgement {
     /// Networks are judged for nodes with this host file.
     pub(super) fn new(host: Option<HostFile>) -> Self {
-        Self { host, judged: Judged::default(), uses: Vec::new() }
+        Self { host, judged: Judged::default(), files: Vec::new(), uses: Vec::new() }
     }
 
     /// Something that cannot be read.
@@ -96,6 +92,7 @@ impl Judgement {
     pub(super) fn file(&mut self, name: &str, text: &str) {
         let file = File { name, text, locator: OnceCell::new() };
         let TakenApart { parts, unreadable } = take_apart(text);
+        self.files.push(name.to_owned());
         self.judged.counts.files += 1;
         self.judged.unreadable.extend(unreadable.map(|why| format!("cannot read {name}: {why}")));
         let pools: Vec<usize> =
@@ -119,60 +116,71 @@ impl Judgement {
     }
 
     fn nad(&mut self, file: &File<'_>, document: usize, nad: &Nad) {
-        self.judged.counts.networks += 1;
         let label = nad.label();
-        let Some(config) = &nad.config else {
-            let issue = Issue::new(
-                IssueId::NoConfiguration,
-                &nad.key,
-                "it has no `spec.config`: the nodes have its configuration in a file",
-                "validate that file",
-            );
-            let place = file.locator().key(document, &nad.key);
-            self.judged.findings.push(file.found(document, Some(label), place).finding(issue));
-            return;
-        };
-        let text = NetworkText { label: &label, name: &nad.name, resource: &nad.resource, config };
-        let (issues, uses) = judge_network(text, self.host.as_ref());
-        let found = |key: &str, at| {
-            let place = file.locator().inside(document, &nad.key, config, (key, at));
+        let mut judged = judge_nad(nad, self.host.as_ref());
+        if let Some(config) = &nad.config {
+            let of_nad = file.locator().key(document, &nad.key);
+            for issue in &mut judged.issues {
+                // Where lines of the file are not lines of the configuration, only the latter can be told.
+                if let Some((line, column)) = issue.at
+                    && file.locator().inside(document, &nad.key, config, (&issue.key, issue.at)) == of_nad
+                {
+                    issue.what =
+                        format!("{} at line {line} column {column} of the configuration", issue.what);
+                }
+            }
+        }
+        self.judged_network(judged, |key, at| {
+            let place = match &nad.config {
+                Some(config) => file.locator().inside(document, &nad.key, config, (key, at)),
+                None => file.locator().key(document, &nad.key),
+            };
             file.found(document, Some(label.clone()), place)
-        };
-        self.judged
-            .findings
-            .extend(issues.into_iter().map(|issue| found(&issue.key, issue.at).finding(issue)));
-        self.uses.extend(uses.into_iter().map(|one| {
-            let at = found(&one.key, None);
-            (one, at)
-        }));
+        });
     }
 
     /// A configuration in a file of its own; `without` is what was put around it.
     fn network(&mut self, file: &File<'_>, document: usize, config: &str, without: &str) {
-        self.judged.counts.networks += 1;
         let text = NetworkText { label: file.name, name: "", resource: "", config };
-        let (issues, uses) = judge_network(text, self.host.as_ref());
+        let mut judged = judge_network(text, self.host.as_ref());
         let is_of_ipam = !without.is_empty();
-        let found = |key: &str, at: Option<(usize, usize)>| {
-            let key = key.strip_prefix(without).map_or(key, |key| key.trim_start_matches('.'));
-            let place = at.map(|(line, column)| TextPlace { line, column });
-            file.found(document, None, place.or_else(|| file.locator().key(document, key)))
-        };
         // A section alone has no plugin that could have capabilities.
-        let issues = issues.into_iter().filter(|issue| !(is_of_ipam && issue.id == IssueId::NoIpsCapability));
-        self.judged.findings.extend(issues.map(|issue| found(&issue.key, issue.at).finding(issue)));
-        self.uses.extend(uses.into_iter().map(|one| {
+        judged.issues.retain(|issue| !(is_of_ipam && issue.id == IssueId::NoIpsCapability));
+        self.judged_network(judged, |key, at| {
+            let key = key.strip_prefix(without).map_or(key, |key| key.trim_start_matches('.'));
+            let place = at.map(TextPlace::from).or_else(|| file.locator().key(document, key));
+            file.found(document, None, place)
+        });
+    }
+
+    /// Takes what is wrong with a network, and what it uses; `found` says where a key of it stands, or a line and a
+    /// column.
+    fn judged_network(
+        &mut self,
+        JudgedNetwork { issues, uses, is_of_another }: JudgedNetwork,
+        found: impl Fn(&str, Option<(usize, usize)>) -> FoundAt,
+    ) {
+        let counts = &mut self.judged.counts;
+        *(if is_of_another { &mut counts.ignored } else { &mut counts.networks }) += 1;
+        for issue in issues {
+            self.find(found(&issue.key, issue.at), issue);
+        }
+        for one in uses {
             let at = found(&one.key, None);
-            (one, at)
-        }));
+            self.uses.push((one, at));
+        }
+    }
+
+    fn find(&mut self, at: FoundAt, issue: Issue) {
+        self.judged.findings.push(ValidateFinding { at, issue });
     }
 
     fn host_file(&mut self, file: &File<'_>, document: usize) {
         self.judged.counts.host_files += 1;
         for issue in judge_host_file(file.text.as_bytes()) {
-            let place = issue.at.map(|(line, column)| TextPlace { line, column });
+            let place = issue.at.map(TextPlace::from);
             let place = place.or_else(|| file.locator().key(document, &issue.key));
-            self.judged.findings.push(file.found(document, None, place).finding(issue));
+            self.find(file.found(document, None, place), issue);
         }
     }
 
@@ -189,7 +197,7 @@ impl Judgement {
                 }
                 Err(PoolTextFault { what, place }) => {
                     let issue = Issue::new(IssueId::Pool, "", what, "correct it: docs/pools.md has the keys");
-                    self.judged.findings.push(file.found(document, None, place).finding(issue));
+                    self.find(file.found(document, None, place), issue);
                 }
             }
         }
@@ -197,13 +205,15 @@ impl Judgement {
 
     /// All that was found, also between networks.
     pub(super) fn done(mut self) -> Judged {
-        let (uses, places): (Vec<NetworkUse>, Vec<FoundAt>) = self.uses.into_iter().unzip();
-        let compared = compare(&uses).into_iter();
-        self.judged.findings.extend(compared.map(|(at, issue)| places[at].clone().finding(issue)));
+        let (uses, places): (Vec<NetworkUse>, Vec<FoundAt>) =
+            std::mem::take(&mut self.uses).into_iter().unzip();
+        for (at, issue) in compare(&uses) {
+            self.find(places[at].clone(), issue);
+        }
         let ValidateCounts { networks, host_files, pools, .. } = self.judged.counts;
         if networks + host_files + pools == 0
             && self.judged.unreadable.is_empty()
-            && self.judged.findings.is_empty()
+            && self.judged.findings.iter().all(|one| one.issue.id.severity() == Severity::Note)
         {
             self.judged.unreadable.push(
                 "there is nothing to validate: expected NetworkAttachmentDefinitions, CNI configurations, `ipam` \
@@ -211,15 +221,10 @@ impl Judgement {
                     .to_owned(),
             );
         }
-        let place = |one: &ValidateFinding| (one.document, one.place, one.issue.id);
+        let Self { mut judged, files, .. } = self;
+        let place = |one: &ValidateFinding| (one.at.document, one.at.place, one.issue.id);
         // Of one file they stand together, and files in the order in which they were given.
-        let mut order: Vec<String> = Vec::new();
-        for finding in &self.judged.findings {
-            if !order.contains(&finding.file) {
-                order.push(finding.file.clone());
-            }
-        }
-        self.judged.findings.sort_by_key(|one| (order.iter().position(|file| *file == one.file), place(one)));
-        self.judged
+        judged.findings.sort_by_key(|one| (files.iter().position(|file| *file == one.at.file), place(one)));
+        judged
     }
 }

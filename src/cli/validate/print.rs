@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::judge::{Judged, ValidateCounts, ValidateFinding};
+use super::judge::{FoundAt, Judged, ValidateCounts, ValidateFinding};
 use crate::cli::args::ValidateFormat;
 use crate::cli::table::{many, printable};
 use crate::config::validate::{IssueId, Severity};
@@ -19,10 +19,11 @@ pub(super) fn printed(judged: &Judged, format: ValidateFormat) -> String {
 
 /// What was read, and how much was found.
 pub(super) fn summary(judged: &Judged) -> String {
-    let ValidateCounts { files, networks, host_files, pools } = judged.counts;
+    let ValidateCounts { files, networks, ignored, host_files, pools } = judged.counts;
+    let ignored = if ignored == 0 { String::new() } else { format!(" ({ignored} without metes)") };
     let of = |severity| judged.findings.iter().filter(|one| one.issue.id.severity() == severity).count();
     format!(
-        "{}: {}, {}, {}; {}, {}, {}",
+        "{}: {}{ignored}, {}, {}; {}, {}, {}",
         many(files, "file"),
         many(networks, "network"),
         many(host_files, "host file"),
@@ -34,7 +35,7 @@ pub(super) fn summary(judged: &Judged) -> String {
 }
 
 fn text(finding: &ValidateFinding) -> String {
-    let ValidateFinding { file, document, object, place, issue } = finding;
+    let ValidateFinding { at: FoundAt { file, document, object, place }, issue } = finding;
     let place = match place {
         Some(place) => format!("{}:{}", place.line, place.column),
         None => format!("document {document}"),
@@ -49,17 +50,17 @@ fn text(finding: &ValidateFinding) -> String {
 }
 
 fn answer(judged: &Judged) -> Value {
-    let ValidateCounts { files, networks, host_files, pools } = judged.counts;
+    let ValidateCounts { files, networks, ignored, host_files, pools } = judged.counts;
     let finding = |one: &ValidateFinding| {
         json!({
             "id": one.issue.id.name(),
             "severity": one.issue.id.severity().name(),
             "code": one.issue.code,
-            "file": one.file,
-            "document": one.document,
-            "object": one.object,
-            "line": one.place.map(|place| place.line),
-            "column": one.place.map(|place| place.column),
+            "file": one.at.file,
+            "document": one.at.document,
+            "object": one.at.object,
+            "line": one.at.place.map(|place| place.line),
+            "column": one.at.place.map(|place| place.column),
             "key": Some(&one.issue.key).filter(|key| !key.is_empty()),
             "what": one.issue.what,
             "remedy": one.issue.remedy,
@@ -67,7 +68,7 @@ fn answer(judged: &Judged) -> Value {
     };
     json!({
         "findings": judged.findings.iter().map(finding).collect::<Vec<_>>(),
-        "counts": {"files": files, "networks": networks, "host_files": host_files, "pools": pools},
+        "counts": {"files": files, "networks": networks, "ignored": ignored, "host_files": host_files, "pools": pools},
         "unreadable": judged.unreadable,
     })
 }
@@ -82,12 +83,12 @@ fn sarif(judged: &Judged) -> Value {
         })
     };
     let result = |one: &ValidateFinding| {
-        let mut physical = json!({"artifactLocation": {"uri": one.file}});
-        if let Some(place) = one.place {
+        let mut physical = json!({"artifactLocation": {"uri": one.at.file}});
+        if let Some(place) = one.at.place {
             physical["region"] = json!({"startLine": place.line, "startColumn": place.column});
         }
         let mut location = json!({"physicalLocation": physical});
-        if let Some(object) = &one.object {
+        if let Some(object) = &one.at.object {
             location["logicalLocations"] = json!([{"fullyQualifiedName": object}]);
         }
         json!({

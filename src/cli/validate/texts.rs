@@ -7,12 +7,8 @@ use yaml_serde::Deserializer;
 use crate::cli::places::{Places, TextPlace};
 use crate::cni::Json;
 use crate::config::host;
-
-/// What kubectl calls a network's definition.
-pub(in crate::cli) const NAD_KIND: &str = "NetworkAttachmentDefinition";
-
-/// The annotation by which a device of a network is requested.
-const RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
+use crate::config::keys::{SLIP_EDITS, nearest};
+use crate::config::nad::Nad;
 
 /// A text, taken apart.
 #[derive(Debug)]
@@ -47,46 +43,6 @@ pub(super) enum Subject {
     Ipam(String),
     HostFile,
     Pool,
-}
-
-/// A NetworkAttachmentDefinition, as far as it matters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cli) struct Nad {
-    pub(in crate::cli) namespace: String,
-    pub(in crate::cli) name: String,
-    /// The resource whose devices the network hands out; empty if there is none.
-    pub(in crate::cli) resource: String,
-    /// Its configuration; none if that is a file on the nodes.
-    pub(in crate::cli) config: Option<String>,
-    /// Where that stands in the document.
-    pub(in crate::cli) key: String,
-}
-
-impl Nad {
-    /// The definition that an object is; `path` is the object's place in its document.
-    pub(in crate::cli) fn of(object: &Value, path: &str) -> Option<Self> {
-        if object["kind"] != NAD_KIND {
-            return None;
-        }
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let metadata = &object["metadata"];
-        let config = object["spec"]["config"].as_str().filter(|config| !config.trim().is_empty());
-        Some(Self {
-            namespace: text(&metadata["namespace"]),
-            name: text(&metadata["name"]),
-            resource: text(&metadata["annotations"][RESOURCE]),
-            config: config.map(str::to_owned),
-            key: if path.is_empty() { "spec.config".to_owned() } else { format!("{path}.spec.config") },
-        })
-    }
-
-    /// `namespace/name`
-    pub(in crate::cli) fn label(&self) -> String {
-        match (&*self.namespace, &*self.name) {
-            ("", name) => name.to_owned(),
-            (namespace, name) => format!("{namespace}/{name}"),
-        }
-    }
 }
 
 /// Takes a text apart.
@@ -144,7 +100,10 @@ fn see(value: &Value, path: &str, text: &str, subjects: &mut Vec<Subject>) {
     } else if has("pool") && !has("type") || has("ranges") && !has("type") {
         subjects.push(Subject::Pool);
     } else if has("type") {
-        subjects.extend((value["type"] == "metes").then(|| Subject::Ipam(text.to_owned())));
+        // One that is almost of metes is judged, so that its type is named.
+        let is_ours =
+            value["type"].as_str().is_some_and(|named| nearest(named, &["metes"], SLIP_EDITS).is_some());
+        subjects.extend(is_ours.then(|| Subject::Ipam(text.to_owned())));
     } else if keys.keys().any(|key| host::is_key(key)) {
         subjects.push(Subject::HostFile);
     }
@@ -176,7 +135,7 @@ impl<'t> Locator<'t> {
         (key, at): (&str, Option<(usize, usize)>),
     ) -> Option<TextPlace> {
         let outer = self.key(document, outer)?;
-        let at = at.map(|(line, column)| TextPlace { line, column });
+        let at = at.map(TextPlace::from);
         let at = at.or_else(|| Places::of_documents(inner).first()?.of(key));
         let Some(at) = at.filter(|_| self.is_block(outer)) else { return Some(outer) };
         let line = outer.line + at.line;

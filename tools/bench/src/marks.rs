@@ -86,6 +86,7 @@ fn rules() -> Vec<Rule> {
     rules.push(failures(Section::Tls, "mTLS: failures"));
     rules.extend(pools());
     rules.extend(size());
+    rules.extend(commands());
     rules.extend(process());
     rules.extend(cluster());
     rules.extend(slow());
@@ -161,6 +162,25 @@ fn size() -> Vec<Rule> {
     let waiting = ("add-others-wait", "add-nobody-waits");
     rules.push(ratio(Section::Size, "ADD p50 with 5,000 waiting elsewhere / with nobody", waiting, 50, 1.2));
     rules
+}
+
+/// Meant for a million addresses.
+fn commands() -> Vec<Rule> {
+    let more = |name: &'static str| {
+        move |results: &Results| {
+            let p50 = |size: &str| p(results, Section::Commands, &format!("{name}-{size}"), 50);
+            Some(p50("many")? - p50("few")?)
+        }
+    };
+    let number = |name: &'static str| move |results: &Results| results.number(Section::Commands, name);
+    let usage = |results: &Results| Some(p(results, Section::Commands, "usage-many", 50)? / 1000.0);
+    vec![
+        Rule::new("`show ADDRESS`, ms more than with ten addresses", 20.0, more("show")),
+        Rule::new("`list --network --limit 100`, ms more than with ten", 20.0, more("list")),
+        Rule::new("`usage`, s", 2.0, usage),
+        Rule::new("`check`, s", 60.0, number("check-many")),
+        Rule::new("resident memory of `check`, MiB", 200.0, number("check-memory-many")),
+    ]
 }
 
 fn process() -> Vec<Rule> {

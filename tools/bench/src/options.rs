@@ -57,6 +57,8 @@ pub(crate) enum Section {
     Pools,
     /// Large networks, space per address, long queues
     Size,
+    /// Commands for people in a network of `--held` addresses, beside one of ten
+    Commands,
     /// Memory, threads, instructions, the binary
     Process,
     /// Three members of etcd, one of which fails

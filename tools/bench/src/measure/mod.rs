@@ -1,6 +1,7 @@
 //! The sections, each against a server of its own.
 
 mod cluster;
+mod commands;
 mod deaths;
 mod pools;
 mod process;
@@ -19,12 +20,13 @@ type Measure = fn(&Options, &mut Results);
 /// Measures every section that is asked for, once.
 pub(crate) fn run(options: &Options, run: usize) -> Results {
     let mut results = Results::default();
-    let sections: [(Section, Measure); 9] = [
+    let sections: [(Section, Measure); 10] = [
         (Section::Single, single::measure),
         (Section::Storms, storms::measure),
         (Section::Tls, tls::measure),
         (Section::Pools, pools::measure),
         (Section::Size, size::measure),
+        (Section::Commands, commands::measure),
         (Section::Process, process::measure),
         (Section::Cluster, cluster::measure),
         (Section::Slow, slow::measure),

@@ -79,6 +79,7 @@ fn section(section: Section) -> &'static str {
         Section::Tls => "tls",
         Section::Pools => "pools",
         Section::Size => "size",
+        Section::Commands => "commands",
         Section::Process => "process",
         Section::Cluster => "cluster",
         Section::Slow => "slow",

@@ -6,12 +6,13 @@ pub(crate) mod table;
 
 use crate::options::Section;
 
-const SECTIONS: [(Section, &str); 9] = [
+const SECTIONS: [(Section, &str); 10] = [
     (Section::Single, "Single processes"),
     (Section::Storms, "Storms, 128 processes at a time"),
     (Section::Tls, "mTLS"),
     (Section::Pools, "Pools"),
     (Section::Size, "Size"),
+    (Section::Commands, "Commands for people"),
     (Section::Process, "One process"),
     (Section::Cluster, "Three members, one fails"),
     (Section::Slow, "Three members, slow links"),

@@ -1,7 +1,7 @@
 //! What must not grow: the time of an ADD with the number of held addresses and with other queues, and the space for
 //! each address.
 
-mod fill;
+pub(in crate::measure) mod fill;
 mod large;
 mod queues;
 mod space;

@@ -1,0 +1,89 @@
+//! The certificate and the key of a server. Whoever renews them replaces the files, and nobody tells this program: it
+//! reads them again every few seconds, if somebody connects.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use metes::limits;
+use metes::local::files::{Trust, read_trusted};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::time::Instant;
+
+/// How long the files are believed to be what they were.
+const BELIEVED: Duration = Duration::from_secs(10);
+
+/// The files, PEM.
+#[derive(Debug, Clone)]
+pub struct IdentityFiles {
+    /// The certificate, and those between it and the authority's.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// What was read of the files.
+pub struct ServerIdentity {
+    files: IdentityFiles,
+    last: Mutex<LastRead>,
+}
+
+struct LastRead {
+    at: Instant,
+    pem: [Vec<u8>; 2],
+    config: Arc<ServerConfig>,
+}
+
+impl ServerIdentity {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// Why they cannot be used, in words, without their content.
+    pub fn read(files: IdentityFiles) -> Result<Self, String> {
+        let pem = files.read()?;
+        let last = Mutex::new(LastRead { at: Instant::now(), config: config(&pem)?, pem });
+        Ok(Self { files, last })
+    }
+
+    /// What a server needs for a connection that begins now. If the files have become useless, it goes on with what
+    /// they were: somebody may be replacing them.
+    pub fn current(&self) -> Arc<ServerConfig> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.at.elapsed() >= BELIEVED {
+            last.at = Instant::now();
+            match self.files.read() {
+                Ok(pem) if pem == last.pem => {}
+                read => match read.and_then(|pem| Ok((config(&pem)?, pem))) {
+                    Ok((config, pem)) => {
+                        (last.config, last.pem) = (config, pem);
+                        tracing::info!("the certificate was renewed");
+                    }
+                    Err(why) => tracing::warn!(%why, "the certificate cannot be renewed"),
+                },
+            }
+        }
+        last.config.clone()
+    }
+}
+
+impl IdentityFiles {
+    fn read(&self) -> Result<[Vec<u8>; 2], String> {
+        let read = |path: &PathBuf, trust| {
+            let read = read_trusted(path, limits::INPUT_BYTES, trust);
+            read.map_err(|e| format!("{} cannot be used: {e}", path.display()))
+        };
+        Ok([read(&self.cert, Trust::OwnerWrites)?, read(&self.key, Trust::GroupReads)?])
+    }
+}
+
+fn config([cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert).collect();
+    let chain = chain.map_err(|_| "the certificate is not PEM".to_owned())?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "the key is not PEM".to_owned())?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = builder.and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
+    config.map(Arc::new).map_err(|e| format!("the certificate and the key do not serve: {e}"))
+}

@@ -1,0 +1,136 @@
+//! Mends what a repair must not touch, because a person has to decide: what does not decode, and records that do not
+//! fit together.
+//!
+//! - [`Related`]: what else in the tree a mend depends on, read in one walk.
+//! - `plan`: what stands there, and what would be done about it, as one transaction; pure.
+//! - [`look`] reads what a plan needs, and [`Mend::carry_out`] commits it.
+//!
+//! The transaction compares the mod revision of all that was read, and meta's.
+
+mod plan;
+mod related;
+
+use super::Report;
+use super::finding::{Finding, Kind};
+use crate::store::keys::{Bytes, Key, Keys};
+use crate::store::kv::{Failure, Kv};
+use crate::store::repair::needed_bits;
+use crate::store::session::Session;
+use crate::store::snapshot::Snapshot;
+use crate::store::txn::{Compare, Txn};
+use plan::Planner;
+pub use related::Related;
+
+/// How often a commit is planned anew because others have written a page.
+const TRIES: usize = 8;
+
+/// What can be done about a finding.
+#[derive(Debug)]
+pub enum Mending {
+    /// This, after somebody has agreed.
+    Possible(Mend),
+    /// [`super::repair`] does it, and needs not ask.
+    ByRepair,
+    /// This, in a sentence.
+    Instead(String),
+    /// Nothing: it has changed since it was found.
+    Changed,
+}
+
+/// A mend of one finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mend {
+    /// What stands there, and who has it.
+    pub stands: Vec<String>,
+    /// What is written and deleted.
+    pub does: Vec<String>,
+    /// What somebody must have seen to before; none if it cannot do harm.
+    pub first: Option<&'static str>,
+    txn: Txn,
+}
+
+/// What mends of one audit have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct Mends<'a> {
+    /// The revision of the audit.
+    audited: i64,
+    /// What was read for it.
+    related: &'a Related,
+    /// What a reservation that is made again says of its time.
+    now: &'a str,
+    /// What meta's mod revision must be; none if meta is what is mended.
+    meta_revision: Option<i64>,
+}
+
+impl<'a> Mends<'a> {
+    /// The mends of a kind of findings of an audit, at this time (RFC 3339, for people). None if this program may not
+    /// write to the tree: meta does not decode, or is a newer program's, or a migration is under way. Then only a
+    /// damaged meta can be mended.
+    #[must_use]
+    pub fn of(kind: Kind, report: &Report, related: &'a Related, now: &'a str) -> Option<Self> {
+        let meta_revision = report.repairs.meta_revision;
+        let is_possible = meta_revision.is_some() || kind == Kind::UndecodableMeta;
+        is_possible.then_some(Self { audited: report.revision, related, now, meta_revision })
+    }
+}
+
+/// Reads what a finding is about, and says what can be done.
+///
+/// # Errors
+/// [`Failure`]
+pub async fn look<K: Kv>(
+    session: Session<'_, K>,
+    mends: Mends<'_>,
+    finding: &Finding,
+) -> Result<Mending, Failure> {
+    let mut seen = Snapshot::default();
+    let mut wanted = vec![finding.key.clone()];
+    let bits = match (finding.kind, session.keys.parse(&finding.key)) {
+        (Kind::UndecodablePage, Ok(Key::Page(network, page))) => {
+            Some(needed_bits(session, &network, page).await?)
+        }
+        _ => None,
+    };
+    loop {
+        session.read(&wanted, &mut seen).await?;
+        let planner = Planner { keys: session.keys, seen: &seen, mends, bits: bits.as_ref() };
+        match planner.plan(finding) {
+            Ok(mending) => return Ok(mending),
+            Err(missing) => wanted = missing,
+        }
+    }
+}
+
+impl Mend {
+    /// Commits it. If others have only written pages and summaries meanwhile, it is planned anew. Returns whether it
+    /// was applied: else something of it changed, and nothing was written.
+    ///
+    /// # Errors
+    /// [`Failure`]; with one that leaves the outcome open, another audit shows it.
+    pub async fn carry_out<K: Kv>(
+        self,
+        session: Session<'_, K>,
+        mends: Mends<'_>,
+        finding: &Finding,
+    ) -> Result<bool, Failure> {
+        let mut mend = self;
+        for _ in 0..TRIES {
+            if session.txn(&mend.txn).await?.succeeded {
+                return Ok(true);
+            }
+            match look(session, mends, finding).await? {
+                Mending::Possible(again) if again.relies_on(session.keys) == mend.relies_on(session.keys) => {
+                    mend = again;
+                }
+                _ => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    /// What it compares, apart from bits: those change with each ADD.
+    fn relies_on(&self, keys: &Keys) -> Vec<&Compare> {
+        let is_of_bits = |key: &Bytes| matches!(keys.parse(key), Ok(Key::Page(..) | Key::Summary(..)));
+        self.txn.compares.iter().filter(|compare| !is_of_bits(compare.key())).collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! What else in a tree a mend depends on: whose reservations a damaged record left, and who lists an address.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Finding, Kind};
+use crate::pool::record::{Owner, OwnerRecord, Record, Reservation};
+use crate::pool::{Addr, NetworkName, Page};
+use crate::store::keys::{Key, Keys, NetworkAddress};
+use crate::store::kv::{Failure, Kv};
+use crate::store::pool_change::StoredPools;
+use crate::store::session::Session;
+use crate::store::snapshot::Snapshot;
+use crate::store::txn::Entry;
+use crate::store::walk::walk;
+
+/// What was read of a tree for the mends of some findings.
+#[derive(Debug, Default)]
+pub struct Related {
+    /// The addresses that are reserved for an owner whose record does not decode.
+    pub(super) reserved: BTreeMap<Owner, Vec<NetworkAddress>>,
+    /// The owners whose records list an address.
+    pub(super) listed_by: BTreeMap<NetworkAddress, Vec<Owner>>,
+    /// Whether the record of some owner does not decode: it may list any address.
+    pub(super) has_undecodable_owner: bool,
+    pub(super) pools: StoredPools,
+    /// The revision that was read.
+    pub(super) revision: i64,
+}
+
+/// What is looked for.
+#[derive(Default)]
+struct WantedKeys {
+    owners: BTreeSet<Owner>,
+    addresses: BTreeSet<NetworkAddress>,
+    /// All addresses of these.
+    pages: BTreeSet<(NetworkName, Page)>,
+}
+
+impl Related {
+    /// Reads it for these findings: the whole tree, if one of them needs it.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn read<K: Kv>(session: Session<'_, K>, findings: &[&Finding]) -> Result<Self, Failure> {
+        let keys = session.keys;
+        let wanted = WantedKeys::of(session, findings).await?;
+        let is_of_pools =
+            |finding: &&&Finding| matches!(finding.kind, Kind::UndecodablePool | Kind::PoolsMismatch);
+        let needs_pools = findings.iter().any(|finding| is_of_pools(&finding));
+        if wanted.owners.is_empty() && !wanted.has_addresses() && !needs_pools {
+            return Ok(Self::default());
+        }
+        let see = |related: &mut Self, entry: Entry| related.see(keys, &wanted, &entry);
+        let (related, revision) = walk(session, &keys.root(), Self::default, see).await?;
+        Ok(Self { revision, ..related })
+    }
+
+    fn see(&mut self, keys: &Keys, wanted: &WantedKeys, entry: &Entry) {
+        self.pools.see(keys, entry);
+        match keys.parse(&entry.key) {
+            Ok(Key::Ip(network, address)) if !wanted.owners.is_empty() => {
+                let owner = Reservation::decode(&entry.value).ok().map(|record| record.owner);
+                if let Some(owner) = owner.filter(|owner| wanted.owners.contains(owner)) {
+                    self.reserved.entry(owner).or_default().push((network, address));
+                }
+            }
+            Ok(Key::Owner(owner)) if wanted.has_addresses() => {
+                let record = OwnerRecord::decode(&entry.value).ok();
+                self.has_undecodable_owner |= record.is_none();
+                for (network, address) in record.iter().flat_map(OwnerRecord::reserved) {
+                    let held = (network.clone(), address);
+                    if wanted.has_address(&held) {
+                        self.listed_by.entry(held).or_default().push(owner.clone());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The addresses of a page that records list.
+    pub(super) fn listed_in(&self, network: &NetworkName, page: Page) -> impl Iterator<Item = Addr> {
+        let of_page = (network.clone(), page.first())..=(network.clone(), page.last());
+        self.listed_by.range(of_page).map(|((_, address), _)| *address)
+    }
+
+    /// The owners whose records list an address.
+    pub(super) fn listing(&self, held: &NetworkAddress) -> &[Owner] {
+        self.listed_by.get(held).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl WantedKeys {
+    async fn of<K: Kv>(session: Session<'_, K>, findings: &[&Finding]) -> Result<Self, Failure> {
+        let mut wanted = Self::default();
+        let mut records = Vec::new();
+        for finding in findings {
+            match (finding.kind, session.keys.parse(&finding.key)) {
+                (Kind::UndecodableOwner, Ok(Key::Owner(owner))) => _ = wanted.owners.insert(owner),
+                (Kind::UndecodablePage, Ok(Key::Page(network, page))) => {
+                    wanted.pages.insert((network, page));
+                }
+                (
+                    Kind::UndecodableReservation | Kind::ReservationWithoutOwner,
+                    Ok(Key::Ip(network, address)),
+                ) => _ = wanted.addresses.insert((network, address)),
+                (Kind::OwnerWithoutReservation | Kind::AddressListedTwice, Ok(Key::Owner(_))) => {
+                    records.push(finding.key.clone());
+                }
+                _ => {}
+            }
+        }
+        let mut seen = Snapshot::default();
+        session.read(&records, &mut seen).await?;
+        for key in records {
+            let record = seen.record::<OwnerRecord>(&key).ok().flatten();
+            let reserved = record.iter().flat_map(OwnerRecord::reserved);
+            wanted.addresses.extend(reserved.map(|(network, address)| (network.clone(), address)));
+        }
+        Ok(wanted)
+    }
+
+    fn has_addresses(&self) -> bool {
+        !self.addresses.is_empty() || !self.pages.is_empty()
+    }
+
+    fn has_address(&self, held: &NetworkAddress) -> bool {
+        self.addresses.contains(held) || self.pages.contains(&(held.0.clone(), held.1.page()))
+    }
+}

@@ -1,0 +1,122 @@
+//! Pods come and go on a real etcd, a real reconciler judges them, and a real Prometheus scrapes it. At the end draw.py
+//! draws what Prometheus answers. hack/dashboard starts it.
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::collections::VecDeque;
+use std::f64::consts::TAU;
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant, SystemTime};
+use std::{env, fs, thread};
+
+use serde_json::{Value, json};
+use support::{Etcd, Node, Pod, Run, World, free_ports, network, serve_through, spawn_bound, tool, wait_for};
+
+const TICK: Duration = Duration::from_secs(2);
+/// Every so many pods go without a DEL.
+const LOST: usize = 15;
+const STORAGE: &str = "pool: storage\nnetwork: storage\nranges: [{range: 10.71.0.0/24}]\n";
+const EDGE: &str = "pool: edge\nnetwork: edge\ncooldown: 30s\nranges: [{range: 10.72.0.0/26}]\n";
+
+fn main() {
+    let [minutes, script, file] =
+        env::args().skip(1).collect::<Vec<_>>().try_into().expect("three arguments");
+    let lasts = Duration::from_secs(60 * minutes.parse::<u64>().expect("a number of minutes"));
+    let etcd = Etcd::start_mtls();
+    let world = World::on(&etcd);
+    let server = serve_through(&world, &world.api, "5s", &["--grace", "1m"]);
+    let (mut prometheus, url) = start_prometheus(world.cluster.folder(), server.port);
+    let start = SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970").as_secs();
+    work(&world, lasts);
+    let drawn = Run::new("/usr/bin/python3").arguments([&script, &url, &start.to_string(), &file]).run();
+    assert!(drawn.succeeded(), "{drawn}");
+    prometheus.kill().expect("it runs");
+    server.end();
+    world.cluster.assert_clean();
+}
+
+fn start_prometheus(folder: &Path, scraped: u16) -> (Child, String) {
+    let [port] = free_ports();
+    let config = folder.join("prometheus.yml");
+    let jobs =
+        json!([{"job_name": "metes", "static_configs": [{"targets": [format!("127.0.0.1:{scraped}")]}]}]);
+    let text = json!({"global": {"scrape_interval": "5s"}, "scrape_configs": jobs});
+    fs::write(&config, text.to_string()).expect("a file can be written");
+    let process = spawn_bound(&tool("prometheus"), |command| {
+        command.arg(format!("--config.file={}", config.display()));
+        command.arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()));
+        command.arg(format!("--web.listen-address=127.0.0.1:{port}")).arg("--log.level=error");
+    });
+    let url = format!("http://127.0.0.1:{port}");
+    let ready = Run::new("curl").arguments(["-sSf", "--noproxy", "*", &format!("{url}/-/ready")]);
+    wait_for("Prometheus", Duration::from_secs(60), || match ready.clone().run() {
+        answer if answer.succeeded() => Ok(()),
+        answer => Err(answer.to_string()),
+    });
+    (process.expect("it starts"), url)
+}
+
+/// A network whose pods come and go: there are `wanted` of them, by how much of the time is over.
+struct Team {
+    name: &'static str,
+    config: Value,
+    wanted: fn(f64) -> f64,
+    pods: VecDeque<Pod>,
+}
+
+/// Real pods of a real API server, an ADD for each of them, and a DEL for most.
+fn work(world: &World, lasts: Duration) {
+    assert_applied(&world.node, STORAGE);
+    assert_applied(&world.node, EDGE);
+    let hold =
+        ["hold", "--note", "printers", "--network", "storage", "10.71.0.200", "10.71.0.201", "10.99.0.1"];
+    let held = world.node.cli(hold);
+    assert!(held.succeeded(), "{held}");
+    let team = |name, ipam, wanted| Team { name, config: network(ipam), wanted, pods: VecDeque::new() };
+    let mut teams = [
+        team("storage", json!({"pool": "storage"}), |over| 40.0 + 170.0 * over),
+        team("edge", json!({"pool": "edge"}), |over| 18.0 + 8.0 * (2.0 * TAU * over).sin()),
+        team("web", json!({"range": "10.73.0.0/25"}), |over| 60.0 + 25.0 * (3.0 * TAU * over).sin()),
+        team("db", json!({"range": "10.74.0.0/27", "network_name": "db"}), |over| 16.0 + 6.0 * over),
+    ];
+    let start = Instant::now();
+    for tick in 0.. {
+        let over = start.elapsed().as_secs_f64() / lasts.as_secs_f64();
+        if over >= 1.0 {
+            break;
+        }
+        for team in &mut teams {
+            team.turn(world, tick, over);
+        }
+        thread::sleep(TICK.saturating_sub(start.elapsed() - TICK * u32::try_from(tick).expect("some hours")));
+    }
+}
+
+fn assert_applied(node: &Node, pool: &str) {
+    let applied = node.pool(&["apply", "--yes", "-f", "-"], pool);
+    assert!(applied.succeeded(), "{applied}");
+}
+
+impl Team {
+    /// A pod comes, and if there are too many then, up to two of the oldest go.
+    fn turn(&mut self, world: &World, tick: usize, over: f64) {
+        let pod = world.api.pod(&world.namespace, &format!("{}-{tick}", self.name)).phase("Running").create();
+        self.run(world.node.add(pod.name()), &pod).address();
+        self.pods.push_back(pod);
+        for lost in [tick.is_multiple_of(LOST), false] {
+            if self.pods.len() as f64 > (self.wanted)(over) {
+                let pod = self.pods.pop_front().expect("there are too many");
+                if !lost {
+                    self.run(world.node.del(pod.name()), &pod).silent();
+                }
+                pod.delete();
+            }
+        }
+    }
+
+    fn run(&self, verb: Run, pod: &Pod) -> support::Outcome {
+        verb.config(&self.config).pod(pod.namespace(), pod.name(), pod.uid()).run()
+    }
+}
