@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ pub(crate) const AUTHORITY_DAYS: i64 = 3650;
 
 /// Puts metes and its host file on a node, and makes the certificates of its etcd
 ///
-/// The pods of manifests/ run it. Exit codes: 0 done, 1 it failed, 2 it was called wrongly.
+/// The pods of manifests/ run it. Exit codes: 0 done, 1 failed, 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "metes-install", version)]
 pub(crate) struct Arguments {
@@ -28,8 +29,16 @@ pub(crate) enum Verb {
     Uninstall(UninstallArgs),
     /// Make etcd's certificates, as Secrets for kubectl
     Certificates(CertificatesArgs),
-    /// Write this member's configuration of etcd
-    EtcdConfig(EtcdConfigArgs),
+    /// Find out how this member of etcd begins, and run it
+    Etcd(EtcdArgs),
+    /// Keep the newest snapshots of etcd on this node, and list them
+    Snapshots(SnapshotsArgs),
+    /// Restore this member of etcd from a snapshot
+    EtcdRestore(EtcdRestoreArgs),
+    /// Run etcdctl against the member on this node
+    Etcdctl(EtcdctlArgs),
+    /// Copy this program, for a container whose image has no other one
+    Copy(CopyArgs),
 }
 
 /// The host file of all nodes.
@@ -69,6 +78,23 @@ pub(crate) struct InstallArgs {
     pub(crate) node: String,
     #[command(flatten)]
     pub(crate) place: NodeArgs,
+    #[command(flatten)]
+    pub(crate) runtime: RuntimeArgs,
+}
+
+/// What tells if the node's container runtime looks where the plugin goes.
+#[derive(Debug, Args)]
+pub(crate) struct RuntimeArgs {
+    /// The path of --bin-dir on the node, if it differs
+    #[arg(long, value_name = "FOLDER", env = "NODE_BIN_DIR")]
+    pub(crate) node_bin_dir: Option<PathBuf>,
+    /// The configuration of the node's container runtime, by its path on the node: containerd's, or crio.conf. Install
+    /// only where it says that the runtime looks for plugins
+    #[arg(long, value_name = "FILE", env = "RUNTIME_CONFIG")]
+    pub(crate) runtime_config: Option<PathBuf>,
+    /// Where the folder of that file is, if not at its path on the node
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) runtime_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -107,13 +133,17 @@ pub(crate) struct CertificatesArgs {
         value_parser = clap::value_parser!(i64).range(1..=AUTHORITY_DAYS)
     )]
     pub(crate) days: i64,
+    /// Keep the certificates whose Secrets are mounted here, each in a folder of its name, while they are as they
+    /// should be and half of their time is left
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) keep: Option<PathBuf>,
     /// What to write
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct EtcdConfigArgs {
+pub(crate) struct EtcdArgs {
     #[command(flatten)]
     pub(crate) template: TemplateArgs,
     /// This member's address
@@ -122,6 +152,71 @@ pub(crate) struct EtcdConfigArgs {
     /// The configuration of all members
     #[arg(long, value_name = "FILE", default_value = "/etc/metes/etcd.json")]
     pub(crate) base: PathBuf,
+    /// The configuration of this member, to be written
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// etcd's program
+    #[arg(long, value_name = "FILE", default_value = "/usr/local/bin/etcd")]
+    pub(crate) etcd: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotsArgs {
+    /// Where the snapshots are
+    #[arg(long, value_name = "FOLDER", default_value = "/snapshots")]
+    pub(crate) folder: PathBuf,
+    /// A new snapshot in this folder, which gets the present time as its name if it is whole
+    #[arg(long, value_name = "FILE")]
+    pub(crate) add: Option<PathBuf>,
+    /// How many snapshots stay when one is added
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) keep: u16,
+    /// Stay after the list, as the pods of a DaemonSet must
+    #[arg(long)]
+    pub(crate) stay: bool,
+    /// This node's name
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) node: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EtcdRestoreArgs {
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
+    /// This member's address
+    #[arg(long, value_name = "ADDRESS", env = "NODE_IP")]
+    pub(crate) node_ip: IpAddr,
+    /// The snapshot, the same one for all members
+    #[arg(long, value_name = "FILE", default_value = "/snapshots/restore.db")]
+    pub(crate) snapshot: PathBuf,
+    /// The data of the member: what is there is set aside
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/etcd/data")]
+    pub(crate) data_dir: PathBuf,
+    /// etcd's program that restores
+    #[arg(long, value_name = "FILE", default_value = "/usr/local/bin/etcdutl")]
+    pub(crate) etcdutl: PathBuf,
+    /// Do nothing if the member has been restored under this name before: the UID of a pod, which may start again
+    #[arg(long, value_name = "NAME", env = "POD_UID", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) once_for: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EtcdctlArgs {
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
+    /// The member's address
+    #[arg(long, value_name = "ADDRESS", env = "NODE_IP")]
+    pub(crate) node_ip: IpAddr,
+    /// etcd's program for people
+    #[arg(long, value_name = "FILE", default_value = "/usr/local/bin/etcdctl")]
+    pub(crate) etcdctl: PathBuf,
+    /// What it is to do
+    #[arg(last = true, required = true, value_name = "ARGUMENT")]
+    pub(crate) arguments: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CopyArgs {
     /// What to write
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
@@ -140,10 +235,18 @@ mod tests {
         assert!(install.once && !install.check);
         assert_eq!((install.node.as_str(), install.place.binary), ("n2", "/x".into()));
         assert_eq!(install.place.bin_dir, PathBuf::from("/opt/cni/bin"));
+        assert_eq!(install.runtime.runtime_config, None);
         for good in [
+            "install --node n --runtime-config /etc/crio/crio.conf --runtime-dir /r --node-bin-dir /b",
             "uninstall --wait",
             "certificates --namespace metes --out x --days 3650",
-            "etcd-config --node-ip fd00::1 --out x",
+            "certificates --namespace metes --out x --keep /etc/metes/made",
+            "etcd --node-ip fd00::1 --out x --etcd /y",
+            "snapshots --node n --add /snapshots/.new.db --keep 1",
+            "snapshots --node n --stay",
+            "etcd-restore --node-ip 10.0.0.1",
+            "copy --out /tools/metes-install",
+            "etcdctl --node-ip fd00::1 -- defrag --cluster",
         ] {
             assert!(parse(good).is_ok(), "{good}");
         }
@@ -161,7 +264,13 @@ mod tests {
             "certificates --namespace metes",
             "certificates --namespace metes --out x --days 3651",
             "certificates --namespace metes --out x --days 0",
-            "etcd-config --node-ip node --out x",
+            "etcd --node-ip node --out x",
+            "snapshots --node n --keep 0",
+            "snapshots --node=",
+            "etcd-restore --node-ip node",
+            "copy",
+            "etcdctl --node-ip 10.0.0.1",
+            "etcdctl --node-ip 10.0.0.1 defrag",
         ] {
             assert_eq!(parse(bad).map_err(|e| e.exit_code()).err(), Some(2), "{bad}");
         }

@@ -1,6 +1,7 @@
 //! The certificates of etcd and of its clients: a certificate authority (CA), and one certificate for each use.
 //!
-//! The CA is made once and kept in its own Secret. Each run certifies new keys with it.
+//! The CA is made once and kept in its own Secret. A run certifies new keys with it, for all purposes or for those
+//! whose certificates cannot be [kept](Made).
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,7 +10,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
 use crate::arguments::{AUTHORITY_DAYS, CertificatesArgs};
@@ -28,6 +30,18 @@ struct Pair {
     key: String,
 }
 
+/// The file of a Secret that says what its certificate is. It saves reading the certificate itself.
+const MADE: &str = "made.json";
+
+/// What a certificate was made as.
+#[derive(Debug, Serialize, Deserialize)]
+struct Made {
+    /// Whom it is for: names and addresses.
+    names: Vec<String>,
+    /// When it ends, in seconds since 1970 in UTC.
+    not_after: i64,
+}
+
 /// Who a certificate is for.
 struct Purpose<'a> {
     secret: &'static str,
@@ -38,17 +52,31 @@ struct Purpose<'a> {
 
 const BOTH: &[ExtendedKeyUsagePurpose] =
     &[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+const SERVER: &[ExtendedKeyUsagePurpose] = &[ExtendedKeyUsagePurpose::ServerAuth];
 const CLIENT: &[ExtendedKeyUsagePurpose] = &[ExtendedKeyUsagePurpose::ClientAuth];
 
 pub(crate) fn make(arguments: &CertificatesArgs) -> Result<(), Failure> {
-    let CertificatesArgs { template, namespace, ca, days, out } = arguments;
+    let CertificatesArgs { template, namespace, ca, days, keep, out } = arguments;
     let template = Template::read(&template.template)?;
     let authority = match kept_authority(ca)? {
         Some(authority) => authority,
         None => new_authority().map_err(said)?,
     };
     let names = server_names(&template, namespace)?;
-    let items = secrets(&authority, namespace, &names, *days).map_err(said)?;
+    // Peers know each other only by address.
+    let peers: Vec<String> = names.iter().filter(|name| name.parse::<IpAddr>().is_ok()).cloned().collect();
+    let mut needed = Vec::new();
+    let webhook = ["svc", "svc.cluster.local"].map(|suffix| format!("metes-webhook.{namespace}.{suffix}"));
+    for purpose in purposes(&names, &peers, &webhook) {
+        let is_kept = match keep {
+            Some(folder) => purpose.is_good(&folder.join(purpose.secret), &authority, *days)?,
+            None => false,
+        };
+        if !is_kept {
+            needed.push(purpose);
+        }
+    }
+    let items = secrets(&authority, namespace, &needed, *days).map_err(said)?;
     let text = list(&items).to_string();
     files::replace(out, text.as_bytes(), 0o600)
 }
@@ -114,21 +142,40 @@ fn params(common_name: &str, names: &[String], days: i64) -> Result<CertificateP
     Ok(params)
 }
 
-fn secrets(
-    authority: &Pair,
-    namespace: &str,
-    names: &[String],
-    days: i64,
-) -> Result<Vec<Value>, rcgen::Error> {
-    // Peers know each other only by address.
-    let peers: Vec<String> = names.iter().filter(|name| name.parse::<IpAddr>().is_ok()).cloned().collect();
-    let purposes = [
+fn purposes<'a>(names: &'a [String], peers: &'a [String], webhook: &'a [String]) -> [Purpose<'a>; 5] {
+    [
         Purpose { secret: "metes-etcd-server", common_name: "metes-etcd-server", names, usages: BOTH },
-        Purpose { secret: "metes-etcd-peer", common_name: "metes-etcd-peer", names: &peers, usages: BOTH },
+        Purpose { secret: "metes-etcd-peer", common_name: "metes-etcd-peer", names: peers, usages: BOTH },
         Purpose { secret: "metes-client", common_name: "metes", names: &[], usages: CLIENT },
         // For operators, where etcd has users and roles.
         Purpose { secret: "metes-admin", common_name: "metes-admin", names: &[], usages: CLIENT },
-    ];
+        // Not for etcd: the API server asks it about networks.
+        Purpose { secret: "metes-webhook", common_name: "metes-webhook", names: webhook, usages: SERVER },
+    ]
+}
+
+impl Purpose<'_> {
+    /// Whether the Secret in this folder has a certificate of this authority for the same names, and half of its days
+    /// are left.
+    fn is_good(&self, folder: &Path, authority: &Pair, days: i64) -> Result<bool, Failure> {
+        let read = |name: &str| files::read_if_there(&folder.join(name));
+        let (Some(ca), Some(made)) = (read("ca.crt")?, read(MADE)?) else { return Ok(false) };
+        // What does not decode was not made like this.
+        let Ok(made) = serde_json::from_slice::<Made>(&made) else { return Ok(false) };
+        let half: Duration = Duration::days(days) / 2;
+        let until = OffsetDateTime::now_utc() + half;
+        let is_of_authority = ca == authority.certificate.as_bytes();
+        Ok(is_of_authority && made.names == self.names && made.not_after >= until.unix_timestamp())
+    }
+}
+
+/// The Secrets of the authority, which stays as it is if it was there, and of what is made anew.
+fn secrets(
+    authority: &Pair,
+    namespace: &str,
+    purposes: &[Purpose<'_>],
+    days: i64,
+) -> Result<Vec<Value>, rcgen::Error> {
     // The subject and the key are the CA's, whichever run made its certificate.
     let issuer = Issuer::new(authority_params()?, KeyPair::from_pem(&authority.key)?);
     let mut items = vec![tls_secret(
@@ -137,20 +184,29 @@ fn secrets(
         &[("tls.crt", &authority.certificate), ("tls.key", &authority.key)],
     )];
     for purpose in purposes {
-        let pair = certified(&issuer, &purpose, days)?;
-        let files =
-            [("ca.crt", &*authority.certificate), ("tls.crt", &pair.certificate), ("tls.key", &pair.key)];
+        let (pair, made) = certified(&issuer, purpose, days)?;
+        let files = [
+            ("ca.crt", &*authority.certificate),
+            ("tls.crt", &pair.certificate),
+            ("tls.key", &pair.key),
+            (MADE, &json!(made).to_string()),
+        ];
         items.push(tls_secret(namespace, purpose.secret, &files));
     }
     Ok(items)
 }
 
-fn certified(issuer: &Issuer<'_, KeyPair>, purpose: &Purpose<'_>, days: i64) -> Result<Pair, rcgen::Error> {
+fn certified(
+    issuer: &Issuer<'_, KeyPair>,
+    purpose: &Purpose<'_>,
+    days: i64,
+) -> Result<(Pair, Made), rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = params(purpose.common_name, purpose.names, days)?;
     params.extended_key_usages = purpose.usages.to_vec();
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
+    let made = Made { names: purpose.names.to_vec(), not_after: params.not_after.unix_timestamp() };
     let certificate = params.signed_by(&key, issuer)?.pem();
-    Ok(Pair { certificate, key: key.serialize_pem() })
+    Ok((Pair { certificate, key: key.serialize_pem() }, made))
 }

@@ -60,6 +60,13 @@ pub(crate) fn remove_if_there(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// A program cannot copy files out of an image that has no shell, but for itself.
+pub(crate) fn copy_this_program(to: &Path) -> Result<(), Failure> {
+    let program = std::env::current_exe().map_err(Failure::on("find", Path::new("this program")))?;
+    let content = fs::read(&program).map_err(Failure::on("read", &program))?;
+    replace(to, &content, 0o755)
+}
+
 /// The paths in a folder, in order; none if there is no such folder.
 pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = match fs::read_dir(folder) {

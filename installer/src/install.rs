@@ -4,6 +4,8 @@
 //! yet; then the host file, which names it; then the plugin. A run that has read the older host file uses the older
 //! folder, which stays for longer than a plugin runs. So a run never reads the certificate of one generation and the
 //! key of another.
+//!
+//! Nothing is written if the plugin's folder is not there, or is not one in which the runtime looks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use serde_json::Value;
 use crate::arguments::InstallArgs;
 use crate::failure::Failure;
 use crate::files;
+use crate::runtime;
 use crate::template::{Named, Template};
 
 pub(crate) const PLUGIN: &str = "metes";
@@ -84,16 +87,25 @@ fn node_name(name: &str) -> Result<String, Failure> {
     Err(Failure::new(format!("the node's name {name:?} has characters that metes does not take")))
 }
 
-/// Changes the node to what it should be, and says what was changed.
-pub(crate) fn pass(arguments: &InstallArgs) -> Result<Vec<String>, Failure> {
+/// What a pass has to say.
+pub(crate) struct Done {
+    /// What was changed.
+    pub(crate) changes: Vec<String>,
+    /// Why the plugin may be in the wrong folder.
+    pub(crate) doubt: Option<String>,
+}
+
+/// Changes the node to what it should be.
+pub(crate) fn pass(arguments: &InstallArgs) -> Result<Done, Failure> {
     let wanted = Wanted::read(arguments)?;
-    let mut done = Vec::new();
+    let doubt = runtime::judge(arguments)?;
+    let mut changes = Vec::new();
     fs::create_dir_all(&wanted.host_dir).map_err(Failure::on("make", &wanted.host_dir))?;
     let folder = match wanted.current_folder()? {
         Some(folder) => folder,
         None => {
             let folder = new_folder(&wanted)?;
-            done.push(format!("new certificates in {}", folder.display()));
+            changes.push(format!("new certificates in {}", folder.display()));
             folder
         }
     };
@@ -101,20 +113,21 @@ pub(crate) fn pass(arguments: &InstallArgs) -> Result<Vec<String>, Failure> {
         let path = wanted.host_file();
         let text = wanted.template.host_file(&wanted.node, &folder);
         files::replace(&path, text.as_bytes(), 0o600)?;
-        done.push(format!("{} is for node {}", path.display(), wanted.node));
+        changes.push(format!("{} is for node {}", path.display(), wanted.node));
     }
     if !wanted.is_plugin_current()? {
         let plugin = fs::read(&wanted.source).map_err(Failure::on("read", &wanted.source))?;
         files::replace(&wanted.plugin, &plugin, 0o755)?;
-        done.push(format!("{} is new", wanted.plugin.display()));
+        changes.push(format!("{} is new", wanted.plugin.display()));
     }
     remove_old_folders(&wanted, &folder)?;
-    Ok(done)
+    Ok(Done { changes, doubt })
 }
 
 /// Fails unless the node is what it should be.
 pub(crate) fn check(arguments: &InstallArgs) -> Result<(), Failure> {
     let wanted = Wanted::read(arguments)?;
+    runtime::judge(arguments)?;
     let folder =
         wanted.current_folder()?.ok_or_else(|| Failure::new("the certificates are not there yet"))?;
     if !wanted.is_host_file_current(&folder)? {

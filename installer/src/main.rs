@@ -4,22 +4,29 @@
 
 mod arguments;
 mod certificates;
-mod etcd_config;
+mod etcd;
+mod etcdctl;
 mod failure;
 mod files;
 mod install;
 mod kubernetes;
+mod log;
+mod member;
+mod restore;
+mod runtime;
+mod seat;
+mod snapshots;
 mod template;
 mod uninstall;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use arguments::{Arguments, InstallArgs, UninstallArgs, Verb};
+use arguments::{Arguments, InstallArgs, SnapshotsArgs, UninstallArgs, Verb};
 use clap::Parser;
 use failure::Failure;
+use log::{say, tell};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 /// How often the node is compared with what it should be.
@@ -46,21 +53,50 @@ fn keep_secret() {
 fn run(verb: &Verb) -> Result<(), Failure> {
     match verb {
         Verb::Install(arguments) if arguments.check => install::check(arguments),
-        Verb::Install(arguments) if arguments.once => install::pass(arguments).map(|done| tell(&done)),
+        Verb::Install(arguments) if arguments.once => install_once(arguments),
         Verb::Install(arguments) => install_for_ever(arguments),
         Verb::Uninstall(arguments) if arguments.check => uninstall::check(&arguments.place),
         Verb::Uninstall(arguments) if arguments.wait => uninstall_when_allowed(arguments),
         Verb::Uninstall(arguments) => uninstall::pass(arguments).map(|done| tell(&done)),
         Verb::Certificates(arguments) => certificates::make(arguments),
-        Verb::EtcdConfig(arguments) => etcd_config::write(arguments),
+        Verb::Etcd(arguments) => etcd::run(arguments),
+        Verb::Snapshots(arguments) => list_snapshots(arguments),
+        Verb::EtcdRestore(arguments) => restore::restore(arguments).map(|done| tell(&[done])),
+        Verb::Etcdctl(arguments) => etcdctl::run(arguments),
+        Verb::Copy(arguments) => files::copy_this_program(&arguments.out),
     }
+}
+
+fn list_snapshots(arguments: &SnapshotsArgs) -> Result<(), Failure> {
+    snapshots::keep(arguments)?;
+    if !arguments.stay {
+        return Ok(());
+    }
+    loop {
+        thread::sleep(PAUSE);
+    }
+}
+
+fn install_once(arguments: &InstallArgs) -> Result<(), Failure> {
+    let done = install::pass(arguments)?;
+    tell(done.doubt.as_slice());
+    tell(&done.changes);
+    Ok(())
 }
 
 /// What is on the node stays when this process is stopped, at any moment.
 fn install_for_ever(arguments: &InstallArgs) -> ! {
+    let mut doubt = None;
     loop {
         match install::pass(arguments) {
-            Ok(done) => tell(&done),
+            Ok(done) => {
+                // Once, and not with each pass.
+                if done.doubt != doubt {
+                    tell(done.doubt.as_slice());
+                    doubt = done.doubt;
+                }
+                tell(&done.changes);
+            }
             Err(e) => say(&format!("not installed, what is there stays: {e}")),
         }
         thread::sleep(PAUSE);
@@ -75,13 +111,4 @@ fn uninstall_when_allowed(arguments: &UninstallArgs) -> Result<(), Failure> {
         }
         thread::sleep(PAUSE);
     }
-}
-
-fn tell(lines: &[String]) {
-    lines.iter().for_each(|line| say(line));
-}
-
-fn say(line: &str) {
-    // If stderr is closed, nobody reads it.
-    let _ = writeln!(io::stderr().lock(), "metes-install: {line}");
 }

@@ -13,14 +13,22 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+const ALL: [&str; 6] =
+    ["metes-ca", "metes-etcd-server", "metes-etcd-peer", "metes-client", "metes-admin", "metes-webhook"];
+
 /// Runs the program in `folder`, and unpacks each Secret into a folder of its name.
 fn make(folder: &Path) -> Vec<String> {
+    make_with(folder, &[])
+}
+
+fn make_with(folder: &Path, arguments: &[&str]) -> Vec<String> {
     let template = json!({"cluster": "c1", "etcd": {
         "endpoints": ["https://10.0.0.1:12379", "https://[fd00::2]:12379"], "server_name": "etcd.example",
     }});
     fs::write(folder.join("template"), template.to_string()).expect("a file can be written");
     let output = Command::new(env!("CARGO_BIN_EXE_metes-install"))
         .args(["certificates", "--template", "template", "--ca", "metes-ca", "--out", "out.json"])
+        .args(arguments)
         .env("NAMESPACE", "metes")
         .current_dir(folder)
         .output()
@@ -60,15 +68,13 @@ fn verify(folder: &Path, ca: &str, purpose: &str, certificate: &str) {
 fn each_is_good_for_its_use() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let folder = folder.path();
-    assert_eq!(
-        make(folder),
-        ["metes-ca", "metes-etcd-server", "metes-etcd-peer", "metes-client", "metes-admin"]
-    );
+    assert_eq!(make(folder), ALL);
     for (name, purposes) in [
         ("metes-etcd-server", ["sslserver", "sslclient"].as_slice()),
         ("metes-etcd-peer", &["sslserver", "sslclient"]),
         ("metes-client", &["sslclient"]),
         ("metes-admin", &["sslclient"]),
+        ("metes-webhook", &["sslserver"]),
     ] {
         for purpose in purposes {
             verify(folder, &format!("{name}/ca.crt"), purpose, &format!("{name}/tls.crt"));
@@ -164,4 +170,30 @@ fn half_an_authority_is_refused() {
         .expect("metes-install runs");
     assert_eq!(output.status.code(), Some(1));
     assert!(!folder.path().join("other").exists());
+}
+
+/// The Job of manifests/ runs at each sync of a GitOps tool: it changes only what is not as it should be.
+#[test]
+fn good_certificates_are_kept() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder = folder.path();
+    let keep = ["--keep", "."];
+    assert_eq!(make_with(folder, &keep), ALL);
+    let authority = fs::read(folder.join("metes-ca/tls.crt")).expect("readable");
+    assert_eq!(make_with(folder, &keep), ["metes-ca"]);
+    assert_eq!(fs::read(folder.join("metes-ca/tls.crt")).expect("readable"), authority);
+    // Half of their time is not left any more, as a longer time shows.
+    assert_eq!(make_with(folder, &[&keep[..], &["--days", "800"]].concat()), ALL);
+    assert_eq!(make_with(folder, &[&keep[..], &["--days", "800"]].concat()), ["metes-ca"]);
+    // Its names are others.
+    let made = folder.join("metes-etcd-peer/made.json");
+    let mut other: Value = serde_json::from_slice(&fs::read(&made).expect("readable")).expect("JSON");
+    other["names"] = json!(["10.0.0.9"]);
+    fs::write(&made, other.to_string()).expect("a file can be written");
+    fs::write(folder.join("metes-client/made.json"), "half").expect("a file can be written");
+    assert_eq!(make_with(folder, &keep), ["metes-ca", "metes-etcd-peer", "metes-client"]);
+    // Another authority.
+    fs::remove_dir_all(folder.join("metes-ca")).expect("it is there");
+    assert_eq!(make_with(folder, &keep), ALL);
+    assert_eq!(make(folder), ALL, "without it, all are made anew");
 }

@@ -1,0 +1,179 @@
+//! Runs one member of etcd, with a configuration of its own: what all members share, which of the endpoints it is, and
+//! how it begins.
+//!
+//! A member belongs to its node: its name is the node's address, and its data is on the node. It does not matter which
+//! pod of the StatefulSet runs there, and no pod can start with the data of another member.
+//!
+//! How it begins is found out before each start of etcd. Where only the container starts again, its configuration is
+//! there already. If its data are, too, etcd starts with both, whatever has changed around it.
+
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Map, Value, json};
+
+use crate::arguments::EtcdArgs;
+use crate::failure::Failure;
+use crate::files;
+use crate::member::{self, Beginning, Place, TlsFiles};
+use crate::seat::Seat;
+use crate::template::{Template, object};
+
+/// Becomes etcd, or says why not.
+pub(crate) fn run(arguments: &EtcdArgs) -> Result<(), Failure> {
+    let EtcdArgs { template, node_ip, base, out, etcd } = arguments;
+    let began = data_of(out)?;
+    if let Some(data) = &began
+        && member::has_data(data)?
+    {
+        return Err(exec(etcd, out));
+    }
+    let seats = || Seat::all(&Template::read(&template.template)?);
+    let members = seats()?;
+    let content = fs::read(base).map_err(Failure::on("read", base))?;
+    let keys = object(base, &content)?;
+    let place = place(&keys, base, &members, *node_ip, began.is_some())?;
+    let beginning = member::begin(&place, || match seats()? == members {
+        true => Ok(()),
+        false => Err(Failure::new("metes.conf names other members than before: begins again")),
+    })?;
+    let config = config(keys, &members, &place.me, &beginning);
+    files::replace(out, format!("{config:#}\n").as_bytes(), 0o600)?;
+    Err(exec(etcd, out))
+}
+
+/// Where the data of this member are, if this pod has started etcd before.
+fn data_of(out: &Path) -> Result<Option<PathBuf>, Failure> {
+    let Some(content) = files::read_if_there(out)? else { return Ok(None) };
+    let keys = object(out, &content)?;
+    Ok(keys.get("data-dir").and_then(Value::as_str).map(PathBuf::from))
+}
+
+/// Returns only if it fails.
+fn exec(etcd: &Path, config: &Path) -> Failure {
+    let e = Command::new(etcd).arg("--config-file").arg(config).exec();
+    Failure::on("run", etcd)(e)
+}
+
+fn place(
+    keys: &Map<String, Value>,
+    base: &Path,
+    members: &[Seat],
+    me: IpAddr,
+    starts_again: bool,
+) -> Result<Place, Failure> {
+    let me = Seat::of_node(members, me)?;
+    let others = members.iter().filter(|seat| **seat != me).copied().collect();
+    let path = |value: Option<&Value>, name: &str| match value.and_then(Value::as_str) {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => Err(Failure::new(format!("{}: `{name}` is missing", base.display()))),
+    };
+    let file = |kind: &str, key: &str| {
+        path(keys.get(kind).and_then(|files| files.get(key)), &format!("{kind}.{key}"))
+    };
+    let files = |kind: &str| {
+        Ok(TlsFiles {
+            ca: file(kind, "trusted-ca-file")?,
+            certificate: file(kind, "cert-file")?,
+            key: file(kind, "key-file")?,
+        })
+    };
+    Ok(Place {
+        me,
+        others,
+        data: path(keys.get("data-dir"), "data-dir")?,
+        starts_again,
+        client_tls: files("client-transport-security")?,
+        peer_tls: files("peer-transport-security")?,
+    })
+}
+
+fn config(mut keys: Map<String, Value>, members: &[Seat], me: &Seat, beginning: &Beginning) -> Value {
+    let (state, cluster) = match beginning {
+        // etcd goes by its data. Should these vanish in this moment, it finds no other member here, and refuses to
+        // start without them: with an empty folder it would break what it has promised the others.
+        Beginning::WithData => ("existing", Seat::initial_cluster(&[*me])),
+        Beginning::New => ("new", Seat::initial_cluster(members)),
+        Beginning::Joining { initial_cluster } => ("existing", initial_cluster.clone()),
+    };
+    let own = [
+        ("name", json!(me.ip())),
+        ("listen-client-urls", json!(me.client_url())),
+        ("advertise-client-urls", json!(me.client_url())),
+        ("listen-peer-urls", json!(me.peer_url())),
+        ("initial-advertise-peer-urls", json!(me.peer_url())),
+        ("initial-cluster", json!(cluster)),
+        ("initial-cluster-state", json!(state)),
+    ];
+    keys.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    Value::Object(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seats(ips: &[&str]) -> Vec<Seat> {
+        let seat = |ip: &&str| {
+            let ip: IpAddr = ip.parse().expect("an address");
+            Seat { client: (ip, 12379).into(), peer: (ip, 12380).into() }
+        };
+        ips.iter().map(seat).collect()
+    }
+
+    fn base() -> Map<String, Value> {
+        let tls = json!({"trusted-ca-file": "/ca", "cert-file": "/crt", "key-file": "/key"});
+        let base = json!({
+            "data-dir": "/data", "quota-backend-bytes": 8,
+            "client-transport-security": tls, "peer-transport-security": tls,
+        });
+        let Value::Object(keys) = base else { panic!("an object") };
+        keys
+    }
+
+    #[test]
+    fn a_member_is_the_node_that_it_runs_on() {
+        let members = seats(&["10.0.0.1", "10.0.0.2"]);
+        let place = place(&base(), Path::new("base"), &members, members[1].ip(), false).expect("valid");
+        assert_eq!((place.me, place.others.as_slice()), (members[1], &members[..1]));
+        assert_eq!((place.data, place.peer_tls.key), (PathBuf::from("/data"), PathBuf::from("/key")));
+        let config = config(base(), &members, &place.me, &Beginning::New);
+        assert_eq!(config["quota-backend-bytes"], 8);
+        assert_eq!(config["name"], "10.0.0.2");
+        assert_eq!(config["listen-peer-urls"], "https://10.0.0.2:12380");
+        assert_eq!(config["initial-cluster-state"], "new");
+        assert_eq!(
+            config["initial-cluster"],
+            "10.0.0.1=https://10.0.0.1:12380,10.0.0.2=https://10.0.0.2:12380"
+        );
+    }
+
+    #[test]
+    fn who_joins_gets_the_members_that_etcd_has() {
+        let members = seats(&["fd00::1"]);
+        let joining = Beginning::Joining { initial_cluster: "a=b".to_owned() };
+        let config = config(base(), &members, &members[0], &joining);
+        assert_eq!(config["initial-cluster-state"], "existing");
+        assert_eq!(config["initial-cluster"], "a=b");
+    }
+
+    #[test]
+    fn who_has_data_knows_nobody_to_begin_anew_with() {
+        let members = seats(&["10.0.0.1", "10.0.0.2"]);
+        let config = config(base(), &members, &members[0], &Beginning::WithData);
+        assert_eq!(config["initial-cluster-state"], "existing");
+        assert_eq!(config["initial-cluster"], "10.0.0.1=https://10.0.0.1:12380");
+    }
+
+    #[test]
+    fn a_configuration_without_its_files_is_refused() {
+        let mut base = base();
+        base["peer-transport-security"] = json!({});
+        let members = seats(&["10.0.0.1"]);
+        let error = place(&base, Path::new("base"), &members, members[0].ip(), false).expect_err("refused");
+        assert_eq!(error.to_string(), "base: `peer-transport-security.trusted-ca-file` is missing");
+    }
+}

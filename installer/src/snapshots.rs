@@ -1,0 +1,127 @@
+//! The snapshots of etcd on one node: each has its time as its name, so none overwrites another one.
+//!
+//! etcdctl writes a snapshot, and this keeps it if it is whole.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
+use time::OffsetDateTime;
+
+use crate::arguments::SnapshotsArgs;
+use crate::failure::Failure;
+use crate::files;
+
+const BEGIN: &str = "etcd-";
+const END: &str = ".db";
+/// How much of a snapshot is in memory at a time.
+const PIECE: usize = 1 << 16;
+
+/// Keeps a new snapshot, removes the oldest, and lists what is there, the newest first.
+pub(crate) fn keep(arguments: &SnapshotsArgs) -> Result<(), Failure> {
+    let SnapshotsArgs { folder, add, keep, node, stay: _ } = arguments;
+    if let Some(new) = add {
+        digest(new)?;
+        let kept = folder.join(format!("{BEGIN}{}{END}", stamp(OffsetDateTime::now_utc())));
+        fs::rename(new, &kept).map_err(Failure::on("write", &kept))?;
+        files::sync(folder)?;
+        // After a clock was wrong, the new one may not have the newest name.
+        let older =
+            snapshots(folder)?.into_iter().map(|(name, _)| folder.join(name)).filter(|path| *path != kept);
+        for path in older.skip(usize::from(*keep).saturating_sub(1)) {
+            files::remove_if_there(&path)?;
+        }
+    }
+    let lines: String = snapshots(folder)?
+        .iter()
+        .map(|(name, size)| format!("{name}  {} KiB  {node}\n", size.div_ceil(1024)))
+        .collect();
+    io::stdout().lock().write_all(lines.as_bytes()).map_err(Failure::on("write", Path::new("the list")))
+}
+
+/// The time as it stands in names: they sort by it.
+pub(crate) fn stamp(now: OffsetDateTime) -> String {
+    let (date, time) = (now.date(), now.time());
+    format!(
+        "{:04}{:02}{:02}T{:02}{:02}{:02}Z",
+        date.year(),
+        u8::from(date.month()),
+        date.day(),
+        time.hour(),
+        time.minute(),
+        time.second()
+    )
+}
+
+/// Names and sizes of what this program has kept, the newest first.
+fn snapshots(folder: &Path) -> Result<Vec<(String, u64)>, Failure> {
+    let mut found = Vec::new();
+    for path in files::list(folder)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if is_ours(&name) {
+            found.push((name, fs::metadata(&path).map_err(Failure::on("read", &path))?.len()));
+        }
+    }
+    found.reverse();
+    Ok(found)
+}
+
+/// Whether this program gave the name. A copy that somebody has made is never removed.
+fn is_ours(name: &str) -> bool {
+    let time = name.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(END));
+    time.is_some_and(|time| {
+        time.len() == 16 && time.bytes().all(|b| b.is_ascii_digit() || b == b'T' || b == b'Z')
+    })
+}
+
+/// The digest at the end of a snapshot, which says that the rest of it is as etcd sent it.
+pub(crate) fn digest(path: &Path) -> Result<String, Failure> {
+    let (said, found) = digests(path).map_err(Failure::on("read", path))?;
+    if said.is_empty() || said != found {
+        return Err(Failure::new(format!(
+            "{} is no whole snapshot: its digest is not that of its content; take another one",
+            path.display()
+        )));
+    }
+    Ok(said.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// What the end of the file says, and what the file is.
+fn digests(path: &Path) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let Some(mut left) = size.checked_sub(SHA256_OUTPUT_LEN as u64).filter(|left| *left > 0) else {
+        return Ok((Vec::new(), Vec::new()));
+    };
+    let mut context = Context::new(&SHA256);
+    let mut piece = vec![0; PIECE];
+    while left > 0 {
+        let next = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        file.read_exact(&mut piece[..next])?;
+        context.update(&piece[..next]);
+        left -= next as u64;
+    }
+    let mut said = vec![0; SHA256_OUTPUT_LEN];
+    file.read_exact(&mut said)?;
+    Ok((said, context.finish().as_ref().to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_times_and_sort_by_them() {
+        let at = |seconds| stamp(OffsetDateTime::from_unix_timestamp(seconds).expect("a time"));
+        assert_eq!(at(0), "19700101T000000Z");
+        assert_eq!(at(1_795_402_020), "20261123T024700Z");
+        assert!(at(1_795_402_020) < at(1_795_402_021));
+        assert!(is_ours(&format!("etcd-{}.db", at(0))));
+        for other in
+            ["etcd.db", "etcd-.db", "restore.db", "etcd-20261123T024700Z.db.part", "etcd-before-upgrade.db"]
+        {
+            assert!(!is_ours(other), "{other}");
+        }
+    }
+}
