@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use metes::config::{HostFile, Settings};
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Node, Run, metes, tool, wait_for};
+use support::{Cluster, Etcd, Node, Run, in_parallel, metes, tool, wait_for};
 use tempfile::TempDir;
 
 const MEMBERS: [Ipv4Addr; 3] =
@@ -149,8 +149,11 @@ fn host_files_are_accepted() {
     let docs = read(manifests().join("../docs/install.md"));
     let (_, rest) = docs.split_once("```json\n").expect("an example");
     let (example, _) = rest.split_once("```").expect("its end");
-    let texts =
-        [read(manifests().join("metes.conf")), read(manifests().join("byo-etcd/metes.conf")), example.into()];
+    let texts = [
+        read(manifests().join("base/metes.conf")),
+        read(manifests().join("byo-etcd/metes.conf")),
+        example.into(),
+    ];
     for text in texts {
         let file = HostFile::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{e} in {text}"));
         let settings = Settings::from_host(file).unwrap_or_else(|e| panic!("{e} in {text}"));
@@ -162,7 +165,7 @@ fn host_files_are_accepted() {
 #[test]
 fn documents_name_what_is_there() {
     let root = manifests().join("..");
-    for document in ["docs/install.md", "README.md", "manifests/kustomization.yaml"] {
+    for document in ["docs/install.md", "README.md", "docs/security.md", "manifests/kustomization.yaml"] {
         let text = read(root.join(document));
         let ends = |c: char| !(c.is_ascii_alphanumeric() || "-_./*".contains(c));
         for word in text.split(ends).filter(|word| word.starts_with("manifests/") && !word.contains('*')) {
@@ -198,7 +201,12 @@ impl Installation {
     }
 
     fn installer(&self, arguments: &[&str]) -> Output {
-        Command::new(installer())
+        self.installer_command(arguments).output().expect("the installer runs")
+    }
+
+    fn installer_command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(installer());
+        command
             .args(arguments)
             .args(
                 (arguments[0] != "uninstall")
@@ -206,9 +214,8 @@ impl Installation {
             )
             .env_clear()
             .envs([("NODE_NAME", "worker-1"), ("NAMESPACE", "metes")])
-            .current_dir(self.folder.path())
-            .output()
-            .expect("the installer runs")
+            .current_dir(self.folder.path());
+        command
     }
 
     /// A verb about this node.
@@ -345,19 +352,21 @@ fn free_port() -> u16 {
     ports.find(|port| (0..3).all(|i| is_free(port + i))).expect("there are free ports")
 }
 
-/// manifests/etcd/etcd.json with the folders of a test, as the init container completes it.
+/// manifests/etcd/etcd.json with the folders of a test, completed and run as in a pod.
 fn start_member(installation: &Installation, ip: Ipv4Addr, metrics_port: u16) -> Member {
     let base = read(manifests().join("etcd/etcd.json"))
         .replace("/var/lib/etcd/data", &installation.path(&format!("data-{ip}")).display().to_string())
         .replace("/etc/etcd/server", &installation.path("metes-etcd-server").display().to_string())
         .replace("/etc/etcd/peer", &installation.path("metes-etcd-peer").display().to_string())
         .replace("http://127.0.0.1:12381", &format!("http://{ip}:{metrics_port}"));
-    fs::write(installation.path("etcd.json"), base).expect("a file can be written");
-    let (out, me) = (format!("--out=etcd-{ip}.json"), format!("--node-ip={ip}"));
-    said(&installation.installer(&["etcd-config", "--base=etcd.json", &me, &out]), true);
+    let shared = format!("shared-{ip}.json");
+    fs::write(installation.path(&shared), base).expect("a file can be written");
+    let (base, out, me) =
+        (format!("--base={shared}"), format!("--out=etcd-{ip}.json"), format!("--node-ip={ip}"));
+    let etcd = format!("--etcd={}", tool("etcd").display());
     let log = fs::File::create(installation.path(&format!("log-{ip}"))).expect("a file can be made");
-    let child = Command::new(tool("etcd"))
-        .arg(format!("--config-file={}", installation.path(&format!("etcd-{ip}.json")).display()))
+    let child = installation
+        .installer_command(&["etcd", &base, &me, &out, &etcd])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
@@ -392,7 +401,7 @@ fn three_members_serve_an_installed_node_and_one_may_go() {
     let mut installation = Installation::new(Value::Null);
     let port = free_port();
     let client = installation.path("metes-client");
-    let mut template: Value = serde_json::from_str(&read(manifests().join("metes.conf"))).expect("JSON");
+    let mut template: Value = serde_json::from_str(&read(manifests().join("base/metes.conf"))).expect("JSON");
     template["cluster"] = json!("c1");
     template["spool_dir"] = json!(installation.path("state"));
     template["etcd"]["endpoints"] = json!(MEMBERS.map(|ip| format!("https://{ip}:{port}")));
@@ -402,8 +411,8 @@ fn three_members_serve_an_installed_node_and_one_may_go() {
     installation.set_template(template);
     said(&installation.installer(&["certificates", "--ca=metes-ca", "--out=secrets.json"]), true);
     unpack_secrets(&installation);
-    let mut members: Vec<Member> =
-        MEMBERS.into_iter().map(|ip| start_member(&installation, ip, port + 2)).collect();
+    // None begins without the others.
+    let mut members = in_parallel(MEMBERS.len(), MEMBERS, |ip| start_member(&installation, ip, port + 2));
 
     said(&installation.on_node("install --once"), true);
     wait_for("three members to serve", Duration::from_secs(30), || {

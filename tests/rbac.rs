@@ -52,6 +52,28 @@ fn the_reconciler_with_events() {
     prove("events");
 }
 
+/// A mass loss of nodes: the usual pass refuses, and a person looks, and then starts one that does not.
+#[test]
+fn a_person_frees_in_spite_of_the_brake() {
+    let lab = Lab::new("metes-reconciler", "reconciler");
+    let granted = Permission::of(lab.role()["rules"].as_array().expect("a role has rules"));
+    lab.wait_until_granted(&granted, &granted);
+    let world = World::new(&lab);
+    for number in 0..51 {
+        world.add(&format!("orphan{number}"), &format!("00000000-0000-0000-0000-{number:012}"));
+    }
+    let pass = |cronjob: &str| world.prepared("CronJob", cronjob, at_once).run();
+    let usual = pass("metes-reconciler");
+    assert_eq!(usual.status.code(), Some(3), "{usual}");
+    let dry = pass("metes-reconciler-dry-run");
+    assert!(dry.succeeded() && dry.stdout.contains("51"), "{dry}");
+    assert_eq!(world.held().len(), 51, "{dry}");
+    let forced = pass("metes-reconciler-force");
+    assert!(forced.succeeded(), "{forced}");
+    assert_eq!(world.held().len(), 0, "{forced}");
+    world.cluster.assert_clean();
+}
+
 /// Who leads is told by etcd: two replicas and their metrics need no more.
 #[test]
 fn the_reconciler_that_stays() {
@@ -120,6 +142,8 @@ fn no_account_is_left_out() {
             found.insert(name.expect("an account has a name").to_owned());
         }
     }
+    // It is for OpenShift's constraints alone: tests/manifests_api.rs.
+    assert!(found.remove("metes-node"));
     assert_eq!(found, ACCOUNTS.iter().map(|account| account.name.to_owned()).collect());
 }
 
@@ -565,6 +589,7 @@ fn adopt(lab: &Lab) -> Result<(), String> {
 /// A pod has an address of whereabouts, which metes holds for one that is gone.
 fn import(lab: &Lab) -> Result<(), String> {
     let mut world = World::new(lab);
+    let config = network_as("1.0.0", "net", json!({"range": "10.70.0.0/24"}));
     world.network("whereabouts");
     world.pod("living");
     let address = world.orphan();
@@ -575,8 +600,15 @@ fn import(lab: &Lab) -> Result<(), String> {
     world.apply("whereabouts.cni.cncf.io/v1alpha1", "IPPool", "10.70.0.0-24", &pool);
     let reservation = json!({"podref": podref, "containerid": "sandbox", "ifname": "net1"});
     world.apply("whereabouts.cni.cncf.io/v1alpha1", "OverlappingRangeIPReservation", &address, &reservation);
+    world.reconciler("metes-import-dry-run", |arg| arg)?;
+    world.assert_held(&address, "orphan");
     world.reconciler("metes-import-begin", |arg| arg)?;
     world.assert_held(&address, "sandbox");
+    // Given up, and begun again.
+    world.reconciler("metes-import-cancel", |arg| arg)?;
+    world.add("meanwhile", "00000000-0000-0000-0000-000000000000");
+    world.node.del("meanwhile").ifname("net1").config(&config).run().silent();
+    world.reconciler("metes-import-begin", |arg| arg)?;
     world.network("metes");
     let no_wait = |arg: String| if arg == "--wait" { "--settle=0s".to_owned() } else { arg };
     world.reconciler("metes-import-finish", no_wait)?;
@@ -591,13 +623,13 @@ fn store_certificates(lab: &Lab) -> Result<(), String> {
     let path = |name: &str| format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
     secrets.iter().for_each(|name| lab.api.delete(&path(name)));
     let manifests = Manifests::copy();
-    manifests.edit("metes.conf", "change-me", "c1");
+    manifests.edit("base/metes.conf", "change-me", "c1");
     let out = lab.folder.path().join("secrets.json");
     let installer = std::env::var_os("METES_INSTALL_BIN").map(PathBuf::from);
     let made = Run::new(installer.unwrap_or_else(|| metes().with_file_name("metes-install")))
         .env("NAMESPACE", NAMESPACE)
         .arguments(["certificates".to_owned(), format!("--out={}", out.display())])
-        .arguments([format!("--template={}", manifests.path("metes.conf").display())])
+        .arguments([format!("--template={}", manifests.path("base/metes.conf").display())])
         .arguments([format!("--ca={}", lab.folder.path().join("none").display())])
         .run();
     assert!(made.succeeded(), "{made}");
