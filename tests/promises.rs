@@ -116,6 +116,57 @@ fn every_failure_has_a_test() {
     }
 }
 
+/// The rows of the table below this heading, without its head.
+fn rows<'a>(document: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let (_, rest) = document.split_once(&format!("\n## {heading}\n")).expect(heading);
+    let section = rest.split("\n## ").next().unwrap_or_default();
+    let lines = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+    let rows = lines.take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+fn quoted(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+/// Each promise about real clusters is shown by somebody, and the steps that are named are there, as in the table that
+/// tells of each step.
+#[test]
+fn every_promise_of_real_clusters_is_shown() {
+    let list = source("hack/e2e.d/list.sh");
+    let names = list.lines().filter_map(|line| line.strip_prefix("    \"")?.split(": ").next());
+    let steps: Vec<&str> = names.collect();
+    let scripts: String = fs::read_dir(root().join("hack/e2e.d/steps"))
+        .expect("a folder")
+        .map(|script| fs::read_to_string(script.expect("a script").path()).expect("a script"))
+        .collect();
+    for step in &steps {
+        assert!(
+            scripts.contains(&format!("\nstep_{}() {{\n", step.replace('-', "_"))),
+            "no script has {step}"
+        );
+    }
+    let document = document();
+    let mut shown = BTreeSet::new();
+    let promises = rows(&document, "Real clusters");
+    assert!(promises.len() > 30, "{promises:?}");
+    for row in promises {
+        let [promise, tests, by_steps] = row[..] else { panic!("it has other columns: {row:?}") };
+        // That the tests are there, another test checks of the whole page.
+        assert_eq!(quoted(tests).len(), named_tests(tests).len(), "no test is called so: {tests}");
+        assert!(!named_tests(tests).is_empty() || !quoted(by_steps).is_empty(), "nobody shows: {promise}");
+        for step in quoted(by_steps) {
+            assert!(steps.contains(&step), "hack/e2e has no step {step}: {promise}");
+            shown.insert(step);
+        }
+    }
+    let hidden: Vec<&&str> = steps.iter().filter(|step| !shown.contains(**step)).collect();
+    assert!(hidden.is_empty(), "the table of real clusters in docs/testing.md lacks {hidden:?}");
+    let whole = rows(&document, "A whole cluster");
+    let told: Vec<&str> = whole.iter().flat_map(|row| quoted(row[0])).collect();
+    assert_eq!(told, steps, "the steps of hack/e2e, in their order");
+}
+
 /// The paths of Rust files in a document, each with the function that stands behind a colon.
 fn named_files(text: &str) -> Vec<(String, Option<String>)> {
     let in_name = |c: char| c.is_ascii_alphanumeric() || "_-./:".contains(c);
