@@ -297,8 +297,8 @@ impl Meddling<'_> {
 impl Kv for Meddling<'_> {
     type Watch = EtcdWatch;
 
-    async fn connect(&self, until: Instant) {
-        self.etcd.connect(until).await;
+    async fn connect(&self, until: Instant) -> Result<(), Failure> {
+        self.etcd.connect(until).await
     }
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {

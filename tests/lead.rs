@@ -137,8 +137,8 @@ struct Between<'a> {
 impl Kv for Between<'_> {
     type Watch = EtcdWatch;
 
-    async fn connect(&self, until: Instant) {
-        self.etcd.connect(until).await;
+    async fn connect(&self, until: Instant) -> Result<(), Failure> {
+        self.etcd.connect(until).await
     }
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {

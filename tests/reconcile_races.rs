@@ -398,8 +398,8 @@ impl Stepped<'_> {
 impl Kv for Stepped<'_> {
     type Watch = EtcdWatch;
 
-    async fn connect(&self, until: Instant) {
-        self.etcd.connect(until).await;
+    async fn connect(&self, until: Instant) -> Result<(), Failure> {
+        self.etcd.connect(until).await
     }
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {

@@ -5,13 +5,15 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::iter;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use etcd_client::{Permission, PermissionType, UserAddOptions};
+use metes::limits;
 use serde_json::{Value, json};
 use support::{
     Cluster, Etcd, EtcdOptions, KubeApi, Outcome, Reachable, Tls, in_parallel, network, network_as, report,
@@ -64,6 +66,18 @@ fn stranger(words: &'static str, is_first: bool) -> SocketAddr {
         }
     });
     address
+}
+
+/// An address that takes no connection and refuses none, as a host that is down. It ends with the sockets.
+fn silent_address() -> (SocketAddr, Vec<TcpStream>, TcpListener) {
+    /// Whoever is answered on loopback is answered sooner.
+    const ANSWERED: Duration = Duration::from_millis(100);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+    let address = listener.local_addr().expect("it has one");
+    // The kernel drops whatever comes when as many wait for `accept` as may.
+    rustix::net::listen(&listener, 0).expect("it listens already");
+    let waiting = iter::from_fn(|| TcpStream::connect_timeout(&address, ANSWERED).ok()).collect();
+    (address, waiting, listener)
 }
 
 const BANNER: &str = "SSH-2.0-OpenSSH_9.2p1\r\n";
@@ -383,11 +397,15 @@ fn what_may_get_better_is_tried_for_its_time() {
     let etcd = Etcd::start();
     let cluster = Cluster::on(&etcd);
     let wrong = format!("http://{}", etcd.peer_address());
+    let silent_ones = [(); 3].map(|()| silent_address());
+    let silent = silent_ones.each_ref().map(|(address, ..)| format!("http://{address}"));
     let rows = [
         ("refused", json!(["http://127.0.0.1:1"]), &["http://127.0.0.1:1", "refused"][..]),
         // How soon it is known that there is none is the resolver's business.
         ("no such name", json!(["http://nosuch.invalid:2379"]), &["http://nosuch.invalid:2379"]),
         ("no route", json!(["http://192.0.2.1:2379"]), &["http://192.0.2.1:2379"]),
+        ("no answer", json!([silent[0]]), &[&silent[0], "no connection in 1500 ms"]),
+        ("no answer from three", json!(silent), &["no connection in 1500 ms"]),
         // One of them may come up.
         (
             "one is wrong, one is down",
@@ -403,5 +421,13 @@ fn what_may_get_better_is_tried_for_its_time() {
             words.iter().all(|word| text.contains(word)) && (PATIENCE[0]..PATIENCE[1]).contains(&add.elapsed);
         (!is_right).then(|| format!("{row}: {add}"))
     }));
+    // A DEL has a spool and tries for less, and each endpoint once.
+    for endpoints in [&silent[..1], &silent] {
+        let keys = json!({"etcd": {"endpoints": endpoints}, "allow_plaintext": true});
+        let node = cluster.node_with(&format!("d{}", endpoints.len()), keys);
+        let del = node.del("c").config(&range()).run();
+        assert!(del.succeeded() && del.elapsed < limits::DEL_DEADLINE, "{del}");
+        assert_eq!(node.spooled().len(), 1);
+    }
     cluster.assert_clean();
 }

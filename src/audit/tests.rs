@@ -344,7 +344,9 @@ impl Model {
 impl Kv for Model {
     type Watch = NoWatch;
 
-    async fn connect(&self, _: Instant) {}
+    async fn connect(&self, _: Instant) -> Result<(), Failure> {
+        Ok(())
+    }
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
         assert!(txn.fits());

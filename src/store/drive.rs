@@ -375,7 +375,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         match (self.lease, self.unconfirmed.take()) {
             (Some(lease), Some(stands)) => {
                 // Connected first, so that both requests travel together.
-                kv.connect(until).await;
+                kv.connect(until).await?;
                 let (age, read) = tokio::join!(kv.lease_age(lease, until), read);
                 read?;
                 // If a tombstone ends too early, an older ADD can still commit. So etcd is asked how long the lease
@@ -384,7 +384,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 self.lease = self.lease.filter(|_| is_confirmed);
             }
             (None, _) if self.policy.lease.used == LeaseUse::Always => {
-                kv.connect(until).await;
+                kv.connect(until).await?;
                 let lease = new_lease();
                 let (granted, read) = tokio::join!(kv.grant(lease, self.policy.lease.ttl, until), read);
                 read?;

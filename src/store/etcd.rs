@@ -124,12 +124,27 @@ impl Etcd {
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
+        let once = async |is_last, connected: &mut [bool]| {
+            self.attempt_once((each, is_last), until, connected, &request).await
+        };
+        self.try_each(until, again, once).await
+    }
+
+    /// Calls `once` for one endpoint after the other. It is told whether no endpoint is left that has not been tried,
+    /// and notes to which endpoints a connection stood.
+    async fn try_each<T>(
+        &self,
+        until: Instant,
+        again: bool,
+        once: impl AsyncFn(bool, &mut [bool]) -> Result<T, (usize, NoAnswer)>,
+    ) -> Result<T, Failure> {
         let mut tried = Tried::new();
         let mut connected = vec![false; self.access.endpoints.len()];
         let (mut tries, mut last) = (0, String::new());
         loop {
-            let each = (each, tries + 1 >= self.access.endpoints.len());
-            let (index, attempt) = match self.attempt_once(each, until, &mut connected, &request).await {
+            let is_last = tries + 1 >= self.access.endpoints.len();
+            // Boxed: otherwise the futures around it nest too deeply for the compiler.
+            let (index, attempt) = match Box::pin(once(is_last, &mut connected)).await {
                 Ok(answer) => return Ok(answer),
                 Err(unanswered) => unanswered,
             };
@@ -148,6 +163,8 @@ impl Etcd {
             let all_shut = (0..self.access.endpoints.len()).all(|index| self.cause(index).is_some());
             let most = match (is_let_in, all_shut) {
                 (true, _) => Duration::MAX,
+                // There is an endpoint that was not asked.
+                (false, false) if !is_last => Duration::MAX,
                 // Certificates are replaced one file after the other.
                 (false, true) => self.access.give_up.min(limits::REPLACEMENT),
                 (false, false) => self.access.give_up,
@@ -228,15 +245,8 @@ impl Etcd {
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
-        let index = |turn: usize| turn % self.access.endpoints.len();
-        let (client, turn) = match self.client(until).await {
-            Ok(connection) => connection,
-            Err((turn, (attempt, reading))) => {
-                self.learn(index(turn), &attempt, reading, until).await;
-                return Err((index(turn), attempt));
-            }
-        };
-        let index = index(turn);
+        let (client, turn) = self.connection(until).await?;
+        let index = self.index(turn);
         // An endpoint that has answered nothing yet may be silent, and another one quick.
         let is_known = is_last || self.known.borrow()[index].has_answered;
         let limit = if is_known { most } else { most.min(limits::REQUEST_ATTEMPT) };
@@ -252,6 +262,23 @@ impl Etcd {
             self.turn_away(turn).await;
         }
         Err((index, attempt))
+    }
+
+    /// The open connection, or a new one, and its turn. Why there is none is kept.
+    async fn connection(&self, until: Instant) -> Result<(ec::Client, usize), (usize, NoAnswer)> {
+        match self.client(until).await {
+            Ok(connection) => Ok(connection),
+            Err((turn, (attempt, reading))) => {
+                let index = self.index(turn);
+                self.learn(index, &attempt, reading, until).await;
+                Err((index, attempt))
+            }
+        }
+    }
+
+    /// The endpoint whose turn it is.
+    fn index(&self, turn: usize) -> usize {
+        turn % self.access.endpoints.len()
     }
 
     /// Keeps why the endpoint of this index does not let this client in, if the error says so, or the endpoint itself.
@@ -330,7 +357,7 @@ impl Etcd {
         let is_last = self.failed.get() >= others;
         let limit = if is_last { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
         let limit = limit.min(until.saturating_duration_since(Instant::now()));
-        let index = turn % self.access.endpoints.len();
+        let index = self.index(turn);
         let connected = timeout(limit, self.open(index)).await.unwrap_or_else(|_| {
             let why = format!("{}: no connection in {} ms", self.access.endpoints[index], limit.as_millis());
             Err((NoAnswer::Refused(why), Reading::Passing))
@@ -454,9 +481,8 @@ impl Etcd {
 impl Kv for Etcd {
     type Watch = EtcdWatch;
 
-    async fn connect(&self, until: Instant) {
-        // Why it failed, and whether another endpoint will do, is the requests' business.
-        let _ = self.client(until).await;
+    async fn connect(&self, until: Instant) -> Result<(), Failure> {
+        self.try_each(until, true, async |_, _| self.connection(until).await.map(|_| ())).await
     }
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {

@@ -59,7 +59,7 @@ impl<K: Kv> Failing<K> {
         let mut early = None;
         if visit.is_marked(Boundary::Sent) {
             // Connects first, because the request cannot be sent without a connection.
-            self.0.connect(until).await;
+            self.0.connect(until).await?;
             for _ in 0..TURNS {
                 if early.is_none() {
                     early = poll_once(request.as_mut()).await;
@@ -85,8 +85,8 @@ async fn poll_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T
 impl<K: Kv> Kv for Failing<K> {
     type Watch = K::Watch;
 
-    async fn connect(&self, until: Instant) {
-        self.0.connect(until).await;
+    async fn connect(&self, until: Instant) -> Result<(), Failure> {
+        self.0.connect(until).await
     }
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {

@@ -17,9 +17,12 @@ pub trait Kv {
     /// A watch on some keys.
     type Watch: Watch;
 
-    /// Connects if there is no connection yet, so that requests that are sent together travel together. If it fails,
-    /// the requests fail.
-    fn connect(&self, until: Instant) -> impl Future<Output = ()>;
+    /// Connects if there is no connection yet. Requests that are sent together travel together then, and an etcd that
+    /// cannot be reached is tried once for all of them.
+    ///
+    /// # Errors
+    /// [`Failure`], never an open one: no request was sent.
+    fn connect(&self, until: Instant) -> impl Future<Output = Result<(), Failure>>;
 
     /// Carries out a transaction.
     ///

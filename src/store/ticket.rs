@@ -159,9 +159,10 @@ impl<'a, K: Kv> Queue<'a, K> {
         let mut ticket = Ticket { key, create_revision: 0, lease, tail, moved };
         let txn = ticket_txn(&ticket, record, reads);
         let watched = [ticket.key.clone(), proof.clone()];
-        kv.connect(until).await;
-        let (watch, placed) = tokio::join!(kv.watch(&watched, until), self.place(&txn, is_repeated));
-        let (reply, latency) = match placed {
+        kv.connect(until).await?;
+        // Without a ticket there is nothing to watch for. Without a watch, the run asks.
+        let watch = async { Ok(kv.watch(&watched, until).await.ok()) };
+        let (watch, (reply, latency)) = match tokio::try_join!(watch, self.place(&txn, is_repeated)) {
             Ok(answered) => answered,
             Err(failure) => {
                 if failure.is_open() || *is_repeated {
@@ -176,7 +177,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(Taken {
             // The answer to a request that was sent twice may name this ticket, or one that came after it.
             is_first: reply.succeeded && reply.found[0].one().is_none(),
-            watch: watch.ok(),
+            watch,
             moved: snapshot.mod_revision(&ticket.moved),
             latency,
             ticket,
@@ -198,7 +199,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             *is_repeated = true;
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
             // The next request goes to another member. To connect is no part of it.
-            kv.connect(until).await;
+            kv.connect(until).await?;
         }
     }
 
@@ -362,11 +363,14 @@ mod tests {
     use crate::store::kv::{About, LeaseAge};
     use crate::store::memory::Memory;
 
-    /// A store that answers in 10 ms, except for requests that are lost on a failed member.
+    /// A store that answers in 10 ms, except for requests whose answers are lost with a failed member.
     #[derive(Default)]
     struct Members {
         store: RefCell<Memory>,
         to_lose: Cell<u32>,
+        /// No watch is confirmed, and after a request was lost nobody can connect.
+        are_cut_off: Cell<bool>,
+        connects: Cell<u32>,
     }
 
     struct Silent;
@@ -384,11 +388,18 @@ mod tests {
     impl Kv for Members {
         type Watch = Silent;
 
-        async fn connect(&self, _: Instant) {}
+        async fn connect(&self, _: Instant) -> Result<(), Failure> {
+            self.connects.set(self.connects.get() + 1);
+            match self.are_cut_off.get() && self.connects.get() > 1 {
+                true => Err(Failure::Unreachable("no connection".to_owned().into())),
+                false => Ok(()),
+            }
+        }
 
         async fn txn(&self, txn: &Txn, _: Instant) -> Result<Reply, Failure> {
             if let Some(left) = self.to_lose.get().checked_sub(1) {
                 self.to_lose.set(left);
+                self.store.borrow_mut().apply(txn);
                 tokio::time::sleep(limits::REQUEST_ATTEMPT).await;
                 return Err(Failure::Unknown("no answer".into()));
             }
@@ -408,7 +419,10 @@ mod tests {
             Ok(None)
         }
 
-        async fn watch(&self, _: &[Bytes], _: Instant) -> Result<Silent, Failure> {
+        async fn watch(&self, _: &[Bytes], until: Instant) -> Result<Silent, Failure> {
+            if self.are_cut_off.get() {
+                tokio::time::sleep_until(until).await;
+            }
             Ok(Silent)
         }
 
@@ -436,5 +450,24 @@ mod tests {
         let turn = queue.wait(&mut taken, &proof, |_| false).await;
         assert!(matches!(turn, Ok(Turn::Impatient)), "{turn:?}");
         assert!(began.elapsed() < 3 * limits::PATIENCE, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_is_cut_off_takes_its_ticket_back_and_ends() {
+        let members = Members { to_lose: Cell::new(1), are_cut_off: Cell::new(true), ..Members::default() };
+        let (keys, scope) = (Keys::new("/m/"), Scope::stored("s").expect("a scope"));
+        let began = Instant::now();
+        let session = Session { kv: &members, keys: &keys, until: began + limits::ADD_DEADLINE };
+        let queue = Queue::new(session, &scope);
+        let record = TicketRecord::of(Owner::named(["-", "n1", "c1", "eth0"]).expect("names"));
+        let (mut seen, mut is_repeated) = (Snapshot::default(), false);
+        let proof = b"/m/o/x".to_vec();
+        let taken = queue.take(LeaseId(7), (&record, &proof), &[], &mut seen, &mut is_repeated);
+        assert!(matches!(taken.await, Err(Failure::Unreachable(_))));
+        assert!(is_repeated, "the commit of another run may be for it");
+        assert!(began.elapsed() < 2 * limits::REQUEST_ATTEMPT, "{:?}", began.elapsed());
+        let tickets = Txn::read(vec![Op::Tickets(keys.queue(&scope), 9)]);
+        let found = members.store.borrow_mut().apply(&tickets).found;
+        assert!(found[0].entries.is_empty(), "{found:?}");
     }
 }

@@ -79,7 +79,7 @@ impl Node {
         };
         let endpoint = &place.endpoints[index % place.endpoints.len()];
         let kv = plain_store(endpoint, limits::UNREACHABLE);
-        kv.connect(Instant::now() + limits::ADD_DEADLINE).await;
+        kv.connect(Instant::now() + limits::ADD_DEADLINE).await.expect("etcd can be reached");
         let networks = match place.pick {
             Pick::Own => index % place.networks..index % place.networks + 1,
             Pick::Random => 0..place.networks,

@@ -320,7 +320,9 @@ macro_rules! heard {
 impl Kv for Line {
     type Watch = Watching;
 
-    async fn connect(&self, _until: Instant) {}
+    async fn connect(&self, _until: Instant) -> Result<(), Failure> {
+        Ok(())
+    }
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
         heard!(self.ask(Ask::Txn(txn.clone()), until).await, Answer::Reply)

@@ -105,8 +105,10 @@ async fn endpoint(access: Access, keys: Keys, until: Instant) -> (EndpointFacts,
     };
     let kv = store::open(access);
     let asked = async {
-        kv.connect(until).await;
-        tokio::join!(timed_read(&kv, &keys, until), kv.about(until))
+        match kv.connect(until).await {
+            Ok(()) => tokio::join!(timed_read(&kv, &keys, until), kv.about(until)),
+            Err(failure) => (Err(failure.clone()), Err(failure)),
+        }
     };
     let ((read, about), shown) = tokio::join!(asked, shown);
     let of_server = |certificate: Certificate| CertificateFacts {
