@@ -103,7 +103,7 @@ pub(super) struct Cli {
     /// Where etcd is, instead of the endpoints of the host file; its certificates and prefix are still used
     #[arg(long, global = true, value_name = "URL,...", value_delimiter = ',')]
     pub(super) endpoints: Vec<String>,
-    /// How long etcd may take for the whole command, like 30s; the default is 1m
+    /// How long etcd may take, like 30s; the default is 1m. `check` reads twice or more, and has as much each time
     #[arg(long, global = true, value_name = "DURATION", value_parser = timeout)]
     pub(super) timeout: Option<Duration>,
     /// What to do.
