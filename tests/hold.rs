@@ -277,18 +277,24 @@ fn of_a_pool_it_is_counted_and_a_drain_names_it() {
     let drained = node.cli(["pool", "drain", "storage", "--range", "10.0.0.0/24", "--yes"]);
     report([exits(&drained, 3, &["10.0.0.1  -        -     set aside: printer"])]);
     node.del("c1").config(&from_pool).run().silent();
-    let mut waiting = Run::new(metes())
-        .env("METES_CONF", node.host_file())
-        .arguments(["pool", "drain", "storage", "--range", "10.0.0.0/24", "--yes", "--wait"])
-        .spawn();
-    thread::sleep(Duration::from_millis(100));
+    let said = cluster.folder().join("said");
+    let command = format!(
+        "exec {} pool drain storage --range 10.0.0.0/24 --yes --wait >{} 2>&1",
+        metes().display(),
+        said.display()
+    );
+    let mut waiting = Run::new("sh").env("METES_CONF", node.host_file()).arguments(["-c", &command]).spawn();
+    let says = |words: &str| {
+        let text = fs::read_to_string(&said).unwrap_or_default();
+        if text.contains(words) { Ok(()) } else { Err(text) }
+    };
+    wait_for("the drain to see the hold", LONG, || {
+        says("held in 10.0.0.0/24: 1 (10.0.0.1 set aside: printer)")
+    });
     assert!(waiting.is_running());
     assert!(hold(&node, &["--remove", "10.0.0.1"]).succeeded());
-    report([exits(
-        &waiting.wait(),
-        0,
-        &["held in 10.0.0.0/24: 1 (10.0.0.1 set aside: printer)", "nobody holds"],
-    )]);
+    assert!(waiting.wait().succeeded());
+    assert_eq!(says("nobody holds"), Ok(()));
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }

@@ -229,9 +229,9 @@ fn a_long_pass_keeps_the_lead() {
     let proxy = world.proxy();
     proxy.rule(Rule::get("/api/v1/pods").hang());
     // Four times as long as the lead would last.
-    let leader = serve_through(&world, &proxy, "1s", &["--timeout", "8s"]);
+    let leader = serve_through(&world, &proxy, "2s", &["--timeout", "16s"]);
     proxy.wait_for("GET", "/api/v1/pods");
-    let follower = serve(&world, "1s");
+    let follower = serve(&world, "2s");
     wait_for("the pass to fail", SOON, || {
         if leader.passes("failure") > 0.0 { Ok(()) } else { Err("under way".into()) }
     });

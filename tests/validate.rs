@@ -111,7 +111,11 @@ fn examples() -> Vec<Value> {
         ]
         .map(network),
     );
-    found.retain(|config| delegated(config).iter().all(|plugin| plugin["type"] != "flannel"));
+    // Nor is a file of this machine judged here.
+    found.retain(|config| {
+        let plugins = delegated(config);
+        plugins.iter().all(|plugin| plugin["type"] != "flannel") && !config.to_string().contains("resolvConf")
+    });
     assert!(found.len() > 40, "{} configurations", found.len());
     found
 }

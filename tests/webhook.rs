@@ -128,10 +128,14 @@ fn networks_are_refused_and_warned_of_when_they_are_written() {
     }));
     let running = world.start(&host_file);
     world.configure();
-    // The server needs a moment to know of the configuration.
-    wait_for("the API to ask the webhook", SOON, || match world.write("first", BAD) {
-        (true, said) => Err(said),
-        (false, _) => Ok(()),
+    // The server needs a moment to know of the configuration. What it has taken it does not judge again.
+    let mut tries = 0;
+    wait_for("the API to ask the webhook", SOON, || {
+        tries += 1;
+        match world.write(&format!("first-{tries}"), BAD) {
+            (true, said) => Err(said),
+            (false, _) => Ok(()),
+        }
     });
     let said = world.refuses("bad", BAD);
     assert!(said.contains("metes would refuse an ADD") && said.contains("did you mean `range`"), "{said}");
