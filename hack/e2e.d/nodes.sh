@@ -106,7 +106,16 @@ version = 2
     cni_max_conf_num = 2
 TOML
     start "$1" containerd --config /etc/containerd/config.toml
-    eventually 30 "containerd answers on $1" on "$1" ctr version
+    eventually 60 "containerd answers on $1" cri_answers "$1"
+}
+
+# cri_answers NODE: a kubelet ends at once while containerd still reads what ran before. `ctr` does not ask that service,
+# so this is a call of gRPC by hand, with an empty message.
+cri_answers() {
+    printf '\0\0\0\0\0' |
+        on "$1" curl --silent --include --max-time 5 --http2-prior-knowledge --unix-socket "$CONTAINERD_SOCKET" \
+            --header 'content-type: application/grpc' --header 'te: trailers' --data-binary @- \
+            http://localhost/runtime.v1.RuntimeService/Version | grep --text --quiet 'grpc-status: 0'
 }
 
 import_images() {
