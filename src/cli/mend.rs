@@ -51,7 +51,10 @@ pub(super) async fn mend_all<K: Kv>(
         notes.push("`all` leaves foreign keys: `metes check --mend foreign-key` deletes them".to_owned());
     }
     if !mending.has_found {
-        notes.push(format!("nothing to mend: {target} is not among what was found"));
+        notes.push(match target {
+            MendTarget::All => "nothing to mend".to_owned(),
+            target => format!("nothing to mend: {target} is not among what was found"),
+        });
     }
     Ok(report)
 }

@@ -116,6 +116,9 @@ pub const SLIP_EDITS: usize = 2;
 /// Keys of other programs for what is meant here by another word.
 const SYNONYMS: [(&str, &str); 3] = [("gw", "gateway"), ("gateway", "gw"), ("via", "gw")];
 
+/// A key of pools, and the one of `ipam` for the same.
+const OF_POOLS: (&str, &str) = ("network", "network_name");
+
 /// Whether a key of `ipam` says something about the store.
 pub(super) fn is_store_key(key: &str) -> bool {
     is_one_of(&STORE, key) || has_store_prefix(key)
@@ -124,7 +127,7 @@ pub(super) fn is_store_key(key: &str) -> bool {
 /// The error for keys of two forms together.
 pub(super) fn two_forms(key: &str, form: &str, other: &str, other_form: &str) -> Error {
     Error::invalid_config(format!(
-        "`{key}` ({form}'s form) and `{other}` ({other_form}'s form) do not go together"
+        "`{key}` (the form of {form}) and `{other}` (the form of {other_form}) do not go together"
     ))
     .with_details("write all of `ipam` in one form")
 }
@@ -267,7 +270,10 @@ fn unknown_key(section: &Section<'_>, key: &str, near: Option<&str>) -> String {
 
 /// The deciding key that was most likely meant. A key that any form or program knows is no slip.
 fn slip_of<'a>(key: &str, level: &Level<'a>) -> Option<&'a str> {
-    nearest(key, level.deciding, SLIP_EDITS).filter(|_| !is_known(key))
+    let (of_pools, own) = OF_POOLS;
+    let meant =
+        level.deciding.iter().copied().find(|known| *known == own && key.eq_ignore_ascii_case(of_pools));
+    meant.or_else(|| nearest(key, level.deciding, SLIP_EDITS)).filter(|_| !is_known(key))
 }
 
 /// Whether a key has a meaning at some level of `ipam`, or for another program.
@@ -374,7 +380,6 @@ mod tests {
             (r#"{"log_flie":1}"#, "unknown key `ipam.log_flie`; did you mean `log_file`?"),
             (r#"{"conf_path":1}"#, "unknown key `ipam.conf_path`; did you mean `configuration_path`?"),
             (r#"{"zzzzzzzzzzzz":1}"#, "unknown key `ipam.zzzzzzzzzzzz`"),
-            (r#"{"network":1}"#, "unknown key `ipam.network`; did you mean `network_name`?"),
             (r#"{"exclude_gateway":1}"#, "unknown key `ipam.exclude_gateway`"),
             (r#"{"key_file":1}"#, "key `ipam.key_file` is ignored: it belongs into `ipam.etcd`"),
             (r#"{"gw":1}"#, "unknown key `ipam.gw`; did you mean `gateway`?"),
@@ -405,6 +410,7 @@ mod tests {
             (r#"{"range-end":1}"#, "`ipam.range-end`; did you mean `range_end`?"),
             (r#"{"ip_range":1}"#, "`ipam.ip_range`; did you mean `ipRanges`?"),
             (r#"{"networkName":1}"#, "`ipam.networkName`; did you mean `network_name`?"),
+            (r#"{"network":1}"#, "`ipam.network`; did you mean `network_name`?"),
             (r#"{"gatway":1}"#, "`ipam.gatway`; did you mean `gateway`?"),
             (r#"{"subnets":1}"#, "`ipam.subnets`; did you mean `subnet`?"),
             (r#"{"route":1}"#, "`ipam.route`; did you mean `routes`?"),

@@ -203,7 +203,7 @@ fn bounds(
     let first = inside(keys[0], start)?.filter(|ip| *ip != subnet.network()).unwrap_or(lowest);
     let last = inside(keys[1], end)?.filter(|ip| *ip != subnet.broadcast()).unwrap_or(highest);
     if first > last {
-        let what = format!("not before the start of the range: {first} to {last} holds no address");
+        let what = format!("{first} or higher, because that is the first address of the range");
         return Err(section.invalid(keys[1], &what));
     }
     Ok((first, last))
