@@ -250,11 +250,10 @@ impl Etcd {
         // An endpoint that has answered nothing yet may be silent, and another one quick.
         let is_known = is_last || self.known.borrow()[index].has_answered;
         let limit = if is_known { most } else { most.min(limits::REQUEST_ATTEMPT) };
-        let (attempt, reading) =
-            match self.send(client, until.min(Instant::now() + limit), index, request).await {
-                Ok(answer) => return Ok(answer),
-                Err(unanswered) => unanswered,
-            };
+        let (attempt, reading) = match self.send(client, (limit, until), index, request).await {
+            Ok(answer) => return Ok(answer),
+            Err(unanswered) => unanswered,
+        };
         self.learn(index, &attempt, reading, until).await;
         connected[index] |= !matches!(attempt, NoAnswer::Refused(_));
         // Whoever settles what is open asks another member: this one may be cut off.
@@ -305,26 +304,31 @@ impl Etcd {
         }
     }
 
-    /// Sends one request to the endpoint of this index.
+    /// Sends one request to the endpoint of this index. It may take `most`.
     async fn send<T, F>(
         &self,
         client: ec::Client,
-        until: Instant,
+        (most, until): (Duration, Instant),
         index: usize,
         request: &impl Fn(ec::Client) -> F,
     ) -> Result<T, Unanswered>
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
-        let left = until.saturating_duration_since(Instant::now());
-        match timeout(left, request(client)).await {
+        let limit = until.min(Instant::now() + most);
+        match timeout_at(limit, request(client)).await {
             Ok(Ok(answer)) => {
                 self.has_answered(index);
                 Ok(answer)
             }
             Ok(Err(e)) => Err(self.judge(index, e)),
             Err(_) => {
-                let why = format!("{}: no answer in {} ms", self.access.endpoints[index], left.as_millis());
+                let endpoint = &self.access.endpoints[index];
+                let why = match limit < until {
+                    true => format!("{endpoint}: no answer in {} ms", most.as_millis()),
+                    // What was left of the time may be next to nothing, and says nothing about etcd.
+                    false => format!("{endpoint}: no answer until the time was over"),
+                };
                 Err((NoAnswer::Final(Failure::Unknown(why)), Reading::Passing))
             }
         }
