@@ -250,6 +250,9 @@ fn a_store_that_was_emptied_under_running_pods_is_suspect() {
     assert_told(&node, true);
     node.add("c").config(&range()).run().error(102);
     assert_told(&node, true);
+    // Nobody is told to restart a pod that is well.
+    let check = node.check("a").config(&range()).run();
+    assert!(check.error(102)["msg"].to_string().contains("not the store that was in use"), "{check}");
     other.add("d").config(&range()).run().error(102);
     assert_told(&other, true);
     assert!(listed(&node, &[]).is_empty(), "nothing was handed out");

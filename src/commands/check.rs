@@ -35,6 +35,11 @@ pub async fn check<K: Kv>(
     // The record most likely names these, so they are read with it.
     let likely = likely_reservations(run, sets, previous);
     let Some((holder, record)) = first_record(run, &candidates, likely, &mut snapshot).await? else {
+        // In a store that went back in time or was emptied, this says nothing of the pod.
+        run.session.read(&[run.session.keys.meta()], &mut snapshot).await?;
+        if let Some(suspect) = run.suspicion(&snapshot) {
+            return Err(suspect);
+        }
         let text = format!("interface {} of container {} holds no address", owner.ifname, owner.container_id);
         return Err(Error::new(Code::StoredState, text).with_details(
             "ADD was never answered, or the address was freed since; the pod must be restarted",
