@@ -457,9 +457,10 @@ fn a_pool_is_drained_closed_opened_and_deleted() {
     report([exits(&open("10.57.0.5-10.57.0.9/24"), 3, &["state closed, now open", "addresses gained: 5"])]);
     assert_eq!(add(&node, "c3", &config).address(), "10.57.0.5");
 
-    let waiting = Run::new(metes()).env("METES_CONF", node.host_file());
-    let waiting =
-        waiting.arguments(["pool", "drain", "storage", "--range", "10.56.0.0/29", "--yes", "--wait"]).spawn();
+    let wait = ["pool", "drain", "storage", "--range", "10.56.0.0/29", "--yes", "--wait"];
+    let some_time = [&wait[..], &["--timeout", "1s"]].concat();
+    report([exits(&node.cli(some_time), 1, &["still held after the time of --timeout"])]);
+    let waiting = Run::new(metes()).env("METES_CONF", node.host_file()).arguments(wait).spawn();
     node.del("c1").config(&config).run().silent();
     node.del("c2").config(&config).run().silent();
     report([exits(&waiting.wait(), 0, &["nobody holds an address of 10.56.0.0/29"])]);

@@ -103,7 +103,8 @@ pub(super) struct Cli {
     /// Where etcd is, instead of the endpoints of the host file; its certificates and prefix are still used
     #[arg(long, global = true, value_name = "URL,...", value_delimiter = ',')]
     pub(super) endpoints: Vec<String>,
-    /// How long etcd may take, like 30s; the default is 1m. `check` reads twice or more, and has as much each time
+    /// How long etcd may take, like 30s; the default is 1m, and 3s for `doctor`. `check` reads twice or more, and has
+    /// as much each time. What waits for something else, like `watch`, ends after that time only if it is given
     #[arg(long, global = true, value_name = "DURATION", value_parser = timeout)]
     pub(super) timeout: Option<Duration>,
     /// What to do.

@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::super::inventory::Inventory;
 use super::super::{CliError, Context, Terminal};
 use super::effect::FoldedPool;
+use tokio::time::Instant;
+
 use crate::pool::definition::{PoolDefinition, RangeState};
 use crate::pool::record::PoolRecord;
 use crate::store::kv::{Failure, Kv};
@@ -17,7 +19,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 const HOLDERS_SHOWN: i64 = 5;
 
 /// Waits until nobody holds an address of the range of this text, whoever gave it; says how many are left each time
-/// that changes. Only an error ends it before, or that somebody has opened the range again.
+/// that changes. An error ends it before, a time that was given, or that somebody has opened the range again.
 pub(super) async fn wait_until_empty<K: Kv>(
     context: &Context<'_, K>,
     pool: &PoolDefinition,
@@ -42,6 +44,7 @@ pub(super) async fn wait_until_empty<K: Kv>(
     };
     let look = Txn::read(vec![Op::Get(pool_key.clone()), Op::List(list)]);
     let mut said = String::new();
+    let until = context.timeout.map(|timeout| Instant::now() + timeout);
     loop {
         let line = match context.renewed().session.txn(&look).await {
             Ok(reply) => {
@@ -70,6 +73,12 @@ pub(super) async fn wait_until_empty<K: Kv>(
         if line != said {
             terminal.tell(&line);
             said = line;
+        }
+        if until.is_some_and(|until| Instant::now() + LOOK_PAUSE > until) {
+            return Err(CliError::Refused(format!(
+                "{range} of pool {} is still held after the time of --timeout; no new address of it is given",
+                pool.pool
+            )));
         }
         tokio::time::sleep(LOOK_PAUSE).await;
     }
