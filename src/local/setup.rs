@@ -47,10 +47,11 @@ pub fn host_file(named: Option<&str>, from_network: Option<&str>) -> Result<Opti
 /// As [`host_file`].
 pub fn own_settings(named: Option<&Path>) -> Result<Settings, Error> {
     let named = named.map(|path| path.to_string_lossy());
-    match host_file(named.as_deref(), None)? {
-        Some(host) => Settings::from_host(host),
-        None => Settings::from_network(&IpamSettings::default()),
-    }
+    let settings = match host_file(named.as_deref(), None)? {
+        Some(host) => Settings::from_host(host)?,
+        None => Settings::from_network(&IpamSettings::default())?,
+    };
+    settings.unclear.clone().map_or(Ok(settings), Err)
 }
 
 fn read_host_file(path: &Path, how: &str) -> Result<HostFile, Error> {

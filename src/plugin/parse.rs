@@ -49,7 +49,14 @@ pub(super) fn parse(input: &Input) -> Result<Option<(Call, Vec<String>)>, Error>
             let gc = GcConfig::parse(request, &settings)?;
             (settings, StoreCommand::Gc(gc), Vec::new())
         }
-        Verb::Status => (settings()?, StoreCommand::Status, Vec::new()),
+        Verb::Status => {
+            let settings = settings()?;
+            // No ADD can use it.
+            if let Some(unclear) = settings.unclear {
+                return Err(Error { code: Code::NotAvailable, ..unclear });
+            }
+            (settings, StoreCommand::Status, Vec::new())
+        }
     };
     Ok(Some((Call { settings, command, gives_up_after: verb.gives_up_after() }, notes)))
 }
@@ -60,6 +67,10 @@ fn settings(request: &Request, host_file: Option<&str>) -> Result<Settings, Erro
     let host = setup::host_file(host_file, said.configuration_path.as_deref())?;
     let settings = Settings::for_verb(request.verb, host, &said)?;
     setup::start_log(settings.log_file.as_deref(), settings.log_level.as_deref());
+    // An ADD and a STATUS answer it.
+    if let (Verb::Del | Verb::Check | Verb::Gc, Some(unclear)) = (request.verb, &settings.unclear) {
+        tracing::warn!("{}", unclear.msg);
+    }
     Ok(settings)
 }
 
