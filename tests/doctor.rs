@@ -77,11 +77,14 @@ fn where_all_is_well_each_line_says_so_and_nothing_is_left_in_etcd() {
     let etcd = Etcd::start_mtls();
     let cluster = Cluster::on(&etcd);
     let node = cluster.node("a");
+    let folder = node.host_file().parent().expect("it is in a folder").to_owned();
+    let files = || fs::read_dir(&folder).expect("a folder").count();
+    let files_before = files();
     let before = Told::by(&node);
     before.assert("store", "note", &["nothing is stored below", cluster.prefix()]);
     before.assert("mark", "note", &["no ADD or DEL has done its work here yet"]);
     assert_eq!(cluster.store().keys(""), [""; 0], "{}", before.outcome);
-    assert!(node.spooled().is_empty(), "nothing is made on the node: {:?}", node.spooled());
+    assert_eq!(files(), files_before, "nothing is left on the node: {}", before.outcome);
 
     node.add("c").config(&range()).run().address();
     let keys = cluster.store().keys("");
@@ -380,6 +383,12 @@ fn files_that_cannot_be_used_are_named_and_the_rest_is_looked_at() {
     failures.push(expect("another's key", "file", "bad", &["do not belong together"], true));
     node.write_host_file(&good);
     failures.push(expect("as before", "endpoint", "ok", &[], true));
+    node.change_host_file(json!({"spool_dir": "/proc/nope"}));
+    let refused = ["no run can keep anything in /proc/nope/", "written in /proc: ", "`spool_dir`"];
+    failures.push(expect("a spool_dir that cannot be made", "spool", "bad", &refused, true));
+    failures.push(expect("the same", "mark", "note", &["no run can keep it"], true));
+    node.change_host_file(json!({"spool_dir": node.host_file()}));
+    failures.push(expect("a spool_dir that is a file", "spool", "bad", &["is not a folder"], true));
     report(failures);
     let none = Told::of(node.cli(["doctor", "-o", "json", "--config", "/nowhere/metes.conf"]));
     none.assert("host-file", "bad", &["/nowhere/metes.conf", "does not exist"]);

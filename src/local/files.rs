@@ -115,6 +115,23 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     check_folder(path)
 }
 
+/// Tries whether [`make_folder`] could make this folder, and whether a file could be written in it. It leaves nothing.
+///
+/// What it makes has a name of its own: a run may come upon the folder itself meanwhile and rely on it.
+///
+/// # Errors
+/// [`io::Error`] that names the nearest folder that exists.
+pub fn try_folder(path: &Path) -> io::Result<()> {
+    let nearest = path.ancestors().find(|at| fs::symlink_metadata(at).is_ok()).unwrap_or(path);
+    check_folder(nearest)?;
+    let trial = nearest.join(format!(".metes-{:016x}.tmp", random()));
+    let made = make_folder(&trial).and_then(|()| write_whole(&trial.join("trial"), b"trial"));
+    let _ = fs::remove_dir_all(&trial);
+    made.map_err(|e| {
+        io::Error::new(e.kind(), format!("nothing can be written in {}: {e}", nearest.display()))
+    })
+}
+
 /// Checks that nobody but root, or the user that runs this program, decides what `path` leads to. Each folder and link
 /// on the way must belong to one of them, and nobody else may be able to put another one in its place.
 ///
@@ -281,6 +298,23 @@ mod tests {
         assert_eq!([read(&path), read(&other)], ["3", "first, and long"]);
         assert_eq!(number(&path), second);
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "a temporary file is left");
+    }
+
+    #[test]
+    fn a_folder_is_tried_and_nothing_is_left() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |path: &str| folder.path().join(path);
+        fs::write(at("file"), "").expect("written");
+        std::os::unix::fs::symlink(at("nowhere"), at("link")).expect("a link can be made");
+        for path in ["", "new", "new/below"] {
+            try_folder(&at(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+        }
+        for path in ["file", "file/below", "link", "link/below"] {
+            assert!(try_folder(&at(path)).is_err() && make_folder(&at(path)).is_err(), "{path}");
+        }
+        let why = try_folder(Path::new("/proc/nope/below")).expect_err("nobody makes a folder there");
+        assert!(why.to_string().starts_with("nothing can be written in /proc: "), "{why}");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "something is left");
     }
 
     #[test]

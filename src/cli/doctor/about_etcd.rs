@@ -245,6 +245,13 @@ fn mark(node: &NodeFacts, seen: &StoreSeen) -> CheckLine {
             let what = format!("what this node has seen is not known: {} is for root", node.folder.display());
             return CheckLine::note(Check::Mark, what);
         }
+        MarkFacts::None if node.unwritable.is_some() => {
+            let what = format!(
+                "what this node has seen is not known: no run can keep it in {}",
+                node.folder.display()
+            );
+            return CheckLine::note(Check::Mark, what);
+        }
         MarkFacts::None if node.has_folder => {
             return CheckLine::note(Check::Mark, "no ADD has done its work here yet");
         }

@@ -163,6 +163,17 @@ fn spool(facts: &NodeFacts) -> Vec<CheckLine> {
         SpoolFacts::Known(survey, age) => (survey, age.map(|age| format!(", the oldest for {}", span(age)))),
     };
     let Survey { own, others, unreadable, .. } = *survey;
+    let cannot_keep = |why: &String| {
+        CheckLine::bad(
+            Check::Spool,
+            format!(
+                "no run can keep anything in {}: {why}; so a DEL fails while etcd does not answer, and this node does \
+                 not notice an etcd that went back in time",
+                facts.folder.display()
+            ),
+            "let root make the folder and write in it, or name another one as `spool_dir` in the host file",
+        )
+    };
     let age = age.unwrap_or_default();
     let mut lines = vec![match own {
         0 => CheckLine::ok(Check::Spool, "no DEL waits for etcd"),
@@ -177,6 +188,7 @@ fn spool(facts: &NodeFacts) -> Vec<CheckLine> {
             "nothing, once etcd answers: the next ADD or DEL on this node carries some of them out",
         ),
     }];
+    lines.extend(facts.unwritable.iter().map(cannot_keep));
     if others + unreadable > 0 {
         lines.push(CheckLine::warn(
             Check::Spool,
@@ -237,6 +249,7 @@ mod tests {
             has_folder: true,
             mark: MarkFacts::None,
             spool: SpoolFacts::Known(Survey::default(), None),
+            unwritable: None,
         }
     }
 
@@ -257,6 +270,7 @@ mod tests {
         );
         facts.name = Err(Obstacle { what: "no name".to_owned(), remedy: "set it".to_owned() });
         facts.machine = None;
+        facts.unwritable = Some("it is full".to_owned());
         facts.spool =
             SpoolFacts::Known(Survey { own: 2, others: 1, unreadable: 1, ..Survey::default() }, Some(61));
         assert_eq!(
@@ -265,6 +279,11 @@ mod tests {
                 (Verdict::Bad, "no name"),
                 (Verdict::Warn, "this machine has no id yet; its first run makes one in spool_dir"),
                 (Verdict::Warn, "2 DELs wait for etcd, the oldest for 1 min 1 s, in /spool/metes-1/spool"),
+                (
+                    Verdict::Bad,
+                    "no run can keep anything in /spool/metes-1: it is full; so a DEL fails while etcd does not \
+                     answer, and this node does not notice an etcd that went back in time"
+                ),
                 (
                     Verdict::Warn,
                     "1 DEL in /spool/metes-1/spool of another machine or cluster, 1 that cannot be read: they stay"

@@ -142,6 +142,8 @@ pub(super) struct NodeFacts {
     pub(super) has_folder: bool,
     pub(super) mark: MarkFacts,
     pub(super) spool: SpoolFacts,
+    /// Why a run could write nothing into the folder; none if it could, or if that is not known.
+    pub(super) unwritable: Option<String>,
 }
 
 /// Where a node's name is from.

@@ -1,4 +1,5 @@
-//! Looks at what is on the node: the host file, the files that it names, and what runs have left. Nothing is made.
+//! Looks at what is on the node: the host file, the files that it names, and what runs have left. What is made for
+//! a trial is removed at once.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +14,7 @@ use super::facts::{
 };
 use crate::cni::Error;
 use crate::config::{HostFile, Settings};
-use crate::local::files::Trust;
+use crate::local::files::{self, Trust};
 use crate::local::node::{Machine, known_machine};
 use crate::local::setup::{self, HOST_FILE};
 use crate::local::state::{NodeState, node_name, state_folder};
@@ -123,13 +124,16 @@ pub(super) fn node(settings: &Settings, now: SystemTime) -> NodeFacts {
     let name = node_name(settings).map_err(obstacle);
     let folder = state_folder(settings);
     let state = name.clone().ok().map(|name| state(settings, name, machine.as_ref()));
+    let spool_folder = folder.join("spool");
+    let spool = spool(state.as_ref(), &spool_folder, now);
     NodeFacts {
         name: name.map(|name| (name, from)),
         cluster: settings.cluster.clone(),
         machine: machine.map(|Machine { digest, file }| MachineFacts { digest, file }),
         has_folder: folder.exists(),
         mark: mark(state.as_ref(), &folder.join("mark")),
-        spool: spool(state.as_ref(), &folder.join("spool"), now),
+        unwritable: unwritable(&spool, &spool_folder),
+        spool,
         folder,
     }
 }
@@ -149,6 +153,15 @@ fn mark(state: Option<&NodeState>, file: &Path) -> MarkFacts {
         Err(e) if e.kind() == ErrorKind::NotFound => MarkFacts::None,
         Err(_) => MarkFacts::Hidden,
     }
+}
+
+/// Why a run could keep no DEL. Where nobody would read it, that is said already.
+fn unwritable(spool: &SpoolFacts, folder: &Path) -> Option<String> {
+    let SpoolFacts::Known(..) = spool else { return None };
+    let why = files::try_folder(folder).err()?;
+    // The plugin runs as root, so what another user may do says nothing.
+    let says_nothing = why.kind() == ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root();
+    (!says_nothing).then(|| why.to_string())
 }
 
 fn spool(state: Option<&NodeState>, folder: &Path, now: SystemTime) -> SpoolFacts {
