@@ -142,6 +142,8 @@ fn rows(scene: &Scene) -> Vec<Row> {
         (Kind::PoolsMismatch, ("v1/pools".to_owned(), Damage::Delete), ALL),
         (Kind::ReservationWithoutBit, (PAGE.to_owned(), Damage::Delete), ALL),
         (Kind::ReservationWithoutOwner, (OWNER.to_owned(), Damage::Delete), without_c1),
+        // The reservation of a hold has all that its record had.
+        (Kind::ReservationWithoutOwner, (HOLD.to_owned(), Damage::Delete), ALL),
         (Kind::OwnerWithoutReservation, (IP.to_owned(), Damage::Delete), ALL),
         // The other's: its own record does not list it, and the first one's does.
         (Kind::OwnerWithoutReservation, put(IP, scene.get(NEXT_IP)), ALL),
@@ -306,6 +308,27 @@ fn it_says_what_stands_there_and_mends_the_key_that_is_given() {
     assert!(none.stdout.contains("nothing to mend"), "{none}");
     let freed = scene.mend(metes(), "undecodable-owner", &[]).stdin("y\n").run();
     assert!(freed.succeeded(), "{freed}");
+    scene.cluster.assert_clean();
+}
+
+/// What an address is set aside for may use it, and no container does.
+#[test]
+fn an_address_that_is_set_aside_stays_so_if_its_note_is_known() {
+    let scene = Scene::new();
+    scene.damage(&(HOLD.to_owned(), Damage::Delete));
+    let mended = scene.mend(metes(), "reservation-without-owner", &["--yes"]).run();
+    let does = "mending writes the record of the hold of 10.0.0.9 in network default anew, with the note \"printer\"";
+    assert!(
+        mended.succeeded() && mended.stderr.contains(does) && !mended.stderr.contains("first:"),
+        "{mended}"
+    );
+    assert_eq!(scene.cluster.store().get(HOLD), Some(scene.get(HOLD)), "{mended}");
+    scene.damage(&(HOLD.to_owned(), Damage::Put(b"\0garbage".to_vec())));
+    let freed = scene.mend(metes(), "undecodable-owner", &["--yes"]).run();
+    assert!(
+        freed.succeeded() && freed.stderr.contains("first: see that what the address was set aside for"),
+        "{freed}"
+    );
     scene.cluster.assert_clean();
 }
 

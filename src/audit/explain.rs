@@ -88,7 +88,7 @@ impl Kind {
                 "The address is taken, and no record says that its container holds it. So nothing frees it.",
                 "Run `metes check --mend reservation-without-owner`: it reserves the address for the container \
                  whose record lists it. If there is none, see first that no container uses the address: it is \
-                 freed.",
+                 freed. An address that is set aside gets its record back.",
             ),
             Kind::OwnerWithoutReservation => (
                 "A container holds the address by its record, and it is not reserved for it. Another container may \

@@ -20,6 +20,8 @@ const SHOWN: usize = 80;
 const NOT_IN_USE: &str = "see that no container uses what is freed: another one may get it at once";
 const POD_IS_DELETED: &str =
     "delete the pod, or see that the container is gone: another one may get what is freed";
+const NOT_SET_ASIDE: &str =
+    "see that what the address was set aside for does not use it: a container may get it at once";
 
 /// Plans the mend of one finding.
 pub(super) struct Planner<'a> {
@@ -193,12 +195,22 @@ impl Planner<'_> {
                 Ok(Mending::Instead(OWNERS_FIRST.to_owned()))
             }
             [] => {
+                let owner = Owner::of_hold(network, *address);
+                let record = self.keys.owner(&owner);
+                let hold = named.filter(|named| named.owner == owner).and_then(|named| named.hold);
+                // The reservation has all that the record had. A record that is there says something else.
+                if let (Some(hold), None) = (&hold, self.seen.entry(&record)) {
+                    let does = format!("writes the record of {owner} anew, with the note {:?}", hold.note);
+                    builder.put(record, OwnerRecord::of_hold(network, *address, hold.clone()).encode());
+                    return self.possible(stands, vec![does], None, builder.finish());
+                }
                 builder.delete(entry.key.clone());
                 let mut bits = BitChanges::default();
                 bits.clear(network, *address);
                 bits.plan(self.keys, &mut builder);
                 let does = format!("frees {address} of network {network}");
-                self.possible(stands, vec![does], Some(NOT_IN_USE), builder.finish())
+                let first = if hold.is_some() { NOT_SET_ASIDE } else { NOT_IN_USE };
+                self.possible(stands, vec![does], Some(first), builder.finish())
             }
             [owner] => {
                 let record = self.record_of(owner).unwrap_or_else(|| unreachable!("it lists the address"));
@@ -419,10 +431,14 @@ impl Planner<'_> {
         free::free_reservations(self.keys, owner, &rest, &mut builder, &mut bits);
         free::free_index(self.keys, owner, record, &mut builder);
         bits.plan(self.keys, &mut builder);
-        if let Some((network, address)) = owner.set_aside() {
-            builder.delete(self.keys.hold(&network, address));
-        }
-        self.possible(stands, does, Some(POD_IS_DELETED), builder.finish())
+        let first = match owner.set_aside() {
+            Some((network, address)) => {
+                builder.delete(self.keys.hold(&network, address));
+                NOT_SET_ASIDE
+            }
+            None => POD_IS_DELETED,
+        };
+        self.possible(stands, does, Some(first), builder.finish())
     }
 
     fn possible(
