@@ -360,8 +360,8 @@ pub(super) fn denied(said: &str, who: &Identified, prefix: &str) -> Obstacle {
     Obstacle::new(
         format!("{user} may not do this below the prefix {prefix} ({said})"),
         format!(
-            "a node's user needs a role that may read and write below {prefix}, and only read pools: \
-             etcdctl role grant-permission"
+            "a node's user needs a role that may read and write below {prefix}, and only read pools; who changes pools \
+             needs one that may write them too, as metes-admin has: etcdctl role grant-permission"
         ),
     )
 }
@@ -553,6 +553,9 @@ mod tests {
             ("etcdserver: user name is empty", &Identified::Nobody, ["none is named", "/metes/"]),
             ("etcdserver: user name is empty", &cn, ["none is named", "/metes/"]),
         ];
+        let remedy = denied(rows[0].0, &user, "/metes/").remedy;
+        // Who asks may have the one role, and need the other.
+        assert!(["a node's user", "metes-admin"].iter().all(|role| remedy.contains(role)), "{remedy}");
         for (said, who, words) in rows {
             let told = denied(said, who, "/metes/");
             assert!(words.iter().all(|word| told.what.contains(word)), "{told}");
