@@ -349,7 +349,13 @@ fn each_finding_has_its_place() {
     let table = validate(&host_file, &["-"], NETWORKS);
     for words in [
         "stdin:14:9: error refused (team-a/storage)\n  unknown key `ipam.excludes`; did you mean `exclude`?\n  to do: ",
-        "10.0.0.0/25 without a gateway overlaps 10.0.0.0/24 with gateway 10.0.0.1 of x/a",
+        "10.0.0.0/25 without a gateway overlaps 10.0.0.0/24 with gateway 10.0.0.1 of x/a, and both are in network \
+         default: pods get addresses of one range with different prefix lengths and gateways, and one may get the \
+         gateway of the other\n  to do: write the same prefix length and gateway, or another `network_name` if",
+        // Neither has a gateway.
+        "10.0.0.64/26 without a gateway overlaps 10.0.0.0/25 without a gateway of x/b, and both are in network \
+         default: pods get addresses of one range with different prefix lengths\n  to do: write the same prefix length \
+         and gateway, or another `network` if these are two links",
         "10.0.0.0/25 is in network other, and 10.0.0.0/25 of x/b is in network default, on one link (bridge, \
          bridge br0)",
         "`spec.conf` is not read by Multus, which finds no `spec.config`",

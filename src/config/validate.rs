@@ -213,6 +213,8 @@ pub struct NetworkUse {
     pub link: Option<String>,
     /// The ranges.
     pub ranges: Vec<Range>,
+    /// The key that names the network in etcd.
+    pub network_key: &'static str,
 }
 
 /// The configuration of a network.
@@ -338,6 +340,7 @@ fn judge_plugin(
             true => Vec::new(),
             false => config.sets.iter().flat_map(|set| set.ranges().to_vec()).collect(),
         },
+        network_key: "network_name",
     })
 }
 
@@ -502,22 +505,32 @@ fn pairs<'a, G: Ord>(
     found
 }
 
+/// In what the addresses of two ranges differ, and what comes of it.
+fn difference(a: &Range, b: &Range) -> Option<&'static str> {
+    match (a.prefix_len() == b.prefix_len(), a.gateway() == b.gateway()) {
+        (true, true) => None,
+        (false, true) => Some("prefix lengths"),
+        (true, false) => Some("gateways, and one may get the gateway of the other"),
+        (false, false) => Some("prefix lengths and gateways, and one may get the gateway of the other"),
+    }
+}
+
 fn ranges_that_differ(uses: &[NetworkUse]) -> Vec<(usize, Issue)> {
     let ranges = used(uses).map(|one| (one.range.network(), (one.range.first(), one.range.last()), one));
-    let differ = |a: &UsedRange<'_>, b: &UsedRange<'_>| {
-        (a.range.prefix_len(), a.range.gateway()) != (b.range.prefix_len(), b.range.gateway())
-    };
+    let differ = |a: &UsedRange<'_>, b: &UsedRange<'_>| difference(a.range, b.range).is_some();
     let issue = |(earlier, later): (UsedRange<'_>, UsedRange<'_>)| {
         let what = format!(
-            "{} overlaps {} of {}, and both are in network {}: pods get addresses of one range with different \
-             prefix lengths or gateways, and one may get the gateway of the other",
+            "{} overlaps {} of {}, and both are in network {}: pods get addresses of one range with different {}",
             later.words(),
             earlier.words(),
             uses[earlier.at].label,
-            later.base()
+            later.base(),
+            difference(earlier.range, later.range).unwrap_or_default(),
         );
-        let remedy =
-            "write the same prefix length and gateway, or another `network_name` if these are two links";
+        let remedy = format!(
+            "write the same prefix length and gateway, or another `{}` if these are two links",
+            uses[later.at].network_key
+        );
         (later.at, Issue::new(IssueId::RangesDiffer, &uses[later.at].key, what, remedy))
     };
     pairs(ranges.collect(), differ).into_iter().map(issue).collect()

@@ -193,7 +193,8 @@ impl Judgement {
                     let ranges = pool.all_ranges().unwrap_or_default();
                     let key = "ranges".to_owned();
                     let at = file.found(document, Some(label.clone()), file.locator().key(document, &key));
-                    self.uses.push((NetworkUse { label, key, link: None, ranges }, at));
+                    let network_key = "network";
+                    self.uses.push((NetworkUse { label, key, link: None, ranges, network_key }, at));
                 }
                 Err(PoolTextFault { what, place }) => {
                     let issue = Issue::new(IssueId::Pool, "", what, "correct it: docs/pools.md has the keys");
