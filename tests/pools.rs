@@ -137,7 +137,10 @@ fn a_change_is_told_asked_for_and_written_only_then() {
     let file = cluster.folder().join("pools.yaml");
     fs::write(&file, STORAGE).expect("a file can be written");
     let file = file.to_str().expect("a path");
+    let slipped = STORAGE.replace("exclude: [10.56.0.5]", "exclude: [10.56.0.5, 10.65.0.4/31]");
+    let told = "metes: pool storage: `ranges[0].exclude[1]` excludes nothing: 10.65.0.4/31 is outside of 10.56.0.0/29";
     report([
+        exits(&node.pool(&["diff", "-f", "-"], &slipped), 0, &[told]),
         exits(&node.pool(&["diff", "-f", file], ""), 0, &["pool storage of network blue is new"]),
         exits(&node.pool(&["apply", "--dry-run", "-f", file], ""), 0, &["10.56.0.0/29 open: addresses 4"]),
         exits(&node.pool(&["apply", "-f", file], "n\n"), 1, &["Change the pools so?", "nothing was changed"]),

@@ -294,6 +294,13 @@ items:
     config: |
       {"type":"ptp", "capabilities":{"ips":true}, "ipam": {"type": "metes", "network_name": "i",
         "range": "10.4.0.0/24", "gateway": "10.9.0.1"}}
+- kind: NetworkAttachmentDefinition
+  metadata: {name: j, namespace: x}
+  spec:
+    config: |
+      {"type":"ptp", "capabilities":{"ips":true}, "ipam": {"type": "metes", "network_name": "j",
+        "range": "10.5.0.0/24", "range_start": "10.5.0.9",
+        "exclude": ["10.5.0.1/32", "10.5.0.0/29", "10.6.0.0/30"], "gateway": "fd00::1"}}
 ---
 pool: p
 ranges:
@@ -301,7 +308,7 @@ ranges:
   gateway: 10.9.0.1
 ---
 pool: q
-ranges: [{range: 10.0.0.65-10.0.0.80/26}]
+ranges: [{range: 10.0.0.65-10.0.0.80/26, exclude: [10.0.0.64/28, 10.0.1.64/28]}]
 "##;
 
 fn found(outcome: &Outcome) -> Vec<String> {
@@ -337,13 +344,16 @@ fn each_finding_has_its_place() {
         "66:5 warning misplaced-configuration x/g",
         "71:34 warning almost-metes x/h",
         "77:33 warning gateway-outside x/i",
-        "82:3 error invalid-pool -",
-        "85:1 warning ranges-differ pool q",
+        "84:51 warning exclude-outside x/j",
+        "84:67 warning gateway-outside x/j",
+        "89:3 error invalid-pool -",
+        "92:1 warning ranges-differ pool q",
+        "92:66 warning exclude-outside pool q",
     ];
     let (found, mut left): (Vec<String>, Vec<&str>) = (found(&json), expected.to_vec());
     left.retain(|line| !found.iter().any(|one| one == line));
     assert!(left.is_empty() && found.len() == expected.len(), "{left:#?} are not in {found:#?}");
-    let counts = json!({"files": 1, "networks": 10, "ignored": 2, "host_files": 0, "pools": 2});
+    let counts = json!({"files": 1, "networks": 11, "ignored": 2, "host_files": 0, "pools": 2});
     assert_eq!(json.json()["counts"], counts);
 
     let table = validate(&host_file, &["-"], NETWORKS);
@@ -362,16 +372,19 @@ fn each_finding_has_its_place() {
         "did you mean \"config\"?",
         "`ipam.type` is \"mets\", so another plugin is called; did you mean \"metes\"?",
         "gateway 10.9.0.1 is outside of 10.4.0.0/24: pods have no route to it",
+        "`ipam.exclude[2]` excludes nothing: 10.6.0.0/30 is outside of 10.5.0.0/24",
+        "`ipam.gateway` is the gateway of no range: fd00::1 is of the other address family",
+        "`ranges[0].exclude[1]` excludes nothing: 10.0.1.64/28 is outside of 10.0.0.64/26\n  to do: correct `exclude`",
         // One place, which is that in the file.
         "stdin:51:7: error not-json (x/d)\n  trailing comma\n",
-        "stdin:82:3: error invalid-pool\n  ranges[0].gateway: 10.9.0.1 is outside of 10.0.1.0/24",
+        "stdin:89:3: error invalid-pool\n  ranges[0].gateway: 10.9.0.1 is outside of 10.0.1.0/24",
     ] {
         assert!(table.stdout.contains(words), "{words}: {table}");
     }
     assert!(
         table
             .stderr
-            .contains("10 networks (2 without metes), 0 host files, 2 pools; 3 errors, 8 warnings, 4 notes"),
+            .contains("11 networks (2 without metes), 0 host files, 2 pools; 3 errors, 11 warnings, 4 notes"),
         "{table}"
     );
 

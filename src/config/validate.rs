@@ -11,9 +11,10 @@ use ipnetwork::IpNetwork;
 use super::command::judge_add;
 use super::keys::{SLIP_EDITS, did_you_mean};
 use super::nad::{AlmostMetes, MetesPlugin, Nad, almost_metes, metes_plugins};
+use super::whereabouts::OF_NO_RANGE;
 use super::{Config, HostFile, IpamSettings, Settings};
 use crate::cni::{Code, Error, Json, Verb};
-use crate::pool::range::is_on_link;
+use crate::pool::range::{EXCLUDES_NOTHING, is_on_link};
 use crate::pool::{Addr, Range};
 
 crate::named_enum! {
@@ -37,6 +38,8 @@ crate::named_enum! {
         NoEffect = "no-effect",
         /// A gateway is not in the subnet of its addresses.
         GatewayOutside = "gateway-outside",
+        /// An exclude is not in the subnet of its range.
+        ExcludeOutside = "exclude-outside",
         /// Requested addresses do not reach metes.
         NoIpsCapability = "no-ips-capability",
         /// Two networks give addresses of one range with different prefix lengths or gateways.
@@ -72,6 +75,7 @@ impl IssueId {
             | Self::AlmostMetes
             | Self::UnknownKey
             | Self::GatewayOutside
+            | Self::ExcludeOutside
             | Self::RangesDiffer
             | Self::SubnetTwice => Severity::Warning,
             Self::NoConfiguration | Self::OfAnother | Self::NoEffect | Self::NoIpsCapability => {
@@ -93,6 +97,7 @@ impl IssueId {
             Self::UnknownKey => "a key is not known and has no effect",
             Self::NoEffect => "a key has no effect",
             Self::GatewayOutside => "a gateway is outside of the subnet of its addresses",
+            Self::ExcludeOutside => "an exclude is outside of the subnet of its range",
             Self::NoIpsCapability => "requested addresses do not reach metes",
             Self::RangesDiffer => "ranges of one network overlap and differ in prefix length or gateway",
             Self::SubnetTwice => {
@@ -103,6 +108,8 @@ impl IssueId {
         }
     }
 }
+
+const EXCLUDE_REMEDY: &str = "correct `exclude` or take it out";
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +129,12 @@ pub struct Issue {
 }
 
 impl Issue {
+    /// An exclude of a pool that excludes nothing, in a sentence.
+    #[must_use]
+    pub fn exclude_outside(key: &str, what: String) -> Self {
+        Self::new(IssueId::ExcludeOutside, key, what, EXCLUDE_REMEDY)
+    }
+
     /// An issue at a key.
     #[must_use]
     pub fn new(id: IssueId, key: &str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
@@ -173,9 +186,11 @@ impl Issue {
 
     /// What is said of a key that has no effect.
     fn note(text: &str, plugin: Option<&MetesPlugin>) -> Self {
-        let (id, remedy) = match text.starts_with("unknown key") {
-            true => (IssueId::UnknownKey, "correct the key or remove it"),
-            false => (IssueId::NoEffect, "remove the key, or leave it for other programs"),
+        let (id, remedy) = match text {
+            _ if text.starts_with("unknown key") => (IssueId::UnknownKey, "correct the key or remove it"),
+            _ if text.contains(EXCLUDES_NOTHING) => (IssueId::ExcludeOutside, EXCLUDE_REMEDY),
+            _ if text.contains(OF_NO_RANGE) => (IssueId::GatewayOutside, "correct `gateway` or remove it"),
+            _ => (IssueId::NoEffect, "remove the key, or leave it for other programs"),
         };
         let key = key_in(text);
         let key = plugin.map_or(key.to_owned(), |plugin| of_plugin(plugin, key));

@@ -10,7 +10,7 @@ use super::sections::Sections;
 use super::{keys, results};
 use crate::cni::address::{Zeros, masked, next, parse_cidr, parse_ip, parse_prefix};
 use crate::cni::{Error, Section, Verb};
-use crate::pool::range::{Range, RangeSet, RangeSpec, usable};
+use crate::pool::range::{Range, RangeSet, RangeSpec, excludes_nothing, usable};
 use crate::pool::{Addr, NetworkName};
 
 /// In this form, leading zeros are decimal.
@@ -18,6 +18,9 @@ pub(super) const ZEROS: Zeros = Zeros::Decimal;
 
 /// The most addresses that one `pick_addresses` may list.
 const PICKED_MAX: usize = 256;
+
+/// How a note says that a gateway is of the other address family.
+pub(super) const OF_NO_RANGE: &str = "is the gateway of no range";
 
 /// What all ranges of a configuration have in common.
 struct Shared<'a> {
@@ -67,6 +70,13 @@ pub(super) fn sets(
             return Err(two_forms(&entry.at(key), "host-local", &ipam.at("ipRanges"), "whereabouts"));
         }
         sets.push(set(&entry, &shared, notes)?);
+    }
+    let mut ranges = sets.iter().flat_map(RangeSet::ranges).peekable();
+    if let (Some(gateway), Some(_)) = (gateway, ranges.peek())
+        && ranges.all(|range| range.subnet().is_ipv4() != gateway.is_ipv4())
+    {
+        let key = ipam.at("gateway");
+        notes.push(format!("`{key}` {OF_NO_RANGE}: {gateway} is of the other address family"));
     }
     Ok(sets)
 }
@@ -142,6 +152,11 @@ fn spec(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> 
     let (first, last) = bounds(section, &written, subnet, notes)?;
     let excludes = section
         .parsed_list("exclude", "an array of prefixes or addresses", |text| parse_prefix(text, ZEROS))?;
+    let told = excludes
+        .iter()
+        .enumerate()
+        .find_map(|(at, exclude)| excludes_nothing(&section.at(&format!("exclude[{at}]")), *exclude, subnet));
+    notes.extend(told);
     Ok(RangeSpec {
         network: match shared.domains {
             Domains::Network => shared.network.clone(),

@@ -16,7 +16,7 @@ use super::choose::Order;
 use super::cooldown::{Cooldown, CooldownTime, WhenFull};
 use super::dns::PoolDns;
 use super::names::{AUTO, NetworkName, PoolName};
-use super::range::{Range, RangeError, RangeSpec, is_on_link, usable};
+use super::range::{Range, RangeError, RangeSpec, excludes_nothing, is_on_link, usable};
 use super::selector::{Facts, Selector};
 
 /// The largest text of a pool, in bytes.
@@ -288,6 +288,18 @@ impl PoolDefinition {
             }
         }
         Ok(())
+    }
+}
+
+impl PoolDefinition {
+    /// The excludes that exclude nothing: their keys, and why in a sentence.
+    pub fn needless_excludes(&self) -> impl Iterator<Item = (String, String)> {
+        self.ranges.iter().enumerate().flat_map(|(at, range)| {
+            range.exclude.iter().enumerate().filter_map(move |(nth, excluded)| {
+                let key = format!("ranges[{at}].exclude[{nth}]");
+                excludes_nothing(&key, excluded.0, range.range.subnet).map(|what| (key, what))
+            })
+        })
     }
 }
 

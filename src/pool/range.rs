@@ -509,6 +509,16 @@ pub fn is_on_link(subnet: IpNetwork, gateway: IpAddr) -> bool {
     subnet.contains(gateway) || matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
+/// How a sentence of [`excludes_nothing`] goes on after the key.
+pub(crate) const EXCLUDES_NOTHING: &str = "excludes nothing";
+
+/// That an exclude is wholly outside of the subnet of its range, if it is.
+#[must_use]
+pub(crate) fn excludes_nothing(key: &str, exclude: IpNetwork, subnet: IpNetwork) -> Option<String> {
+    let overlaps = subnet.contains(exclude.network()) || exclude.contains(subnet.network());
+    (!overlaps).then(|| format!("`{key}` {EXCLUDES_NOTHING}: {exclude} is outside of {subnet}"))
+}
+
 /// First and last address of a subnet without its network and broadcast address, in both families. A /31, /32, /127 or
 /// /128 has neither.
 #[must_use]

@@ -86,6 +86,10 @@ async fn apply<K: Kv>(
     let (name, text) = read_text(&file.file, limits::INPUT_BYTES)?;
     let pools =
         text::parse(&name, &text).map_err(|why| CliError::Refused(format!("nothing was changed: {why}")))?;
+    for pool in &pools {
+        let tell = |(_, what)| terminal.tell(&format!("metes: pool {}: {what}", pool.pool));
+        pool.needless_excludes().for_each(tell);
+    }
     let wanting = |_: &StoredPools| Ok(pools.iter().cloned().map(PoolIntent::put).collect());
     Ok(exit_code(change(context, &wanting, how, terminal).await?))
 }

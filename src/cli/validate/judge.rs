@@ -190,6 +190,11 @@ impl Judgement {
             match read {
                 Ok(pool) => {
                     let label = format!("pool {}", pool.pool);
+                    for (key, what) in pool.needless_excludes() {
+                        let place = file.locator().key(document, &key);
+                        let at = file.found(document, Some(label.clone()), place);
+                        self.find(at, Issue::exclude_outside(&key, what));
+                    }
                     let ranges = pool.all_ranges().unwrap_or_default();
                     let key = "ranges".to_owned();
                     let at = file.found(document, Some(label.clone()), file.locator().key(document, &key));
