@@ -109,8 +109,8 @@ TOML
     eventually 60 "containerd answers on $1" cri_answers "$1"
 }
 
-# cri_answers NODE: a kubelet ends at once while containerd still reads what ran before. `ctr` does not ask that service,
-# so this is a call of gRPC by hand, with an empty message.
+# cri_answers NODE: a kubelet ends at once while containerd still reads what ran before. `ctr` does not ask that
+# service, so this is a call of gRPC by hand, with an empty message.
 cri_answers() {
     printf '\0\0\0\0\0' |
         on "$1" curl --silent --include --max-time 5 --http2-prior-knowledge --unix-socket "$CONTAINERD_SOCKET" \
