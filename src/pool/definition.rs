@@ -289,9 +289,7 @@ impl PoolDefinition {
         }
         Ok(())
     }
-}
 
-impl PoolDefinition {
     /// The excludes that exclude nothing: their keys, and why in a sentence.
     pub fn needless_excludes(&self) -> impl Iterator<Item = (String, String)> {
         self.ranges.iter().enumerate().flat_map(|(at, range)| {
