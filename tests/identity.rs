@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::{Cluster, Node, Outcome, Run, metes, network_as};
+use support::{Cluster, Node, Outcome, Run, in_parallel, metes, network_as};
 
 /// Runs in a mount namespace of its own, with another machine id.
 const ELSEWHERE: &str = r#"
@@ -262,6 +262,22 @@ fn a_store_that_was_emptied_under_running_pods_is_suspect() {
     assert_told(&other, false);
     node.add("c").config(&range()).run().ok();
     assert_told(&node, false);
+    cluster.assert_clean();
+}
+
+/// The mark of a node is raised while its other runs read.
+#[test]
+fn no_store_is_suspect_beside_adds_of_the_same_node() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    address(&node, "a");
+    in_parallel(8, 0..160, |at| {
+        if at % 2 == 0 {
+            node.add(&format!("c{at}")).config(&range()).run().ok();
+        } else {
+            node.status().config(&range()).run().silent();
+        }
+    });
     cluster.assert_clean();
 }
 

@@ -36,8 +36,9 @@ pub async fn check<K: Kv>(
     let likely = likely_reservations(run, sets, previous);
     let Some((holder, record)) = first_record(run, &candidates, likely, &mut snapshot).await? else {
         // In a store that went back in time or was emptied, this says nothing of the pod.
+        let mark = run.mark.read();
         run.session.read(&[run.session.keys.meta()], &mut snapshot).await?;
-        if let Some(suspect) = run.suspicion(&snapshot) {
+        if let Some(suspect) = run.suspicion(mark, &snapshot) {
             return Err(suspect);
         }
         let text = format!("interface {} of container {} holds no address", owner.ifname, owner.container_id);

@@ -69,10 +69,10 @@ pub async fn gc<K: Kv>(
 /// while the store is suspect.
 async fn in_service_since<K: Kv>(run: &Run<'_, K>) -> Result<Option<i64>, Error> {
     let key = run.session.keys.meta();
-    let mut snapshot = Snapshot::default();
+    let (mark, mut snapshot) = (run.mark.read(), Snapshot::default());
     run.session.read(std::slice::from_ref(&key), &mut snapshot).await?;
     let meta = snapshot.record::<Meta>(&key)?;
-    if run.suspicion(&snapshot).is_some() {
+    if run.suspicion(mark, &snapshot).is_some() {
         return Ok(None);
     }
     Ok(match meta {

@@ -105,14 +105,13 @@ impl<'a, K: Kv> Run<'a, K> {
     }
 
     /// Why a store with this meta hands out no address: it is suspect, or the next ADD of this node will mark it so.
-    fn suspicion(&self, snapshot: &Snapshot) -> Option<Error> {
+    /// The mark is of a time before the snapshot was read: meanwhile another run may have raised it.
+    fn suspicion(&self, mark: Option<Mark>, snapshot: &Snapshot) -> Option<Error> {
         // A meta that does not decode has its own error.
         let meta = snapshot.record::<Meta>(&self.session.keys.meta()).ok()?;
         let suspect = meta.as_ref().and_then(|meta| meta.suspect);
         let known = || {
-            self.mark
-                .read()
-                .filter(|mark| mark.seen.contradicts(meta.as_ref(), snapshot.revision))
+            mark.filter(|mark| mark.seen.contradicts(meta.as_ref(), snapshot.revision))
                 .map(|mark| mark.seen.epoch)
         };
         suspect.or_else(known).map(errors::suspect)

@@ -13,12 +13,13 @@ use crate::store::txn::{Op, Txn};
 pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
     let not_available = |text: String| Error::new(Code::NotAvailable, text);
     let txn = Txn::read(vec![Op::Get(run.session.keys.meta())]);
+    let mark = run.mark.read();
     // The read is linearizable, so it needs a quorum. A member's status does not.
     let (read, about) = tokio::join!(run.session.txn(&txn), run.session.kv.about(run.session.until));
     let read = read.map_err(no_answer)?;
     let mut snapshot = Snapshot::default();
     snapshot.absorb(&txn.then, &read);
-    if let Some(suspect) = run.suspicion(&snapshot) {
+    if let Some(suspect) = run.suspicion(mark, &snapshot) {
         return Err(Error { code: Code::NotAvailable, ..suspect });
     }
     let about = about.map_err(no_answer)?;
