@@ -218,6 +218,9 @@ fn bounds(
     let first = inside(keys[0], start)?.filter(|ip| *ip != subnet.network()).unwrap_or(lowest);
     let last = inside(keys[1], end)?.filter(|ip| *ip != subnet.broadcast()).unwrap_or(highest);
     if first > last {
+        if first > highest {
+            return Err(section.invalid(keys[0], &format!("at most {highest}")));
+        }
         let what = format!("{first} or higher, because that is the first address of the range");
         return Err(section.invalid(keys[1], &what));
     }

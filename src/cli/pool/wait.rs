@@ -46,7 +46,10 @@ pub(super) async fn wait_until_empty<K: Kv>(
     let mut said = String::new();
     let until = context.timeout.map(|timeout| Instant::now() + timeout);
     loop {
-        let line = match context.renewed().session.txn(&look).await {
+        let mut session = context.renewed().session;
+        // The last look gets some time, too.
+        session.until = until.map_or(session.until, |until| session.until.min(until + LOOK_PAUSE));
+        let line = match session.txn(&look).await {
             Ok(reply) => {
                 let mut seen = Snapshot::default();
                 seen.absorb(&look.then, &reply);
@@ -74,13 +77,14 @@ pub(super) async fn wait_until_empty<K: Kv>(
             terminal.tell(&line);
             said = line;
         }
-        if until.is_some_and(|until| Instant::now() + LOOK_PAUSE > until) {
-            return Err(CliError::Refused(format!(
-                "{range} of pool {} is still held after the time of --timeout; no new address of it is given",
-                pool.pool
-            )));
+        let next = Instant::now() + LOOK_PAUSE;
+        match until {
+            Some(until) if Instant::now() >= until => {
+                let why = format!("the time of --timeout is over, and no new address of it is given: {said}");
+                return Err(CliError::Refused(why));
+            }
+            until => tokio::time::sleep_until(until.map_or(next, |until| until.min(next))).await,
         }
-        tokio::time::sleep(LOOK_PAUSE).await;
     }
     terminal.answer(&format!("pool {}: nobody holds an address of {range}\n", pool.pool))
 }
