@@ -91,6 +91,8 @@ pub struct HostFile {
     pub pools_only: bool,
     /// Why no ADD can use it: one of its keys makes it unclear what is meant.
     pub unclear: Option<Error>,
+    /// Whether one of these keys says where the store is, so that nobody can use the file.
+    pub is_store_unclear: bool,
     /// One line for each unknown key, for the log.
     pub notes: Vec<String>,
 }
@@ -124,7 +126,7 @@ impl HostFile {
     }
 
     fn read(file: &Section<'_>) -> Result<HostFile, Error> {
-        let Findings { refused, notes, .. } = keys_found(file)?;
+        let Findings { refused, is_store_unclear, notes, .. } = keys_found(file)?;
         Ok(HostFile {
             etcd: EtcdConfig::read(file)?,
             node_name: file.parsed("node_name", NodeName::EXPECTED, |text| text.parse().ok())?,
@@ -141,6 +143,7 @@ impl HostFile {
                 Error::invalid_config(format!("host file: {why}"))
                     .with_details("correct the key or remove it: metes does not guess what you mean")
             }),
+            is_store_unclear,
             notes,
         })
     }

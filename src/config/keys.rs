@@ -155,6 +155,8 @@ pub(super) fn judge(sections: &Sections<'_>) -> Findings {
 pub(super) struct Findings {
     /// Why it is unclear which addresses are meant: the first reason.
     pub(super) refused: Option<String>,
+    /// Whether a key that says where the store is, is among the unclear ones of a host file.
+    pub(super) is_store_unclear: bool,
     /// One line for each key that has no effect, and for each further reason.
     pub(super) notes: Vec<String>,
     /// How many keys were named that are unknown or given twice.
@@ -202,7 +204,7 @@ impl Findings {
         self.given_once(section, |key| is_one_of(level.known, key) || is_known(key));
         for key in unknown(section, level) {
             match slip_of(key, level) {
-                Some(meant) => self.refuse(unknown_key(section, key, Some(meant))),
+                Some(meant) => self.refuse(&section.at(meant), unknown_key(section, key, Some(meant))),
                 None => self.note(|| unknown_key(section, key, meant_by(key, level.known))),
             }
         }
@@ -213,7 +215,7 @@ impl Findings {
         self.given_once(section, |key| is_one_of(level.known, key));
         for key in unknown(section, level) {
             if let Some(meant) = slip_of(key, level) {
-                self.refuse(unknown_key(section, key, Some(meant)));
+                self.refuse(&section.at(meant), unknown_key(section, key, Some(meant)));
             }
         }
     }
@@ -225,7 +227,7 @@ impl Findings {
         for (key, _) in section.pairs().iter().filter(|(key, _)| is_known(key)) {
             if let Some(first) = seen.insert(key.to_ascii_lowercase(), key) {
                 let (first, again) = (section.at(first), section.at(key));
-                self.refuse(format!("`{first}` and `{again}` are one key, which is given twice"));
+                self.refuse(&first, format!("`{first}` and `{again}` are one key, which is given twice"));
             }
         }
     }
@@ -236,12 +238,15 @@ impl Findings {
         for (name, _) in section.pairs() {
             if !seen.insert(name) {
                 let shown: String = name.chars().take(SIMILAR_MAX).collect();
-                self.refuse(format!("`{}` is given twice", section.at(&shown)));
+                let name = section.at(&shown);
+                self.refuse(&name, format!("`{name}` is given twice"));
             }
         }
     }
 
-    fn refuse(&mut self, why: String) {
+    /// `key` is the known one that is unclear, with those around it.
+    fn refuse(&mut self, key: &str, why: String) {
+        self.is_store_unclear |= key.split('.').next().is_some_and(is_store_key);
         match self.refused {
             None => self.refused = Some(why),
             Some(_) => self.note(|| why),

@@ -87,6 +87,8 @@ pub struct Settings {
     pub pools_only: bool,
     /// Why no ADD can use the host file: one of its keys makes it unclear what is meant.
     pub unclear: Option<Error>,
+    /// Whether one of these keys says where the store is.
+    pub is_store_unclear: bool,
     /// One line for each key of the host file that has no effect, for the log.
     pub notes: Vec<String>,
     /// Where the settings come from.
@@ -134,6 +136,7 @@ impl Settings {
             allowed: file.allowed,
             pools_only: file.pools_only,
             unclear: file.unclear,
+            is_store_unclear: file.is_store_unclear,
             notes: file.notes,
             rule: Rule::HostFile,
             ..defaults
@@ -246,6 +249,7 @@ impl Settings {
             allowed: None,
             pools_only: false,
             unclear: None,
+            is_store_unclear: false,
             notes: Vec::new(),
             rule: Rule::Network,
         }

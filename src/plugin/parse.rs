@@ -69,6 +69,10 @@ fn settings(request: &Request, host_file: Option<&str>) -> Result<Settings, Erro
     setup::start_log(settings.log_file.as_deref(), settings.log_level.as_deref());
     // An ADD and a STATUS answer it.
     if let (Verb::Del | Verb::Check | Verb::Gc, Some(unclear)) = (request.verb, &settings.unclear) {
+        // In another store, a DEL would find nothing, say that it is done, and never be repeated.
+        if settings.is_store_unclear {
+            return Err(unclear.clone());
+        }
         tracing::warn!("{}", unclear.msg);
     }
     Ok(settings)
