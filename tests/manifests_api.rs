@@ -163,21 +163,8 @@ fn install_crds_of_others(api: &KubeApi) {
         (PROMETHEUS, "PrometheusRule", "prometheusrules"),
         (PROMETHEUS, "ServiceMonitor", "servicemonitors"),
     ] {
-        let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        api.apply(&json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{plural}.{group}")},
-            "spec": {
-                "group": group,
-                "scope": "Namespaced",
-                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
-                "versions": [{
-                    "name": "v1", "served": true, "storage": true,
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": any}}},
-                }],
-            },
-        }));
+        let spec = json!({"type": "object", "properties": {"spec": any_object()}});
+        install_definition(api, group, [kind, plural, &kind.to_lowercase()], "Namespaced", spec);
         let list = format!("/apis/{group}/v1/{plural}");
         wait_for(&list, CRD_MAX, || {
             let discovered = api.ask("GET", &format!("/apis/{group}/v1"), None).body;
@@ -192,20 +179,31 @@ fn install_crds_of_others(api: &KubeApi) {
 
 /// OpenShift's, which takes anything.
 fn install_constraints(api: &KubeApi) {
-    let (group, kind, plural) =
-        ("security.openshift.io", "SecurityContextConstraints", "securitycontextconstraints");
+    let names = ["SecurityContextConstraints", "securitycontextconstraints", "securitycontextconstraints"];
+    install_definition(api, "security.openshift.io", names, "Cluster", any_object());
+}
+
+fn any_object() -> Value {
+    json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// Installs a definition whose objects have this schema.
+fn install_definition(
+    api: &KubeApi,
+    group: &str,
+    [kind, plural, singular]: [&str; 3],
+    scope: &str,
+    schema: Value,
+) {
     api.apply(&json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
             "group": group,
-            "scope": "Cluster",
-            "names": {"kind": kind, "plural": plural, "singular": plural},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-            }],
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural, "singular": singular},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
         },
     }));
 }
