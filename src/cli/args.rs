@@ -104,7 +104,7 @@ pub(super) struct Cli {
     #[arg(long, global = true, value_name = "URL,...", value_delimiter = ',')]
     pub(super) endpoints: Vec<String>,
     /// How long etcd may take, like 30s; the default is 1m, and 3s for `doctor`. `check` reads twice or more, and has
-    /// as much each time. What waits for something else, like `watch`, ends after that time only if it is given
+    /// as much each time. `watch` and `pool drain --wait` have no limit unless it is given
     #[arg(long, global = true, value_name = "DURATION", value_parser = timeout)]
     pub(super) timeout: Option<Duration>,
     /// What to do.

@@ -155,7 +155,7 @@ pub(super) fn judge(sections: &Sections<'_>) -> Findings {
 pub(super) struct Findings {
     /// Why it is unclear which addresses are meant: the first reason.
     pub(super) refused: Option<String>,
-    /// Whether a key that says where the store is, is among the unclear ones of a host file.
+    /// Whether one of the unclear keys says where the store is. It is for host files.
     pub(super) is_store_unclear: bool,
     /// One line for each key that has no effect, and for each further reason.
     pub(super) notes: Vec<String>,

@@ -130,8 +130,8 @@ impl Etcd {
         self.try_each(until, again, once).await
     }
 
-    /// Calls `once` for one endpoint after the other. It is told whether no endpoint is left that has not been tried,
-    /// and notes to which endpoints a connection stood.
+    /// Calls `once` for one endpoint after the other. Its arguments are whether all other endpoints have been tried,
+    /// and a flag for each endpoint, which it sets if a connection stood.
     async fn try_each<T>(
         &self,
         until: Instant,

@@ -19,7 +19,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 const HOLDERS_SHOWN: i64 = 5;
 
 /// Waits until nobody holds an address of the range of this text, whoever gave it; says how many are left each time
-/// that changes. An error ends it before, a time that was given, or that somebody has opened the range again.
+/// that changes. It ends before with an error, after the time of `--timeout`, or if somebody opens the range again.
 pub(super) async fn wait_until_empty<K: Kv>(
     context: &Context<'_, K>,
     pool: &PoolDefinition,
