@@ -1,6 +1,8 @@
 //! The certificates, as openssl judges them.
 #![allow(missing_docs)]
 
+mod support;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -12,6 +14,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use support::open_read_fifo;
 
 const ALL: [&str; 6] =
     ["metes-ca", "metes-etcd-server", "metes-etcd-peer", "metes-client", "metes-admin", "metes-webhook"];
@@ -135,7 +138,7 @@ fn no_core_file_holds_the_authoritys_key() {
     );
     let mut child = Command::new("sh").args(["-c", &command]).current_dir(folder).spawn().expect("sh runs");
     // Opened when it reads; it waits for the end of the file.
-    let mut writer = fs::File::options().write(true).open(&key).expect("it can be opened");
+    let mut writer = open_read_fifo(&key);
     writer.write_all(&secret).expect("it can be written");
     let limits = fs::read_to_string(format!("/proc/{}/limits", child.id())).expect("it runs");
     let limit = limits.lines().find(|line| line.starts_with("Max core file size")).expect("it has a limit");

@@ -1,6 +1,8 @@
 //! The real program on folders of a test's own, as on a node.
 #![allow(missing_docs)]
 
+mod support;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,6 +13,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
+use support::open_read_fifo;
 use tempfile::TempDir;
 
 /// A node's folders, and the volume of a pod on it.
@@ -271,7 +274,7 @@ fn files_that_are_exchanged_during_a_pass_are_those_of_one_generation() {
     thread::scope(|scope| {
         let pass = scope.spawn(|| node.run(&["install", "--once"]));
         // Opened when the pass has opened it to read.
-        let mut writer = fs::File::options().write(true).open(&slow).expect("it can be opened");
+        let mut writer = open_read_fifo(&slow);
         node.secret("two");
         writer.write_all(b"tls.crt one").expect("it can be written");
         drop(writer);

@@ -1,12 +1,13 @@
 //! How the members of manifests/ begin, with real etcds: each is the program that a pod runs, which becomes etcd.
 #![allow(missing_docs)]
 
+mod support;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{env, process};
 
 use base64::Engine;
@@ -15,24 +16,10 @@ use etcd_client::{
     Certificate, Client, ConnectOptions, Error, GetOptions, Identity, TlsOptions, UserAddOptions,
 };
 use serde_json::{Value, json};
+use support::wait_for;
 use tempfile::TempDir;
 
-const WAIT_MAX: Duration = Duration::from_secs(120);
 const REQUEST_MAX: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// Asks again until `look` answers `Ok`; what its last `Err` said stands in the panic.
-#[track_caller]
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
-    let start = Instant::now();
-    loop {
-        match look() {
-            Ok(value) => return value,
-            Err(last) if start.elapsed() >= WAIT_MAX => panic!("waited for {what}; last: {last}"),
-            Err(_) => thread::sleep(PAUSE),
-        }
-    }
-}
 
 fn tool_etcd() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
@@ -225,6 +212,15 @@ impl Nodes {
         })
     }
 
+    /// Removes a member. If the answer of a try has come too late, the next one finds it removed.
+    #[track_caller]
+    fn remove(&self, id: u64) {
+        wait_for("the removal", || match self.ask(1, async |client| client.member_remove(id).await) {
+            Err(last) if !last.contains("member not found") => Err(last),
+            _ => Ok(()),
+        });
+    }
+
     fn wipe(&self, node: u8) {
         fs::remove_dir_all(self.data(node)).expect("it can be removed");
     }
@@ -360,7 +356,7 @@ fn a_container_that_starts_again_with_its_data_asks_nobody() {
     assert_eq!(nodes.members(&[1, 2, 3]), ids);
     // One that was removed does not come back by itself: another node may be in its place.
     drop(third);
-    wait_for("the removal", || nodes.ask(1, async |client| client.member_remove(ids[2]).await));
+    nodes.remove(ids[2]);
     let mut third = nodes.start_again(3, "metes");
     third.ended();
     assert!(nodes.data(3).join("member/wal").is_dir());
@@ -418,7 +414,7 @@ fn the_folder_of_a_removed_member_is_moved_aside() {
     nodes.put(1, "before");
     let old = nodes.members(&[1, 2, 3]);
     drop(third);
-    wait_for("the removal", || nodes.ask(1, async |client| client.member_remove(old[2]).await));
+    nodes.remove(old[2]);
     let third = nodes.start(3);
     third.runs();
     third.says("is of a member that was removed from etcd");
