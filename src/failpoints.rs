@@ -98,7 +98,7 @@ pub fn visit(name: &str) -> Visit {
 #[must_use]
 pub fn lease(id: i64, ttl: Duration) -> Duration {
     note(&format!("lease {id}"));
-    let is_of_a_run = ttl <= limits::TOMBSTONE_TTL;
+    let is_of_a_run = [limits::LEASE_TTL, limits::TOMBSTONE_TTL].contains(&ttl);
     plan().longest_lease.filter(|_| is_of_a_run).map_or(ttl, |longest| longest.min(ttl))
 }
 

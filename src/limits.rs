@@ -26,18 +26,43 @@ pub const LEASE_TTL: Duration = Duration::from_secs(30);
 /// How old a lease may be for another run of its node to begin with it: what is left is still above
 /// every deadline.
 pub const LEASE_SHARED: Duration = Duration::from_secs(9);
-/// The lease that a DEL's tombstone hangs on: it outlives every lease that an ADD can have which began earlier.
-pub const TOMBSTONE_TTL: Duration = Duration::from_secs(70);
+/// The longest lease that may fence a commit of an ADD. etcd makes one of [`LEASE_TTL`] longer where one and a half of
+/// its election timeout is more: 75 s at most ([`ELECTION_TIMEOUT_MAX`]).
+pub const FENCE_MOST: Duration = Duration::from_secs(90);
+/// The lease that a DEL's tombstone hangs on. It outlives every fence of an ADD that began earlier, also where etcd
+/// ends that late. etcd revokes at most [`LEASES_REVOKED`] leases a second. A new leader gives all leases their whole
+/// time again and the election timeout more, and spreads those that would end together, [`LEASES_SPREAD`] a second. So
+/// it holds for [`LEASES`] leases in that etcd. With lease checkpoints a new leader gives a tombstone no more than was
+/// left of it: then it holds for half of them, and for one new leader.
+pub const TOMBSTONE_TTL: Duration = Duration::from_secs(15 * 60);
 /// [`LEASE_SHARED`] for tombstones.
-pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(15);
+pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(5 * 60);
 /// How long a tombstone has to stand at least when it is put: longer than any ADD that began before it can commit.
-pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(55);
+pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(10 * 60);
+/// The longest election timeout that etcd can be given.
+pub const ELECTION_TIMEOUT_MAX: Duration = Duration::from_secs(50);
+/// The leases that one etcd may have, those of others included.
+pub const LEASES: u64 = 400_000;
+/// The leases that etcd revokes in a second, at most.
+pub const LEASES_REVOKED: u64 = 1000;
+/// The leases that a new leader of etcd lets end in a second, where there are more.
+pub const LEASES_SPREAD: u64 = 750;
 /// How much longer than the cooldown a lease for cooling keys lives, so that the frees of a node can share it.
 pub const COOLING_SHARED: Duration = Duration::from_secs(15);
 /// How old such a lease may be when a free is planned. What is left of [`COOLING_SHARED`] is for the commit itself.
 pub const COOLING_USED_WITHIN: Duration = Duration::from_secs(10);
 /// For how long after a run has met others in a queue those of its node take a ticket without looking first.
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
+
+/// How many former names a machine remembers. A DEL reads under each of them.
+pub const FORMER_NAMES: usize = 4;
+
+/// How long a run tries to change the node's mark while others do. It holds the lock for less than a millisecond.
+pub const MARK_LOCK: Duration = Duration::from_millis(50);
+/// For how long a mark that does not decode is read again: another run may be overwriting it.
+pub const MARK_READ: Duration = Duration::from_millis(10);
+/// The pause between two tries of either.
+pub const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// How often a node writes again which ranges a configuration asks for.
 pub const ASKED_AGAIN: Duration = Duration::from_secs(10 * 60);
@@ -60,6 +85,8 @@ pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(300);
 /// One attempt to connect when there is no other endpoint, or none that was any quicker: a lost SYN is sent again after
 /// 1 s.
 pub const CONNECT_ATTEMPT_ALONE: Duration = Duration::from_millis(1500);
+/// How long a node's very first run waits for all endpoints to say of which etcd they are.
+pub const WHO_THEY_ARE: Duration = Duration::from_millis(600);
 /// One attempt of a request.
 pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);
 /// The same for a listing of a walk: etcd counts all keys up to its end, a million in 0.4 s where it has nothing else
@@ -81,8 +108,12 @@ pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// How many commits a run tries where nobody queues before it queues itself, and how many a head that serves others
 /// loses before it stops.
 pub const CLEAR_TRIES: u32 = 2;
-/// The longest pause after a lost race.
+/// The longest pause after a lost race. It doubles with each race that a run loses.
 pub const RACE_PAUSE: Duration = Duration::from_millis(5);
+/// The most that it comes to with a ticket: a head that sleeps for longer is passed by.
+pub const RACE_PAUSE_WITH_TICKET: Duration = Duration::from_millis(100);
+/// The most that it comes to without one.
+pub const RACE_PAUSE_ALONE: Duration = Duration::from_secs(1);
 
 /// How long a waiter sees nothing move, at least, before it goes to the head from where it stands; at most twice that.
 pub const PATIENCE: Duration = Duration::from_millis(200);
@@ -109,6 +140,10 @@ pub const DEL_RESERVE: Duration = Duration::from_millis(1200);
 pub const DRAIN: Duration = Duration::from_millis(500);
 /// How many spooled entries it carries out.
 pub const DRAIN_ENTRIES: usize = 16;
+/// How many files of the spool a run reads at once, its own and those of others: 5 ms.
+pub const SPOOL_READS: usize = 256;
+/// How many names of files it takes out of each folder. Those of the own owner are found among all.
+pub const SPOOL_NAMES: usize = 16_384;
 
 /// etcd's default for `--max-txn-ops`.
 pub const TXN_OPS: usize = 128;
@@ -137,13 +172,21 @@ pub const BRAKE_ONE_IN: usize = 5;
 pub const INPUT_BYTES: u64 = 1 << 20;
 /// The most that a file of networks to be validated may hold, in bytes.
 pub const VALIDATED_BYTES: u64 = 64 << 20;
+/// The most that a file to be restored may hold, in bytes.
+pub const RESTORED_BYTES: u64 = 256 << 20;
 /// The most that a resolv.conf may hold, in bytes.
 pub const RESOLV_CONF_BYTES: u64 = 64 << 10;
 
 const _: () = assert!(LEASE_TTL.as_secs() > LEASE_SHARED.as_secs() + ADD_DEADLINE.as_secs());
-const _: () = assert!(
-    TOMBSTONE_TTL.as_secs() - TOMBSTONE_SHARED.as_secs() >= TOMBSTONE_STANDS.as_secs()
-        && TOMBSTONE_STANDS.as_secs() > LEASE_TTL.as_secs() + ADD_DEADLINE.as_secs()
-);
+const _: () = assert!(TOMBSTONE_TTL.as_secs() - TOMBSTONE_SHARED.as_secs() >= TOMBSTONE_STANDS.as_secs());
+const _: () = assert!(FENCE_MOST.as_secs() > LEASE_TTL.as_secs());
+const _: () = assert!(2 * FENCE_MOST.as_secs() > 3 * ELECTION_TIMEOUT_MAX.as_secs());
+/// The seconds that are left of a tombstone when the lease of the last ADD before it is over.
+const OUTLIVES: u64 = TOMBSTONE_STANDS.as_secs() - ADD_DEADLINE.as_secs() - FENCE_MOST.as_secs();
+/// The seconds that a new leader gives that lease, before it spreads the leases.
+const STARTED_AGAIN: u64 = ELECTION_TIMEOUT_MAX.as_secs() + FENCE_MOST.as_secs();
+const _: () = assert!(OUTLIVES > LEASES / LEASES_REVOKED);
+const _: () = assert!(TOMBSTONE_TTL.as_secs() > STARTED_AGAIN + LEASES / LEASES_SPREAD);
+const _: () = assert!(OUTLIVES > STARTED_AGAIN + LEASES / 2 / LEASES_SPREAD);
 const _: () = assert!(LEASE_TTL.as_secs() > GC_DEADLINE.as_secs());
 const _: () = assert!(2 * REPAIR_BITS + 2 * REPAIR_PAGES as usize <= TXN_OPS);

@@ -15,6 +15,7 @@ use support::{
 const META: &str = "v1/meta";
 const PODS: &str = "/api/v1/pods";
 const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
+const CLAIMS: &str = "/apis/resource.k8s.io/v1/resourceclaims";
 const SUSPECT: &str = r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"suspect":1}"#;
 
 /// A cluster of pods with a second interface, on a store of its own.
@@ -45,7 +46,7 @@ impl World {
 
     fn only_own(&self) {
         self.proxy.clear();
-        for path in [PODS, NADS] {
+        for path in [PODS, NADS, CLAIMS] {
             let namespace = self.namespace.clone();
             self.proxy.rule(Rule::get(path).edit(move |list| {
                 if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
@@ -283,6 +284,8 @@ fn what_was_adopted_lives_as_long_as_its_pod() {
 
     // The pass does, once the pod is gone.
     let pass = || world.cluster.reconciler(&world.proxy).args(["--grace", "0s", "-o", "json"]).run().ok();
+    // That collection has freed what this pod reports, so a pass would free nothing in the network.
+    retried.pod.delete();
     assert_eq!(pass()["addresses_freed"], 0);
     deleted.pod.delete();
     assert_eq!(pass()["freed"], json!({"pod-gone": 1}));
@@ -1004,5 +1007,96 @@ fn a_definition_gets_no_more_than_the_host_file_allows() {
     assert_eq!(world.holders(), BTreeMap::new());
     adopt("10.99.0.0/16").ok();
     assert_eq!(world.holders().len(), 1);
+    world.cluster.assert_clean();
+}
+
+// ---- ResourceClaims
+
+/// A claim with one device, as a DRA driver that calls CNI plugins leaves it.
+struct ClaimOf<'a> {
+    world: &'a World,
+    uid: String,
+    pod: Pod,
+}
+
+impl<'a> ClaimOf<'a> {
+    fn new(world: &'a World, name: &str, parameters: Value, address: &str) -> Self {
+        let pod = world.pod(&format!("{name}-pod")).create();
+        let claims = format!("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims", world.namespace);
+        let spec = json!({"devices": {"requests": [{"name": "net", "exactly": {"deviceClassName": "cni"}}]}});
+        let created = world.api.create(&claims, &json!({"metadata": {"name": name}, "spec": spec}));
+        let device = json!({"driver": "cni.example", "pool": "n1", "device": "d1"});
+        let mut result = device.clone();
+        result["request"] = json!("net");
+        let opaque = json!({"driver": "cni.example", "parameters": parameters});
+        let config = json!([{"requests": ["net"], "source": "FromClaim", "opaque": opaque}]);
+        let mut reported = device;
+        reported["networkData"] = json!({"interfaceName": "net1", "ips": [format!("{address}/24")]});
+        let status = json!({
+            "allocation": {"devices": {"results": [result], "config": config}},
+            "reservedFor": [{"resource": "pods", "name": pod.name(), "uid": pod.uid()}],
+            "devices": [reported],
+        });
+        world.api.patch(&format!("{claims}/{name}/status"), &json!({"status": status}));
+        let uid = created["metadata"]["uid"].as_str().expect("it has a UID").to_owned();
+        Self { world, uid, pod }
+    }
+
+    /// The driver's call of the plugin: without the pod's UID.
+    fn run(&self, run: support::Run, config: &Value) -> Outcome {
+        let (namespace, name) = (&self.world.namespace, self.pod.name());
+        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}");
+        run.ifname("net1").config(config).args(&args).run()
+    }
+}
+
+#[test]
+fn what_a_resource_claim_uses_is_reserved_for_it_again() {
+    let world = World::new();
+    let config = network_as("1.0.0", "dra", json!({"range": "10.66.0.0/24"}));
+    let parameters = json!({"kind": "CNI", "ifName": "net1", "config": config});
+    let claims = [("kept", "10.66.0.1"), ("lost", "10.66.0.2")]
+        .map(|(name, address)| ClaimOf::new(&world, name, parameters.clone(), address));
+    for claim in &claims {
+        claim.run(world.node.add(&claim.uid), &config).address();
+    }
+    let [kept, lost] = &claims;
+    // The backup is older than this one.
+    lost.run(world.node.del(&lost.uid), &config).silent();
+    world.cluster.store().delete_prefix("v1/tombstone/");
+    world.cluster.store().put(META, SUSPECT);
+    let report = world.adopted();
+    assert_eq!(report["present"], 1, "{report}");
+    assert_eq!(report["adopted"][0]["pod"], format!("{}/lost-pod", world.namespace), "{report}");
+    let expected = [("10.66.0.1", &kept.uid), ("10.66.0.2", &lost.uid)];
+    let expected = expected.map(|(address, uid)| (address.to_owned(), uid.clone()));
+    assert_eq!(world.holders(), BTreeMap::from(expected));
+    assert_eq!(world.adopted()["present"], 2);
+    // The driver's own DEL frees it.
+    lost.run(world.node.del(&lost.uid), &config).silent();
+    assert_eq!(world.holders().len(), 1);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn a_resource_claim_that_cannot_be_placed_is_a_conflict() {
+    let world = World::new();
+    world.cluster.store().put(META, SUSPECT);
+    let config = |range: &str| json!({"config": network_as("1.0.0", "dra", json!({"range": range}))});
+    ClaimOf::new(&world, "outside", config("10.66.1.0/24"), "10.66.0.1");
+    ClaimOf::new(&world, "first", config("10.66.0.0/24"), "10.66.0.3");
+    ClaimOf::new(&world, "second", config("10.66.0.0/24"), "10.66.0.3");
+    let text = config("10.66.0.0/24")["config"].to_string();
+    ClaimOf::new(&world, "as-text", json!({"config": text}), "10.66.0.4");
+    ClaimOf::new(&world, "unknown", json!({"interface": {"name": "net1"}}), "10.66.0.5");
+    let other = json!({"config": {"cniVersion": "1.0.0", "name": "x", "type": "macvlan", "ipam": {"type": "static"}}});
+    ClaimOf::new(&world, "other", other, "10.66.0.6");
+    let found = world.conflicts(&[]);
+    let short: Vec<(&str, &str)> = found.iter().map(|(pod, kind, _)| (pod.as_str(), kind.as_str())).collect();
+    let expected =
+        [("outside-pod", "outside"), ("second-pod", "two-users"), ("unknown-pod", "unknown-network")];
+    assert_eq!(short, expected, "{found:?}");
+    let adopted = world.adopt(&["--not-metes", "cni.example"]);
+    assert!(adopted.succeeded(), "{adopted}");
     world.cluster.assert_clean();
 }

@@ -24,6 +24,10 @@ const CASES: u64 = 5_000;
 const OF_EACH_KIND: usize = 1_000;
 const WORKERS: usize = 4;
 const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+/// Stand in a host file for etcd's endpoint and for the folder until it is written, so that a case does not depend on
+/// their lengths: it is the same wherever and whenever it runs.
+const ENDPOINT: &str = "ETCD-OF-THE-LAB";
+const FOLDER: &str = "/FOLDER-OF-THE-LAB";
 /// Refused before the store is asked.
 const UNASKED: [u64; 5] = [1, 4, 6, 7, 8];
 /// Refused for what the store says: no free address, not this one, or a CHECK of what holds none.
@@ -72,11 +76,12 @@ impl Lab<'_> {
             match dice.below(20) {
                 0 => case.args = mutate_bytes(&mut dice, &case.args),
                 1 => mutate_environment(&mut dice, &mut case.environment),
-                2..5 => case.host = self.mutated_host(&mut dice, &case),
+                2..5 => case.host = mutated_host(&mut dice, &case),
                 5..9 => case.stdin = mutate_bytes(&mut dice, &case.stdin),
                 _ => case.stdin = mutate_json(&mut dice, &case.stdin),
             }
         }
+        case.host = self.filled_in(&case.host);
         fs::write(&case.host_file, &case.host).expect("a host file");
         fs::set_permissions(&case.host_file, fs::Permissions::from_mode(0o600)).expect("its mode");
         case
@@ -84,7 +89,7 @@ impl Lab<'_> {
 
     fn valid(&self, number: u64, dice: &mut Dice) -> Case {
         let verb = dice.pick(&VERBS);
-        let spool = self.folder.join(format!("{number}.spool"));
+        let spool = format!("{number}.spool");
         let environment = [
             ("CNI_COMMAND", verb),
             ("CNI_CONTAINERID", "c1"),
@@ -93,8 +98,8 @@ impl Lab<'_> {
             ("CNI_PATH", "/opt/cni/bin"),
         ];
         let host = json!({
-            "etcd": {"endpoints": [self.endpoint], "prefix": format!("/c{number}/")},
-            "node_name": "n1", "cluster": "east", "spool_dir": spool, "gc_grace_s": 60,
+            "etcd": {"endpoints": [ENDPOINT], "prefix": format!("/c{number}/")},
+            "node_name": "n1", "cluster": "east", "spool_dir": format!("{FOLDER}/{spool}"), "gc_grace_s": 60,
             "allowed": {"default": ["10.0.0.0/8", "192.0.2.0/24", "fd00::/8"], "blue": ["10.0.0.0/8", "fd00::/64"]},
         });
         let (config, args) = valid_config(dice, verb);
@@ -105,34 +110,49 @@ impl Lab<'_> {
             stdin: config.to_string().into_bytes(),
             host: host.to_string().into_bytes(),
             host_file: self.folder.join(format!("{number}.conf")),
-            spool,
+            spool: self.folder.join(spool),
         }
     }
 
-    /// Another host file that keeps this etcd, this folder and a prefix of its own, so that it leads to nobody else's.
-    fn mutated_host(&self, dice: &mut Dice, case: &Case) -> Vec<u8> {
-        let is_ours = |text: &[u8]| match serde_json::from_slice::<Value>(text) {
-            Ok(file) => self.leads_here(case, &file) && leading_keys(text) <= 4,
-            Err(_) => true,
-        };
-        let tries = std::iter::repeat_with(|| match dice.below(3) {
-            0 => mutate_bytes(dice, &case.host),
-            _ => mutate_json(dice, &case.host),
-        });
-        tries.take(20).find(|text| is_ours(text)).unwrap_or_else(|| case.host.clone())
+    /// The host file as it is written.
+    fn filled_in(&self, host: &[u8]) -> Vec<u8> {
+        let folder = self.folder.display().to_string();
+        let places = [(FOLDER, folder.as_bytes()), (ENDPOINT, self.endpoint.as_bytes())];
+        places.into_iter().fold(host.to_vec(), |text, (place, real)| replaced(&text, place, real))
     }
+}
 
-    fn leads_here(&self, case: &Case, file: &Value) -> bool {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (spool, prefix) = (text(&file["spool_dir"]), text(&file["etcd"]["prefix"]));
-        let is_inside = spool.starts_with(&format!("{}/", self.folder.display())) && !spool.contains("..");
-        let is_own = is_inside
-            && prefix.contains(&format!("c{}", case.number))
-            && file["etcd"]["endpoints"] == json!([self.endpoint])
-            && file.get("log_file").is_none();
-        // A text that is no object is refused.
-        is_own || !file.is_object()
-    }
+/// Another host file that keeps the lab's etcd, its folder and a prefix of its own, so that it leads to nobody else's.
+fn mutated_host(dice: &mut Dice, case: &Case) -> Vec<u8> {
+    let is_ours = |text: &[u8]| match serde_json::from_slice::<Value>(text) {
+        Ok(file) => leads_here(case, &file) && leading_keys(text) <= 4,
+        Err(_) => true,
+    };
+    let tries = std::iter::repeat_with(|| match dice.below(3) {
+        0 => mutate_bytes(dice, &case.host),
+        _ => mutate_json(dice, &case.host),
+    });
+    tries.take(20).find(|text| is_ours(text)).unwrap_or_else(|| case.host.clone())
+}
+
+fn leads_here(case: &Case, file: &Value) -> bool {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (spool, prefix) = (text(&file["spool_dir"]), text(&file["etcd"]["prefix"]));
+    let is_inside = spool.starts_with(&format!("{FOLDER}/")) && !spool.contains("..");
+    let is_own = is_inside
+        && prefix.contains(&format!("c{}", case.number))
+        && file["etcd"]["endpoints"] == json!([ENDPOINT])
+        && file.get("log_file").is_none();
+    // A text that is no object is refused.
+    is_own || !file.is_object()
+}
+
+/// `text`, which may be no UTF-8, with `real` wherever `place` stands in it.
+fn replaced(text: &[u8], place: &str, real: &[u8]) -> Vec<u8> {
+    let at = text.windows(place.len()).position(|part| part == place.as_bytes());
+    let Some(at) = at else { return text.to_vec() };
+    let rest = replaced(&text[at + place.len()..], place, real);
+    [&text[..at], real, &rest].concat()
 }
 
 /// How often a file has the keys that say where it leads to, in whatever case: once more may mean elsewhere.
@@ -207,8 +227,9 @@ fn judge_error(case: &Case, outcome: &Outcome, left: &[String]) -> Option<String
     let Some(code) = error["code"].as_u64() else { return Some("no code".to_owned()) };
     let says = |key: &str| error[key].as_str().is_some_and(|text| !text.is_empty());
     let is_version = |version: &Value| VERSIONS.iter().any(|known| version == known);
-    let is_known =
-        UNASKED.contains(&code) || ASKED.contains(&code) && (code == 102) == (case.verb() == "CHECK");
+    let is_known = UNASKED.contains(&code)
+        || ASKED.contains(&code) && (code == 102) == (case.verb() == "CHECK")
+        || code == 50 && case.verb() == "STATUS" && no_add_can_use_host_file(case, &error["msg"]);
     // A run that has asked the store notes the revision that it saw.
     let may_leave: &[&str] = if ASKED.contains(&code) { &["mark"] } else { &[] };
     match () {
@@ -224,6 +245,17 @@ fn judge_error(case: &Case, outcome: &Outcome, left: &[String]) -> Option<String
         }
         () => None,
     }
+}
+
+/// A STATUS that has not asked etcd says what the ADD of any network says: a key of the host file is unclear.
+fn no_add_can_use_host_file(case: &Case, why: &Value) -> bool {
+    let attachment =
+        ["CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/made-up"];
+    let run = Run::new(metes()).env("METES_CONF", case.host_file.as_os_str());
+    let variables = attachment.iter().filter_map(|variable| variable.split_once('='));
+    let run = variables.fold(run, |run, (name, value)| run.env(name, value)).cni_path("/opt/cni/bin");
+    let add = run.config(&network(json!({"subnet": "10.0.0.0/24"}))).run();
+    add.error_code() == Some(7) && add.json()["msg"] == *why
 }
 
 fn judge_answer(case: &Case, outcome: &Outcome) -> Option<String> {

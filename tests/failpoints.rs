@@ -12,7 +12,7 @@ use support::{
     Cluster, Run, Running, failing_metes, failing_reconciler, metes, network, reconciler, wait_for,
 };
 
-const STEP_MAX: Duration = Duration::from_secs(10);
+const STEP_MAX: Duration = Duration::from_secs(30);
 
 fn config() -> Value {
     network(json!({"range": "10.60.0.0/24"}))
@@ -176,5 +176,27 @@ fn a_point_that_is_misspelt_is_told() {
         assert!(!ended.succeeded() && ended.stderr.contains("METES_FAIL"), "{wrong}: {ended}");
     }
     cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
+/// The command has done its work, and the next run raises the mark.
+#[test]
+fn a_hold_that_was_written_succeeds_where_etcd_goes_away_after_it() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    node.add("c1").config(&config()).run().address();
+    let list = cluster.folder().join("list");
+    let hold = |address: &str, plan: &str| {
+        let command = ["hold", address, "--network", "default", "--note", "x"];
+        let run = node.cli_run(command).program(failing_metes()).env("METES_FAIL_LIST", &list);
+        if plan.is_empty() { run.run() } else { run.env("METES_FAIL", plan).run() }
+    };
+    let done = hold("10.60.0.8", "");
+    assert!(done.succeeded(), "{done}");
+    let passed = fs::read_to_string(&list).expect("the points were listed");
+    let last = passed.lines().rfind(|point| point.ends_with(".before")).expect("a request was sent");
+    assert!(last.starts_with("read#"), "{passed}");
+    let done = hold("10.60.0.9", &format!("{last}=error:unreachable"));
+    assert!(done.succeeded() && done.stderr.contains("not in this node's mark"), "{done}");
     cluster.assert_clean();
 }

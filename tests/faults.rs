@@ -16,10 +16,13 @@ use support::{
     Cluster, Etcd, Node, Outcome, Relays, Run, Running, in_parallel, metes, network, network_as, wait_for,
 };
 
-/// The next ADD behind a dead one is served within this.
-const SERVED_MAX: Duration = Duration::from_secs(3);
+/// For the work of many processes on a busy machine.
+const WORK: Duration = Duration::from_secs(2);
+/// An ADD behind a dead one waits for at most 4 s, as docs/configuration.md says. If it waited for a lease to end, it
+/// would take 30 s.
+const SERVED_MAX: Duration = Duration::from_secs(4).saturating_add(WORK);
 /// For what the harness itself waits for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// A blocker's ticket in the queue; no run chooses this lease's id.
 const BLOCKER: &str = "0000000000000001";
 
@@ -194,7 +197,7 @@ fn a_del_ends_the_add_that_was_stopped_before_its_commit() {
     let stopped = queue.stop_at_head(node.add("c").config(&config));
     let del = node.del("c").config(&config).run();
     del.silent();
-    assert!(del.elapsed < SERVED_MAX, "{del}");
+    assert!(del.elapsed < limits::DEL_DEADLINE + WORK, "{del}");
     stopped.resume();
     stopped.wait().error(11);
     assert_eq!(holders(&node), ["first"]);
@@ -594,13 +597,13 @@ fn an_add_that_is_killed_while_it_waits_costs_the_others_nothing_and_its_del_fre
     cluster.assert_clean();
 }
 
-/// Both ranges lie on one page, which every commit writes.
+/// Both ranges begin on one page, which every commit writes. The longer one has a queue of its own.
 #[test]
 fn a_dead_head_is_passed_by_though_a_neighbouring_range_is_busy() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
     let config = network(json!({"range": "10.63.1.0/24"}));
-    let neighbour = network(json!({"range": "10.63.2.0/24"}));
+    let neighbour = network(json!({"range": "10.63.0.0/16"}));
     Queue::of(&cluster, &node, &config).block();
     let is_served = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -613,7 +616,7 @@ fn a_dead_head_is_passed_by_though_a_neighbouring_range_is_busy() {
         let outcome = node.add("late").config(&config).run();
         is_served.store(true, Ordering::Relaxed);
         outcome.address();
-        assert!(outcome.elapsed < SERVED_MAX + Duration::from_secs(2), "served too late: {outcome}");
+        assert!(outcome.elapsed < SERVED_MAX + WORK, "served too late: {outcome}");
     });
     cluster.assert_clean();
 }

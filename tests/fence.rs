@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use metes::cni::Code;
 use metes::commands::{Run, add, del};
+use metes::limits;
 use metes::local::node::Identity;
 use metes::local::spool::Spooled;
 use metes::local::state::NodeState;
@@ -17,10 +18,11 @@ use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::free::{Free, FreeGuard, Freed};
 use metes::store::keys::{Bytes, Key, Keys, LeaseId};
 use metes::store::kv::{About, Failure, Kv, LeaseAge};
-use metes::store::release::{self, FreeHints};
+use metes::store::release::{self, FreeHints, Left};
 use metes::store::session::Session;
 use metes::store::txn::{Op, Reply, Txn};
-use support::{Cluster, Etcd, plain_store, range_set};
+use serde_json::json;
+use support::{Cluster, Etcd, network, plain_store, range_set};
 use tokio::time::Instant;
 
 const NODE: &str = "n1";
@@ -117,7 +119,8 @@ fn a_tombstone_hangs_on_no_lease_that_ends_too_early() {
     let world = World::new();
     block_on(async {
         let kv = world.meddling(None);
-        for (ttl_s, container, serves) in [(20, "short", false), (50, "hardly", false), (70, "long", true)] {
+        for (ttl_s, container, serves) in [(20, "short", false), (599, "hardly", false), (900, "long", true)]
+        {
             world.add(&kv, container, 1).await.expect("an address");
             let lease = LeaseId(1_000 + ttl_s);
             world
@@ -142,6 +145,73 @@ fn a_tombstone_hangs_on_no_lease_that_ends_too_early() {
     world.cluster.assert_clean();
 }
 
+/// A fence that stands for longer could outlive the tombstone of a later DEL.
+#[test]
+fn an_add_refuses_a_lease_that_etcd_has_made_too_long() {
+    let world = World::new();
+    block_on(async {
+        let kv = world.meddling(None);
+        kv.granted.set(Some(limits::FENCE_MOST + Duration::from_secs(1)));
+        let refused = world.add(&kv, "c", 1).await.expect_err("its lease lives too long");
+        assert_eq!(refused.code, Code::Refused);
+        assert!(refused.msg.contains("granted 91 s for a lease of 30 s"), "{}", refused.msg);
+        assert!(refused.details.contains("--election-timeout"), "{}", refused.details);
+        assert!(world.held().is_empty());
+        kv.granted.set(Some(limits::FENCE_MOST));
+        world.add(&kv, "c", 2).await.expect("this long is fine");
+        // A DEL frees whatever etcd grants, and leaves such a lease to nobody.
+        kv.granted.set(Some(limits::FENCE_MOST + Duration::from_secs(1)));
+        world.let_others_queue(&kv).await;
+        let left = world.freed(&kv, "c", 3, FreeHints::default()).await;
+        assert_eq!((kv.tickets.borrow().len(), left.tickets), (1, None));
+    });
+    assert!(world.held().is_empty());
+    world.cluster.assert_clean();
+}
+
+/// etcd makes the lease of a commit longer, and both ADD and DEL count with it. It elects itself within its election
+/// timeout, so the test has not the longest that there is.
+#[test]
+fn a_long_election_timeout_is_read_and_served() {
+    let etcd = Etcd::with_args(&["--election-timeout=24000", "--heartbeat-interval=1000"]);
+    let store = plain_store(&etcd.endpoint(), PATIENCE);
+    let granted = block_on(store.grant(LeaseId(7), limits::LEASE_TTL, Instant::now() + PATIENCE));
+    assert_eq!(granted, Ok(Duration::from_secs(36)));
+    let cluster = Cluster::on(&etcd);
+    let (node, config) = (cluster.node("n1"), network(json!({"range": "10.0.0.0/28"})));
+    node.add("c").config(&config).run().address();
+    node.del("c").config(&config).run().silent();
+    cluster.assert_clean();
+}
+
+/// On the lease of its tombstone, a dead DEL would be in the way of others for minutes.
+#[test]
+fn the_ticket_of_a_del_hangs_on_a_short_lease_that_others_share() {
+    let world = World::new();
+    block_on(async {
+        let kv = world.meddling(None);
+        let mut hints = FreeHints::default();
+        for (container, grants) in [("first", 2), ("second", 0)] {
+            world.add(&world.meddling(None), container, 1).await.expect("an address");
+            world.let_others_queue(&kv).await;
+            let before = kv.grants.get();
+            let left = world.freed(&kv, container, 2, hints).await;
+            assert_eq!(kv.grants.get() - before, grants, "{container}");
+            let lease = left.lease.or(hints.lease);
+            hints = FreeHints { lease, tickets: left.tickets.or(hints.tickets), ..hints };
+            let dead = world.keys.tombstone(&owner(container));
+            let found = kv.send(&Txn::read(vec![Op::Get(dead)])).await.expect("read");
+            let on = LeaseId(found.found[0].one().expect("a tombstone").lease);
+            assert_eq!((Some(on), world.granted_for(on).await), (hints.lease, limits::TOMBSTONE_TTL));
+        }
+        let tickets = kv.tickets.borrow().clone();
+        assert_eq!(tickets, [hints.tickets, hints.tickets].map(|lease| lease.expect("one is left")));
+        assert_eq!(world.granted_for(tickets[0]).await, limits::LEASE_TTL);
+    });
+    assert!(world.held().is_empty());
+    world.cluster.assert_clean();
+}
+
 /// What is spooled while a DEL is under way is of another DEL, which may be meant for an ADD in between.
 #[test]
 fn a_del_forgets_what_was_spooled_before_it_and_nothing_younger() {
@@ -157,7 +227,7 @@ fn a_del_forgets_what_was_spooled_before_it_and_nothing_younger() {
             let spooled = Spooled { owner: owner.clone(), start, machine, pod_uid, unanswered: false };
             run.spool.keep(&spooled).expect("it can be spooled");
         }
-        assert_eq!(del::del(&run, &owner, None, None).await, Ok(del::Done::Freed));
+        assert_eq!(del::del(&run, &owner, None).await, Ok(del::Done::Freed));
         run.spool.of(&owner)
     });
     let left: Vec<u64> = left.iter().map(|kept| kept.spooled.start.ns).collect();
@@ -269,6 +339,10 @@ struct Meddling<'a> {
     looks: Cell<u32>,
     /// How many leases were asked for.
     grants: Cell<u32>,
+    /// For how long etcd says that it granted the leases of commits and tickets, if not what it says itself.
+    granted: Cell<Option<Duration>>,
+    /// The leases that tickets were taken on.
+    tickets: RefCell<Vec<LeaseId>>,
     /// How many keys were read.
     read: Cell<usize>,
     is_silent: Cell<bool>,
@@ -303,6 +377,10 @@ impl Kv for Meddling<'_> {
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
         self.looks.set(self.looks.get() + u32::from(txn.only_reads()));
+        self.tickets.borrow_mut().extend(txn.then.iter().filter_map(|op| match op {
+            Op::Put(key, _, lease) if matches!(self.keys.parse(key), Ok(Key::Ticket(..))) => *lease,
+            _ => None,
+        }));
         let Some(lease) = self.fence_of(txn) else {
             let reply = self.etcd.txn(txn, until).await?;
             let read = reply.found.iter().map(|found| found.entries.len()).sum::<usize>();
@@ -331,9 +409,10 @@ impl Kv for Meddling<'_> {
         }
     }
 
-    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<(), Failure> {
+    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<Duration, Failure> {
         self.grants.set(self.grants.get() + 1);
-        self.etcd.grant(lease, ttl, until).await
+        let granted = self.etcd.grant(lease, ttl, until).await?;
+        Ok(self.granted.get().filter(|_| ttl == limits::LEASE_TTL).unwrap_or(granted))
     }
 
     async fn revoke(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {
@@ -349,6 +428,18 @@ impl Kv for Meddling<'_> {
 
     async fn watch(&self, keys: &[Bytes], until: Instant) -> Result<EtcdWatch, Failure> {
         self.etcd.watch(keys, until).await
+    }
+
+    fn expect(&self, cluster: u64) {
+        self.etcd.expect(cluster);
+    }
+
+    fn cluster(&self) -> Option<u64> {
+        self.etcd.cluster()
+    }
+
+    async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
+        self.etcd.clusters(until).await
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {
@@ -370,7 +461,8 @@ impl World {
         let keys = Keys::new(cluster.prefix());
         let etcd = plain_store(&Etcd::shared().endpoint(), PATIENCE);
         let identity = Identity::of(NODE.parse().expect("a plain name"));
-        let node = NodeState { identity, folder: cluster.folder().to_owned(), endpoints: Vec::new() };
+        let node =
+            NodeState { identity, folder: cluster.folder().to_owned(), endpoints: Vec::new(), all: None };
         Self { cluster, node, keys, etcd }
     }
 
@@ -382,6 +474,8 @@ impl World {
             held_back: RefCell::default(),
             looks: Cell::default(),
             grants: Cell::default(),
+            granted: Cell::default(),
+            tickets: RefCell::default(),
             read: Cell::default(),
             is_silent: Cell::default(),
         }
@@ -407,13 +501,31 @@ impl World {
 
     /// Frees what a container holds, as its DEL that was started at `ns`; returns the lease that it leaves to the next.
     async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: FreeHints) -> Option<LeaseId> {
+        self.freed(kv, container, ns, hints).await.lease
+    }
+
+    /// The same; returns all that it leaves.
+    async fn freed(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: FreeHints) -> Left {
         let (owner, start) = (owner(container), RunStart { boot: "b1".into(), ns });
         let guard = FreeGuard::OlderThan(&start);
-        let free = Free { owner: &owner, guard, caller: None, tombstone: Some(&start) };
+        let free = Free { owner: &owner, guard, caller: None, tombstone: Some(&start), former: &[] };
         let session = Session { kv, keys: &self.keys, until: Instant::now() + PATIENCE };
-        let (freed, left) = release::carry_out(session, free, hints, None).await.expect("it frees");
+        let (freed, left) = release::carry_out(session, free, (hints, None), None).await.expect("it frees");
         assert!(matches!(freed, Freed::Addresses(_)), "{freed:?}");
-        left.lease
+        left
+    }
+
+    async fn granted_for(&self, lease: LeaseId) -> Duration {
+        let age = self.etcd.lease_age(lease, Instant::now() + PATIENCE).await.expect("etcd tells");
+        age.expect("the lease lives").granted
+    }
+
+    /// Somebody has queued in every queue, and has not said that it left.
+    async fn let_others_queue(&self, kv: &Meddling<'_>) {
+        let wanted = Wanted::lowest_of(vec![range_set("10.0.0.0/28", "10.0.0.1", "10.0.0.14")]);
+        let ask = self.run(kv, 1, &|| true).ask(owner("other"), Labels::default(), wanted);
+        let tail = Op::Put(self.keys.tail(&ask.scope()), b"other".to_vec(), None);
+        kv.send(&Txn { then: vec![tail], ..Txn::default() }).await.expect("a tail is written");
     }
 
     fn held(&self) -> Vec<String> {

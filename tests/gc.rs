@@ -41,7 +41,7 @@ fn hold(cluster: &Cluster, containers: &[String]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let identity =
         Identity { cluster: "test".parse().ok(), ..Identity::of("n1".parse().expect("a plain name")) };
-    let node = NodeState { identity, folder: cluster.folder().to_owned(), endpoints: Vec::new() };
+    let node = NodeState { identity, folder: cluster.folder().to_owned(), endpoints: Vec::new(), all: None };
     let clock = || RunStart { boot: "an-earlier-boot".into(), ns: 1 };
     runtime.block_on(async {
         for container in containers {

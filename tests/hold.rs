@@ -18,8 +18,13 @@ fn config() -> Value {
     network(json!({"range": "10.0.0.0/24", "network_name": "blue", "order": "lowest"}))
 }
 
+/// In network blue, of which the store may know nothing yet.
 fn hold(node: &Node, arguments: &[&str]) -> Outcome {
-    node.cli([&["hold", "--network", "blue"], arguments].concat())
+    node.cli([&["hold", "--network", "blue"], known_or_not(arguments), arguments].concat())
+}
+
+fn known_or_not(arguments: &[&str]) -> &'static [&'static str] {
+    if arguments.contains(&"--remove") { &[] } else { &["--force"] }
 }
 
 fn holds(node: &Node) -> Value {
@@ -50,10 +55,7 @@ fn an_address_that_is_set_aside_is_given_to_nobody() {
     report([exits(
         &held,
         0,
-        &[
-            "10.0.0.1 of network blue is set aside for 2h\n10.0.0.2 of network blue is set aside for 2h\n",
-            "see that blue is its name",
-        ],
+        &["10.0.0.1 of network blue is set aside for 2h\n10.0.0.2 of network blue is set aside for 2h\n"],
     )]);
     cluster.assert_clean();
     assert_eq!(node.add("c1").config(&config()).run().address(), "10.0.0.3");
@@ -222,6 +224,65 @@ fn wrong_words_are_refused_and_nothing_is_written() {
     cluster.assert_clean();
 }
 
+/// Without `--network` the ranges say which one it is; a network that the store does not know is most likely misspelt.
+#[test]
+fn the_network_is_the_one_that_has_the_address_and_none_is_guessed() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let held = |network: &str| cluster.store().keys(&format!("v1/net/{network}/ip/")).len();
+    let aside = |arguments: &[&str]| node.cli([&["hold", "--note", "x"], arguments].concat());
+    report([
+        exits(
+            &aside(&["10.57.0.100"]),
+            1,
+            &["10.57.0.100 is not set aside: it lies in no range", "no network yet"],
+        ),
+        exits(&aside(&["10.57.0.100", "--network", "storage"]), 1, &["network storage", "--force"]),
+        exits(&aside(&["10.57.0.100", "--force"]), 2, &["--network"]),
+    ]);
+    assert!(cluster.store().keys("").is_empty(), "nothing was written");
+    let text = "pool: storage\nnetwork: storage\nranges: [{range: 10.57.0.0/24}]\n---\n\
+                pool: wide\nnetwork: wide\nranges: [{range: 10.57.0.128/25}]\n";
+    let file = cluster.folder().join("pool.yaml");
+    fs::write(&file, text).expect("written");
+    assert!(node.cli(["pool", "apply", "--yes", "-f", file.to_str().expect("a plain path")]).succeeded());
+    node.add("c1").config(&config()).run().address();
+    report([
+        exits(&aside(&["10.57.0.100"]), 0, &["10.57.0.100 of network storage is set aside"]),
+        // By what a configuration asks for; one that is refused does not stop the next.
+        exits(
+            &aside(&["10.57.0.200", "192.0.2.1", "10.0.0.7"]),
+            1,
+            &[
+                "10.57.0.200 is not set aside: it lies in ranges of several networks, storage (10.57.0.0/24 of pool \
+                 storage), wide (10.57.0.128/25 of pool wide); say which with --network",
+                "192.0.2.1 is not set aside: it lies in no range",
+                "The store knows blue, storage, wide.",
+                "10.0.0.7 of network blue is set aside",
+            ],
+        ),
+        exits(&aside(&["10.57.0.101", "--network", "storag"]), 1, &["storag", "did you mean \"storage\"?"]),
+        exits(&aside(&["10.57.0.101", "--network", "quite-another"]), 1, &["knows blue, storage, wide"]),
+        exits(&aside(&["10.57.0.200", "--network", "wide"]), 0, &["of network wide"]),
+        exits(&aside(&["10.57.0.100", "--network", "new", "--force"]), 0, &["of network new"]),
+    ]);
+    assert_eq!(["storage", "wide", "blue", "new"].map(held), [1, 1, 2, 1]);
+    assert_eq!(["storag", "quite-another", "default"].map(held), [0, 0, 0]);
+    let removed =
+        |address: &str, code, words: &[&str]| exits(&node.cli(["hold", "--remove", address]), code, words);
+    report([
+        removed("10.57.0.100", 1, &["10.57.0.100 is set aside in several networks, new, storage; say which"]),
+        exits(&node.cli(["hold", "--remove", "10.57.0.100", "--network", "new"]), 0, &["of network new"]),
+        removed("10.57.0.100", 0, &["10.57.0.100 of network storage is not set aside any more"]),
+        removed("10.57.0.200", 0, &["10.57.0.200 of network wide is not set aside any more"]),
+        removed("10.0.0.7", 0, &["of network blue"]),
+        removed("10.0.0.7", 1, &["10.0.0.7 is not set aside; metes holds lists what is"]),
+    ]);
+    node.del("c1").config(&config()).run().silent();
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
 #[test]
 fn a_network_of_one_range_alone_and_ipv6_have_holds_too() {
     let cluster = Cluster::new();
@@ -230,17 +291,21 @@ fn a_network_of_one_range_alone_and_ipv6_have_holds_too() {
         network(json!({"range": "10.8.0.0/24", "enable_overlapping_ranges": false, "order": "lowest"}));
     let six = network(json!({"range": "fd00::/64", "order": "lowest"}));
     let own = "default@00000000000000000000ffff0a080000-24";
-    report([
-        exits(&node.cli(["hold", "10.8.0.1", "--network", own, "--note", "x"]), 0, &[own]),
-        exits(&node.cli(["hold", "FD00::1", "--note", "y"]), 0, &["fd00::1 of network default is set aside"]),
-    ]);
+    report([exits(&node.cli(["hold", "10.8.0.1", "--network", own, "--force", "--note", "x"]), 0, &[own])]);
     assert_eq!(node.add("c1").config(&alone).run().address(), "10.8.0.2");
+    assert_eq!(node.add("c2").config(&six).run().address(), "fd00::1");
+    node.del("c2").config(&six).run().silent();
+    report([exits(
+        &node.cli(["hold", "FD00::1", "--note", "y"]),
+        0,
+        &["fd00::1 of network default is set aside"],
+    )]);
     assert_eq!(node.add("c2").config(&six).run().address(), "fd00::2");
     let listed: Vec<Value> =
         holds(&node).as_array().into_iter().flatten().map(|row| row["network"].clone()).collect();
     assert_eq!(listed, ["default", own]);
     report([
-        exits(&node.cli(["hold", "--remove", "10.8.0.1", "--network", own]), 0, &[]),
+        exits(&node.cli(["hold", "--remove", "10.8.0.1"]), 0, &[own]),
         exits(&node.cli(["hold", "--remove", "fd00::1"]), 0, &[]),
     ]);
     for container in ["c1", "c2"] {
@@ -402,7 +467,8 @@ impl Scene {
 
     fn failing(&self, arguments: &[&str], name: &str, value: &str) -> Outcome {
         let run = Run::new(failing_metes()).env("METES_CONF", self.node.host_file()).env(name, value);
-        run.arguments(["hold", "--network", "blue"]).arguments(arguments).run()
+        let run = run.arguments(["hold", "--network", "blue"]);
+        run.arguments(known_or_not(arguments)).arguments(arguments).run()
     }
 
     /// The points that a run passes.
@@ -440,7 +506,7 @@ fn every_request_of_a_hold_may_be_the_last_one() {
         let points = scene.points(&MAKES, "hold");
         scene.hold(&REMOVES);
         scene.end();
-        assert!(points.len() >= 12, "{points:?}");
+        assert!(points.len() >= 9, "{points:?}");
         for point in points {
             let scene = Scene::new(is_empty);
             let killed = scene.failing(&MAKES, "METES_FAIL", &format!("{point}=kill"));

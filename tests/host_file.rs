@@ -169,15 +169,29 @@ fn an_add_does_not_go_by_an_unclear_host_file() {
             "7 allowed.default twice",
         ),
         ("a slip in etcd", good.replace(r#""prefix""#, r#""prefixs""#), "7 prefixs `prefix`"),
+        (
+            "etcd's at the top level",
+            with(r#""endpoints":["http://127.0.0.1:1"]"#),
+            "7 endpoints `etcd.endpoints`",
+        ),
+        (
+            "the top level's in etcd",
+            good.replace(r#""prefix""#, r#""allow_plaintext":true,"prefix""#),
+            "7 etcd.allow_plaintext `allow_plaintext`",
+        ),
+        ("a slip of the cluster", good.replace(r#""cluster""#, r#""clustr""#), "7 clustr `cluster`"),
+        ("another word for the node", good.replace(r#""node_name""#, r#""node""#), "7 node `node_name`"),
     ];
+    let of_store =
+        ["a slip in etcd", "etcd's at the top level", "a slip of the cluster", "another word for the node"];
     report(rows.into_iter().flat_map(|(row, text, expected)| {
         node.write_host_file(&good);
         let before = judge(row, "ok", &node.add("held").config(&range()).run());
         node.write_host_file(text);
         let add = judge(row, expected, &node.add("a").config(&range()).run());
-        // A DEL must not fail over that, and its log says it. But it must not look into another store.
+        // A DEL must not fail over that, and its log says it. But it must not look into another store, or for others.
         let word = expected.split(' ').nth(1).expect("a word");
-        let may_go_on = row != "a slip in etcd";
+        let may_go_on = !of_store.contains(&row);
         let check = node.check("held").config(&range()).run();
         let del = node.del("held").config(&range()).run();
         let judge_other = |outcome: &Outcome| {
@@ -195,7 +209,14 @@ fn an_add_does_not_go_by_an_unclear_host_file() {
         };
         let hold = node.cli(["hold", "10.0.0.9", "--note", "x"]);
         let pass = cluster.reconciler(KubeApi::shared()).config(node.host_file()).run();
-        [before, add, check, del, status, told(hold), told(pass)]
+        let doctor = node.cli(["doctor"]);
+        let is_bad = !doctor.succeeded()
+            && doctor.stdout.lines().any(|l| l.trim_start().starts_with("bad") && l.contains(word));
+        let doctor = (!is_bad).then(|| format!("{row}: {doctor}"));
+        let validate = node.cli(["validate", node.host_file().to_str().expect("a plain path")]);
+        let is_error = !validate.succeeded() && validate.stdout.contains(word);
+        let validate = (!is_error).then(|| format!("{row}: {validate}"));
+        [before, add, check, del, status, told(hold), told(pass), doctor, validate]
     }));
     node.write_host_file(&good);
     node.del("held").config(&range()).run().silent();
@@ -364,7 +385,7 @@ impl Reads {
 
 #[test]
 fn users_of_etcd() {
-    let etcd = Etcd::start();
+    let etcd = Etcd::start_with_cheap_passwords();
     let cluster = Cluster::on(&etcd);
     let prefix = cluster.prefix().to_owned();
     cluster.store().run(async |client| {
@@ -738,14 +759,14 @@ fn unknown_keys() {
     let cluster = Cluster::new();
     let log = cluster.folder().join("log");
     let keys = json!({
-        "log_file": log, "nodename": SECRET, "enable_overlapping_ranges": true, "etcd": {"user_name": SECRET},
+        "log_file": log, "loglevel": SECRET, "enable_overlapping_ranges": true, "etcd": {"user_name": SECRET},
     });
     let node = cluster.node_with("a", keys);
     report([judge("unknown keys", "ok", &node.add("a").config(&range()).run())]);
     let log = fs::read_to_string(log).expect("there is a log");
     let missing = |words: [&str; 2]| !log.lines().any(|line| words.iter().all(|word| line.contains(word)));
     let rows =
-        [["nodename", "node_name"], ["user_name`", "username"], ["enable_overlapping_ranges", "unknown"]];
+        [["loglevel", "log_level"], ["user_name`", "username"], ["enable_overlapping_ranges", "unknown"]];
     report(
         rows.into_iter().map(|words| missing(words).then(|| format!("{words:?} is not in the log:\n{log}"))),
     );

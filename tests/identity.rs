@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::{Cluster, Node, Outcome, Run, in_parallel, metes, network_as};
+use support::{Cluster, Etcd, Node, Outcome, Run, in_parallel, metes, network_as};
 
 /// Runs in a mount namespace of its own, with another machine id.
 const ELSEWHERE: &str = r#"
@@ -193,7 +193,9 @@ fn a_del_that_was_spooled_on_another_machine_is_not_carried_out() {
 
     // On the machine where the copy runs, and there in another cluster as well.
     let said = elsewhere(&cluster, copy.add("d").config(&range()));
-    assert!(said.stderr.contains("a spooled DEL of another machine or cluster"), "{said}");
+    assert!(said.stderr.contains("spooled DELs of another machine or cluster"), "{said}");
+    let silent = elsewhere(&cluster, copy.add("d").config(&range()));
+    assert!(!silent.stderr.contains("spooled DELs"), "it is said once: {silent}");
     copy.change_host_file(json!({"cluster": "west"}));
     copy.add("e").config(&range()).run().ok();
     assert!(container_of(&original).contains(&"c".to_owned()), "{:?}", listed(&original, &[]));
@@ -306,21 +308,62 @@ fn another_store_in_place_of_the_known_one_is_suspect() {
     cluster.assert_clean();
 }
 
+/// By the name that the machine has by itself, by one of the host file, and in another cluster.
 #[test]
-fn a_del_says_under_which_name_the_node_held_something() {
-    let cluster = Cluster::new();
+fn a_del_frees_what_its_node_holds_under_the_names_that_it_had_before() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
     let node = cluster.node_with("n", json!({"node_name": null}));
-    address(&node, "c");
-    let before = node.list()[0]["node"].as_str().expect("a name").to_owned();
-    node.change_host_file(json!({"node_name": "worker-1"}));
-    let del = node.del("c").config(&range()).run();
-    del.silent();
-    let remedy = format!("metes release --container c --node {before}");
-    assert!(del.stderr.contains(&remedy), "{del}");
+    let names = [
+        json!({}),
+        json!({"node_name": "worker-1"}),
+        json!({"cluster": "renamed"}),
+        json!({"cluster": null}),
+    ];
+    for (name, container) in names.iter().zip(["a", "b", "c", "d"]) {
+        node.change_host_file(name.clone());
+        address(&node, container);
+    }
+    // Nothing was added under this name yet.
+    node.change_host_file(json!({"node_name": "worker-2"}));
+    for container in ["a", "b", "c"] {
+        let del = node.del(container).config(&range()).run();
+        del.silent();
+        assert!(del.stderr.contains("under a name that this node had before"), "{del}");
+    }
     let quiet = node.del("unknown").config(&range()).run();
     assert!(quiet.stderr.is_empty(), "{quiet}");
-    let arguments: Vec<&str> = remedy.split(' ').skip(1).chain(["--yes"]).collect();
-    assert!(node.cli(arguments).succeeded());
+    let held: Vec<String> = cluster.store().keys("v1/owner/");
+    assert_eq!(held, ["v1/owner/-/worker-1/d/eth0"]);
+    // A DEL that had to wait is carried out under another name than it was spooled.
+    etcd.stop();
+    node.del("d").config(&range()).run().silent();
+    etcd.resume();
+    node.change_host_file(json!({"node_name": "worker-3", "cluster": "east"}));
+    address(&node, "e");
+    node.del("e").config(&range()).run().silent();
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
+#[test]
+fn former_names_that_cannot_be_read_are_said() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    address(&node, "a");
+    let folders = fs::read_dir(node.spool()).expect("a run has made it").flatten().map(|entry| entry.path());
+    let names = folders.map(|folder| folder.join("names")).find(|names| names.exists());
+    let names = names.expect("a name is kept before the first ADD");
+    let text = fs::read_to_string(&names).expect("a text");
+    assert!(text.contains(r#""node":"n1""#), "{text}");
+    node.change_host_file(json!({"node_name": "n2"}));
+    fs::write(&names, "damaged").expect("written");
+    let del = node.del("a").config(&range()).run();
+    del.silent();
+    assert!(del.stderr.contains("the former names of this node are not known"), "{del}");
+    assert_eq!(cluster.store().keys("v1/owner/"), ["v1/owner/test/n1/a/eth0"]);
+    fs::write(&names, text).expect("written");
+    node.del("a").config(&range()).run().silent();
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }

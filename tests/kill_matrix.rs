@@ -107,7 +107,7 @@ const SETTINGS: [(Subject, Setting, usize); 18] = [
     (Subject::Add, Setting::CutOff, 10),
     (Subject::Del, Setting::Alone, 36),
     (Subject::Del, Setting::Contended, 42),
-    (Subject::Del, Setting::Unanswered, 36),
+    (Subject::Del, Setting::Unanswered, 30),
     (Subject::Del, Setting::CutOff, 9),
     (Subject::Del, Setting::Cooling, 45),
     (Subject::Gc, Setting::Alone, 42),

@@ -211,7 +211,7 @@ fn connections_end_or_hang_where_a_rule_says_so() {
     assert_eq!(world.curl(&world.pods).exit, Some(52), "curl's exit status for no answer");
 
     world.proxy.clear().rule(Rule::get(&world.pods).hang());
-    assert_eq!(world.curl(&world.pods).exit, Some(28), "curl's exit status for a timeout");
+    assert_eq!(world.curl_for("2", &world.pods).exit, Some(28), "curl's exit status for a timeout");
 }
 
 #[test]
@@ -267,8 +267,21 @@ impl World {
     }
 
     fn curl(&self, path: &str) -> Curled {
+        self.curl_for("20", path)
+    }
+
+    /// Waits for that many seconds at most.
+    fn curl_for(&self, seconds: &str, path: &str) -> Curled {
         let Output { status, stdout, .. } = Command::new("curl")
-            .args(["--silent", "--noproxy", "*", "--max-time", "2", "--header", "Accept: application/json"])
+            .args([
+                "--silent",
+                "--noproxy",
+                "*",
+                "--max-time",
+                seconds,
+                "--header",
+                "Accept: application/json",
+            ])
             .args(["--write-out", "\n%{http_code}", &format!("{}{path}", self.url())])
             .output()
             .expect("curl runs");

@@ -149,7 +149,7 @@ impl Kv for Between<'_> {
         self.etcd.txn(txn, until).await
     }
 
-    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<(), Failure> {
+    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<Duration, Failure> {
         self.etcd.grant(lease, ttl, until).await
     }
 
@@ -163,6 +163,18 @@ impl Kv for Between<'_> {
 
     async fn watch(&self, keys: &[Bytes], until: Instant) -> Result<EtcdWatch, Failure> {
         self.etcd.watch(keys, until).await
+    }
+
+    fn expect(&self, cluster: u64) {
+        self.etcd.expect(cluster);
+    }
+
+    fn cluster(&self) -> Option<u64> {
+        self.etcd.cluster()
+    }
+
+    async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
+        self.etcd.clusters(until).await
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {

@@ -4,6 +4,9 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use metes::audit::Kind;
 use serde_json::{Value, json};
@@ -16,6 +19,7 @@ const IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000001";
 const NEXT_IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000002";
 const FREE_IP: &str = "v1/net/default/ip/00000000000000000000ffff0a000007";
 const OWNER: &str = "v1/owner/test/a/c1/eth0";
+const NEXT_OWNER: &str = "v1/owner/test/a/c2/eth0";
 const TWIN: &str = "v1/owner/test/a/c3/eth0";
 const POD: &str = "v1/pod/test/u1/eth0/default";
 const NEXT_POD: &str = "v1/pod/test/u2/eth0/default";
@@ -91,8 +95,23 @@ impl Scene {
     }
 
     fn mend(&self, program: std::path::PathBuf, what: &str, flags: &[&str]) -> Run {
-        let run = Run::new(program).env("METES_CONF", self.node.host_file());
-        run.arguments([&["check", "--mend", what], flags].concat())
+        self.check(program, &[&["--mend", what], flags].concat())
+    }
+
+    /// `metes check`, in the folder where it keeps what a mend deletes.
+    fn check(&self, program: std::path::PathBuf, flags: &[&str]) -> Run {
+        let run = Run::new(program).env("METES_CONF", self.node.host_file()).within(self.cluster.folder());
+        run.arguments([&["check"], flags].concat())
+    }
+
+    fn restore(&self, file: &Path, flags: &[&str]) -> Outcome {
+        let file = file.to_str().expect("a name in UTF-8");
+        self.check(metes(), &[&["--restore", file], flags].concat()).run()
+    }
+
+    fn add_lowest(&self, container: &str) -> String {
+        let lowest = network_as("1.1.0", "net", json!({"range": "10.0.0.0/24", "order": "lowest"}));
+        self.node.add(container).config(&lowest).run().address()
     }
 
     fn holders(&self) -> BTreeSet<String> {
@@ -179,6 +198,8 @@ fn each_kind_of_damage_is_mended_after_a_question() {
         Kind::MetaMissing,
         Kind::Suspect,
         Kind::SchemaNewer,
+        Kind::RecordNewer,
+        Kind::AddressLacking,
         Kind::EtcdTooOld,
         Kind::OwnerWithoutPodIndex,
         Kind::TimeWithoutHold,
@@ -418,4 +439,220 @@ fn a_store_without_meta_is_not_mended_but_accepted() {
     assert!(scene.cluster.store().get(POD).is_none(), "{damaged}");
     assert!(scene.holders().iter().eq(ALL));
     scene.cluster.assert_clean();
+}
+
+/// The file that a mend says it has made.
+#[track_caller]
+fn kept_in(mended: &Outcome) -> PathBuf {
+    let words = "metes: what is deleted or replaced is kept in ";
+    let file = mended.stderr.lines().find_map(|line| line.strip_prefix(words));
+    PathBuf::from(file.unwrap_or_else(|| panic!("no file is named: {mended}")))
+}
+
+/// A newer metes serves other nodes, and its pods run.
+#[test]
+fn what_a_newer_metes_wrote_is_never_mended_and_never_given_away() {
+    let scene = Scene::new();
+    let store = scene.cluster.store();
+    let newer = |key: &str| {
+        let mut record: Value = serde_json::from_slice(&scene.get(key)).expect("JSON");
+        record["v"] = json!(2);
+        record["later"] = json!({"a": [1]});
+        (key.to_owned(), record.to_string().into_bytes())
+    };
+    let garbage = |key: &str| (key.to_owned(), b"garbage".to_vec());
+    // A newer record may list its address without a reservation.
+    let lost = |key: &str| (key.to_owned(), Vec::new());
+    let rows = [
+        vec![newer(OWNER)],
+        vec![newer(OWNER), newer(IP), newer(POD)],
+        vec![newer(OWNER), lost(IP)],
+        vec![newer(OWNER), garbage(PAGE)],
+        vec![newer(OWNER), lost(NEXT_OWNER), lost(NEXT_POD)],
+        vec![newer(OWNER), lost(NEXT_OWNER), lost(NEXT_POD), garbage(NEXT_IP)],
+        // The record of an owner is damaged, and what was reserved for it is a newer one's.
+        vec![garbage(OWNER), newer(IP)],
+        vec![newer("v1/pool/storage"), garbage("v1/pools")],
+        vec![("v1/cluster/test".to_owned(), br#"{"v":2}"#.to_vec())],
+    ];
+    report(rows.into_iter().flat_map(|damage| {
+        let row = format!("{:?}", damage.iter().map(|(key, _)| key).collect::<Vec<_>>());
+        scene.damage(&("v1/none".to_owned(), Damage::Delete));
+        for (key, value) in damage {
+            if value.is_empty() { store.delete(&key) } else { store.put(&key, value) }
+        }
+        let stored = || {
+            let mut stored = store.entries("v1/");
+            stored
+                .retain(|(key, _)| ["owner", "pod", "pools", "pool", "net", "cluster"].contains(&part(key)));
+            stored
+        };
+        let before = stored();
+        let check = scene.node.cli(["check"]);
+        let of_version = "is of version 2, and this metes reads version 1: use a metes of that version";
+        let is_told = check.status.code() == Some(1)
+            && check.stdout.contains("violation record-newer: ")
+            && check.stdout.contains(of_version);
+        done_or_told(&scene.node.cli(["check", "--repair"]));
+        let mended = ["all", "record-newer", "reservation-without-owner", "undecodable-owner"]
+            .map(|what| scene.mend(metes(), what, &["--yes"]).run());
+        let after = stored();
+        [
+            expect(&row, is_told, format!("not told: {check}")),
+            expect(&row, mended.iter().all(|run| run.status.code() == Some(1)), format!("{mended:?}")),
+            expect(&row, after == before, format!("it was changed: {mended:?}")),
+        ]
+    }));
+    // The address of a newer record stays taken.
+    scene.damage(&(OWNER.to_owned(), Damage::Put(newer(OWNER).1)));
+    let all = scene.mend(metes(), "all", &["--yes"]).run();
+    assert!(all.stderr.contains("it is not mended here: Use a metes that reads the version"), "{all}");
+    assert_eq!(scene.add_lowest("c4"), "10.0.0.3", "after {all}");
+    // A metes of that version finds it as it was.
+    store.put(OWNER, scene.get(OWNER));
+    scene.cluster.assert_clean();
+}
+
+fn part(key: &str) -> &str {
+    key.split('/').nth(1).unwrap_or_default()
+}
+
+/// It says that something is wrong, and does not fail otherwise.
+#[track_caller]
+fn done_or_told(outcome: &Outcome) {
+    assert!(outcome.stdout.contains("as of revision"), "{outcome}");
+}
+
+#[test]
+fn what_a_mend_deletes_is_kept_and_whole_owners_are_put_back() {
+    let scene = Scene::new();
+    let store = scene.cluster.store();
+    // The record does not decode, and comes back so, with what was reserved for it.
+    scene.damage(&(OWNER.to_owned(), Damage::Put(b"\xff\0garbage".to_vec())));
+    let before = store.entries("v1/");
+    let freed = scene.mend(metes(), "undecodable-owner", &["--yes"]).run();
+    done(&freed);
+    let file = kept_in(&freed);
+    assert!(
+        freed.stdout.contains(&format!("in {}: `metes check --restore FILE`", file.display())),
+        "{freed}"
+    );
+    assert_eq!(fs::metadata(&file).expect("it is there").permissions().mode() & 0o7777, 0o600);
+    assert_ne!(store.entries("v1/"), before, "{freed}");
+    let declined = scene.restore(&file, &[]);
+    assert!(declined.status.code() == Some(1) && declined.stderr.contains("Put it back so?"), "{declined}");
+    assert!(store.get(OWNER).is_none(), "{declined}");
+    let restored = scene.restore(&file, &["--yes"]);
+    assert!(restored.stdout.contains("put back eth0 of container c1 on a of cluster test"), "{restored}");
+    assert_eq!(store.entries("v1/"), before, "{restored}");
+    // A record that decodes, of a container that uses an address which is reserved for another one.
+    scene.damage(&(IP.to_owned(), Damage::Put(scene.get(NEXT_IP))));
+    let freed = scene.mend(metes(), "owner-without-reservation", &["--yes"]).run();
+    let file = kept_in(&freed);
+    let refused = scene.restore(&file, &["--yes"]);
+    let who = "is not put back: 10.0.0.1 of network default is reserved for eth0 of container c2 on a of cluster test \
+               (pod ns/web-2)";
+    assert!(refused.status.code() == Some(1) && refused.stderr.contains(who), "{refused}");
+    done(&scene.mend(metes(), "reservation-without-owner", &["--yes"]).run());
+    assert_eq!(scene.add_lowest("c4"), "10.0.0.1");
+    let taken = scene.restore(&file, &["--yes"]);
+    assert!(
+        taken.status.code() == Some(1) && taken.stderr.contains("reserved for eth0 of container c4"),
+        "{taken}"
+    );
+    scene.node.del("c4").config(&config()).run().silent();
+    let restored = scene.restore(&file, &["--yes"]);
+    assert!(restored.succeeded() && scene.holders().iter().eq(ALL), "{restored}");
+    assert_eq!(
+        [OWNER, POD, PAGE].map(|key| store.get(key)),
+        [OWNER, POD, PAGE].map(|key| Some(scene.get(key)))
+    );
+    let again = scene.restore(&file, &["--yes"]);
+    assert!(again.succeeded() && again.stdout.contains("is there as it was"), "{again}");
+    scene.cluster.assert_clean();
+}
+
+#[test]
+fn what_was_taken_since_is_not_put_back_and_the_others_are() {
+    let scene = Scene::new();
+    let store = scene.cluster.store();
+    scene.damage(&(OWNER.to_owned(), Damage::Put(b"garbage".to_vec())));
+    store.put(NEXT_OWNER, "garbage");
+    let freed = scene.mend(metes(), "undecodable-owner", &["--yes", "--backup", "owners"]).run();
+    let file = kept_in(&freed);
+    assert!(freed.succeeded() && file.ends_with("owners"), "{freed}");
+    assert_eq!(scene.add_lowest("c4"), "10.0.0.1");
+    let restored = scene.restore(&file, &["--yes"]);
+    let refused = "metes: eth0 of container c1 on a of cluster test is not put back: 10.0.0.1 of network default is \
+                   reserved for eth0 of container c4";
+    assert!(restored.status.code() == Some(1) && restored.stderr.contains(refused), "{restored}");
+    assert!(restored.stdout.contains("put back eth0 of container c2"), "{restored}");
+    let holders = ["10.0.0.1 c4", "10.0.0.2 c2", "10.0.0.9 -"];
+    assert!(scene.holders().iter().eq(&holders) && store.get(OWNER).is_none(), "{restored}");
+    assert_eq!(
+        [NEXT_IP, NEXT_POD].map(|key| store.get(key)),
+        [NEXT_IP, NEXT_POD].map(|key| Some(scene.get(key)))
+    );
+    // A DEL says that the container is gone.
+    scene.node.del("c4").config(&config()).run().silent();
+    scene.node.del("c1").config(&config()).run().silent();
+    let gone = scene.restore(&file, &["--yes"]);
+    assert!(
+        gone.stderr.contains("a DEL of eth0 of container c1 on a of cluster test was there since"),
+        "{gone}"
+    );
+    assert!(!scene.holders().contains("10.0.0.1 c1"), "{gone}");
+    // What is nobody's comes back byte for byte, but for what somebody has written since.
+    store.put("v1/junk", [0xff, 0]);
+    store.put("v1/junk2", "theirs");
+    let junk = kept_in(&scene.mend(metes(), "foreign-key", &["--yes"]).run());
+    store.put("v1/junk2", "new");
+    let foreign = scene.restore(&junk, &["--yes"]);
+    assert_eq!(store.get("v1/junk"), Some(vec![0xff, 0]), "{foreign}");
+    assert_eq!(store.get("v1/junk2").as_deref(), Some(&b"new"[..]), "{foreign}");
+    assert!(foreign.stderr.contains("has another value since: \"new\""), "{foreign}");
+    // Nor is a file used in another store.
+    store.change_meta(&json!({"id": "another"}));
+    let other = scene.restore(&junk, &["--yes"]);
+    assert!(other.stderr.contains("is not used: it is of the store"), "{other}");
+    scene.cluster.leave_unclean();
+}
+
+/// The lease outlives the key, so the rest of the time is known.
+#[test]
+fn a_hold_is_put_back_with_what_is_left_of_its_time() {
+    let scene = Scene::new();
+    let store = scene.cluster.store();
+    done(&scene.node.cli(["hold", "10.0.0.20", "--note", "guest", "--for", "1h"]));
+    let record = "v1/owner/-/@default/00000000000000000000ffff0a000014/hold";
+    let whole = store.get(record).expect("the hold is stored");
+    store.put(record, "garbage");
+    let freed = scene.mend(metes(), "undecodable-owner", &["--yes"]).run();
+    assert!(freed.succeeded() && store.keys("v1/hold/").is_empty(), "{freed}");
+    let restored = scene.restore(&kept_in(&freed), &["--yes"]);
+    assert!(restored.stdout.contains("put back the hold of 10.0.0.20"), "{restored}");
+    store.put(record, whole);
+    let holds = scene.node.cli(["holds", "-o", "json"]).ok();
+    let left = holds.as_array().expect("a list").iter().find(|hold| hold["address"] == "10.0.0.20");
+    assert!(
+        left.is_some_and(|hold| hold["seconds_left"].as_u64().is_some_and(|left| left > 3500)),
+        "{holds}"
+    );
+    scene.cluster.assert_clean();
+}
+
+#[test]
+fn nothing_is_mended_that_cannot_be_kept() {
+    let scene = Scene::new();
+    let store = scene.cluster.store();
+    scene.damage(&(OWNER.to_owned(), Damage::Put(b"garbage".to_vec())));
+    fs::write(scene.cluster.folder().join("taken"), "other").expect("written");
+    let before = store.entries("v1/");
+    for file in ["taken", "missing/file"] {
+        let refused = scene.mend(metes(), "all", &["--yes", "--backup", file]).run();
+        assert!(refused.status.code() == Some(1) && refused.stderr.contains(file), "{refused}");
+        assert!(refused.stderr.contains("--backup FILE names another file"), "{refused}");
+        assert_eq!(store.entries("v1/"), before, "{refused}");
+    }
+    assert_eq!(fs::read(scene.cluster.folder().join("taken")).expect("it is there"), b"other");
 }

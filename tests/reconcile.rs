@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::{
-    Etcd, KubeApi, Node, Pass, Pod, Rule, Run, World, failing_reconciler, in_parallel, network, wait_for,
+    Cluster, Etcd, KubeApi, Metrics, Node, Pass, Pod, Rule, Run, World, failing_reconciler, in_parallel,
+    network, wait_for,
 };
 
 /// No grace at all.
@@ -33,7 +34,8 @@ fn only_key(world: &World, prefix: &str) -> String {
 }
 
 fn set_aside(world: &World, arguments: &[&str]) {
-    let outcome = world.node.cli([&["hold", "--note", "x"], arguments].concat());
+    let hold = ["hold", "--note", "x", "--network", "default", "--force"];
+    let outcome = world.node.cli([&hold[..], arguments].concat());
     assert!(outcome.succeeded(), "{outcome}");
 }
 
@@ -465,6 +467,48 @@ fn a_node_that_was_deleted_is_remembered_as_long_as_it_has_records() {
     world.api.node(world.node.name()).delete();
 }
 
+/// Its runs tell a restored store by the key; one that comes back must not take a sound store for a restored one.
+#[test]
+fn the_key_of_a_machine_that_kubernetes_has_not_had_for_long_is_deleted_and_missed_by_nobody() {
+    let world = World::new();
+    let object = world.api.node(world.node.name());
+    object.ready(true).boot_id(&this_boot());
+    world.living("a");
+    let node_keys = || world.cluster.store().keys("v1/node/");
+    let [key] = &node_keys()[..] else { panic!("one node: {:?}", node_keys()) };
+    let flags = ["--grace", "0s", "--unknown-node-grace", "0s", "--machine-grace", "2s"];
+    let pass = || world.pass(flags).ok();
+    let gone = || world.cluster.store().keys("v1/gone/");
+    // It is in Kubernetes, then it holds something.
+    pass();
+    object.delete();
+    pass();
+    assert!(gone().is_empty(), "{:?}", gone());
+    world.node.del("a").config(&World::config()).run().silent();
+    world.pass(flags.iter().chain(&["--dry-run"])).ok();
+    assert!(gone().is_empty(), "{:?}", gone());
+    pass();
+    assert_eq!((gone().len(), node_keys().len()), (1, 1), "it is gone for a moment only");
+    // An ADD says that it is not.
+    world.node.add("b").config(&World::config()).run().address();
+    world.node.del("b").config(&World::config()).run().silent();
+    let first = world.cluster.store().get(&gone()[0]);
+    pass();
+    assert!(world.cluster.store().get(&gone()[0]) != first, "its time begins anew");
+    wait_for("its grace to end", GRACE_MAX, || {
+        pass();
+        if node_keys().is_empty() { Ok(()) } else { Err(format!("{:?}", node_keys())) }
+    });
+    assert!(gone().is_empty(), "{:?}", gone());
+    world.node.add("b").config(&World::config()).run().address();
+    assert_eq!(node_keys(), [key.as_str()], "its next ADD leaves it again");
+    world.node.del("b").config(&World::config()).run().silent();
+    // Not deleted by a pass, it was lost.
+    world.cluster.store().delete(key);
+    world.node.add("c").config(&World::config()).run().error(102);
+    world.cluster.leave_unclean();
+}
+
 /// As a DRA driver for networks does: the claim's UID as container id, the name of a pod, and no UID.
 #[test]
 fn what_a_resource_claim_has_lives_as_long_as_the_claim() {
@@ -515,7 +559,7 @@ fn what_a_resource_claim_has_lives_as_long_as_the_claim() {
     world.pass(AT_ONCE).ok().freed(json!({"claim-gone": 1}));
     let proxy = world.proxy();
     world.reconciler(&proxy).args(AT_ONCE).pass().ok();
-    assert!(proxy.asked_for("GET", "/apis").is_empty(), "{gone}");
+    assert!(proxy.asked_for("GET", group).is_empty(), "{gone}");
     world.cluster.assert_nothing_held();
     world.cluster.assert_clean();
 }
@@ -637,6 +681,161 @@ fn after_a_reboot_a_sandbox_is_freed_only_if_a_newer_one_has_all() {
     {
         world.api.node(&world.node_name(name)).delete();
     }
+    world.cluster.assert_clean();
+}
+
+/// An API server of the test's own: a pass compares what all pods of a cluster report.
+struct Reporting {
+    world: World,
+    network: String,
+}
+
+impl Reporting {
+    /// A network in which pods have their addresses.
+    fn new() -> Self {
+        let world = World::of(Cluster::new(), &KubeApi::start());
+        world.api.install_crds();
+        world.api.apply(&json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"namespace": world.namespace, "name": "net"},
+            "spec": {"config": World::config().to_string()},
+        }));
+        let network = format!("{}/net", world.namespace);
+        Self { world, network }
+    }
+
+    fn tell(&self, pod: &Pod, address: &str) {
+        pod.network_status(&json!([{"name": self.network, "interface": "eth0", "ips": [address]}]));
+    }
+
+    /// A running pod with an address that multus has written down.
+    fn running(&self, name: &str) -> (Pod, String) {
+        let pod = self.world.api.pod(&self.world.namespace, name).phase("Running").create();
+        let address = self.world.attach(&pod).run().address();
+        self.tell(&pod, &address);
+        (pod, address)
+    }
+
+    /// The store forgets a pod's address, as if it had been restored from an older backup.
+    fn forget(&self, pod: &Pod) {
+        self.world.node.del(pod.name()).config(&World::config()).run().silent();
+    }
+
+    /// A pass that is certain of these addresses and frees nothing in these networks.
+    #[track_caller]
+    fn pass(&self, flags: &[&str], lacking: &[&str], doubtful: &[&str]) -> Pass {
+        let pass = self.world.pass(AT_ONCE.iter().chain(flags)).ok();
+        let rows = pass.report["lacking"].as_array().expect("an array");
+        let told: Vec<&str> = rows.iter().filter_map(|row| row["address"].as_str()).collect();
+        assert_eq!(told, lacking, "{}", pass.outcome);
+        assert_eq!(pass.report["doubtful"], json!(doubtful), "{}", pass.outcome);
+        pass
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.world.cluster.store().keys("v1/lacking/")
+    }
+}
+
+#[test]
+fn an_address_that_two_passes_see_and_the_store_lacks_stops_all_frees_in_its_network() {
+    let scene = Reporting::new();
+    let world = &scene.world;
+    let (kept, _) = scene.running("kept");
+    let (lost, address) = scene.running("lost");
+    scene.pass(&[], &[], &[]);
+    scene.forget(&lost);
+    // What is left of the older time: the pod of this record is gone, and a running pod uses its address.
+    assert_eq!(world.orphan("gone"), address);
+    let other = json!({"range": "10.71.0.0/24", "network_name": "other"});
+    let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=gone;K8S_POD_UID=gone";
+    world.node.add("elsewhere").config(&network(other)).args(args).run().address();
+    set_aside(world, &["10.70.0.200", "--for", "1s"]);
+    wait_for_holds(world, 0);
+
+    // A dry run remembers nothing. One pass may be wrong: it says nothing yet, and frees nothing either.
+    scene.pass(&["--dry-run"], &[], &["default"]);
+    assert!(scene.notes().is_empty());
+    let first = scene.pass(&[], &[], &["default"]).freed(json!({"pod-gone": 1}));
+    assert_eq!(first.report["kept"]["network-doubtful"], 1, "{}", first.outcome);
+    assert_eq!(first.report["holds_ended"], 0, "{}", first.outcome);
+    let file = world.cluster.folder().join("metes.prom");
+    let flags = ["--events", "--metrics-file", file.to_str().expect("a plain name")];
+    let second = scene.pass(&flags, &[&address], &["default"]).freed(json!({}));
+    let words = format!("pod {}/lost reports {address} of network default", world.namespace);
+    assert!(second.outcome.stderr.contains(&words), "{}", second.outcome);
+    Metrics::of_file(&file).assert(&[("lacking{network=\"default\"}", 1.0)]);
+    let events = world.api.get(&format!("/api/v1/namespaces/{}/events", world.namespace));
+    let [event] = &events["items"].as_array().expect("an array")[..] else { panic!("{events}") };
+    assert_eq!([&event["reason"], &event["involvedObject"]["uid"]], ["AddressLacking", lost.uid()]);
+    assert!(event["message"].as_str().is_some_and(|text| text.contains(&address)), "{event}");
+
+    // It stays so without the pod, and another pass says it again without another event.
+    lost.delete();
+    scene.pass(&flags, &[&address], &["default"]).freed(json!({}));
+    let events = world.api.get(&format!("/api/v1/namespaces/{}/events", world.namespace));
+    assert_eq!(events["items"].as_array().map(Vec::len), Some(1), "{events}");
+    assert!(world.held().contains(&"gone".to_owned()));
+    let check = world.node.cli(["check"]);
+    assert!(!check.succeeded() && check.stdout.contains("address-lacking"), "{check}");
+
+    // A person has looked: the next epoch begins.
+    assert!(world.node.cli(["check", "--accept-store", "--yes"]).succeeded());
+    let freed = scene.pass(&[], &[], &[]).freed(json!({"pod-gone": 1}));
+    assert_eq!(freed.report["holds_ended"], 1, "{}", freed.outcome);
+    assert!(scene.notes().is_empty());
+    assert_eq!(world.held(), [kept.name()]);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn what_a_person_has_accepted_is_not_told_again_and_adopt_settles_the_rest() {
+    let scene = Reporting::new();
+    let world = &scene.world;
+    let (accepted, first) = scene.running("accepted");
+    let (later, second) = scene.running("later");
+    scene.forget(&accepted);
+    scene.pass(&[], &[], &["default"]);
+    scene.pass(&[], &[&first], &["default"]);
+    assert!(world.node.cli(["check", "--accept-store", "--yes"]).succeeded());
+    scene.pass(&[], &[], &[]);
+    scene.pass(&[], &[], &[]);
+    // Another address is another loss.
+    scene.forget(&later);
+    scene.pass(&[], &[], &["default"]);
+    scene.pass(&[], &[&second], &["default"]);
+    let adopted = world.reconciler(&world.api).args(["adopt"]).run();
+    assert!(adopted.succeeded(), "{adopted}");
+    scene.pass(&[], &[], &[]);
+    assert!(scene.notes().is_empty());
+    assert_eq!(world.held().len(), 2);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn a_pod_that_ends_or_is_made_anew_lacks_nothing() {
+    let scene = Reporting::new();
+    let world = &scene.world;
+    let pods = ["again", "ends", "finished", "anew", "held"].map(|name| scene.running(name));
+    let [again, ends, finished, anew, _] = &pods;
+    pods.iter().take(4).for_each(|(pod, _)| scene.forget(pod));
+    ends.0.terminate();
+    finished.0.phase("Succeeded");
+    anew.0.status(json!({"conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]}));
+    scene.pass(&[], &[], &["default"]);
+    assert_eq!(scene.notes().len(), 1, "only one pod is none of these");
+    // What one pass saw alone is forgotten: its next ADD has come meanwhile.
+    assert_eq!(world.attach(&again.0).run().address(), again.1);
+    scene.pass(&[], &[], &[]);
+    assert!(scene.notes().is_empty());
+    scene.forget(&again.0);
+    scene.pass(&[], &[], &["default"]);
+    // A report of another network, of none of metes, or one that cannot be read, says nothing.
+    scene.tell(&again.0, "192.0.2.1");
+    scene.pass(&[], &[], &[]);
+    again.0.annotate("k8s.v1.cni.cncf.io/network-status", "no JSON {");
+    scene.pass(&[], &[], &[]);
+    ends.0.delete();
     world.cluster.assert_clean();
 }
 

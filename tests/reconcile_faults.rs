@@ -15,6 +15,7 @@ const AT_ONCE: [&str; 4] = ["--grace", "0s", "--finished-grace", "0s"];
 const PODS: &str = "/api/v1/pods";
 const NODES: &str = "/api/v1/nodes";
 const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
+const DEFINITIONS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
 /// How the listing of finished pods is told from the one of all.
 const FINISHED: &str = "fieldSelector=";
 /// For what the harness itself waits for.
@@ -273,7 +274,7 @@ fn the_api_is_asked_for_little_and_never_for_what_a_cache_has() {
     assert!(!nodes.is_empty() && nodes.iter().all(|one| one.parameter("limit") == Some("2")), "{nodes:?}");
     let second: Vec<_> = asked.iter().filter(|one| one.path.starts_with(&second_look(&world))).collect();
     assert_eq!(second.len(), 3, "one for each candidate: {second:?}");
-    let known = [PODS, NODES, KUBE_SYSTEM];
+    let known = [PODS, NODES, KUBE_SYSTEM, DEFINITIONS];
     let rest = asked.iter().filter(|one| !known.contains(&one.path.as_str())).count();
     assert_eq!(rest, second.len(), "{asked:?}");
 

@@ -113,6 +113,7 @@ impl World {
                 },
                 folder: cluster.folder().join("state"),
                 endpoints: Vec::new(),
+                all: None,
             },
             living: RefCell::default(),
             clock: Cell::new(1),
@@ -219,7 +220,7 @@ impl World {
 
     async fn del(&self, kv: Stepped<'_>, owner: &Owner) {
         let run = self.run(&kv, self.start());
-        del::del(&run, owner, None, None)
+        del::del(&run, owner, None)
             .await
             .unwrap_or_else(|e| panic!("world {}: DEL {owner:?}: {e:?}", self.seed));
     }
@@ -242,6 +243,7 @@ impl World {
         let pass = Pass {
             context: Context { session, cluster: &cluster, api: &kv, dry_run: false },
             options: PassOptions { graces, force: false },
+            settings: None,
             report: &report,
         };
         match pass::run(pass, PASS_MAX).await {
@@ -406,7 +408,7 @@ impl Kv for Stepped<'_> {
         self.between(self.etcd.txn(txn, until)).await
     }
 
-    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<(), Failure> {
+    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<Duration, Failure> {
         self.between(self.etcd.grant(lease, ttl, until)).await
     }
 
@@ -420,6 +422,18 @@ impl Kv for Stepped<'_> {
 
     async fn watch(&self, keys: &[Bytes], until: Instant) -> Result<EtcdWatch, Failure> {
         self.between(self.etcd.watch(keys, until)).await
+    }
+
+    fn expect(&self, cluster: u64) {
+        self.etcd.expect(cluster);
+    }
+
+    fn cluster(&self) -> Option<u64> {
+        self.etcd.cluster()
+    }
+
+    async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
+        self.etcd.clusters(until).await
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {
@@ -438,6 +452,10 @@ impl Api for Stepped<'_> {
 
     async fn nodes(&self, see: &mut dyn FnMut(Node)) -> Result<(), ApiError> {
         self.between(self.world.kubernetes.nodes(see)).await
+    }
+
+    async fn definitions(&self, see: &mut dyn FnMut(&str, &str, &str)) -> Result<(), ApiError> {
+        self.between(self.world.kubernetes.definitions(see)).await
     }
 
     async fn claims(

@@ -520,7 +520,7 @@ fn events_of_one_pass_are_bounded() {
     let world = World::new();
     in_parallel(8, 0..110, |n| world.orphan(&format!("gone-{n}")));
     let outcome = world.cluster.reconciler(&world.api).args(NO_GRACE).args(["--force", "--events"]).run();
-    assert!(outcome.succeeded() && outcome.stderr.contains("freed=110"), "{outcome}");
+    assert!(outcome.succeeded() && outcome.stderr.contains("wanted=110"), "{outcome}");
     assert_eq!(events(&world).len(), 100);
     world.cluster.assert_clean();
     world.cluster.assert_nothing_held();

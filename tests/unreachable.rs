@@ -257,7 +257,7 @@ fn password(folder: &Path, name: &str, text: &str) -> PathBuf {
 #[test]
 fn a_user_who_may_not_is_named_with_the_prefix() {
     const SECRET: &str = "open sesame";
-    let etcd = Etcd::start();
+    let etcd = Etcd::start_with_cheap_passwords();
     let cluster = Cluster::on(&etcd);
     let prefix = cluster.prefix();
     let good = password(cluster.folder(), "good", SECRET);

@@ -2,8 +2,8 @@
 
 use metes::pool::asked::AskedRanges;
 use metes::pool::record::{
-    ClusterId, Cooling, Definitions, Leader, Meta, OwnerRecord, PodIndex, PoolChanges, PoolRecord, Record,
-    Reservation, SeenNode, Sighting, Tombstone, VERSION,
+    ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta, NodeRecord, OwnerRecord, PodIndex,
+    PoolChanges, PoolRecord, Record, Reservation, SeenNode, Sighting, Tombstone, VERSION,
 };
 use metes::pool::{Bits, NetworkName};
 use metes::store::keys::{Key, Keys, PodInterface, Scope};
@@ -19,6 +19,9 @@ pub(super) fn stored(data: &[u8]) {
     check_record::<ClusterId>(data);
     check_record::<Sighting>(data);
     check_record::<SeenNode>(data);
+    check_record::<NodeRecord>(data);
+    check_record::<Forgotten>(data);
+    check_record::<Lacking>(data);
     check_record::<Definitions>(data);
     check_record::<PoolRecord>(data);
     check_record::<PoolChanges>(data);
@@ -57,8 +60,12 @@ fn check_key(bytes: &[u8]) {
         Key::Tail(scope) => keys.tail(scope),
         Key::Moved(scope) => keys.moved(scope),
         Key::Fence(node) => keys.fence(node),
+        Key::Node(node) => keys.node(node),
+        Key::GoneMachine(node) => keys.gone_machine(node),
+        Key::Forgotten => keys.forgotten(),
         Key::Cluster(name) => keys.cluster(name),
         Key::Orphan(owner) => keys.orphan(owner),
+        Key::Lacking(cluster, network, address) => keys.lacking(cluster, network, *address),
         Key::Seen(cluster, node) => keys.seen_node(cluster, node),
         Key::Lead(name) => keys.lead(name),
         Key::Import(name) => keys.import(name),

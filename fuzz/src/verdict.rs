@@ -28,6 +28,7 @@ pub(super) fn verdict(data: &[u8]) {
         unknown_node: Duration::from_secs(dice.byte().into()),
         finished: Duration::from_secs(dice.byte().into()),
         unlabelled: dice.flag().then(|| Duration::from_secs(dice.byte().into())),
+        machine: Duration::ZERO,
     };
     let holders = dice.some(6, holder);
     let pods = truth.listed(&holders);
@@ -87,6 +88,7 @@ fn pod(dice: &mut Dice<'_>) -> (Pod, Phase) {
         uid: dice.pick(&UIDS[1..4]).to_owned(),
         // The creator of a pod writes its annotations, so any UID may stand there.
         static_uids: dice.some(2, |dice| dice.pick(&UIDS[1..]).to_owned()),
+        ..Pod::default()
     };
     (pod, if dice.flag() { Phase::Finished } else { Phase::Active })
 }

@@ -15,6 +15,12 @@ pub trait Api {
     /// Passes each node to `see`. The list is of one moment after the call.
     fn nodes(&self, see: &mut dyn FnMut(Node)) -> impl Future<Output = Result<(), ApiError>>;
 
+    /// Passes the namespace, the name and the configuration of each NetworkAttachmentDefinition to `see`.
+    fn definitions(
+        &self,
+        see: &mut dyn FnMut(&str, &str, &str),
+    ) -> impl Future<Output = Result<(), ApiError>>;
+
     /// Passes the UID of each ResourceClaim to `see`, in all namespaces or in one. The list is of one moment after the
     /// call.
     fn claims(
@@ -67,7 +73,7 @@ impl Phase {
 }
 
 /// Which pod it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
     /// Its namespace.
     pub namespace: String,
@@ -77,6 +83,18 @@ pub struct Pod {
     pub uid: String,
     /// For the mirror of a static pod, the UIDs that the kubelet knows the pod by.
     pub static_uids: Vec<String>,
+    /// The interfaces that multus wrote down for it, as they stand there.
+    pub network_status: Option<String>,
+    /// Whether its interfaces may change at any moment: it is being deleted, or its sandbox is missing.
+    pub is_in_flux: bool,
+}
+
+impl Pod {
+    /// As `namespace/name`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
 }
 
 /// What is known of a node.
@@ -106,5 +124,10 @@ impl ApiError {
     /// Whether the API has nothing at that path: of a listing, that it does not know the kind.
     pub(crate) fn is_not_found(&self) -> bool {
         self.why.starts_with("404 ")
+    }
+
+    /// Whether the API does not let this program see it.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.why.starts_with("403 ")
     }
 }

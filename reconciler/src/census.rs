@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use metes::pool::names::ClusterName;
-use metes::pool::record::{Owner, OwnerRecord, Record};
+use metes::pool::record::{Owner, OwnerRecord, Pod, Record};
 use metes::store::free;
 use metes::store::keys::{Bytes, Key, Keys};
 use metes::store::kv::{Failure, Kv};
@@ -14,6 +14,7 @@ use metes::store::snapshot::Snapshot;
 use metes::store::txn::Entry;
 use metes::store::walk::walk;
 
+use crate::held::HeldAddresses;
 use crate::holder::{Holder, OwnerFacts, Stamp};
 use crate::world::Nodes;
 
@@ -27,6 +28,8 @@ pub struct Census {
     pub holders: Vec<Holder>,
     /// The revision.
     pub revision: i64,
+    /// What they hold, for whichever pods.
+    pub held: HeldAddresses,
     /// Each boot's id, stored once.
     boots: BTreeSet<Rc<str>>,
 }
@@ -46,13 +49,24 @@ impl Census {
     fn see(&mut self, keys: &Keys, cluster: &ClusterName, entry: &Entry) {
         // A key that is not one of metes' is left to the audit to report.
         let Ok(Key::Owner(owner)) = keys.parse(&entry.key) else { return };
-        let record = OwnerRecord::decode(&entry.value).ok().map(|record| OwnerFacts {
-            stamp: Stamp::of(owner.cluster.as_ref(), cluster),
-            pod: record.labels.pod,
-            boot: record.start.map(|start| self.boot(&start.boot)),
-            replaced: false,
+        let record = OwnerRecord::decode(&entry.value).ok().map(|record| {
+            let stamp = Stamp::of(owner.cluster.as_ref(), cluster);
+            self.see_held(&record, stamp);
+            let boot = record.start.map(|start| self.boot(&start.boot));
+            OwnerFacts { stamp, pod: record.labels.pod, boot, replaced: false }
         });
         self.holders.push(Holder { owner, revision: entry.mod_revision, record });
+    }
+
+    /// Names are unique in a cluster, UIDs everywhere.
+    fn see_held(&mut self, record: &OwnerRecord, stamp: Stamp) {
+        let Pod { namespace, name, uid } = &record.labels.pod;
+        let pod = match uid {
+            Some(uid) => uid.to_string(),
+            None if stamp == Stamp::Ours => format!("{namespace}/{name}"),
+            None => return,
+        };
+        record.reserved().for_each(|(_, address)| self.held.see(address, &pod));
     }
 
     fn boot(&mut self, id: &str) -> Rc<str> {

@@ -204,7 +204,7 @@ pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Resu
         tickets: TicketLease::OfCommits,
         is_crowded: false,
         wait_until: session.until,
-        high_water: None,
+        witness: None,
         remembered: None,
         is_wanted: &|| true,
     };
@@ -248,7 +248,7 @@ impl From<Stopped<Together, ClaimError>> for ClaimError {
             Stopped::Refused(why) => why,
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => ClaimError::Store(failure),
             Stopped::OutOfTime => over("the time for this claim is over"),
-            Stopped::Suspect(_) | Stopped::TooOld(_) => {
+            Stopped::Suspect(_) | Stopped::TooOld(_) | Stopped::OtherUsed(_) => {
                 over("a claim compares no high-water mark and makes no meta")
             }
         }
@@ -645,7 +645,7 @@ impl<'a> Claims<'a> {
         }
         let mut builder = Builder::new("claim", snapshot);
         fence.guard(&mut builder);
-        builder.unchanged(keys.meta());
+        builder.same_value(keys.meta());
         let mut changes = BitChanges::default();
         let freed: Freed = all.iter().flat_map(|making| making.replaced.iter().cloned()).collect();
         for (owner, record) in &freed {

@@ -102,6 +102,10 @@ pub struct PassArgs {
     #[arg(long, env = "METES_RECONCILER_UNLABELLED_AFTER", value_name = "DURATION",
           value_parser = humantime::parse_duration)]
     pub unlabelled_after: Option<Duration>,
+    /// Delete a machine's own key after Kubernetes has not had its node for this time, if the machine holds nothing.
+    #[arg(long, env = "METES_RECONCILER_MACHINE_GRACE", value_name = "DURATION", default_value = "30d",
+          value_parser = humantime::parse_duration)]
+    pub machine_grace: Duration,
     /// Free even suspiciously many orphans: more than 50 and more than a fifth of all records.
     #[arg(long, env = "METES_RECONCILER_FORCE")]
     pub force: bool,
@@ -191,7 +195,8 @@ pub struct AdoptArgs {
     /// the nodes have in /etc/cni/net.d. Then the pods' own addresses are adopted.
     #[arg(long, env = "METES_RECONCILER_DEFAULT_NETWORK", value_name = "FILE")]
     pub default_network: Option<PathBuf>,
-    /// A network that does not use metes, if its definition is missing or is a file on the nodes; may be repeated.
+    /// A network that does not use metes, if its definition is missing or is a file on the nodes, or a DRA driver that
+    /// does not; may be repeated.
     #[arg(long, env = "METES_RECONCILER_NOT_METES", value_name = "NAMESPACE/NAME", value_delimiter = ',')]
     pub not_metes: Vec<String>,
     /// Take the store into service: every other cluster that shares it has already adopted what its pods use.
@@ -262,6 +267,7 @@ impl Cli {
                 unknown_node: if self.pass.force { self.pass.grace } else { self.pass.unknown_node_grace },
                 finished: self.pass.finished_grace,
                 unlabelled: self.pass.unlabelled_after,
+                machine: self.pass.machine_grace,
             },
             force: self.pass.force,
         }

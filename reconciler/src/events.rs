@@ -1,4 +1,5 @@
-//! Kubernetes Events about freed pods, for people who look at a namespace and not at this program's log.
+//! Kubernetes Events about freed pods, and about pods whose addresses the store lacks, for people who look at a
+//! namespace and not at this program's log.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::api::ApiError;
 use crate::kubernetes::Kubernetes;
+use crate::lacking::LackingAddress;
 use crate::report::FreedOwner;
 use crate::verdict::is_named;
 
@@ -24,11 +26,13 @@ const MESSAGE_MAX: usize = 1024;
 /// The component that reports the events.
 const REPORTER: &str = "metes-reconciler";
 
-/// Sends an event for each freed owner that belongs to a pod. A failure is logged once: nothing depends on events.
-pub async fn tell(api: &Kubernetes, freed: &[FreedOwner]) {
-    let events: Vec<_> = freed.iter().filter_map(event).collect();
+/// Sends an event for each address that the store lacks, when that has become certain, and for each freed owner that
+/// belongs to a pod. A failure is logged once: nothing depends on events.
+pub async fn tell(api: &Kubernetes, lacking: &[LackingAddress], freed: &[FreedOwner]) {
+    let lacking = lacking.iter().filter(|one| one.is_new).filter_map(lacks);
+    let events: Vec<_> = lacking.chain(freed.iter().filter_map(event)).collect();
     if events.len() > AT_MOST {
-        tracing::info!(freed = events.len(), events = AT_MOST, "more pods were freed than events are made");
+        tracing::info!(wanted = events.len(), events = AT_MOST, "there is more to tell than events are made");
     }
     let send = |(namespace, event)| send(api, namespace, event);
     let mut sent = stream::iter(events.into_iter().take(AT_MOST)).map(send).buffer_unordered(AT_ONCE);
@@ -62,26 +66,42 @@ fn event(freed: &FreedOwner) -> Option<(&str, Value)> {
     if !is_named(pod) {
         return None;
     }
-    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let mut object = json!({"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name});
     if let Some(uid) = &pod.uid {
         object["uid"] = json!(uid);
     }
-    let event = json!({
+    Some((&pod.namespace, about(object, ["Normal", "AddressesFreed", &message(freed)])))
+}
+
+/// The same for an address that the store lacks.
+fn lacks(one: &LackingAddress) -> Option<(&str, Value)> {
+    let (namespace, name) = one.pod.split_once('/')?;
+    let message = format!(
+        "This pod reports {} of network {}, which the store of metes does not hold for it: another pod may get it. \
+         An operator should run `metes-reconciler adopt`.",
+        one.address, one.network
+    );
+    let object =
+        json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": one.uid});
+    Some((namespace, about(object, ["Warning", "AddressLacking", &message])))
+}
+
+fn about(object: Value, [kind, reason, message]: [&str; 3]) -> Value {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": "metes-", "namespace": pod.namespace},
-        "type": "Normal",
-        "reason": "AddressesFreed",
-        "message": message(freed),
+        "metadata": {"generateName": "metes-", "namespace": object["namespace"]},
+        "type": kind,
+        "reason": reason,
+        "message": message,
         "involvedObject": object,
         "firstTimestamp": now,
         "lastTimestamp": now,
         "count": 1,
         "source": {"component": REPORTER},
         "reportingComponent": REPORTER,
-    });
-    Some((&pod.namespace, event))
+    })
 }
 
 fn message(freed: &FreedOwner) -> String {

@@ -27,7 +27,8 @@ impl Holder {
     }
 }
 
-fn is_uuid(text: &str) -> bool {
+/// Whether a container id is a UUID, as a claim's UID is.
+pub(crate) fn is_uuid(text: &str) -> bool {
     let is_hyphen_where_due = |(at, byte): (usize, u8)| match at {
         8 | 13 | 18 | 23 => byte == b'-',
         _ => byte.is_ascii_hexdigit(),

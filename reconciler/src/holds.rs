@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use metes::pool::NetworkName;
 use metes::pool::record::{Owner, OwnerRecord, Record};
 use metes::store::free::Freed;
 use metes::store::keys::{Bytes, Key};
@@ -29,11 +30,14 @@ pub struct HoldCounts {
 /// A hold, with the mod revision of its record.
 type FoundHold = (Owner, i64);
 
-/// Frees each hold whose time is over.
+/// Frees each hold whose time is over, except in `doubtful` networks.
 ///
 /// # Errors
 /// [`Failure`]; what was freed until then stays freed.
-pub(crate) async fn end_holds<K: Kv, A>(context: Context<'_, K, A>) -> Result<HoldCounts, Failure> {
+pub(crate) async fn end_holds<K: Kv, A>(
+    context: Context<'_, K, A>,
+    doubtful: &BTreeSet<NetworkName>,
+) -> Result<HoldCounts, Failure> {
     let session = context.session;
     let see = |found: &mut Vec<(FoundHold, bool)>, entry: Entry| {
         if let Ok(Key::Owner(owner)) = session.keys.parse(&entry.key) {
@@ -51,7 +55,7 @@ pub(crate) async fn end_holds<K: Kv, A>(context: Context<'_, K, A>) -> Result<Ho
     let lasting = lasting(session).await?;
     for (owner, revision) in timed {
         let Some((network, address)) = owner.set_aside() else { continue };
-        if lasting.contains(&session.keys.hold(&network, address)) {
+        if doubtful.contains(&network) || lasting.contains(&session.keys.hold(&network, address)) {
             continue;
         }
         let ended = match context.dry_run {

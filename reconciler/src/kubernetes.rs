@@ -23,6 +23,8 @@ use crate::object::{Condition, Metadata, PodObject};
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long one answer may take.
 const ANSWER: Duration = Duration::from_secs(30);
+/// The path of the API of NetworkAttachmentDefinitions.
+const DEFINITIONS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
 /// The path of the API of ResourceClaims, without a version.
 const RESOURCES: &str = "/apis/resource.k8s.io";
 /// An administrator sets this taint to declare that a node's machine is certainly off.
@@ -131,6 +133,22 @@ impl Kubernetes {
         }
     }
 
+    /// The path of all ResourceClaims; none if the API has none.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    pub(crate) async fn claims_path(&self) -> Result<Option<String>, ApiError> {
+        let group = Request::get(RESOURCES).body(Vec::new());
+        let group = group.map_err(kube::core::request::Error::BuildRequest);
+        match self.ask("list resourceclaims", group).await {
+            Ok(ApiGroup { preferred }) => {
+                Ok(Some(format!("{RESOURCES}/{}/resourceclaims", preferred.version)))
+            }
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Reads a whole answer into `body`, which each page uses again. A page of a listing takes megabytes, and kube
     /// would hold three copies of it at once.
     async fn read(&self, asked: &str, request: Request<Vec<u8>>, body: &mut Vec<u8>) -> Result<(), ApiError> {
@@ -219,6 +237,14 @@ impl Api for Kubernetes {
         self.list("list nodes", "/api/v1/nodes", Detail::Whole, None, &mut see).await
     }
 
+    async fn definitions(&self, see: &mut dyn FnMut(&str, &str, &str)) -> Result<(), ApiError> {
+        let mut see = |DefinitionObject { metadata, spec }: DefinitionObject| {
+            see(&metadata.namespace, &metadata.name, &spec.config);
+        };
+        let asked = "list network-attachment-definitions";
+        self.list(asked, DEFINITIONS, Detail::Whole, None, &mut see).await
+    }
+
     async fn claims(
         &self,
         namespace: Option<&str>,
@@ -246,7 +272,9 @@ impl Api for Kubernetes {
         let Some(PodObject { metadata, status, .. }) = self.pod_object(namespace, name).await? else {
             return Ok(None);
         };
-        Ok(Some((metadata.into_pod(), Phase::of(&status.phase))))
+        let mut pod = metadata.into_pod();
+        pod.is_in_flux |= status.lacks_sandbox();
+        Ok(Some((pod, Phase::of(&status.phase))))
     }
 }
 
@@ -328,6 +356,19 @@ fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Res
 #[derive(Deserialize)]
 struct BareObject {
     metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct DefinitionObject {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: DefinitionSpec,
+}
+
+#[derive(Default, Deserialize)]
+struct DefinitionSpec {
+    #[serde(default)]
+    config: String,
 }
 
 /// The versions of a group that the API has.

@@ -7,6 +7,7 @@
 //! - [`seen`]: which nodes Kubernetes has had. This separates a node that is gone from one that never existed.
 //! - [`verdict`]: whether an owner is an orphan, and why; pure.
 //! - [`sightings`]: for how long it has been an orphan. [`second_look`] asks for its pod once more.
+//! - [`lacking`]: what running pods report ([`reported`]) and no record holds for them ([`held`]).
 //! - [`pass`]: all of it together. [`report`] is the result.
 //!
 //! Around a pass: [`once`] makes one pass for a CronJob. [`serve`] makes passes again and again while it leads
@@ -15,8 +16,8 @@
 //! format of all metrics.
 //!
 //! Besides passes ([`command`]): [`adopt`] reserves again what running pods use after a restore. [`running`] says what
-//! they use, and [`nad`] in which network. [`import`] reserves what whereabouts has handed out. Both reserve given
-//! addresses for an owner ([`claim`]).
+//! they use, `resource_claims` what DRA drivers gave, and [`nad`] in which network. [`import`] reserves what
+//! whereabouts has handed out. Both reserve given addresses for an owner ([`claim`]).
 //!
 //! [`webhook`] judges networks when somebody writes them; it uses neither etcd nor a [`context`].
 //!
@@ -35,13 +36,16 @@ pub mod error;
 pub mod events;
 pub mod exposition;
 pub mod forecast;
+pub mod held;
 pub mod holder;
 pub mod holds;
 mod identity;
 pub mod import;
 pub mod kubernetes;
+pub mod lacking;
 pub mod lead;
 pub mod listen;
+mod machines;
 pub mod metrics;
 pub mod nad;
 mod object;
@@ -50,6 +54,8 @@ pub mod pass;
 pub mod pools;
 pub mod range_metrics;
 pub mod report;
+pub mod reported;
+mod resource_claims;
 pub mod running;
 pub mod second_look;
 pub mod seen;

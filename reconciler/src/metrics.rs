@@ -166,6 +166,15 @@ fn of_pass(ended: &Ended) -> Exposition {
         "Addresses freed because their time aside is over.",
         report.holds.ended,
     );
+    let lacking = report.lacking.by_network();
+    let lacking = lacking.iter().map(|(network, count)| (network.as_str(), *count));
+    text.labelled(
+        "metes_reconciler_lacking",
+        "gauge",
+        "Addresses that running pods report and the store lacks.",
+        "network",
+        lacking,
+    );
     let repaired = [
         ("bits_cleared", report.repaired.cleared),
         ("bits_set", report.repaired.set),

@@ -16,15 +16,9 @@ use metes::pool::names::PoolName;
 use metes::pool::record::{FromPool, Held};
 use metes::pool::{Addr, PoolElement, RangeSet};
 use metes::store::keys::Scope;
-use serde::Deserialize;
 
-use crate::api::ApiError;
-use crate::kubernetes::{Detail, Kubernetes};
-use crate::object::Metadata;
+use crate::api::{Api, ApiError};
 use crate::pools::Pools;
-
-/// The API path of NetworkAttachmentDefinitions.
-const PATH: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
 
 /// What one definition says.
 #[derive(Debug, Clone)]
@@ -59,15 +53,14 @@ impl Definitions {
     ///
     /// # Errors
     /// [`ApiError`], also if the API does not know the kind: then nothing is known about any pod.
-    pub async fn list(api: &Kubernetes, settings: &Settings, pools: &Pools) -> Result<Self, ApiError> {
+    pub async fn list<A: Api>(api: &A, settings: &Settings, pools: &Pools) -> Result<Self, ApiError> {
         let mut all = Self::default();
-        let mut see = |object: DefinitionObject| {
-            let DefinitionObject { metadata: Metadata { namespace, name, .. }, spec } = object;
+        let mut see = |namespace: &str, name: &str, config: &str| {
             let allowed = settings.allowed.as_ref().map(|allowed| &allowed.pools);
-            let definition = Definition::parse(&name, &spec.config, pools, allowed).if_allowed(settings);
+            let definition = Definition::parse(name, config, pools, allowed).if_allowed(settings);
             all.0.insert(format!("{namespace}/{name}"), definition);
         };
-        api.list("list network-attachment-definitions", PATH, Detail::Whole, None, &mut see).await?;
+        api.definitions(&mut see).await?;
         Ok(all)
     }
 
@@ -75,8 +68,8 @@ impl Definitions {
     ///
     /// # Errors
     /// [`ApiError`]
-    pub async fn list_if_known(
-        api: &Kubernetes,
+    pub async fn list_if_known<A: Api>(
+        api: &A,
         settings: &Settings,
         pools: &Pools,
     ) -> Result<Self, ApiError> {
@@ -84,6 +77,31 @@ impl Definitions {
             Err(e) if e.is_not_found() => Ok(Self::default()),
             listed => listed,
         }
+    }
+
+    /// Like [`Definitions::list_if_known`], for a run that can do without: if this program may not see them, there are
+    /// none either.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    pub async fn list_if_shown<A: Api>(
+        api: &A,
+        settings: &Settings,
+        pools: &Pools,
+    ) -> Result<Self, ApiError> {
+        match Self::list_if_known(api, settings, pools).await {
+            Err(why) if why.is_forbidden() => {
+                tracing::warn!(%why, "what running pods report is not compared with the store");
+                Ok(Self::default())
+            }
+            listed => listed,
+        }
+    }
+
+    /// Whether a network of any of them uses metes.
+    #[must_use]
+    pub fn use_metes(&self) -> bool {
+        self.0.values().any(|definition| matches!(definition, Definition::Metes(_)))
     }
 
     /// How many there are.
@@ -103,19 +121,6 @@ impl Definitions {
     pub fn get(&self, name: &str) -> Option<&Definition> {
         self.0.get(name)
     }
-}
-
-#[derive(Deserialize)]
-struct DefinitionObject {
-    metadata: Metadata,
-    #[serde(default)]
-    spec: DefinitionSpec,
-}
-
-#[derive(Default, Deserialize)]
-struct DefinitionSpec {
-    #[serde(default)]
-    config: String,
 }
 
 impl Definition {
@@ -142,7 +147,8 @@ impl Definition {
 impl Definition {
     /// If the host file allows no ADD to have an address, nobody may adopt it either: any user of a namespace can write
     /// a definition.
-    fn if_allowed(self, settings: &Settings) -> Self {
+    #[must_use]
+    pub fn if_allowed(self, settings: &Settings) -> Self {
         match self {
             Definition::Metes(network) => match settings.check_allowed(&network.config) {
                 Ok(()) => Definition::Metes(network),

@@ -1,6 +1,7 @@
 //! What is read of all objects of the API.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::api::{ApiError, Pod};
 
@@ -11,6 +12,9 @@ pub(crate) struct Metadata {
     #[serde(default)]
     pub(crate) namespace: String,
     pub(crate) uid: String,
+    /// Since when it is being deleted.
+    #[serde(rename = "deletionTimestamp", default)]
+    pub(crate) deletion: Option<IgnoredAny>,
     #[serde(default)]
     pub(crate) annotations: Annotations,
 }
@@ -81,6 +85,13 @@ impl Condition {
     }
 }
 
+impl PodStatus {
+    /// Whether the kubelet reports that the pod's sandbox is missing or is being made again.
+    pub(crate) fn lacks_sandbox(&self) -> bool {
+        self.conditions.iter().any(|one| one.says("PodReadyToStartContainers", "False"))
+    }
+}
+
 impl Metadata {
     /// An answer about another object says nothing about this one.
     pub(crate) fn check(&self, asked: &str, namespace: &str, name: &str) -> Result<(), ApiError> {
@@ -99,12 +110,14 @@ impl Metadata {
     }
 
     pub(crate) fn into_pod(self) -> Pod {
-        let Annotations { mirror, hash, .. } = self.annotations;
+        let Annotations { mirror, hash, network_status, .. } = self.annotations;
         Pod {
             namespace: self.namespace,
             name: self.name,
             uid: self.uid,
             static_uids: mirror.into_iter().chain(hash).collect(),
+            network_status,
+            is_in_flux: self.deletion.is_some(),
         }
     }
 }

@@ -132,12 +132,13 @@ async fn try_pass(place: &Place, cli: &Cli, report: &RefCell<PassReport>) -> Res
     let pass = Pass {
         context: place.context(&kv, &api, &cli.common, cli.common.timeout),
         options: cli.options(),
+        settings: Some(&place.settings),
         report,
     };
     let ended = pass::run(pass, cli.common.timeout).await;
     if cli.pass.events && !cli.common.dry_run {
-        let freed = report.borrow().freed.clone();
-        events::tell(&api, &freed).await;
+        let (freed, lacking) = (report.borrow().freed.clone(), report.borrow().lacking.certain.clone());
+        events::tell(&api, &lacking, &freed).await;
     }
     Ok(ended?)
 }

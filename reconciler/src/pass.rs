@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use metes::audit::{self, repair};
+use metes::config::Settings;
 use metes::limits;
 use metes::local::node;
+use metes::pool::NetworkName;
 use metes::pool::record::{Held, Meta, Owner, OwnerRecord, VERSION};
 use metes::store::cooling::CoolingLeases;
 use metes::store::free::Freed;
@@ -26,7 +28,12 @@ use crate::context::{AT_ONCE, Context, read, read_meta, within};
 use crate::error::RunError;
 use crate::holder::{Holder, Stamp};
 use crate::holds::end_holds;
+use crate::lacking::Look;
+use crate::machines::forget_machines;
+use crate::nad::Definitions;
+use crate::pools;
 use crate::report::PassReport;
+use crate::reported::{Reported, Unheld};
 use crate::second_look::{pods_now, see_claims};
 use crate::sightings::Memory;
 use crate::verdict::{Free, Graces, Keep, Orphan, Verdict, judge, orphaned};
@@ -103,6 +110,8 @@ pub struct Pass<'a, K, A> {
     pub context: Context<'a, K, A>,
     /// Its options.
     pub options: PassOptions,
+    /// Which prefixes each network may use. Without them the pass does not compare what pods report with the store.
+    pub settings: Option<&'a Settings>,
     /// What it has done so far.
     pub report: &'a RefCell<PassReport>,
 }
@@ -163,19 +172,35 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         if !census.holders.is_empty() && read::<K, Meta>(session, &session.keys.meta()).await?.0.is_none() {
             return Err(RunError::meta_missing(session.keys).into());
         }
-        let pods = self.pods(&census).await?;
+        let definitions = self.definitions().await?;
+        let mut reported = Reported::new(&definitions, &census.held);
+        let pods = self.pods(&census, &mut reported).await?;
+        let lacking_remembered = self.find_lacking(reported.unheld, &definitions, &pods).await?;
         let (nodes, nodes_remembered) = self.nodes(&census).await?;
         self.report.borrow_mut().scanned.pods = pods.len();
         self.report.borrow_mut().scanned.nodes = nodes.len();
         self.warn_of_misnamed_nodes(&census, &pods, &nodes);
+        let machines_forgotten = self.forget_machines(&census, &nodes).await?;
         census.find_replaced(session, &nodes).await?;
         let judged = self.judge(&census, &pods, nodes).await?;
-        Ok(Orphans { remembered: judged.remembered.and(nodes_remembered), ..judged })
+        let written = nodes_remembered.and(lacking_remembered).and(machines_forgotten);
+        Ok(Orphans { remembered: judged.remembered.and(written), ..judged })
     }
 
-    async fn pods(&self, census: &Census) -> Result<Pods, PassError> {
+    /// What the networks of this cluster's pods say, if the pass compares what pods report.
+    async fn definitions(&self) -> Result<Definitions, PassError> {
+        let Some(settings) = self.settings else { return Ok(Definitions::default()) };
+        let pools = pools::read(self.context.session).await?;
+        Ok(Definitions::list_if_shown(self.context.api, settings, &pools).await?)
+    }
+
+    async fn pods(&self, census: &Census, reported: &mut Reported<'_>) -> Result<Pods, PassError> {
         let mut pods = Pods::for_holders(&census.holders);
-        self.context.api.pods(api::PodFilter::All, &mut |pod| pods.see(&pod, api::Phase::Active)).await?;
+        let mut see = |pod: api::Pod| {
+            reported.see(&pod);
+            pods.see(&pod, api::Phase::Active);
+        };
+        self.context.api.pods(api::PodFilter::All, &mut see).await?;
         // Finished pods are listed second: a pod that has finished never runs again, whenever the first listing was
         // made.
         self.context
@@ -184,6 +209,27 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             .await?;
         see_claims(self.context.api, &mut pods, None).await?;
         Ok(pods)
+    }
+
+    /// Finds out which addresses that running pods report the store lacks; and whether they could be remembered.
+    async fn find_lacking(
+        &self,
+        unheld: Vec<Unheld>,
+        definitions: &Definitions,
+        pods: &Pods,
+    ) -> Result<Result<(), Failure>, PassError> {
+        if self.settings.is_none() {
+            return Ok(Ok(()));
+        }
+        let look = Look { context: self.context, definitions, pods };
+        let (lacking, remembered) = look.find(unheld).await?;
+        self.report.borrow_mut().lack(lacking);
+        unless_full(remembered)
+    }
+
+    /// The networks in which nothing is freed.
+    fn doubtful(&self) -> BTreeSet<NetworkName> {
+        self.report.borrow().lacking.networks.clone()
     }
 
     /// The present nodes, with the names of the earlier ones; and whether the new ones could be remembered.
@@ -198,6 +244,23 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             false => memory.update_nodes(&seen, &nodes, &census.holders).await,
         };
         Ok((nodes, unless_full(remembered)?))
+    }
+
+    /// Deletes the keys of machines that are gone; and says whether it could.
+    async fn forget_machines(
+        &self,
+        census: &Census,
+        nodes: &Nodes,
+    ) -> Result<Result<(), Failure>, PassError> {
+        if self.context.dry_run {
+            return Ok(Ok(()));
+        }
+        let grace = self.options.graces.machine;
+        let forgotten = forget_machines(self.memory(), (nodes, &census.holders), grace).await;
+        if let Ok(machines @ 1..) = forgotten {
+            tracing::info!(machines, "deleted the keys of machines that Kubernetes does not have any more");
+        }
+        unless_full(forgotten.map(|_| ()))
     }
 
     /// Warns if pods run on nodes that have another name in Kubernetes. Nobody can then see that such a node is not
@@ -334,7 +397,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     /// Kubernetes has no say in this. But the order of a pass is one for all that it frees.
     async fn end_holds(&self) -> Result<(), PassError> {
         if self.paused().await?.is_none() {
-            let counts = end_holds(self.context).await?;
+            let counts = end_holds(self.context, &self.doubtful()).await?;
             self.report.borrow_mut().holds = counts;
         }
         Ok(())
@@ -351,10 +414,12 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         if self.paused().await?.is_some() || !self.is_still_orphaned(holder, orphan, nodes).await? {
             return Ok(Err(Keep::Changed));
         }
-        if self.context.dry_run {
-            let own = self.context.session.keys.owner(&holder.owner);
-            let (record, _) = read::<K, OwnerRecord>(self.context.session, &own).await?;
-            return Ok(record.map(|record| record.addresses).ok_or(Keep::Changed));
+        let doubtful = self.doubtful();
+        if self.context.dry_run || !doubtful.is_empty() {
+            let held = self.held(holder, &doubtful).await?;
+            if self.context.dry_run || held.is_err() {
+                return Ok(held);
+            }
         }
         // Its pod is gone, so no ADD for it can still be under way.
         match release_as_read(self.context.for_one_owner(), &holder.owner, holder.revision, Some(leases))
@@ -368,6 +433,21 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             }
             Err(FreeError::Store(failure)) => Err(failure.into()),
         }
+    }
+
+    /// What the record that was judged holds; otherwise why none of it is freed.
+    async fn held(
+        &self,
+        holder: &Holder,
+        doubtful: &BTreeSet<NetworkName>,
+    ) -> Result<Result<Vec<Held>, Keep>, PassError> {
+        let own = self.context.session.keys.owner(&holder.owner);
+        let (record, revision) = read::<K, OwnerRecord>(self.context.session, &own).await?;
+        let Some(record) = record.filter(|_| revision == holder.revision) else {
+            return Ok(Err(Keep::Changed));
+        };
+        let is_doubtful = record.reserved().any(|(network, _)| doubtful.contains(network));
+        Ok(if is_doubtful { Err(Keep::NetworkDoubtful) } else { Ok(record.addresses) })
     }
 
     /// Asks the API for the orphan's pod or claim as it is now.
@@ -391,7 +471,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     /// Repairs what costs addresses or time.
     async fn repair(&self, orphans: BTreeSet<Owner>) -> Result<(), PassError> {
         let session = self.context.session;
-        let audit = self.audit(orphans).await?;
+        let mut audit = self.audit(orphans).await?;
+        audit.repairs.spare(&self.doubtful());
         if audit.violations.iter().any(|finding| finding.kind == audit::Kind::MetaMissing) {
             return Err(RunError::meta_missing(session.keys).into());
         }

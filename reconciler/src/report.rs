@@ -11,7 +11,12 @@ use serde_json::{Value, json};
 
 use crate::holder::Holder;
 use crate::holds::HoldCounts;
+use crate::lacking::{LackingAddress, LackingAddresses};
 use crate::verdict::{Free, Keep};
+
+/// What comes of it, and what to do.
+const DOUBTFUL: &str = "nothing is freed in this network; what two passes in a row have seen stays so until \
+    `metes-reconciler adopt` or `metes check --accept-store`";
 
 /// The result of a pass so far.
 #[derive(Debug, Default)]
@@ -32,6 +37,8 @@ pub struct PassReport {
     pub freed: Vec<FreedOwner>,
     /// What was found of addresses that are set aside.
     pub holds: HoldCounts,
+    /// What running pods use and the store lacks.
+    pub lacking: LackingAddresses,
     /// What was repaired.
     pub repaired: Repaired,
     /// How many stray bits there were.
@@ -97,6 +104,18 @@ impl PassReport {
         self.freed.push(FreedOwner { holder: holder.clone(), reason, held: held.to_vec() });
     }
 
+    /// Takes what running pods use and the store lacks.
+    pub fn lack(&mut self, lacking: LackingAddresses) {
+        for one in lacking.certain.iter().filter(|one| one.is_new) {
+            tracing::warn!("{one}");
+        }
+        for network in &lacking.networks {
+            let certain = lacking.certain.iter().filter(|one| one.network == *network).count();
+            tracing::warn!(%network, certain, "running pods report addresses that the store lacks: {DOUBTFUL}");
+        }
+        self.lacking = lacking;
+    }
+
     /// Takes the result of an audit of the store.
     pub fn found(&mut self, audit: &mut audit::Report) {
         self.scanned.addresses = audit.counts.reservations;
@@ -147,6 +166,8 @@ impl PassReport {
             "freed_owners": self.freed.iter().map(FreedOwner::to_json).collect::<Vec<_>>(),
             "holds": self.holds.found,
             "holds_ended": self.holds.ended,
+            "lacking": self.lacking.certain.iter().map(LackingAddress::to_json).collect::<Vec<_>>(),
+            "doubtful": self.lacking.networks,
             "stray_bits": self.stray_bits,
             "repaired": {
                 "bits_cleared": cleared,
@@ -188,6 +209,20 @@ fn is_nothing(value: &Value) -> bool {
 pub(crate) fn aborted_words(cluster: &str, did_something: bool) -> String {
     let done = if did_something { "what was done until then:" } else { "nothing was done" };
     format!("cluster {cluster}: aborted; {done}\n")
+}
+
+impl LackingAddress {
+    fn to_json(&self) -> Value {
+        let Self { network, address, pod, uid, .. } = self;
+        json!({"address": address.to_string(), "network": network, "pod": pod, "uid": uid})
+    }
+}
+
+impl fmt::Display for LackingAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { network, address, pod, .. } = self;
+        write!(f, "pod {pod} reports {address} of network {network}, which the store does not hold for it")
+    }
 }
 
 impl FreedOwner {
@@ -246,6 +281,12 @@ impl fmt::Display for PassReport {
         if self.holds.ended > 0 {
             let ended = if self.dry_run { "would be ended" } else { "ended" };
             writeln!(f, "  {ended:<18} {:>7}  holds of addresses whose time is over", self.holds.ended)?;
+        }
+        for one in &self.lacking.certain {
+            writeln!(f, "  {:<18} {one}", "lacking")?;
+        }
+        for network in &self.lacking.networks {
+            writeln!(f, "  {:<18} network {network}: {DOUBTFUL}", "doubtful")?;
         }
         let Repaired { cleared, set, summaries, deleted, emptied, .. } = self.repaired;
         let repaired = [

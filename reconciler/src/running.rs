@@ -81,12 +81,20 @@ impl Interface {
     /// # Errors
     /// The text that is not an address.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, String> {
-        let parse = |text: &String| {
-            let address = text.split('/').next().unwrap_or_default();
-            address.parse().map_err(|_| text.clone())
-        };
-        self.ips.iter().map(parse).collect()
+        parse_addresses(&self.ips)
     }
+}
+
+/// Addresses as people write them, with or without a prefix length.
+///
+/// # Errors
+/// The text that is not an address.
+pub(crate) fn parse_addresses(ips: &[String]) -> Result<Vec<IpAddr>, String> {
+    let parse = |text: &String| {
+        let address = text.split('/').next().unwrap_or_default();
+        address.parse().map_err(|_| text.clone())
+    };
+    ips.iter().map(parse).collect()
 }
 
 impl Running {
@@ -194,8 +202,9 @@ pub(crate) fn full_name(namespace: &str, network: &str) -> String {
 }
 
 impl PodObject {
-    fn into_running(self) -> Running {
-        let Annotations { network_status, networks, default_network, .. } = &self.metadata.annotations;
+    fn into_running(mut self) -> Running {
+        let network_status = self.metadata.annotations.network_status.take();
+        let Annotations { networks, default_network, .. } = &self.metadata.annotations;
         let interfaces = network_status.as_deref().filter(|text| !text.trim().is_empty());
         let interfaces =
             interfaces.map(|text| serde_json::from_str(text).map_err(|e: serde_json::Error| e.to_string()));
@@ -203,7 +212,8 @@ impl PodObject {
         let is_attached = !self.spec.uses_host;
         let networks = networks.as_deref().filter(|_| is_attached).unwrap_or_default();
         let asked = selections(&self.metadata.namespace, networks);
-        let PodStatus { phase, ips, conditions } = self.status;
+        let lacks_sandbox = self.status.lacks_sandbox();
+        let PodStatus { phase, ips, .. } = self.status;
         let own: Vec<String> = ips.into_iter().map(|one| one.ip).collect();
         let default_network = default_network.as_deref().filter(|_| is_attached).unwrap_or_default();
         let default_network = selections(MULTUS, default_network).into_iter().next();
@@ -211,7 +221,7 @@ impl PodObject {
             interfaces,
             asked,
             default_network: default_network.map(|one| one.network),
-            lacks_sandbox: conditions.iter().any(|one| one.says("PodReadyToStartContainers", "False")),
+            lacks_sandbox,
             is_up: !own.is_empty() || !matches!(phase.as_str(), "" | "Pending"),
             own: Some(own).filter(|_| is_attached),
             uid: self.metadata.kubelets_uid(),

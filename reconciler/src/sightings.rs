@@ -22,11 +22,16 @@ use crate::holder::Holder;
 use crate::verdict::{Free, Graces, Orphan};
 
 /// The shortest life of a sighting's lease, however short the grace is, because passes may be rare.
-const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 /// The lease lives this many times longer than the longest grace.
 const GRACES: u32 = 4;
 /// The longest lease that etcd grants is 9,000,000,000 s. This is a round number of years below that.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// The life of a sighting's lease if what is seen must be so for as long as `grace`.
+pub(crate) fn remembered_for(grace: Duration) -> Duration {
+    REMEMBERED.max(grace.saturating_mul(GRACES)).min(LONGEST)
+}
 
 /// What the passes of one cluster remember.
 #[derive(Clone, Copy)]
@@ -107,8 +112,7 @@ impl<K: Kv> Memory<'_, K> {
         }
         let Session { kv, until, .. } = self.session;
         let lease = new_lease();
-        let ttl = REMEMBERED.max(graces.longest().saturating_mul(GRACES)).min(LONGEST);
-        kv.grant(lease, ttl, until).await?;
+        kv.grant(lease, remembered_for(graces.longest()), until).await?;
         let put = |(holder, orphan): &(&Holder, Orphan)| {
             let sighting = Sighting::new(orphan.reason.name().to_owned(), holder.revision, orphan.grace);
             Op::Put(self.session.keys.orphan(&holder.owner), sighting.encode(), Some(lease))

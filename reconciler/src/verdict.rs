@@ -51,6 +51,8 @@ metes::named_enum! {
         NoCluster = "no-cluster",
         /// Its record does not decode.
         Undecodable = "undecodable",
+        /// Running pods use addresses of a network of its own that the store lacks. Nothing is freed there.
+        NetworkDoubtful = "network-doubtful",
         /// Something about it changed during the pass. The next pass looks again.
         Changed = "changed",
     }
@@ -85,6 +87,8 @@ pub struct Graces {
     pub finished: Duration,
     /// It belongs to no known pod; none if such owners are never freed.
     pub unlabelled: Option<Duration>,
+    /// A machine's own key, if Kubernetes does not have its node and it holds nothing.
+    pub machine: Duration,
 }
 
 impl Graces {
@@ -95,12 +99,13 @@ impl Graces {
         unknown_node: Duration::ZERO,
         finished: Duration::ZERO,
         unlabelled: None,
+        machine: Duration::ZERO,
     };
 
     /// The longest grace.
     #[must_use]
     pub fn longest(&self) -> Duration {
-        let Graces { gone, ready, unknown_node, finished, unlabelled } = *self;
+        let Graces { gone, ready, unknown_node, finished, unlabelled, machine: _ } = *self;
         gone.max(ready).max(unknown_node).max(finished).max(unlabelled.unwrap_or_default())
     }
 }

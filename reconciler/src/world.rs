@@ -83,6 +83,12 @@ impl Pods {
         }
     }
 
+    /// Whether the pod with this UID in the API may have running containers.
+    #[must_use]
+    pub fn is_active(&self, uid: &str) -> bool {
+        self.by_uid.get(uid) == Some(&Phase::Active)
+    }
+
     /// How many pods were taken. A pod that was taken again as finished counts once.
     #[must_use]
     pub fn len(&self) -> usize {

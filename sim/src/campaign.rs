@@ -82,6 +82,8 @@ pub fn theme_of(seed: u64) -> Theme {
         1 => Theme::Narrow,
         2 => Theme::Twins,
         3 => Theme::Crowd,
+        4 => Theme::Slices,
+        0 => Theme::Leases,
         5 => Theme::Full,
         6 => Theme::Emptied,
         7 => Theme::Hand,
@@ -92,7 +94,7 @@ pub fn theme_of(seed: u64) -> Theme {
         12 => Theme::Cooling,
         13 => Theme::Rogue,
         14 => Theme::Holds,
-        15 => Theme::Narrow,
+        15 => Theme::Restored,
         _ => Theme::Mixed,
     }
 }
@@ -206,7 +208,14 @@ fn suits(guard: Guard) -> &'static [Theme] {
         (_, Kind::Empty, _) => &[Theme::First],
         ("claim" | "pause" | "lead" | "step-down", ..) => &[Theme::Adopted],
         ("free-first", Kind::Lease, _) => &[Theme::Hand, Theme::Mixed, Theme::Full],
+        ("add", Kind::Lease, _) => &[Theme::Leases],
         (_, Kind::Revoke | Kind::Lease, _) => &[Theme::Narrow, Theme::Mixed],
+        ("forget", ..) => &[Theme::Restored],
+        (_, Kind::NotOlder | Kind::Older, _) => &[Theme::Restored],
+        // Without a meta to compare, after all keys were deleted.
+        ("suspect", Kind::Mod, "meta") => &[Theme::Emptied],
+        // Of allocations that have lost their meta.
+        ("meta", Kind::Mod, _) => &[Theme::First, Theme::Meta],
         (_, _, "meta") => &[Theme::Meta],
         (_, _, "pool" | "pools") => &[Theme::Pools],
         (_, _, "cooling") => &[Theme::Cooling, Theme::Full, Theme::Crowd, Theme::Hand],

@@ -106,6 +106,7 @@ fn mutants(campaign: &Campaign, (seeds, only): (u64, &str), out: &mut impl Write
     let collecting = Campaign { collects: true, enough: usize::MAX, ..campaign.clone() };
     let mut guards = collecting.run().guards;
     guards.extend(Guard::IDENTITIES);
+    guards.insert(Guard::LONG_FENCE);
     guards.retain(|guard| guard.to_string().contains(only));
     writeln!(out, "{} guards", guards.len())?;
     let mut all_noticed = true;

@@ -16,6 +16,10 @@ pub enum Kind {
     Create,
     /// A key must be as it was read.
     Mod,
+    /// A key must not be older than the node knows it.
+    NotOlder,
+    /// A key must be older than the node knows it.
+    Older,
     /// A key must have this value.
     Value,
     /// No key begins with this.
@@ -59,6 +63,8 @@ impl Guard {
             Compare::Create(key, 0) => (Kind::Absent, key),
             Compare::Create(key, _) => (Kind::Create, key),
             Compare::Mod(key, _) => (Kind::Mod, key),
+            Compare::NotOlder(key, _) => (Kind::NotOlder, key),
+            Compare::Older(key, _) => (Kind::Older, key),
             Compare::Value(key, _) => (Kind::Value, key),
             Compare::Empty(prefix) => (Kind::Empty, prefix),
         };
@@ -96,6 +102,10 @@ impl Guard {
     pub(crate) const MARK_MACHINE: Self = Self { step: "mark", kind: Kind::Identity, class: "machine" };
     /// The store's id in a node's mark.
     pub(crate) const MARK_STORE: Self = Self { step: "mark", kind: Kind::Identity, class: "store" };
+
+    /// An ADD commits under no lease that etcd grants for too long. This guard is no compare either: without it, the
+    /// ADD is told of a lease that is short enough.
+    pub const LONG_FENCE: Self = Self { step: "add", kind: Kind::Lease, class: "granted" };
 
     /// Every guard of a transaction and of those inside it.
     pub(crate) fn all_of<'t>(txn: &'t Txn, keys: &'t Keys) -> impl Iterator<Item = Self> + 't {
@@ -161,12 +171,16 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
         Ok(Key::Cluster(_)) => "cluster",
         Ok(Key::Orphan(_)) => "orphan",
         Ok(Key::Seen(..)) => "seen",
+        Ok(Key::Lacking(..)) => "lacking",
         Ok(Key::Lead(_)) => "lead",
         Ok(Key::Import(_)) => "import",
         Ok(Key::Pool(_)) => "pool",
         Ok(Key::PoolChanges) => "pools",
         Ok(Key::Hold(..)) => "hold",
         Ok(Key::Asked(_)) => "asked",
+        Ok(Key::Node(_)) => "node",
+        Ok(Key::GoneMachine(_)) => "gone",
+        Ok(Key::Forgotten) => "forgotten",
         Err(_) if key == keys.nets() => "nets",
         Err(_) if key == keys.owners() => "owners",
         Err(_) if key == keys.pods() => "pods",

@@ -18,6 +18,7 @@ use metes::limits;
 use metes::store::keys::{Bytes, LeaseId};
 use metes::store::kv::{Event, Failure, Watch};
 use metes::store::txn::{List, Op, Txn};
+use metes_sim::store::{LeaseRules, Model};
 
 use generate::{Random, Space};
 use pair::{LONG, Pair};
@@ -290,6 +291,53 @@ fn a_new_leader_starts_leases_anew_as_in_etcd() {
     pair.txn(&Txn::read(vec![Op::List(List::prefix(b"/", 0))])).expect("all is read");
 }
 
+/// etcd does not say which of them get more time.
+#[test]
+fn a_new_leader_spreads_many_leases_as_in_etcd() {
+    let mut pair = Pair::new(Etcd::start());
+    let leases: Vec<LeaseId> = (1..=3_000).map(LeaseId).collect();
+    for lease in &leases {
+        pair.grant(*lease, Duration::from_secs(600)).expect("a lease is granted");
+    }
+    let alone = LeaseId(9_000);
+    pair.grant(alone, LONG).expect("a lease is granted");
+    let restarted = Instant::now();
+    pair.restart();
+    let end = |lease: &LeaseId| restarted.elapsed() + pair.real_rest(*lease);
+    let mut real: Vec<Duration> = leases.iter().chain([&alone]).map(end).collect();
+    let mut model: Vec<Duration> =
+        leases.iter().chain([&alone]).map(|lease| pair.model.lease_rest(*lease).expect("it lives")).collect();
+    real.sort_unstable();
+    model.sort_unstable();
+    // What is left is told without the fraction of a second, and the moment of the election is not known.
+    let [first, second] = [&real, &model].map(|ends| ends[0]);
+    for (real, model) in real.iter().zip(&model) {
+        let [real, model] = [*real - first, *model - second];
+        assert!(real.abs_diff(model) < Duration::from_millis(1500), "{real:?}, not {model:?}");
+    }
+    let spread = model[2_999] - second;
+    assert!(spread >= Duration::from_secs(3), "{spread:?}");
+}
+
+#[test]
+fn a_long_election_timeout_makes_leases_longer_as_in_etcd() {
+    // etcd elects itself within this time, when it is started and when it is started again.
+    let election_timeout = Duration::from_secs(24);
+    let mut pair = Pair::new(Etcd::with_args(&["--election-timeout=24000", "--heartbeat-interval=1000"]));
+    pair.model =
+        Model::with_history(10).with_leases(LeaseRules { election_timeout, ..LeaseRules::default() });
+    let [short, long] = [LeaseId(1), LeaseId(2)];
+    assert_eq!(pair.grant(short, limits::LEASE_TTL), Ok(Duration::from_secs(36)));
+    assert_eq!(pair.grant(long, limits::TOMBSTONE_TTL), Ok(limits::TOMBSTONE_TTL));
+    let restarted = Instant::now();
+    pair.restart();
+    for lease in [short, long] {
+        let (real, model) = (pair.real_rest(lease), pair.model.lease_rest(lease).expect("it lives"));
+        let least = model.saturating_sub(restarted.elapsed() + Duration::from_secs(1));
+        assert!((least..=model).contains(&real), "{real:?}, not {model:?}");
+    }
+}
+
 const QUOTA: u64 = 1 << 20;
 
 fn small_server() -> Pair {
@@ -429,7 +477,7 @@ fn applied_late() -> usize {
     for (lease, answer) in leases.iter().zip(&grants) {
         match (answer, pair.real_age(*lease)) {
             (_, None) => pair.model.set_space(true),
-            (Ok(()), _) => pair.model.set_space(false),
+            (Ok(_), _) => pair.model.set_space(false),
             _ => pair.model.set_space_noticed_late(),
         }
         let model = pair.model.grant(*lease, LONG);

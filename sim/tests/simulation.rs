@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
 const OPERATIONS: u64 = 1_000_000;
 /// All that may go wrong, and must.
-const FAULTS: [&str; 34] = [
+const FAULTS: [&str; 37] = [
     "Kubernetes fails",
     "answer lost",
     "compaction",
@@ -25,6 +25,7 @@ const FAULTS: [&str; 34] = [
     "killed",
     "late",
     "late watch",
+    "long leases",
     "long time",
     "mark of an image",
     "mute watch",
@@ -38,7 +39,9 @@ const FAULTS: [&str; 34] = [
     "pool changed",
     "reboot",
     "request lost",
+    "restored",
     "slow",
+    "snapshot",
     "space noticed late",
     "stale",
     "suspended",

@@ -13,28 +13,34 @@ use crate::random::{random_id, random_pause};
 use crate::store::kv::{Failure, Kv};
 use crate::store::meta::{self, MetaError, StoredMeta};
 use crate::store::session::Session;
+use crate::store::txn::Entry;
 
 /// What became of a request to accept the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
-    /// It was not under suspicion; nothing was written.
+    /// It was not under suspicion and lacks nothing; nothing was written.
     NotNeeded,
     /// It was; this epoch begins.
     Epoch(u64),
     /// Its allocations had no meta; one was made, of this epoch.
     Made(u64),
+    /// It was empty; its first meta was made.
+    Founded,
     /// Its meta is not for this program; nothing was written.
     Unreadable,
     /// Its meta changed meanwhile; nothing was written.
     Changed,
 }
 
-/// The meta to write, with the mod revision that it replaces; none if nothing is to be done.
-fn successor(report: &Report) -> Option<(Meta, i64)> {
+/// The meta to write, with the key that it replaces; none if nothing is to be done. An empty store gets its first one.
+fn successor(report: &Report) -> Option<(Meta, Option<&Entry>)> {
     let (mut meta, replaces) = match &report.meta {
-        MetaState::Missing if report.lacks_meta() => (Meta::first(random_id()), 0),
-        MetaState::Known(meta, revision) if meta.suspect.is_some() => (meta.clone(), *revision),
-        MetaState::Missing | MetaState::Known(..) | MetaState::Unreadable => return None,
+        MetaState::Missing if report.is_empty() => return Some((Meta::first(random_id()), None)),
+        MetaState::Missing => (Meta::first(random_id()), None),
+        MetaState::Known(meta, entry) if meta.suspect.is_some() || report.lacks_addresses() => {
+            (meta.clone(), Some(entry))
+        }
+        MetaState::Known(..) | MetaState::Unreadable => return None,
     };
     in_service(&mut meta);
     Some((meta, replaces))
@@ -56,11 +62,26 @@ impl Report {
     /// Whether there are allocations without a meta.
     #[must_use]
     pub fn lacks_meta(&self) -> bool {
-        self.violations.iter().any(|finding| finding.kind == super::Kind::MetaMissing)
+        self.has(super::Kind::MetaMissing)
+    }
+
+    /// Whether nothing is stored.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.meta == MetaState::Missing && !self.lacks_meta()
+    }
+
+    /// Whether running pods use addresses that the store lacks.
+    fn lacks_addresses(&self) -> bool {
+        self.has(super::Kind::AddressLacking)
+    }
+
+    fn has(&self, kind: super::Kind) -> bool {
+        self.violations.iter().any(|finding| finding.kind == kind)
     }
 }
 
-/// Accepts the store that `report` is of, if it is under suspicion.
+/// Accepts the store that `report` is of, if it is under suspicion, empty, or lacks addresses that are in use.
 ///
 /// # Errors
 /// [`Failure`]; with one that leaves the outcome open, asking again does no harm.
@@ -69,26 +90,36 @@ pub async fn accept<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<A
         return Ok(Accepted::Unreadable);
     }
     let Some((meta, replaces)) = successor(report) else { return Ok(Accepted::NotNeeded) };
-    if !meta::replace(session, "meta", replaces, &meta).await? {
+    let keys = session.keys;
+    let is_empty = report.is_empty();
+    let txn = match is_empty {
+        true => meta::founding(keys, "found", &meta),
+        false => meta::replacement(keys, "meta", replaces, &meta),
+    };
+    if !session.txn(&txn).await?.succeeded {
         return Ok(Accepted::Changed);
     }
-    Ok(if replaces == 0 { Accepted::Made(meta.epoch) } else { Accepted::Epoch(meta.epoch) })
+    Ok(match replaces {
+        _ if is_empty => Accepted::Founded,
+        None => Accepted::Made(meta.epoch),
+        Some(_) => Accepted::Epoch(meta.epoch),
+    })
 }
 
 /// Puts the store under suspicion, if it is not, so that no ADD hands out anything from now on: a store without
-/// a meta too, whatever else it has lost. Returns the meta with its mod revision.
+/// a meta too, whatever else it has lost. Returns the meta with its key.
 ///
 /// # Errors
 /// [`MetaError`]; asking again does no harm.
-pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, i64), MetaError> {
+pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), MetaError> {
     loop {
-        let StoredMeta { meta, revision } = meta::read(session).await?;
-        let mut meta = match meta {
-            Some(meta) if meta.suspect.is_some() => return Ok((meta, revision)),
-            meta => meta.unwrap_or_else(|| Meta::first(random_id())),
+        let StoredMeta { meta, entry } = meta::read(session).await?;
+        let mut meta = match (meta, &entry) {
+            (Some(meta), Some(entry)) if meta.suspect.is_some() => return Ok((meta, entry.clone())),
+            (meta, _) => meta.unwrap_or_else(|| Meta::first(random_id())),
         };
         meta.suspect = Some(meta.epoch);
-        match meta::replace(session, "meta", revision, &meta).await {
+        match meta::replace(session, "meta", entry.as_ref(), &meta).await {
             // Whether it was applied shows when it is read again.
             Ok(_) | Err(Failure::Unknown(_)) if Instant::now() < session.until => {}
             Ok(_) => return Err(Failure::Unknown("the time is over".to_owned()).into()),
@@ -103,8 +134,8 @@ pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, i64), MetaEr
 ///
 /// # Errors
 /// [`Failure`]; with one that leaves the outcome open, the store may be in service.
-pub async fn finish<K: Kv>(session: Session<'_, K>, begun: &(Meta, i64)) -> Result<Option<u64>, Failure> {
-    let (mut meta, revision) = begun.clone();
+pub async fn finish<K: Kv>(session: Session<'_, K>, begun: &(Meta, Entry)) -> Result<Option<u64>, Failure> {
+    let (mut meta, entry) = begun.clone();
     in_service(&mut meta);
-    Ok(meta::replace(session, "meta", revision, &meta).await?.then_some(meta.epoch))
+    Ok(meta::replace(session, "meta", Some(&entry), &meta).await?.then_some(meta.epoch))
 }

@@ -73,7 +73,7 @@ impl Kind {
                 "Run `metes check --mend undecodable-note`.",
             ),
             Kind::UndecodablePool => (
-                "A pool is damaged, or a newer metes has written it. No address is given from it.",
+                "A pool is damaged. No address is given from it.",
                 "Run `metes check --mend undecodable-pool`, then write the pool again with `metes pool apply`.",
             ),
             Kind::PoolsMismatch => (
@@ -148,11 +148,25 @@ impl Kind {
                 "Run `metes-reconciler adopt`. Outside Kubernetes, see that no running container has an address that \
                  `metes list` does not show, then run `metes check --accept-store`.",
             ),
+            Kind::AddressLacking => (
+                "A running pod reports an address that the store does not hold for it, as two passes of the reconciler \
+                 saw. The store has probably gone back in time, and another pod may get the address. Passes free \
+                 nothing in this network.",
+                "Run `metes-reconciler adopt`. If the pod's annotation network-status is wrong, run `metes check \
+                 --accept-store`.",
+            ),
             Kind::SchemaNewer => (
                 "A newer metes has written to the store, or reserved it for itself.",
                 "Install the newer metes on this node.",
             ),
-            Kind::EtcdTooOld => ("etcd is too old for metes.", "Upgrade etcd."),
+            Kind::RecordNewer => (
+                "A newer metes wrote the record. This one cannot judge it: what it may hold stays taken, and nothing \
+                 of it is mended here.",
+                "Use a metes that reads the version which the finding names.",
+            ),
+            Kind::EtcdTooOld => {
+                ("etcd is older than 3.5.6, and may lose what it has acknowledged.", "Upgrade etcd.")
+            }
             Kind::TimeWithoutHold => (
                 "There is the time of a hold, but no such hold. It ends with its lease and does no harm.",
                 NOTHING,

@@ -63,8 +63,12 @@ crate::named_enum! {
         MetaMissing = "meta-missing",
         /// The store may have gone back in time.
         Suspect = "suspect",
+        /// Running pods use an address that the store lacks: it may have gone back in time.
+        AddressLacking = "address-lacking",
         /// Written by, or reserved for, a newer program.
         SchemaNewer = "schema-newer",
+        /// A record that a newer program wrote.
+        RecordNewer = "record-newer",
         /// An etcd that metes does not support.
         EtcdTooOld = "etcd-too-old",
         /// Harmless: the time of a hold that does not exist; it goes with its lease.

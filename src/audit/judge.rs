@@ -67,14 +67,15 @@ fn judge(mut audit: Audit) -> Report {
     report.pools = audit.pools.values().map(|pool| PoolCounts::of(pool, &report.ranges)).collect();
     judge_auto(&audit, &mut report);
     judge_holds(&audit, &mut report);
+    judge_lacking(&audit, &mut report);
     report.repairs.asked = asked_in_vain(&audit);
     for (name, network) in std::mem::take(&mut audit.networks) {
-        let listed = audit.listed.get(&name);
+        let listed = ListedUnreserved { known: audit.listed.get(&name), may_be_more: audit.has_newer_owner };
         NetworkJudge { keys: &audit.keys, name: &name, network: &network, listed }.judge(&mut report);
         keep_summaries(name, network, &mut report.repairs);
     }
     report.repairs.meta_revision = match &audit.meta {
-        MetaState::Known(meta, revision) if meta.paused.is_none() => Some(*revision),
+        MetaState::Known(meta, entry) if meta.paused.is_none() => Some(entry.mod_revision),
         MetaState::Missing => Some(0),
         MetaState::Known(..) | MetaState::Unreadable => None,
     };
@@ -127,12 +128,36 @@ fn judge_holds(audit: &Audit, report: &mut Report) {
     }
 }
 
+/// What was seen in an earlier epoch, a person has accepted. A pass reports what it has seen itself.
+fn judge_lacking(audit: &Audit, report: &mut Report) {
+    if matches!(audit.look, Look::Bits) {
+        return;
+    }
+    let epoch = match &audit.meta {
+        MetaState::Known(meta, _) => meta.epoch,
+        MetaState::Missing | MetaState::Unreadable => 0,
+    };
+    for (key, address, lacking) in &audit.lacking {
+        if lacking.certain && lacking.epoch >= epoch {
+            let what = format!("pod {} reports {address}, which the store does not hold for it", lacking.pod);
+            report.violations.push(Finding::new(Kind::AddressLacking, key, what));
+        }
+    }
+}
+
+/// The addresses that owner records list, and that are not reserved.
+struct ListedUnreserved<'a> {
+    known: Option<&'a BTreeSet<Addr>>,
+    /// Whether a record of a newer program may list any other address.
+    may_be_more: bool,
+}
+
 /// Judges one network.
 struct NetworkJudge<'a> {
     keys: &'a Keys,
     name: &'a NetworkName,
     network: &'a Network,
-    listed: Option<&'a BTreeSet<Addr>>,
+    listed: ListedUnreserved<'a>,
 }
 
 impl NetworkJudge<'_> {
@@ -222,7 +247,8 @@ impl NetworkJudge<'_> {
     /// container whose record lists it: with its bit cleared, the next ADD would give it a second time.
     fn is_stray(&self, address: Addr) -> bool {
         let Network { ips, cooling, .. } = self.network;
-        let is_listed = self.listed.is_some_and(|listed| listed.contains(&address));
+        let ListedUnreserved { known, may_be_more } = self.listed;
+        let is_listed = may_be_more || known.is_some_and(|listed| listed.contains(&address));
         !ips.contains_key(&address) && !cooling.contains(&address) && !is_listed
     }
 

@@ -36,6 +36,7 @@ use crate::pool::record::{Meta, Owner};
 use crate::pool::{Addr, NetworkName};
 use crate::store::kv::{Failure, Kv};
 use crate::store::session::Session;
+use crate::store::txn::Entry;
 use crate::store::walk::{unless_compacted, walk_parts};
 
 /// What an audit found.
@@ -92,8 +93,8 @@ pub enum MetaState {
     Missing,
     /// There is one that this program cannot read, or that is not for it.
     Unreadable,
-    /// There is one, of this mod revision.
-    Known(Meta, i64),
+    /// There is one, in this key.
+    Known(Meta, Entry),
 }
 
 /// Audits the whole tree at one revision.

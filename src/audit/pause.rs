@@ -23,12 +23,12 @@ pub enum Ended {
 /// # Errors
 /// [`Failure`]; with one that leaves the outcome open, asking again does no harm.
 pub async fn end<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<Ended, Failure> {
-    let (mut meta, revision) = match &report.meta {
+    let (mut meta, entry) = match &report.meta {
         MetaState::Unreadable => return Ok(Ended::Unreadable),
-        MetaState::Known(meta, revision) if meta.paused.is_some() => (meta.clone(), *revision),
+        MetaState::Known(meta, entry) if meta.paused.is_some() => (meta.clone(), entry),
         MetaState::Missing | MetaState::Known(..) => return Ok(Ended::NotPaused),
     };
     meta.end_pause();
-    let is_replaced = meta::replace(session, "pause", revision, &meta).await?;
+    let is_replaced = meta::replace(session, "pause", Some(entry), &meta).await?;
     Ok(if is_replaced { Ended::Done } else { Ended::Changed })
 }

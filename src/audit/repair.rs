@@ -4,7 +4,7 @@
 //! reservation, the summary's mod revision and meta's. If one of them has changed, nothing happens, and another audit
 //! finds what is left. What does not decode is never touched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::seen::Bitmap;
 use crate::limits;
@@ -67,6 +67,11 @@ impl Repairs {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.stale.is_empty()
+    }
+
+    /// Leaves the bits of these networks as they are.
+    pub fn spare(&mut self, networks: &BTreeSet<NetworkName>) {
+        self.pages.retain(|page| !networks.contains(&page.network));
     }
 
     /// Whether this program may write to this tree: not if it is a newer program's, if meta

@@ -15,8 +15,9 @@ use crate::pool::definition::PoolDefinition;
 use crate::pool::known::AskedSeen;
 use crate::pool::names::PoolName;
 use crate::pool::record::{
-    ClusterId, Cooling, Definitions, Leader, Meta, Owner, OwnerRecord, PodIndex, PoolChanges, Record,
-    Reservation, SeenNode, Sighting, Tombstone, Undecodable, VERSION,
+    ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta, NodeRecord, Owner, OwnerRecord,
+    PodIndex, PoolChanges, Record, Reservation, SeenNode, Sighting, Tombstone, Undecodable, VERSION,
+    newer_version,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
 use crate::store::keys::{Bytes, Key, Keys, NetworkAddress, PodInterface, prefix_end};
@@ -29,6 +30,8 @@ pub struct Audit {
     pub(super) networks: BTreeMap<NetworkName, Network>,
     /// Addresses that an owner lists, and whose reservations were not seen.
     pub(super) listed: BTreeMap<NetworkName, BTreeSet<Addr>>,
+    /// Whether a newer program wrote the record of some owner: it may list any address.
+    pub(super) has_newer_owner: bool,
     pub(super) look: Look,
     pub(super) meta: MetaState,
     pub(super) meta_seen: bool,
@@ -48,6 +51,8 @@ pub struct Audit {
     pub(super) times_of_holds: BTreeSet<NetworkAddress>,
     /// The addresses that are set aside, by the keys of owner records.
     pub(super) set_aside: BTreeSet<NetworkAddress>,
+    /// What running pods use and the store lacks, with the address and its key.
+    pub(super) lacking: Vec<(Bytes, Addr, Lacking)>,
     /// Who holds addresses and cannot be using them; known only if owners are left aside.
     orphans: Rc<BTreeSet<Owner>>,
 }
@@ -95,6 +100,7 @@ impl Audit {
             keys: keys.clone(),
             networks: BTreeMap::new(),
             listed: BTreeMap::new(),
+            has_newer_owner: false,
             look: Look::First(Claims::default()),
             meta: MetaState::Missing,
             meta_seen: false,
@@ -108,6 +114,7 @@ impl Audit {
             asked_keys: Vec::new(),
             times_of_holds: BTreeSet::new(),
             set_aside: BTreeSet::new(),
+            lacking: Vec::new(),
             orphans: Rc::default(),
         }
     }
@@ -136,7 +143,7 @@ impl Audit {
             return inquiry.see(&self.keys, entry);
         }
         match self.keys.parse(&entry.key) {
-            Err(_) => self.find(Kind::ForeignKey, entry, "metes writes no such key"),
+            Err(_) => _ = self.find(Kind::ForeignKey, entry, "metes writes no such key"),
             Ok(Key::Meta) => self.see_meta(entry),
             Ok(Key::Ip(network, address)) => self.see_ip(entry, network, address),
             Ok(Key::Cooling(network, address)) => self.see_cooling(entry, network, address),
@@ -148,9 +155,12 @@ impl Audit {
             Ok(Key::Tombstone(_)) => self.see_tombstone(entry),
             Ok(Key::Ticket(..)) => self.see_ticket(entry),
             Ok(Key::Tail(_) | Key::Moved(_) | Key::Fence(_)) => self.goes_with_lease(entry),
+            Ok(Key::Node(_)) => self.see_lasting_note::<NodeRecord>(entry),
+            Ok(Key::Forgotten) => self.see_lasting_note::<Forgotten>(entry),
             Ok(Key::Cluster(_)) => self.see_cluster(entry),
-            Ok(Key::Orphan(_)) => self.see_note::<Sighting>(entry),
-            Ok(Key::Seen(..)) => self.see_seen_node(entry),
+            Ok(Key::Orphan(_) | Key::GoneMachine(_)) => self.see_note::<Sighting>(entry),
+            Ok(Key::Seen(..)) => self.see_lasting_note::<SeenNode>(entry),
+            Ok(Key::Lacking(_, _, address)) => self.see_lacking(entry, address),
             Ok(Key::Lead(_)) => self.see_note::<Leader>(entry),
             Ok(Key::Import(_)) => self.see_note::<Definitions>(entry),
             Ok(Key::Pool(name)) => self.see_pool(entry, name),
@@ -165,13 +175,27 @@ impl Audit {
         !self.networks.is_empty() || self.counts.owners > 0 || self.counts.pods > 0
     }
 
-    fn find(&mut self, kind: Kind, entry: &Entry, what: impl Into<String>) {
-        self.found.push(Finding::new(kind, &entry.key, what));
+    /// Takes a finding. What a newer program wrote is not judged, and is reported as newer, once. Returns whether it
+    /// was judged.
+    fn find(&mut self, kind: Kind, entry: &Entry, what: impl Into<String>) -> bool {
+        let version = newer_version(&entry.value).filter(|_| kind != Kind::SchemaNewer);
+        let Some(version) = version else {
+            self.found.push(Finding::new(kind, &entry.key, what));
+            return true;
+        };
+        let what = format!(
+            "is of version {version}, and this metes reads version {VERSION}: use a metes of that version"
+        );
+        let newer = Finding::new(Kind::RecordNewer, &entry.key, what);
+        if self.found.last() != Some(&newer) {
+            self.found.push(newer);
+        }
+        false
     }
 
     /// Decodes a record; one that does not is reported.
     fn decode<R: Record>(&mut self, kind: Kind, entry: &Entry) -> Option<R> {
-        R::decode(&entry.value).map_err(|why| self.find(kind, entry, why.to_string())).ok()
+        R::decode(&entry.value).map_err(|why| _ = self.find(kind, entry, why.to_string())).ok()
     }
 
     fn lives_without_lease(&mut self, entry: &Entry) {
@@ -190,10 +214,9 @@ impl Audit {
                 self.find(Kind::SchemaNewer, entry, what);
                 MetaState::Unreadable
             }
-            Ok(meta) => MetaState::Known(meta, entry.mod_revision),
+            Ok(meta) => MetaState::Known(meta, entry.clone()),
             Err(why) => {
-                let newer = matches!(why, Undecodable::Version { .. });
-                let kind = if newer { Kind::SchemaNewer } else { Kind::UndecodableMeta };
+                let kind = if why.is_newer() { Kind::SchemaNewer } else { Kind::UndecodableMeta };
                 self.find(kind, entry, why.to_string());
                 MetaState::Unreadable
             }
@@ -261,13 +284,14 @@ impl Audit {
     fn see_owner(&mut self, entry: &Entry, owner: Owner) {
         self.counts.owners += 1;
         self.lives_without_lease(entry);
+        let record = OwnerRecord::decode(&entry.value);
+        self.has_newer_owner |= record.as_ref().is_err_and(Undecodable::is_newer);
         if matches!(self.look, Look::Bits) {
-            let record = OwnerRecord::decode(&entry.value).ok();
             record.into_iter().for_each(|record| self.see_listed(&Holdings::of(record)));
             return;
         }
         self.set_aside.extend(owner.set_aside());
-        let record = self.decode::<OwnerRecord>(Kind::UndecodableOwner, entry);
+        let record = record.map_err(|why| self.find(Kind::UndecodableOwner, entry, why.to_string())).ok();
         if record.as_ref().is_some_and(|record| !is_sound_hold(&owner, record)) {
             self.find(Kind::HoldMismatch, entry, "is not the record of one address that is set aside");
         }
@@ -346,9 +370,18 @@ impl Audit {
         self.asked_keys.push(entry.key.clone());
     }
 
-    fn see_seen_node(&mut self, entry: &Entry) {
+    fn see_lasting_note<R: Record>(&mut self, entry: &Entry) {
         self.lives_without_lease(entry);
-        self.decode::<SeenNode>(Kind::UndecodableNote, entry);
+        self.decode::<R>(Kind::UndecodableNote, entry);
+    }
+
+    fn see_lacking(&mut self, entry: &Entry, address: Addr) {
+        let Some(lacking) = self.decode::<Lacking>(Kind::UndecodableNote, entry) else { return };
+        match lacking.certain {
+            true => self.lives_without_lease(entry),
+            false => self.goes_with_lease(entry),
+        }
+        self.lacking.push((entry.key.clone(), address, lacking));
     }
 
     /// No address depends on it, but a pass may wait for it to end.
@@ -374,8 +407,8 @@ impl Audit {
     }
 
     fn goes_with_lease(&mut self, entry: &Entry) {
-        if entry.lease == 0 {
-            self.find(Kind::StaleWithoutLease, entry, "hangs on no lease, so it would stay for ever");
+        let what = "hangs on no lease, so it would stay for ever";
+        if entry.lease == 0 && self.find(Kind::StaleWithoutLease, entry, what) {
             self.stale.push((entry.key.clone(), entry.mod_revision));
         }
     }

@@ -101,6 +101,50 @@ fn what_does_not_decode_is_named_by_its_kind_and_nothing_else() {
     assert_eq!(names(&judge(&and(summary, vec![0; 511])).violations), ["undecodable-summary"]);
 }
 
+/// A newer program may have other records, other keys, and other rules for leases.
+#[test]
+fn what_a_newer_program_wrote_is_named_as_newer_and_nothing_else() {
+    let newer = r#"{"v":2,"later":true}"#;
+    for part in ["/ip/", "/owner/", "/pod/", "/tombstone/", "/cursor/", "/ticket/", "/fence/"] {
+        for lease in [0, 7] {
+            let key = key_of(part);
+            let change = |entry| Some(Entry { lease, value: newer.into(), ..entry });
+            let report = judge(&with(&key, change));
+            // Their values are not read, and on a lease nothing is wrong with them.
+            let is_unread = ["/ticket/", "/fence/"].contains(&part) && lease != 0;
+            let expected = if is_unread { &[][..] } else { &["record-newer"] };
+            assert_eq!(names(&report.violations), expected, "{part} {lease}");
+            assert!(report.repairs.is_empty() && report.harmless.is_empty(), "{part} {lease}");
+        }
+    }
+    for key in
+        [b"/metes/v1/later/x".to_vec(), keys().pool(&"a".parse().expect("a name")), keys().pool_changes()]
+    {
+        let report = judge(&and(key.clone(), newer.into()));
+        assert_eq!(names(&report.violations), ["record-newer"], "{}", String::from_utf8_lossy(&key));
+        let what = "is of version 2, and this metes reads version 1: use a metes of that version";
+        assert_eq!(report.violations[0].what, what);
+    }
+}
+
+/// The record of a newer program may list any address, so nothing but a metes of that version may clear its bit.
+#[test]
+fn a_bit_that_a_newer_programs_record_may_need_is_not_a_stray_one() {
+    let page = keys().page(&net(), page());
+    let stray = |owner: &str| {
+        let mut tree = valued(&page, bits([1, 2, 9]));
+        tree.iter_mut().filter(|entry| entry.key == keys().owner(&fixture::owner())).for_each(|entry| {
+            entry.value = owner.into();
+        });
+        let whole = judge(&tree);
+        let of_bits = wait(audit_bits(on(&Model::new(tree)), BTreeSet::new())).expect("reads");
+        assert_eq!(of_bits.stray_bits, whole.stray_bits);
+        (whole.stray_bits.len(), whole.repairs.is_empty())
+    };
+    assert_eq!(stray(r#"{"v":2}"#), (0, true));
+    assert_eq!(stray("garbage"), (1, false));
+}
+
 #[test]
 fn whatever_hangs_on_the_wrong_lease_is_named() {
     for (part, lease, name) in [
@@ -308,6 +352,8 @@ impl Model {
         match compare {
             Compare::Create(key, at) => tree.get(key).map_or(0, |entry| entry.create_revision) == *at,
             Compare::Mod(key, at) => tree.get(key).map_or(0, |entry| entry.mod_revision) == *at,
+            Compare::NotOlder(key, at) => tree.get(key).map_or(0, |entry| entry.mod_revision) >= *at,
+            Compare::Older(key, at) => tree.get(key).map_or(0, |entry| entry.mod_revision) < *at,
             Compare::Value(key, value) => tree.get(key).is_some_and(|entry| entry.value == *value),
             Compare::Empty(prefix) => !tree.keys().any(|key| key.starts_with(prefix)),
         }
@@ -376,7 +422,7 @@ impl Kv for Model {
         Ok(Reply { succeeded, revision: *revision, found })
     }
 
-    async fn grant(&self, _: LeaseId, _: Duration, _: Instant) -> Result<(), Failure> {
+    async fn grant(&self, _: LeaseId, _: Duration, _: Instant) -> Result<Duration, Failure> {
         Err(Failure::LeaseExists)
     }
 
@@ -390,6 +436,16 @@ impl Kv for Model {
 
     async fn watch(&self, _: &[Bytes], _: Instant) -> Result<NoWatch, Failure> {
         Ok(NoWatch)
+    }
+
+    fn expect(&self, _: u64) {}
+
+    fn cluster(&self) -> Option<u64> {
+        None
+    }
+
+    async fn clusters(&self, _: Instant) -> Vec<(String, u64)> {
+        Vec::new()
     }
 
     async fn about(&self, _: Instant) -> Result<About, Failure> {
@@ -562,7 +618,7 @@ fn a_store_is_accepted_once_and_only_if_suspect() {
     assert_eq!(accepted(suspect), [Accepted::Epoch(4), Accepted::NotNeeded]);
     assert_eq!(accepted(without(&meta)), [Accepted::Made(2), Accepted::NotNeeded]);
     assert_eq!(accepted(fixture::clean()), [Accepted::NotNeeded; 2]);
-    assert_eq!(accepted(Vec::new()), [Accepted::NotNeeded; 2]);
+    assert_eq!(accepted(Vec::new()), [Accepted::Founded, Accepted::NotNeeded]);
     assert_eq!(accepted(valued(&meta, "garbage")), [Accepted::Unreadable; 2]);
 }
 

@@ -577,7 +577,7 @@ pub(super) enum Consumer {
 
 /// `metes check`
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("asks").multiple(true).args(["accept_store", "resume", "mend"]))]
+#[command(group = clap::ArgGroup::new("asks").multiple(true).args(["accept_store", "resume", "mend", "restore"]))]
 pub(super) struct CheckArgs {
     /// Say what a kind of violation means and what to do; `all` for all kinds
     #[arg(long, value_name = "KIND", value_parser = kinds, conflicts_with_all = ["repair", "asks"])]
@@ -590,6 +590,14 @@ pub(super) struct CheckArgs {
     /// is there and what would be done, and asks first. May free what a container had
     #[arg(long, value_name = "KIND|KEY|all", value_parser = mend_target)]
     pub(super) mend: Option<MendTarget>,
+    /// The file that keeps what --mend deletes and replaces. It must not exist. The default is one in the current
+    /// folder that is named after the time
+    #[arg(long, value_name = "FILE", requires = "mend")]
+    pub(super) backup: Option<PathBuf>,
+    /// Put back what a --mend deleted or replaced, by the file that keeps it: all that an owner had, where nothing
+    /// stands there since. Asks first
+    #[arg(long, value_name = "FILE", conflicts_with = "mend")]
+    pub(super) restore: Option<PathBuf>,
     /// Take a store into service again that was restored from a backup, with what it holds; asks first
     #[arg(long)]
     pub(super) accept_store: bool,
@@ -640,9 +648,12 @@ pub(super) struct HoldArgs {
     /// The addresses
     #[arg(required = true, value_name = "ADDRESS", value_parser = hold_address)]
     pub(super) addresses: Vec<IpAddr>,
-    /// Their network
-    #[arg(long, default_value = "default", value_parser = NetworkName::stored)]
-    pub(super) network: NetworkName,
+    /// Their network; the default is the one with a range that the address lies in
+    #[arg(long, value_parser = NetworkName::stored)]
+    pub(super) network: Option<NetworkName>,
+    /// Also in a network that the store does not know yet
+    #[arg(long, requires = "network")]
+    pub(super) force: bool,
     /// Why; an ADD that asks for the address gets this note
     #[arg(long, required_unless_present = "remove", value_parser = hold_note)]
     pub(super) note: Option<String>,
@@ -650,7 +661,7 @@ pub(super) struct HoldArgs {
     #[arg(long = "for", value_name = "DURATION", value_parser = hold_time)]
     pub(super) time: Option<Duration>,
     /// End it: containers may get the addresses again
-    #[arg(long, conflicts_with_all = ["note", "time"])]
+    #[arg(long, conflicts_with_all = ["note", "time", "force"])]
     pub(super) remove: bool,
 }
 
@@ -1071,6 +1082,8 @@ mod tests {
             "check --mend undecodable-owner",
             "check --mend /metes/v1/junk --yes",
             "check --repair --mend all -y",
+            "check --mend all --backup /x",
+            "check --restore /x -y",
             "release 10.0.0.1 --network a --yes",
             "release --container c1 --cluster - -y",
             "release 10.0.0.1 blue/10.0.0.2 /192.0.2.1 /n1/c1/eth0 east/n1/c1/eth0",
@@ -1129,6 +1142,8 @@ mod tests {
             "check --explain stray",
             "check --mend stray",
             "check --mend",
+            "check --backup /x",
+            "check --mend all --restore /x",
             "check --explain stray-bit --repair",
             "check --repair --yes",
             "release 10.0.0.1 --container c1",

@@ -7,16 +7,16 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use super::args::{CheckArgs, Explained};
-use super::mend::mend_all;
+use super::mend::{MendAsked, mend_all};
 use super::repair::{read, repair_until_clean, repaired_words};
+use super::restore::restore_all;
 use super::table::{Screen, many, printable};
 use super::{CliError, Context, Terminal};
 use crate::audit::accept::{Accepted, accept};
 use crate::audit::pause::{self, Ended};
 use crate::audit::{Counts, Explanation, Finding, Kind, MetaState, Report};
-use crate::local::mark::Mark;
 use crate::pool::record::Meta;
-use crate::store::keys::Keys;
+use crate::store::known::HighWater;
 use crate::store::kv::Kv;
 use crate::store::session::Session;
 
@@ -45,18 +45,25 @@ pub(super) async fn check<K: Kv>(
         notes.push(repaired_words(repaired));
     }
     if let Some(target) = &args.mend {
-        report = mend_all(context, target, args.yes, report, &mut notes, terminal).await?;
+        let asked = MendAsked { target, backup: args.backup.as_deref(), yes: args.yes };
+        report = mend_all(context, asked, report, &mut notes, terminal).await?;
     }
-    report
-        .violations
-        .extend(context.mark.as_ref().and_then(|mark| forgotten(context.session.keys, mark, &report)));
+    let mut is_whole = true;
+    if let Some(file) = &args.restore {
+        is_whole = restore_all(context, (file, args.yes), &report, &mut notes, terminal).await?;
+        report = read(context).await?;
+    }
+    if let Some(known) = context.known() {
+        let another = forgotten(context, &known, &report).await?;
+        report.violations.extend(another);
+    }
     report.violations.extend(too_old);
     let pause = Pause::of(&report);
     notes.extend(pause.as_ref().map(|pause| format!("{}; metes check --resume ends it", pause.words())));
     let answer = Answer::new(&report, pause.as_ref(), &notes);
     let screen = terminal.screen;
     terminal.document(&answer, args.output.format, || text(&report, &notes, screen))?;
-    Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.violations.is_empty() && is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What kinds of findings mean, and what to do about them.
@@ -88,6 +95,7 @@ async fn accept_store<K: Kv>(session: Session<'_, K>, report: &Report) -> Result
         Accepted::Made(epoch) => {
             Ok(format!("accepted the store: its missing meta was made anew, epoch {epoch} begins"))
         }
+        Accepted::Founded => Ok("began a new store: nothing was stored here".to_owned()),
         Accepted::Unreadable => Err(CliError::Refused(format!(
             "the store cannot be accepted: {} is not for this version of metes; metes check says more",
             String::from_utf8_lossy(&session.keys.meta())
@@ -100,21 +108,26 @@ async fn accept_store<K: Kv>(session: Session<'_, K>, report: &Report) -> Result
 }
 
 /// The violation of a store that has forgotten what this node has seen of it, unless its meta says so already.
-fn forgotten(keys: &Keys, mark: &Mark, report: &Report) -> Option<Finding> {
-    let meta = match &report.meta {
-        MetaState::Unreadable => return None,
-        MetaState::Known(meta, _) if meta.suspect.is_some() => return None,
-        MetaState::Known(meta, _) => Some(meta),
+async fn forgotten<K: Kv>(
+    context: &Context<'_, K>,
+    known: &HighWater,
+    report: &Report,
+) -> Result<Option<Finding>, CliError> {
+    let keys = context.session.keys;
+    match &report.meta {
+        MetaState::Unreadable => return Ok(None),
+        MetaState::Known(meta, _) if meta.suspect.is_some() => return Ok(None),
         // Allocations without meta are a violation of their own.
-        MetaState::Missing if report.lacks_meta() => return None,
-        MetaState::Missing => None,
-    };
+        MetaState::Missing if report.lacks_meta() => return Ok(None),
+        MetaState::Known(..) | MetaState::Missing => {}
+    }
     let what = format!(
         "this node knows a store that was at revision {} of epoch {}, and this one went back, was emptied or is \
          another one: the next ADD here puts it under suspicion",
-        mark.seen.revision, mark.seen.epoch
+        known.revision, known.epoch
     );
-    mark.seen.contradicts(meta, report.revision).then(|| Finding::new(Kind::Suspect, &keys.meta(), what))
+    let (is_another, _) = context.renewed().compared(Some(known)).await?;
+    Ok(is_another.then(|| Finding::new(Kind::Suspect, &keys.meta(), what)))
 }
 
 /// A migration that is under way.
@@ -155,14 +168,24 @@ fn age(since: &str, now: SystemTime) -> Option<String> {
     Some(humantime::format_duration(Duration::from_secs(whole)).to_string())
 }
 
-/// Asks whether the store, if it is under suspicion, is to be taken into service.
+/// Asks whether the store, if it is under suspicion or empty, is to be taken into service.
 fn confirm_acceptance(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -> Result<(), CliError> {
     if !report.can_be_accepted() {
         return Ok(());
     }
+    if report.is_empty() {
+        terminal.tell("nothing is stored here");
+        let question = "Begin a new store here? If this cluster has used another one, it gives addresses that are \
+                        in use.";
+        return terminal.confirm(yes, question, "no store was begun");
+    }
     let Counts { networks, reservations, .. } = report.counts;
+    let why = match &report.meta {
+        MetaState::Known(meta, _) if meta.suspect.is_none() => "lacks addresses that pods report",
+        _ => "is suspect",
+    };
     terminal.tell(&format!(
-        "the store is suspect; it holds {} in {}",
+        "the store {why}; it holds {} in {}",
         many(reservations, "address"),
         many(networks, "network")
     ));

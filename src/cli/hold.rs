@@ -1,5 +1,7 @@
 //! `metes hold` and `metes holds`.
 
+mod network;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,10 +32,12 @@ pub(super) async fn hold<K: Kv>(
     args: &HoldArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
+    context.must_know_store("no address was set aside, and no hold was ended").await?;
     let done = match &args.note {
         Some(note) => hold_all(context, args, note, terminal).await?,
         None => remove_all(context, args, terminal).await?,
     };
+    context.remember_store().await;
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -45,28 +49,30 @@ async fn hold_all<K: Kv>(
     terminal: &mut Terminal<'_>,
 ) -> Result<bool, CliError> {
     let session = context.session;
-    let network = &args.network;
-    let is_in_use = context.has_any(&session.keys.net(network)).await;
-    if !is_in_use.map_err(CliError::store(format!("look up network {network}")))? {
-        terminal.tell(&format!(
-            "metes: no address of network {network} was ever given: see that {network} is its name"
-        ));
-    }
+    let placed = network::of_new(context, args).await?;
     // etcd counts whole seconds.
     let seconds = args.time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0));
     let policy = Policy::of_holds(seconds.map(Duration::from_secs), session.until);
     let mut driver = Driver::new(session, policy);
     let (mut refused, mut written) = (false, false);
     let mut stopped = None;
-    for &address in &args.addresses {
+    for (address, network) in placed {
+        let network = match network {
+            Ok(network) => network,
+            Err(why) => {
+                refused = true;
+                terminal.tell(&format!("metes: {address} is not set aside: {why}"));
+                continue;
+            }
+        };
+        let of_network = format!("{address} of network {network}");
         let request = HoldRequest {
-            network: args.network.clone(),
+            network,
             address: Addr::from(address),
             hold: HoldNote { note: note.to_owned(), seconds },
             created_at: node::timestamp(),
             first_meta: Meta::first(random_id()),
         };
-        let of_network = format!("{address} of network {}", args.network);
         match driver.run(&mut Holding::new(&request, session.keys)).await {
             Ok(made) => {
                 written |= made != HoldMade::Stands;
@@ -105,7 +111,9 @@ fn unfinished(doing: String, stopped: Stopped<HoldMade, HoldRefused>) -> CliErro
         Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => failure,
         Stopped::OutOfTime => Failure::Unknown("the time for it is over".to_owned()),
         Stopped::Refused(why) => return CliError::Refused(format!("cannot {doing}: {why}")),
-        Stopped::TooOld(why) => return CliError::Refused(format!("cannot {doing}: {why}")),
+        Stopped::TooOld(why) | Stopped::OtherUsed(why) => {
+            return CliError::Refused(format!("cannot {doing}: {why}"));
+        }
         Stopped::Suspect(epoch) => {
             return CliError::Refused(format!("cannot {doing}: the store is suspect since epoch {epoch}"));
         }
@@ -119,11 +127,18 @@ async fn remove_all<K: Kv>(
     args: &HoldArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<bool, CliError> {
-    let network = &args.network;
     let mut done = true;
-    for &address in &args.addresses {
+    for (address, network) in network::of_old(context, args).await? {
+        let network = match network {
+            Ok(network) => network,
+            Err(why) => {
+                done = false;
+                terminal.tell(&format!("metes: {address} {why}"));
+                continue;
+            }
+        };
         let freed =
-            release::release(context.session, &Owner::of_hold(network, Addr::from(address)), None).await;
+            release::release(context.session, &Owner::of_hold(&network, Addr::from(address)), None).await;
         let refused = match freed {
             Ok(Freed::Addresses(_)) => {
                 terminal.answer(&format!("{address} of network {network} is not set aside any more\n"))?;

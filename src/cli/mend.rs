@@ -1,8 +1,10 @@
 //! `metes check --mend`: mends what is damaged, each finding after a question of its own.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::args::MendTarget;
+use super::keeper::Keeper;
 use super::repair::{read, repair_all};
 use super::{CliError, Context, Terminal};
 use crate::audit::mend::{Mend, Mending, Mends, Related, look};
@@ -12,22 +14,30 @@ use crate::store::keys::Bytes;
 use crate::store::kv::Kv;
 
 /// Why nothing is written.
-const WHILE_NOT_ALLOWED: &str =
+pub(super) const WHILE_NOT_ALLOWED: &str =
     "a migration is under way, or this version of metes may not write to the store; `metes check` says which";
 /// How often it looks for what a mend has brought to light, or has made possible.
 const ROUNDS: usize = 64;
 
+/// What a person asks for.
+pub(super) struct MendAsked<'a> {
+    pub(super) target: &'a MendTarget,
+    /// The file that keeps what is deleted and replaced.
+    pub(super) backup: Option<&'a Path>,
+    pub(super) yes: bool,
+}
+
 /// Mends what is meant, and audits again. What was done goes to `notes`, everything else is told.
 pub(super) async fn mend_all<K: Kv>(
     context: &Context<'_, K>,
-    target: &MendTarget,
-    yes: bool,
+    MendAsked { target, backup, yes }: MendAsked<'_>,
     mut report: Report,
     notes: &mut Vec<String>,
     terminal: &mut Terminal<'_>,
 ) -> Result<Report, CliError> {
     let mut mending = MendUnderWay {
         yes,
+        keeper: Keeper::new(backup),
         has_found: false,
         settled: BTreeSet::new(),
         told: BTreeSet::new(),
@@ -50,6 +60,7 @@ pub(super) async fn mend_all<K: Kv>(
     if *target == MendTarget::All && report.violations.iter().any(|found| found.kind == Kind::ForeignKey) {
         notes.push("`all` leaves foreign keys: `metes check --mend foreign-key` deletes them".to_owned());
     }
+    notes.extend(mending.keeper.words());
     if !mending.has_found {
         notes.push(match target {
             MendTarget::All => "nothing to mend".to_owned(),
@@ -62,6 +73,7 @@ pub(super) async fn mend_all<K: Kv>(
 /// What it has come to so far.
 struct MendUnderWay {
     yes: bool,
+    keeper: Keeper,
     has_found: bool,
     /// What was mended, or may not be.
     settled: BTreeSet<(Kind, Bytes)>,
@@ -116,6 +128,7 @@ impl MendUnderWay {
                         self.settled.insert(settled(finding));
                         continue;
                     }
+                    self.keeper.keep(context.session.keys, report, &mend.kept, terminal)?;
                     let session = context.renewed().session;
                     let doing = || CliError::store(format!("mend {}", finding.key_text()));
                     match mend.carry_out(session, mends, finding).await.map_err(doing())? {

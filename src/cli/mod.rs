@@ -2,9 +2,9 @@
 //!
 //! - `args`: what may be typed, and the help.
 //! - [`start`]: from the command line and the host file to a command that runs.
-//! - `list`, `show`, `usage`, `map`, `top`, `leaks`, `watch`, `check` (with `mend`), `release`, `hold` (with holds):
-//!   one verb each; `pool`: the verbs of named pools; `validate`, `version` (with completion): what needs no store;
-//!   `doctor`: what goes on without one.
+//! - `list`, `show`, `usage`, `map`, `top`, `leaks`, `watch`, `check` (with `mend`, `keeper`, `restore`), `release`,
+//!   `hold` (with holds): one verb each; `pool`: the verbs of named pools; `validate`, `version` (with completion):
+//!   what needs no store; `doctor`: what goes on without one.
 //! - `overview`, `lookup`, `repair`: what of the store is read for that; what is audited and repaired.
 //! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `args::ListOutput`.
 //!
@@ -17,6 +17,7 @@ mod doctor;
 mod hold;
 mod input;
 mod inventory;
+mod keeper;
 mod leaks;
 mod list;
 mod lookup;
@@ -27,6 +28,7 @@ mod places;
 mod pool;
 mod release;
 mod repair;
+mod restore;
 mod show;
 pub mod start;
 mod table;
@@ -48,13 +50,18 @@ use clap::builder::PossibleValuesParser;
 
 use args::{Cli, Command, Format, ListFormat, ListOutput, about};
 
+use crate::cni::Error;
+use crate::commands::errors;
 use crate::config::Settings;
 use crate::limits;
-use crate::local::mark::Mark;
+use crate::local::state::NodeState;
 use crate::store::follow::Follow;
 use crate::store::keys::Keys;
+use crate::store::known::{HighWater, judged_by};
 use crate::store::kv::{Failure, Kv};
+use crate::store::meta;
 use crate::store::session::Session;
+use crate::store::snapshot::Snapshot;
 use inventory::Inventory;
 use table::{Column, Listed, Screen, TableForm};
 
@@ -73,8 +80,8 @@ struct Terminal<'a> {
 /// What a command works on.
 struct Context<'a, K> {
     session: Session<'a, K>,
-    /// What this node has seen of the store; none if no plugin runs here.
-    mark: Option<Mark>,
+    /// This node; none if it has no name.
+    node: Option<&'a NodeState>,
     /// What the host file says.
     settings: &'a Settings,
     /// How long the store may take, if that was given.
@@ -142,18 +149,17 @@ fn command() -> clap::Command {
         })
 }
 
-/// Carries out one command; `mark` is what this node has seen of the store. When it returns, it has said all that it
-/// has to say.
+/// Carries out one command on `node`. When it returns, it has said all that it has to say.
 async fn run<K: Kv + Follow>(
     command: Command,
     kv: &K,
     (settings, keys): (&Settings, &Keys),
-    mark: Option<Mark>,
+    node: Option<&NodeState>,
     timeout: Option<Duration>,
     terminal: &mut Terminal<'_>,
 ) -> ExitCode {
     let session = Session { kv, keys, until: Instant::now() };
-    let context = Context { session, mark, settings, timeout }.renewed();
+    let context = Context { session, node, settings, timeout }.renewed();
     let done = match command {
         Command::List(args) => list::list(&context, &args, terminal).await,
         Command::Show(args) => show::show(&context, &args, terminal).await,
@@ -180,7 +186,62 @@ impl<K: Kv> Context<'_, K> {
     /// The same with the whole time of a command before it.
     fn renewed(&self) -> Self {
         let session = self.session.by(self.deadline());
-        Self { session, mark: self.mark.clone(), ..*self }
+        Self { session, ..*self }
+    }
+
+    /// What this node has seen of the store; none if no plugin has run here.
+    fn known(&self) -> Option<HighWater> {
+        Some(self.node?.mark().read()?.seen)
+    }
+
+    /// Whether the store contradicts what this node knows of it, and what it shows of itself; none if it has no meta.
+    async fn compared(&self, known: Option<&HighWater>) -> Result<(bool, Option<HighWater>), CliError> {
+        let (session, keys) = (self.session, self.session.keys);
+        let Some(node) = self.node else { return Ok((false, None)) };
+        let own = keys.node(&node.identity.key());
+        let compared = async {
+            let mut seen = Snapshot::default();
+            session.read(&judged_by(keys, &own, known), &mut seen).await?;
+            let is_another = match known {
+                Some(known) => meta::contradicts(session, known, &mut seen).await?,
+                None => false,
+            };
+            let etcd = session.kv.cluster().unwrap_or_default();
+            let shown = HighWater::shown(keys, &seen, &own, known);
+            Ok((is_another, shown.map(|shown| HighWater { etcd, ..shown })))
+        };
+        compared.await.map_err(CliError::store("compare the store with what this node knows"))
+    }
+
+    /// Refuses to write to a store that is not the one which this node knows, and to found one beside another;
+    /// `undone` says what was not done.
+    async fn must_know_store(&self, undone: &str) -> Result<(), CliError> {
+        let known = self.known();
+        let (is_another, shown) = self.compared(known.as_ref()).await?;
+        if is_another {
+            return Err(CliError::Refused(format!(
+                "this node knows a store that had more in it than this one has: {undone}; metes check says more"
+            )));
+        }
+        let is_first = known.is_none() && shown.is_none();
+        match self.node.filter(|_| is_first).and_then(NodeState::other_store) {
+            None => Ok(()),
+            Some(other) => {
+                let Error { msg, details, .. } = errors::other_store_used(&other);
+                Err(CliError::Refused(format!("{msg}: {undone}; {details}")))
+            }
+        }
+    }
+
+    /// Raises the mark of a node on which the plugin runs, to the store as it is after a command has written. If the
+    /// store does not answer any more, the mark stays: the next run raises it.
+    async fn remember_store(&self) {
+        let (Some(node), Some(known)) = (self.node, self.known()) else { return };
+        match self.compared(Some(&known)).await {
+            Ok((false, Some(shown))) => node.mark().raise(shown, |_| {}),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "what was written is not in this node's mark yet"),
+        }
     }
 
     /// Reads all that is held, at one moment.

@@ -223,8 +223,8 @@ fn refuse_undecodable(inventory: &Inventory, is_meant: &dyn Fn(&Owner) -> bool) 
     let mut undecodable = inventory.unreadable.iter().filter_map(|one| one.owner.as_ref());
     match undecodable.find(|owner| is_meant(owner)) {
         Some(owner) => Err(Unchosen::from(format!(
-            "the record of {owner} cannot be decoded, so what it holds counts as held: metes check --mend \
-             undecodable-owner frees it"
+            "the record of {owner} cannot be decoded, so what it holds counts as held: if a newer metes wrote it, \
+             use that one; else metes check --mend undecodable-owner frees it"
         ))),
         None => Ok(()),
     }

@@ -14,12 +14,10 @@ use super::validate::validate;
 use super::version::version;
 use super::{Cli, Terminal, about, ask, check, command, run};
 use crate::cni::{Error, Version};
-use crate::config::Settings;
 use crate::limits;
 use crate::local::files::Trust;
-use crate::local::mark::Mark;
 use crate::local::setup;
-use crate::local::state::{NodeState, state_folder};
+use crate::local::state::NodeState;
 use crate::store;
 use crate::store::keys::Keys;
 
@@ -74,8 +72,8 @@ fn start(mut cli: Cli) -> Result<ExitCode, Error> {
             settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
             let give_up = cli.timeout.unwrap_or(limits::UNREACHABLE);
             let kv = store::open(setup::access(&settings, Trust::OwnerReads, give_up)?);
-            let (keys, mark) = (Keys::new(&settings.prefix), mark(&settings));
-            let done = run(command, &kv, (&settings, &keys), mark, cli.timeout, &mut terminal);
+            let (keys, node) = (Keys::new(&settings.prefix), NodeState::known(&settings));
+            let done = run(command, &kv, (&settings, &keys), node.as_ref(), cli.timeout, &mut terminal);
             return Ok(runtime.block_on(done));
         }
         CliVerb::Validate(args) => validate(cli.config.as_deref(), &args, &mut terminal),
@@ -116,11 +114,6 @@ fn has_utf8(variable: impl Fn(&str) -> OsString) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(variable).into_iter().find(|value| !value.is_empty());
     let locale = locale.unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     locale.contains("utf-8") || locale.contains("utf8")
-}
-
-/// What this node has seen of the store, if the plugin runs here: nothing is made for it.
-fn mark(settings: &Settings) -> Option<Mark> {
-    state_folder(settings).exists().then(|| NodeState::of(settings).ok())??.mark().read()
 }
 
 #[cfg(test)]

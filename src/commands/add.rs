@@ -1,5 +1,6 @@
 //! ADD: an address for one interface of one container.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -18,9 +19,9 @@ use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::Ask;
 use crate::store::drive::{Acknowledged, Driver, Stopped};
 use crate::store::keys::{Bytes, Key, LeaseId, Scope};
+use crate::store::known::HighWater;
 use crate::store::kv::{Failure, Kv};
-use crate::store::meta::HighWater;
-use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease};
+use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease, Witness};
 use crate::store::pools::{AskedPools, PoolRefused, PoolResult, decode_pool};
 use crate::store::repair::{CoolingSeen, SomeRepaired, repair_some};
 use crate::store::snapshot::Snapshot;
@@ -51,9 +52,23 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
     run.must_go_on()?;
     let mut allotment = Allotment::new(ask, run.session.keys);
     let left = LeftBehind::read(run, &allotment);
+    if left.mark.is_none() {
+        run.must_be_one_etcd().await?;
+    }
+    // The first request follows at once.
+    let just_read = Cell::new(Some(left.known()));
+    let recall = || just_read.take().unwrap_or_else(|| run.known());
+    let mut witness = run.witness(&recall, run.own_value(&ask.stamp.created_at));
+    if left.mark.is_none() {
+        witness.other_store = run.node.other_store();
+    }
+    if !left.is_of_name(run) {
+        run.node.names().keep_present();
+    }
     allotment.keep_ranges(|key| left.has_kept_ranges(key, &ask.stamp.created_at));
     let is_wanted = || run.must_go_on().is_ok();
-    let mut driver = Driver::new(run.session, policy(run, &left, &is_wanted)).expecting(left.pools.clone());
+    let mut driver =
+        Driver::new(run.session, policy(run, &left, witness, &is_wanted)).expecting(left.pools.clone());
     let added = allot(run, ask, &mut allotment, &left, &mut driver).await;
     if added.is_err() && driver.may_be_served() {
         undo(run, ask).await;
@@ -167,7 +182,8 @@ const LEASES_ASKED: usize = 4;
 /// owner has answered with it since.
 pub async fn undo<K: Kv>(run: &Run<'_, K>, ask: &Ask) {
     let spooled = run.to_spool(&ask.owner, ask.labels.pod.uid.as_ref(), true);
-    let freed = run.free_spooled(&spooled, run.session.until).await;
+    // In whatever store it was reserved.
+    let freed = run.free_spooled(&spooled, None, run.session.until).await;
     // Without a tombstone, a late copy of the commit may still be applied.
     if matches!(freed, Ok((_, false))) {
         return;
@@ -190,7 +206,7 @@ struct LeftBehind {
 impl LeftBehind {
     /// Without a mark there are no hints: they may be of another store.
     fn read<K: Kv>(run: &Run<'_, K>, allotment: &Allotment<'_>) -> Self {
-        let Some(mark) = run.mark.read() else { return Self::default() };
+        let Some(mark) = run.read_mark() else { return Self::default() };
         let is_of_store = |hints: &ScopeHints| {
             let meta = hints.keys.record::<Meta>(&run.session.keys.meta());
             meta.is_ok_and(|meta| meta.is_some_and(|meta| mark.seen.is_of(&meta)))
@@ -224,6 +240,16 @@ impl LeftBehind {
         kept().is_some_and(|asked| is_young(&asked, now))
     }
 
+    /// Whether the last ADD of this machine had the name that it has now.
+    fn is_of_name<K>(&self, run: &Run<'_, K>) -> bool {
+        let key = self.mark.as_ref().and_then(|mark| mark.seen.key.as_ref());
+        key.is_some_and(|key| key.name.as_bytes() == run.own_key)
+    }
+
+    fn known(&self) -> Option<HighWater> {
+        self.mark.as_ref().map(|mark| mark.seen.clone())
+    }
+
     fn hints(&self) -> Hints {
         self.mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default()
     }
@@ -234,7 +260,12 @@ fn is_young(asked: &AskedRanges, now: &str) -> bool {
     asked.age(now).is_some_and(|age| age < limits::ASKED_AGAIN)
 }
 
-fn policy<'a, K: Kv>(run: &'a Run<'_, K>, left: &LeftBehind, is_wanted: &'a dyn Fn() -> bool) -> Policy<'a> {
+fn policy<'a, K: Kv>(
+    run: &'a Run<'_, K>,
+    left: &LeftBehind,
+    witness: Witness<'a>,
+    is_wanted: &'a dyn Fn() -> bool,
+) -> Policy<'a> {
     let hints = left.hints();
     let shared = hints.lease_for(&run.start);
     Policy {
@@ -247,7 +278,7 @@ fn policy<'a, K: Kv>(run: &'a Run<'_, K>, left: &LeftBehind, is_wanted: &'a dyn 
         tickets: TicketLease::Own(hints.tickets_for(&run.start).map(|lease| LeaseId(lease.id))),
         is_crowded: hints.is_crowded(&run.start),
         wait_until: run.session.until,
-        high_water: left.mark.as_ref().map(|mark| mark.seen.clone()),
+        witness: Some(witness),
         remembered: left.remembered(&run.start),
         is_wanted,
     }
@@ -260,11 +291,9 @@ fn leave_hints<K: Kv>(
     driver: &mut Driver<'_, K>,
     before: &LeftBehind,
 ) {
-    let Some(Acknowledged { revision, scope, asked }) = driver.take_acknowledged() else { return };
+    let Some(Acknowledged { scope, asked }) = driver.take_acknowledged() else { return };
     let keys = driver.shared();
-    let Ok(Some(Meta { id: store, epoch, .. })) = keys.record::<Meta>(&run.session.keys.meta()) else {
-        return;
-    };
+    let Some(seen) = driver.seen_store().cloned() else { return };
     let hints = before.hints();
     let since_when = |LeaseId(id), known: &Option<NodeLease>| match known {
         Some(known) if known.id == id => known.clone(),
@@ -273,27 +302,10 @@ fn leave_hints<K: Kv>(
     let lease = driver.lease().map(|lease| since_when(lease, &hints.lease));
     let tickets = driver.own_ticket_lease().map(|lease| since_when(lease, &hints.tickets));
     let now = (run.clock)();
-    let crowded = if driver.met_others() { Some(now.clone()) } else { hints.crowded.clone() };
+    let crowded = driver.met_others().then(|| now.clone());
     // Without a scope, what this run has read of the pages is older than what another run has written for it.
     if let Some(scope) = scope {
-        let known = before.scope.clone().unwrap_or_default();
-        let mut shared = keys.clone();
-        shared.retain(|key| !is_pool(run, key));
-        // No look reads the records of ranges that are asked for. So what this run has written is added to what was
-        // known. Only their time is kept: the ranges of many configurations would be too much.
-        let now_for_people = node::timestamp();
-        let is_asked = |key: &[u8]| matches!(run.session.keys.parse(key), Ok(Key::Asked(_)));
-        let earlier = known.keys.iter().filter(|(key, _)| is_asked(key));
-        let earlier = earlier.filter_map(|(key, entry)| Some((key.clone(), entry?.value.clone())));
-        for (key, value) in earlier.chain(asked) {
-            let record = AskedRanges::decode(&value).ok();
-            if let Some(young) = record.filter(|asked| is_young(asked, &now_for_people)) {
-                let value = young.without_ranges().encode();
-                let entry = Entry { key, value, create_revision: 0, mod_revision: 0, lease: 0 };
-                shared.set(&entry.key.clone(), Some(entry));
-            }
-        }
-        run.scope_hints.keep(&scope, &known.left(shared, driver.first(), now));
+        leave_scope(run, allotment, driver, &scope, asked, now);
     }
     if let Some(scope) = allotment.auto_scope() {
         leave_pools(run, &scope, keys, &before.pools, |key| matches!(key, Key::PoolChanges));
@@ -301,8 +313,50 @@ fn leave_hints<K: Kv>(
     if let Some(scope) = allotment.pools_scope(keys) {
         leave_pools(run, &scope, keys, &before.pools, |key| matches!(key, Key::Pool(_)));
     }
-    let hints = Hints { lease, tickets, crowded, ..hints };
-    run.leave_mark(Mark { seen: HighWater { store, epoch, revision }, hints });
+    run.leave_mark(seen, |hints| {
+        (hints.lease, hints.tickets) = (lease, tickets);
+        hints.crowded = crowded.or(hints.crowded.take());
+    });
+}
+
+/// Leaves what this run knows of its scope, beside what runs of other ranges have left there.
+fn leave_scope<K: Kv>(
+    run: &Run<'_, K>,
+    allotment: &Allotment<'_>,
+    driver: &Driver<'_, K>,
+    scope: &Scope,
+    asked: Option<(Bytes, Vec<u8>)>,
+    now: RunStart,
+) {
+    let meta = run.session.keys.meta();
+    let meta_of = |keys: &Snapshot| keys.entry(&meta).map(|meta| meta.value.clone());
+    let mut shared = driver.shared().clone();
+    // It is read again, because other runs of the node may have left something meanwhile.
+    let known = run.scope_hints.read(scope).filter(|known| meta_of(&known.keys) == meta_of(&shared));
+    let mut known = known.unwrap_or_default();
+    let own_cursors = allotment.cursors(&shared);
+    shared.retain(|key| match run.session.keys.parse(key) {
+        Ok(Key::Pool(_) | Key::PoolChanges) => false,
+        // A head has read the cursors of all whom it has served.
+        Ok(Key::Cursor(..)) => known.keys.knows(key) || own_cursors.iter().any(|own| own == key),
+        _ => true,
+    });
+    // No look reads the records of ranges that are asked for. So what this run has written is added to what was known.
+    // Only their time is kept: the ranges of many configurations would be too much.
+    let now_for_people = node::timestamp();
+    let is_asked = |key: &[u8]| matches!(run.session.keys.parse(key), Ok(Key::Asked(_)));
+    let earlier = known.keys.iter().filter(|(key, _)| is_asked(key));
+    let earlier = earlier.filter_map(|(key, entry)| Some((key.clone(), entry?.value.clone())));
+    for (key, value) in earlier.chain(asked) {
+        let record = AskedRanges::decode(&value).ok();
+        if let Some(young) = record.filter(|asked| is_young(asked, &now_for_people)) {
+            let value = young.without_ranges().encode();
+            let entry = Entry { key, value, create_revision: 0, mod_revision: 0, lease: 0 };
+            shared.set(&entry.key.clone(), Some(entry));
+        }
+    }
+    known.keys.retain(|key| !is_asked(key));
+    run.scope_hints.keep(scope, &known.left(shared, driver.first(), now));
 }
 
 /// Leaves what its pools say for the next run, unless that is known. Meta goes with them: it says of which store
@@ -341,6 +395,7 @@ async fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Re
         Stopped::Unsettled(_, failure) => spool(run, ask, &failure),
         Stopped::Suspect(epoch) => errors::suspect(epoch),
         Stopped::TooOld(text) => Error::new(Code::Refused, text),
+        Stopped::OtherUsed(other) => errors::other_store_used(&other),
         Stopped::OutOfTime => run.must_go_on().err().unwrap_or_else(errors::out_of_time),
     }
 }

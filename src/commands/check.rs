@@ -32,13 +32,14 @@ pub async fn check<K: Kv>(
     let mut snapshot = Snapshot::default();
     let adopted = uid.map(|uid| Owner { container_id: ContainerId::adopted(uid), ..owner.clone() });
     let candidates: Vec<&Owner> = [owner].into_iter().chain(&adopted).collect();
-    // The record most likely names these, so they are read with it.
-    let likely = likely_reservations(run, sets, previous);
-    let Some((holder, record)) = first_record(run, &candidates, likely, &mut snapshot).await? else {
+    let known = run.known();
+    // The record most likely names these reservations, so they are read with it.
+    let likely = [run.judged_by(known.as_ref()), likely_reservations(run, sets, previous)].concat();
+    let found = first_record(run, &candidates, likely, &mut snapshot).await?;
+    let suspect = run.suspicion(known.clone(), &mut snapshot).await;
+    let Some((holder, record)) = found else {
         // In a store that went back in time or was emptied, this says nothing of the pod.
-        let mark = run.mark.read();
-        run.session.read(&[run.session.keys.meta()], &mut snapshot).await?;
-        if let Some(suspect) = run.suspicion(mark, &snapshot) {
+        if let Some(suspect) = suspect {
             return Err(suspect);
         }
         let text = format!("interface {} of container {} holds no address", owner.ifname, owner.container_id);

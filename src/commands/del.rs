@@ -1,19 +1,20 @@
 //! DEL: frees all addresses of one interface of one container. It succeeds if there is nothing to free. It also
 //! succeeds if etcd cannot be reached: then it spools the free.
 
+use std::cell::Cell;
 use std::fmt::Display;
 
 use super::Run;
 use crate::cni::error::{Code, Error};
 use crate::local::mark::{Mark, NodeLease};
-use crate::pool::names::{NodeName, PodUid};
+use crate::pool::names::PodUid;
 use crate::pool::record::{Caller, Owner};
 use crate::store::cooling::CoolingLeases;
 use crate::store::free::{Free, FreeGuard, Freed};
-use crate::store::keys::LeaseId;
+use crate::store::keys::{Key, LeaseId};
 use crate::store::kv::{Failure, Kv};
-use crate::store::release::{self, FreeError, FreeHints, Left};
-use crate::store::snapshot::Snapshot;
+use crate::store::policy::WitnessRun;
+use crate::store::release::{self, FreeError, FreeHints, Left, NotFreed};
 
 /// What a DEL that succeeded came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,25 +26,31 @@ pub enum Done {
 }
 
 /// Frees what `owner` holds, if a run older than this one reserved it, for the same container: `pod_uid` is the pod's,
-/// if it is known. `former` is the node's name without its host file's `node_name`, where that is another one.
+/// if it is known. What it holds under a former name of the node is freed, too.
 ///
 /// # Errors
 /// A CNI error if it is neither freed nor spooled.
-pub async fn del<K: Kv>(
-    run: &Run<'_, K>,
-    owner: &Owner,
-    pod_uid: Option<&PodUid>,
-    former: Option<&NodeName>,
-) -> Result<Done, Error> {
-    let mark = run.mark.read();
+pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid>) -> Result<Done, Error> {
+    let former = run.node.names().former_owners(owner);
+    let mark = run.read_mark();
+    if mark.is_none()
+        && let Err(several) = run.must_be_one_etcd().await
+    {
+        return spool(run, owner, pod_uid, &Failure::Unknown(several.msg));
+    }
     let free = Free {
         owner,
         guard: FreeGuard::OlderThan(&run.start),
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
         tombstone: Some(&run.start),
+        former: &former,
     };
     let mut leases = mark.as_ref().map(|mark| mark.hints.cooling_for(&run.start)).unwrap_or_default();
-    match release::carry_out(run.session, free, hints(run, mark.as_ref()), Some(&mut leases)).await {
+    let just_read = Cell::new(Some(mark.as_ref().map(|mark| mark.seen.clone())));
+    let recall = || just_read.take().unwrap_or_else(|| run.known());
+    let witness = Some(run.witness(&recall, WitnessRun::Frees));
+    match release::carry_out(run.session, free, (hints(run, mark.as_ref()), witness), Some(&mut leases)).await
+    {
         Ok((freed, left)) => {
             leave_hints(run, &left, &leases);
             match freed {
@@ -57,9 +64,11 @@ pub async fn del<K: Kv>(
                 ),
                 Freed::Nothing => {
                     tracing::info!(%owner, "nothing was held");
-                    warn_of_former_name(run, owner, former).await;
                 }
                 Freed::Addresses(_) => {}
+            }
+            if let Some(epoch) = left.suspect {
+                return spool_besides(run, owner, pod_uid, epoch);
             }
             // Without a tombstone, another node may still serve a ticket of an older ADD. So the DEL is carried out
             // again until etcd has the space for one.
@@ -72,54 +81,52 @@ pub async fn del<K: Kv>(
             forget_spooled(run, owner);
             Ok(Done::Freed)
         }
-        Err(FreeError::Store(failure)) if can_wait(&failure) => spool(run, owner, pod_uid, &failure),
+        Err(NotFreed::Failed(FreeError::Store(failure))) if can_wait(&failure) => {
+            spool(run, owner, pod_uid, &failure)
+        }
         Err(e) => Err(e.into()),
     }
 }
 
-/// If a container was attached before its node was given a name, its record is under the derived name.
-async fn warn_of_former_name<K: Kv>(run: &Run<'_, K>, owner: &Owner, former: Option<&NodeName>) {
-    let Some(node) = former else { return };
-    let former = Owner { node: node.clone(), ..owner.clone() };
-    let key = run.session.keys.owner(&former);
-    let mut snapshot = Snapshot::default();
-    let read = run.session.read(std::slice::from_ref(&key), &mut snapshot).await;
-    if read.is_ok() && snapshot.entry(&key).is_some() {
-        tracing::warn!(
-            %owner, %former,
-            "nothing was held under the node's present name, and something is under the one it had without \
-             `node_name`: \
-             `metes release --container {} --node {node}` frees it",
-            owner.container_id
-        );
+/// The store is not the one that this node knows. It is marked so, and what was found there is freed. The DEL is
+/// carried out again in a store that contradicts nothing: the address may be held there.
+fn spool_besides<K: Kv>(
+    run: &Run<'_, K>,
+    owner: &Owner,
+    pod_uid: Option<&PodUid>,
+    epoch: u64,
+) -> Result<Done, Error> {
+    tracing::warn!(%owner, epoch, "the store is not as this node knows it; the DEL stays spooled besides");
+    match run.spool.keep(&run.to_spool(owner, pod_uid, false)) {
+        Ok(()) => Ok(Done::Spooled),
+        Err(e) => Err(neither(&"the store is not the one that this node knows", &e)),
     }
 }
 
 fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> FreeHints {
     let Some(Mark { hints, .. }) = mark else { return FreeHints::default() };
     let lease = hints.tombstones_for(&run.start).map(|lease| LeaseId(lease.id));
-    FreeHints { lease, is_crowded: hints.is_crowded(&run.start) }
+    let tickets = hints.tickets_for(&run.start).map(|lease| LeaseId(lease.id));
+    FreeHints { lease, tickets, is_crowded: hints.is_crowded(&run.start) }
 }
 
-/// Leaves hints for the next run on this node, if this run knows more. DEL reads no meta, so it does not raise the
-/// mark.
+/// Raises the mark to what this run has seen, and leaves hints for the next run on this node.
 fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
     if let Some((scope, pages)) = &left.pages {
-        run.scope_hints.correct(scope, pages);
+        let is_page =
+            |key: &[u8]| matches!(run.session.keys.parse(key), Ok(Key::Page(..) | Key::Summary(..)));
+        run.scope_hints.correct(scope, pages, is_page);
     }
-    if left.lease.is_none() && !left.met_others && leases.new_ones().next().is_none() {
-        return;
-    }
-    // It is read again, because other runs may have raised it meanwhile.
-    let Some(Mark { seen, mut hints }) = run.mark.read() else { return };
-    if let Some(lease) = left.lease {
-        hints.tombstones = Some(NodeLease { id: lease.0, since: run.start.clone() });
-    }
-    hints.keep_cooling(leases, &run.start);
-    if left.met_others {
-        hints.crowded = Some((run.clock)());
-    }
-    run.leave_mark(Mark { seen, hints });
+    let Some(seen) = left.seen_store.clone() else { return };
+    let new = |lease: LeaseId| NodeLease { id: lease.0, since: run.start.clone() };
+    run.leave_mark(seen, |hints| {
+        hints.tombstones = left.lease.map(new).or(hints.tombstones.take());
+        hints.tickets = left.tickets.map(new).or(hints.tickets.take());
+        hints.keep_cooling(leases, &run.start);
+        if left.met_others {
+            hints.crowded = Some((run.clock)());
+        }
+    });
 }
 
 /// Whether the failure may pass by itself. Then the free is spooled.
@@ -129,6 +136,7 @@ fn can_wait(failure: &Failure) -> bool {
         | Failure::Unknown(_)
         | Failure::LeaseNotFound
         | Failure::LeaseExists
+        | Failure::LongLease(_)
         | Failure::Compacted
         | Failure::NoSpace(_)
         | Failure::Corrupt(_) => true,

@@ -15,7 +15,7 @@ use crate::store::allot::Refused;
 use crate::store::kv::Failure;
 use crate::store::meta::OutOfService;
 use crate::store::pools::PoolRefused;
-use crate::store::release::FreeError;
+use crate::store::release::{FreeError, NotFreed};
 use crate::store::snapshot::BadRecord;
 
 /// What an operator does about a state that contradicts itself.
@@ -29,7 +29,9 @@ impl From<Failure> for Error {
             | Failure::LeaseNotFound
             | Failure::LeaseExists
             | Failure::Compacted => Code::TryAgain,
-            Failure::Corrupt(_) | Failure::NoSpace(_) | Failure::Refused(_) => Code::Refused,
+            Failure::Corrupt(_) | Failure::NoSpace(_) | Failure::Refused(_) | Failure::LongLease(_) => {
+                Code::Refused
+            }
             Failure::Denied(_) => Code::PermissionDenied,
         };
         Error::new(code, failure.to_string()).with_details(failure.remedy())
@@ -48,6 +50,15 @@ impl From<FreeError> for Error {
         match e {
             FreeError::Store(failure) => failure.into(),
             FreeError::Bad(bad) => bad.into(),
+        }
+    }
+}
+
+impl From<NotFreed> for Error {
+    fn from(e: NotFreed) -> Self {
+        match e {
+            NotFreed::Failed(failed) => failed.into(),
+            NotFreed::Suspect(epoch) => suspect(epoch),
         }
     }
 }
@@ -206,6 +217,15 @@ fn out_of_service(why: OutOfService) -> Error {
         )
         .with_details("install the newer metes on this node"),
     }
+}
+
+/// Nothing is stored here, and this machine has used another store, in words.
+#[must_use]
+pub fn other_store_used(other: &str) -> Error {
+    Error::new(Code::StoredState, format!("this machine has used {other}, and nothing is stored here"))
+        .with_details(
+            "correct `etcd` in the host file; if a new store is meant, `metes check --accept-store` makes it",
+        )
 }
 
 /// There is no time left.

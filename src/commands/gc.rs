@@ -9,9 +9,11 @@ use crate::limits;
 use crate::local::node::Identity;
 use crate::pool::record::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
 use crate::store::cooling::CoolingLeases;
+use crate::store::free::{Free, FreeGuard};
 use crate::store::keys::{Key, prefix_end};
 use crate::store::kv::Kv;
-use crate::store::release::release_as_read;
+use crate::store::policy::WitnessRun;
+use crate::store::release::{self, FreeHints};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Entry, List, Op, Txn};
 
@@ -69,10 +71,10 @@ pub async fn gc<K: Kv>(
 /// while the store is suspect.
 async fn in_service_since<K: Kv>(run: &Run<'_, K>) -> Result<Option<i64>, Error> {
     let key = run.session.keys.meta();
-    let (mark, mut snapshot) = (run.mark.read(), Snapshot::default());
-    run.session.read(std::slice::from_ref(&key), &mut snapshot).await?;
+    let (known, mut snapshot) = (run.known(), Snapshot::default());
+    run.session.read(&run.judged_by(known.as_ref()), &mut snapshot).await?;
     let meta = snapshot.record::<Meta>(&key)?;
-    if run.suspicion(mark, &snapshot).is_some() {
+    if run.suspicion(known, &mut snapshot).await.is_some() {
         return Ok(None);
     }
     Ok(match meta {
@@ -117,7 +119,12 @@ async fn free<K: Kv>(
 ) -> Result<(), Error> {
     run.must_go_on()?;
     // The attachment ended long ago, so no ADD of this owner is under way, and no tombstone is needed.
-    let freed = release_as_read(run.session, owner, mod_revision, Some(leases)).await?;
+    let guard = FreeGuard::AsRead(mod_revision);
+    let free = Free { owner, guard, caller: None, tombstone: None, former: &[] };
+    let recall = || run.known();
+    let witness = run.witness(&recall, WitnessRun::FreesInSound);
+    let hints = FreeHints::default();
+    let (freed, _) = release::carry_out(run.session, free, (hints, Some(witness)), Some(leases)).await?;
     tracing::info!(container = %owner.container_id, ifname = %owner.ifname, ?freed, "freed by GC");
     Ok(())
 }

@@ -12,20 +12,24 @@ use tokio::time::Instant;
 use crate::cni::error::{Code, Error};
 use crate::cni::request::Attachment;
 use crate::limits;
-use crate::local::mark::{Mark, MarkFile};
+use crate::local::mark::{Hints, Mark, MarkFile};
 use crate::local::node::{self, Identity};
 use crate::local::scope_hints::ScopeHintFiles;
 use crate::local::spool::{Kept, Spool, Spooled};
 use crate::local::state::NodeState;
 use crate::pool::Wanted;
 use crate::pool::names::PodUid;
-use crate::pool::record::{Caller, Labels, Meta, Owner, RunStart};
+use crate::pool::record::{Caller, Labels, Meta, NodeRecord, Owner, Record, RunStart};
 use crate::random::{random, random_id};
 use crate::store::ask::{Ask, RunStamp};
 use crate::store::cooling::CoolingLeases;
 use crate::store::free::{Free, FreeGuard, Freed};
+use crate::store::keys::Bytes;
+use crate::store::known::{HighWater, judged_by};
 use crate::store::kv::{Failure, Kv};
-use crate::store::release::{self, FreeError};
+use crate::store::meta;
+use crate::store::policy::{Witness, WitnessRun};
+use crate::store::release::{self, FreeError, NotFreed};
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 
@@ -43,8 +47,12 @@ pub struct Run<'a, K> {
     pub awaited: &'a dyn Fn() -> bool,
     /// Frees that wait for the store.
     pub spool: Spool,
-    /// The highest revision seen on this node.
+    /// What this node has seen of the store.
     pub mark: MarkFile,
+    /// The key that this node's runs leave in the store.
+    own_key: Bytes,
+    /// The node's files.
+    node: &'a NodeState,
     /// What runs of this node leave behind of each scope.
     pub scope_hints: ScopeHintFiles,
 }
@@ -58,8 +66,10 @@ impl<'a, K: Kv> Run<'a, K> {
         clock: &'a dyn Fn() -> RunStart,
         awaited: &'a dyn Fn() -> bool,
     ) -> Self {
-        let (spool, mark, scope_hints) = (node.spool(), node.mark(), node.scope_hints());
-        Self { session, identity: &node.identity, start, clock, awaited, spool, mark, scope_hints }
+        let (spool, mark) = (node.spool(), node.mark());
+        let (own_key, scope_hints) = (session.keys.node(&node.identity.key()), node.scope_hints());
+        let identity = &node.identity;
+        Self { session, identity, start, clock, awaited, spool, mark, own_key, node, scope_hints }
     }
 
     /// The owner that a container's interface is on this node of this cluster.
@@ -97,24 +107,77 @@ impl<'a, K: Kv> Run<'a, K> {
         Ok(())
     }
 
-    /// Raises the mark after an acknowledged write, and leaves hints for the next run.
-    pub fn leave_mark(&self, mark: Mark) {
-        #[cfg(feature = "failpoints")]
-        crate::failpoints::pass("mark.before");
-        self.mark.raise(mark);
+    /// The node's mark, as a verb begins: from here on its etcd is the one whose answers count.
+    fn read_mark(&self) -> Option<Mark> {
+        let mark = self.mark.read();
+        self.session.kv.expect(mark.as_ref().map_or(0, |mark| mark.seen.etcd));
+        mark
     }
 
-    /// Why a store with this meta hands out no address: it is suspect, or the next ADD of this node will mark it so.
-    /// The mark is of a time before the snapshot was read: meanwhile another run may have raised it.
-    fn suspicion(&self, mark: Option<Mark>, snapshot: &Snapshot) -> Option<Error> {
+    /// What this node knows of the store now.
+    fn known(&self) -> Option<HighWater> {
+        self.read_mark().map(|mark| mark.seen)
+    }
+
+    /// A node that knows no etcd yet asks all endpoints who they are before it writes for the first time. A member that
+    /// was begun anew alone would take its writes, and forget them.
+    ///
+    /// # Errors
+    /// Code 102 if the endpoints are of different etcds.
+    async fn must_be_one_etcd(&self) -> Result<(), Error> {
+        let clusters = self.session.kv.clusters(self.session.until).await;
+        let Some(((one, id), (other, other_id))) = differing(&clusters) else { return Ok(()) };
+        let text =
+            format!("{one} (cluster id {id:x}) and {other} (cluster id {other_id:x}) are of different etcds");
+        Err(Error::new(Code::StoredState, text).with_details(
+            "name the members of one etcd in `etcd.endpoints`; a member that was begun anew by mistake must join the \
+             others: etcdctl member list tells which ones they are",
+        ))
+    }
+
+    /// This node as one that holds the store's answers against what it knows. An ADD leaves the node's key behind.
+    fn witness<'w>(&self, recall: &'w dyn Fn() -> Option<HighWater>, run: WitnessRun) -> Witness<'w> {
+        Witness { recall, own_key: self.own_key.clone(), run, other_store: None }
+    }
+
+    /// What an ADD of this run leaves under the node's key.
+    fn own_value(&self, at: &str) -> WitnessRun {
+        WitnessRun::Reserves(NodeRecord::new(self.start.boot.clone(), at.to_owned()).encode())
+    }
+
+    /// Raises the mark to what was seen, and leaves hints for the next run.
+    pub fn leave_mark(&self, seen: HighWater, leave: impl FnOnce(&mut Hints)) {
+        #[cfg(feature = "failpoints")]
+        crate::failpoints::pass("mark.before");
+        self.mark.raise(seen, leave);
+    }
+
+    /// The keys by which the store is judged: they are read with the first request.
+    fn judged_by(&self, known: Option<&HighWater>) -> Vec<Bytes> {
+        judged_by(self.session.keys, &self.own_key, known)
+    }
+
+    /// Why a store that was read so hands out no address: it is suspect, or the next ADD of this node will mark it so.
+    /// `known` was read before the snapshot: meanwhile another run may have seen more. A store that contradicts nothing
+    /// raises the mark.
+    async fn suspicion(&self, known: Option<HighWater>, snapshot: &mut Snapshot) -> Option<Error> {
+        let keys = self.session.keys;
         // A meta that does not decode has its own error.
-        let meta = snapshot.record::<Meta>(&self.session.keys.meta()).ok()?;
-        let suspect = meta.as_ref().and_then(|meta| meta.suspect);
-        let known = || {
-            mark.filter(|mark| mark.seen.contradicts(meta.as_ref(), snapshot.revision))
-                .map(|mark| mark.seen.epoch)
-        };
-        suspect.or_else(known).map(errors::suspect)
+        let meta = snapshot.record::<Meta>(&keys.meta()).ok()?;
+        if let Some(epoch) = meta.as_ref().and_then(|meta| meta.suspect) {
+            return Some(errors::suspect(epoch));
+        }
+        // Without an answer, the node's key counts as lost.
+        if let Some(known) = &known
+            && meta::contradicts(self.session, known, snapshot).await.unwrap_or(true)
+        {
+            return Some(errors::suspect(known.epoch));
+        }
+        let etcd = self.session.kv.cluster().unwrap_or_default();
+        if let Some(shown) = HighWater::shown(keys, snapshot, &self.own_key, known.as_ref()) {
+            self.leave_mark(HighWater { etcd, ..shown }, |_| {});
+        }
+        None
     }
 
     /// The spool entry that frees what this run has reserved or was asked to free.
@@ -126,9 +189,11 @@ impl<'a, K: Kv> Run<'a, K> {
     /// Frees what was spooled for one owner. It stays in the spool as long as etcd has no space for its tombstone.
     ///
     /// # Errors
-    /// [`FreeError`]; then the entry stays in the spool.
-    pub async fn carry_out_spooled(&self, kept: &Kept, until: Instant) -> Result<Freed, FreeError> {
-        let (freed, lacks_tombstone) = self.free_spooled(&kept.spooled, until).await?;
+    /// [`NotFreed`]; then the entry stays in the spool.
+    pub async fn carry_out_spooled(&self, kept: &Kept, until: Instant) -> Result<Freed, NotFreed> {
+        let recall = || self.known();
+        let witness = self.witness(&recall, WitnessRun::FreesInSound);
+        let (freed, lacks_tombstone) = self.free_spooled(&kept.spooled, Some(witness), until).await?;
         let Owner { container_id, ifname, .. } = &kept.spooled.owner;
         tracing::info!(container = %container_id, %ifname, ?freed, "carried out a spooled DEL");
         // Without a tombstone, an older ADD that is still under way may reserve something. So the entry is carried out
@@ -140,18 +205,27 @@ impl<'a, K: Kv> Run<'a, K> {
     }
 
     /// Frees what was or would be spooled. Also returns whether the tombstone is missing that it should have left.
-    async fn free_spooled(&self, spooled: &Spooled, until: Instant) -> Result<(Freed, bool), FreeError> {
+    async fn free_spooled(
+        &self,
+        spooled: &Spooled,
+        witness: Option<Witness<'_>>,
+        until: Instant,
+    ) -> Result<(Freed, bool), NotFreed> {
         let Spooled { owner, start, machine, pod_uid, unanswered } = spooled;
         let boot = &self.start.boot;
-        let guard = if *unanswered { FreeGuard::Unanswered(start) } else { FreeGuard::UpTo { start, boot } };
+        let guard =
+            if *unanswered { FreeGuard::Unanswered { start, boot } } else { FreeGuard::UpTo { start, boot } };
         // Another node may still serve a ticket of an earlier boot, so it needs a tombstone, too.
         let tombstone = Some(start);
         let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });
-        let free = Free { owner, guard, caller, tombstone };
+        // An ADD that nobody has heard of had the name that is spooled.
+        let former = if *unanswered { Vec::new() } else { self.node.names().former_owners(owner) };
+        let free = Free { owner, guard, caller, tombstone, former: &former };
         // What nobody heard of does not cool.
         let (hints, mut leases) = (release::FreeHints::default(), CoolingLeases::default());
         let leases = (!unanswered).then_some(&mut leases);
-        let (freed, left) = release::carry_out(self.session.by(until), free, hints, leases).await?;
+        let (freed, left) =
+            release::carry_out(self.session.by(until), free, (hints, witness), leases).await?;
         Ok((freed, left.lacks_tombstone))
     }
 
@@ -168,7 +242,9 @@ impl<'a, K: Kv> Run<'a, K> {
             until = began + limits::DRAIN;
             match carried_out {
                 Ok(_) => {}
-                Err(FreeError::Store(Failure::Unreachable(_) | Failure::Unknown(_))) => return,
+                Err(NotFreed::Failed(FreeError::Store(Failure::Unreachable(_) | Failure::Unknown(_)))) => {
+                    return;
+                }
                 Err(why) => {
                     let container = &kept.spooled.owner.container_id;
                     tracing::warn!(%container, %why, "a spooled DEL cannot be carried out");
@@ -176,4 +252,13 @@ impl<'a, K: Kv> Run<'a, K> {
             }
         }
     }
+}
+
+/// An endpoint and the id of its etcd.
+type ClusterOf = (String, u64);
+
+/// The first two endpoints that are of different etcds.
+fn differing(clusters: &[ClusterOf]) -> Option<(&ClusterOf, &ClusterOf)> {
+    let first = clusters.first()?;
+    clusters.iter().find(|other| other.1 != first.1).map(|other| (first, other))
 }

@@ -1,30 +1,38 @@
 //! STATUS: whether an ADD could be served now. A full range is no failure.
 
-use super::Run;
+use super::{Run, errors};
 use crate::cni::error::{Code, Error};
 use crate::store::kv::{Failure, Kv};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Op, Txn};
 
-/// Succeeds if etcd answers, has a leader, takes writes and is new enough, and if its store is not under suspicion.
+/// Succeeds if etcd answers, has a leader, takes writes and is new enough, and if its store is one that serves an ADD.
 ///
 /// # Errors
 /// Code 50.
 pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
     let not_available = |text: String| Error::new(Code::NotAvailable, text);
-    let txn = Txn::read(vec![Op::Get(run.session.keys.meta())]);
-    let mark = run.mark.read();
+    let known = run.known();
+    let txn = Txn::read(run.judged_by(known.as_ref()).into_iter().map(Op::Get).collect());
     // The read is linearizable, so it needs a quorum. A member's status does not.
     let (read, about) = tokio::join!(run.session.txn(&txn), run.session.kv.about(run.session.until));
     let read = read.map_err(no_answer)?;
     let mut snapshot = Snapshot::default();
     snapshot.absorb(&txn.then, &read);
-    if let Some(suspect) = run.suspicion(mark, &snapshot) {
+    let is_first = known.is_none() && snapshot.entry(&run.session.keys.meta()).is_none();
+    if let Some(suspect) = run.suspicion(known, &mut snapshot).await {
         return Err(Error { code: Code::NotAvailable, ..suspect });
+    }
+    if is_first && let Some(other) = run.node.other_store() {
+        return Err(Error { code: Code::NotAvailable, ..errors::other_store_used(&other) });
     }
     let about = about.map_err(no_answer)?;
     if let Some(text) = about.too_old() {
         return Err(not_available(text));
+    }
+    // A runtime asks every few seconds, so this is no warning. `metes doctor` warns.
+    if let Some(text) = about.unmaintained() {
+        tracing::info!("{text}");
     }
     if !about.has_leader() {
         return Err(not_available("etcd has no leader".to_owned()));

@@ -9,7 +9,7 @@ use crate::cni::previous::{prev_result_addresses, valid_attachments};
 use crate::cni::request::Attachment;
 use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Version};
-use crate::pool::names::{NodeName, PodUid};
+use crate::pool::names::PodUid;
 use crate::pool::record::{Held, Labels};
 use crate::pool::{PoolsWanted, RangeSet, Wanted};
 
@@ -65,8 +65,6 @@ pub struct DelConfig {
     pub attachment: Attachment,
     /// The pod's UID, if it is known.
     pub pod_uid: Option<PodUid>,
-    /// The node's name, if the host file gives one.
-    pub node_name: Option<NodeName>,
 }
 
 /// What a CHECK needs.
@@ -135,13 +133,12 @@ pub(super) fn judge_add(request: &Request, settings: &Settings) -> (Result<Confi
 }
 
 impl DelConfig {
-    /// What the request says, on a node with these settings. `ipam` is not read.
+    /// What the request says. `ipam` is not read.
     ///
     /// # Errors
     /// As [`Request::attachment`].
-    pub fn parse(request: Request, settings: &Settings) -> Result<Self, Error> {
-        let node_name = settings.node_name.clone();
-        Ok(Self { attachment: request.attachment()?.clone(), pod_uid: request.args.pod.uid, node_name })
+    pub fn parse(request: Request) -> Result<Self, Error> {
+        Ok(Self { attachment: request.attachment()?.clone(), pod_uid: request.args.pod.uid })
     }
 }
 

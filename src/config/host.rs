@@ -51,9 +51,11 @@ const KEYS: [&str; 17] = [
     "etcd_ca_cert_file",
 ];
 
-/// Without one of these that was meant, others than the addresses that are meant may be given.
-const LEVEL: Level<'_> =
-    Level { known: &KEYS, deciding: &["etcd", "etcd_host", "node_labels", "allowed", "pools_only"] };
+/// Without one of these that was meant, others than the addresses that are meant may be given, or under other names.
+pub(super) const LEVEL: Level<'_> = Level {
+    known: &KEYS,
+    deciding: &["etcd", "etcd_host", "node_labels", "allowed", "pools_only", "cluster", "node_name"],
+};
 
 /// What configurations may use on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,16 +93,18 @@ pub struct HostFile {
     pub pools_only: bool,
     /// Why no ADD can use it: one of its keys makes it unclear what is meant.
     pub unclear: Option<Error>,
-    /// Whether one of these keys says where the store is, so that nobody can use the file.
+    /// Whether one of these keys says where the store is, or what this node's records are called there, so that no
+    /// verb can use the file.
     pub is_store_unclear: bool,
     /// One line for each unknown key, for the log.
     pub notes: Vec<String>,
 }
 
-/// Whether a host file has this key, or one that is most likely meant by it.
+/// Whether a host file has this key, or one that is most likely meant by it; or it says at the top level where etcd is.
 #[must_use]
 pub fn is_key(key: &str) -> bool {
-    keys::nearest(key, &KEYS, keys::SLIP_EDITS).is_some()
+    let is_of_etcd = keys::nearest(key, keys::ETCD.deciding, 0).is_some();
+    is_of_etcd || keys::nearest(key, &KEYS, keys::SLIP_EDITS).is_some()
 }
 
 impl HostFile {
@@ -121,12 +125,21 @@ impl HostFile {
             }
         })?;
         let pairs = json.pairs().ok_or_else(|| not_json(&format!("it is {}", json.kind())))?;
-        Self::read(&Section::new("", pairs, Shows::Kinds))
-            .map_err(|e| Error { msg: format!("host file: {}", e.msg), ..e })
+        Self::read(&Section::new("", pairs, Shows::Kinds)).map_err(of_host_file)
     }
 
     fn read(file: &Section<'_>) -> Result<HostFile, Error> {
         let Findings { refused, is_store_unclear, notes, .. } = keys_found(file)?;
+        let refused = refused.map(|why| {
+            Error::invalid_config(why)
+                .with_details("correct the key or remove it: metes does not guess what you mean")
+        });
+        // A value that is missing may stand where it is not read.
+        let values = Self::values(file).map_err(|e| refused.clone().unwrap_or(e))?;
+        Ok(HostFile { unclear: refused.map(of_host_file), is_store_unclear, notes, ..values })
+    }
+
+    fn values(file: &Section<'_>) -> Result<HostFile, Error> {
         Ok(HostFile {
             etcd: EtcdConfig::read(file)?,
             node_name: file.parsed("node_name", NodeName::EXPECTED, |text| text.parse().ok())?,
@@ -139,14 +152,15 @@ impl HostFile {
             allow_plaintext: file.flag("allow_plaintext")?.unwrap_or(false),
             allowed: file.section("allowed")?.map(|allowed| read_allowed(&allowed)).transpose()?,
             pools_only: file.flag("pools_only")?.unwrap_or(false),
-            unclear: refused.map(|why| {
-                Error::invalid_config(format!("host file: {why}"))
-                    .with_details("correct the key or remove it: metes does not guess what you mean")
-            }),
-            is_store_unclear,
-            notes,
+            unclear: None,
+            is_store_unclear: false,
+            notes: Vec::new(),
         })
     }
+}
+
+fn of_host_file(error: Error) -> Error {
+    Error { msg: format!("host file: {}", error.msg), ..error }
 }
 
 fn path(file: &Section<'_>, key: &str) -> Result<Option<String>, Error> {
@@ -227,7 +241,7 @@ fn read_allowed(section: &Section<'_>) -> Result<Allowed, Error> {
 
 fn keys_found(file: &Section<'_>) -> Result<Findings, Error> {
     let mut found = Findings::default();
-    found.own(file, &LEVEL);
+    found.own_beside(file, &LEVEL, ("etcd", &keys::ETCD));
     if let Some(labels) = file.section("node_labels")? {
         found.names_once(&labels);
     }
@@ -239,7 +253,7 @@ fn keys_found(file: &Section<'_>) -> Result<Findings, Error> {
         });
     }
     if let Some(etcd) = file.section("etcd")? {
-        found.own(&etcd, &keys::ETCD);
+        found.own_beside(&etcd, &keys::ETCD, ("", &LEVEL));
     }
     Ok(found)
 }

@@ -100,6 +100,7 @@ const DNS: Level<'_> = Level { known: &["nameservers", "domain", "search", "opti
 pub(super) const ETCD: Level<'_> = Level { known: &ETCD_KEYS, deciding: &["endpoints", "prefix"] };
 const DOCUMENT: Level<'_> = Level { known: &["ipam", "args", "runtimeConfig"], deciding: &[] };
 const RUNTIME: Level<'_> = Level { known: &["ips", "ipRanges"], deciding: &["ips", "ipRanges"] };
+const NO_LEVEL: Level<'_> = Level { known: &[], deciding: &[] };
 // Who starts a pod writes there for all plugins of a network.
 const ARGS: Level<'_> = Level { known: &["cni"], deciding: &[] };
 const ARGS_CNI: Level<'_> = Level { known: &["ips"], deciding: &[] };
@@ -116,12 +117,18 @@ pub const SLIP_EDITS: usize = 2;
 /// Keys of other programs for what is meant here by another word.
 const SYNONYMS: [(&str, &str); 3] = [("gw", "gateway"), ("gateway", "gw"), ("via", "gw")];
 
-/// A key of pools, and the one of `ipam` for the same.
-const OF_POOLS: (&str, &str) = ("network", "network_name");
+/// Other words for keys that decide. They are no slips of the pen, and mean the same.
+const OTHER_WORDS: [(&str, &str); 3] =
+    [("network", "network_name"), ("cluster_name", "cluster"), ("node", "node_name")];
 
 /// Whether a key of `ipam` says something about the store.
 pub(super) fn is_store_key(key: &str) -> bool {
     is_one_of(&STORE, key) || has_store_prefix(key)
+}
+
+/// Whether a key of the host file says under which names the store knows what a node holds.
+fn is_name(key: &str) -> bool {
+    is_one_of(&["cluster", "node_name"], key)
 }
 
 /// The error for keys of two forms together.
@@ -155,7 +162,8 @@ pub(super) fn judge(sections: &Sections<'_>) -> Findings {
 pub(super) struct Findings {
     /// Why it is unclear which addresses are meant: the first reason.
     pub(super) refused: Option<String>,
-    /// Whether one of the unclear keys says where the store is. It is for host files.
+    /// Whether one of the unclear keys says where the store is, or what this node's records are called there. It is for
+    /// host files.
     pub(super) is_store_unclear: bool,
     /// One line for each key that has no effect, and for each further reason.
     pub(super) notes: Vec<String>,
@@ -201,11 +209,22 @@ impl Findings {
 
     /// Judges an object of metes' own. An unknown key in it has no effect.
     pub(super) fn own(&mut self, section: &Section<'_>, level: &Level<'_>) {
+        self.own_beside(section, level, ("", &NO_LEVEL));
+    }
+
+    /// The same, where each key of another object (its path and its keys) that stands here was meant for that one.
+    pub(super) fn own_beside(&mut self, section: &Section<'_>, level: &Level<'_>, other: (&str, &Level<'_>)) {
         self.given_once(section, |key| is_one_of(level.known, key) || is_known(key));
+        let (other_path, other) = other;
         for key in unknown(section, level) {
-            match slip_of(key, level) {
-                Some(meant) => self.refuse(&section.at(meant), unknown_key(section, key, Some(meant))),
-                None => self.note(|| unknown_key(section, key, meant_by(key, level.known))),
+            if let Some(meant) = misplaced(key, other) {
+                let meant =
+                    if other_path.is_empty() { meant.to_owned() } else { format!("{other_path}.{meant}") };
+                self.refuse(&meant, wrong_place(section, key, &meant));
+            } else if let Some(meant) = slip_of(key, level) {
+                self.refuse(&section.at(meant), unknown_key(section, key, Some(meant)));
+            } else {
+                self.note(|| unknown_key(section, key, meant_by(key, level.known)));
             }
         }
     }
@@ -246,7 +265,8 @@ impl Findings {
 
     /// `key` is the known one that is unclear, with those around it.
     fn refuse(&mut self, key: &str, why: String) {
-        self.is_store_unclear |= key.split('.').next().is_some_and(is_store_key);
+        let is_of_store = |key: &str| is_store_key(key) || is_name(key);
+        self.is_store_unclear |= key.split('.').next().is_some_and(is_of_store);
         match self.refused {
             None => self.refused = Some(why),
             Some(_) => self.note(|| why),
@@ -273,11 +293,27 @@ fn unknown_key(section: &Section<'_>, key: &str, near: Option<&str>) -> String {
     }
 }
 
+/// That a key has no effect where it stands, and the place where it has.
+fn wrong_place(section: &Section<'_>, key: &str, meant: &str) -> String {
+    let key = section.at(key);
+    let place = |path: &str| match path.rsplit_once('.') {
+        Some((around, _)) => format!("in `{around}`"),
+        None => "at the top level".to_owned(),
+    };
+    format!("`{key}` stands {} and has no effect there: `{meant}` belongs {}", place(&key), place(meant))
+}
+
+/// The key of another level that stands at this one. If it decides, it may be misspelt, too.
+fn misplaced<'a>(key: &str, other: &Level<'a>) -> Option<&'a str> {
+    let known = other.known.iter().copied().find(|known| known.eq_ignore_ascii_case(key));
+    known.or_else(|| slip_of(key, other))
+}
+
 /// The deciding key that was most likely meant. A key that any form or program knows is no slip.
 fn slip_of<'a>(key: &str, level: &Level<'a>) -> Option<&'a str> {
-    let (of_pools, own) = OF_POOLS;
-    let meant =
-        level.deciding.iter().copied().find(|known| *known == own && key.eq_ignore_ascii_case(of_pools));
+    let is_meant =
+        |own: &&str| OTHER_WORDS.iter().any(|(other, of)| of == own && nearest(key, &[other], 0).is_some());
+    let meant = level.deciding.iter().copied().find(is_meant);
     meant.or_else(|| nearest(key, level.deciding, SLIP_EDITS)).filter(|_| !is_known(key))
 }
 
@@ -303,18 +339,18 @@ pub fn meant_by<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
     synonym.or_else(|| nearest(key, known, SIMILAR_MAX))
 }
 
-/// The known key that takes the fewest edits, at most `most` and at most half of its length. Case and `_` count only
-/// between keys that take as many edits.
+/// The known key that takes the fewest edits, at most `most` and at most half of its length. Case, `_` and `-` count
+/// only between keys that take as many edits.
 #[must_use]
 pub fn nearest<'a>(key: &str, known: &[&'a str], most: usize) -> Option<&'a str> {
     if key.len() > SIMILAR_MAX {
         return None;
     }
     let lower = key.to_ascii_lowercase();
-    let plain = lower.replace('_', "");
+    let plain = lower.replace(['_', '-'], "");
     let distance = |near: &'a str| {
         let near_lower = near.to_ascii_lowercase();
-        let near_plain = near_lower.replace('_', "");
+        let near_plain = near_lower.replace(['_', '-'], "");
         let most = most.min(near.len() / 2);
         let can_be = plain.len().abs_diff(near_plain.len()) <= most;
         let found = if can_be { edits(&plain, &near_plain) } else { usize::MAX };

@@ -87,7 +87,7 @@ pub struct Settings {
     pub pools_only: bool,
     /// Why no ADD can use the host file: one of its keys makes it unclear what is meant.
     pub unclear: Option<Error>,
-    /// Whether one of these keys says where the store is.
+    /// Whether one of these keys says where the store is, or what this node's records are called there.
     pub is_store_unclear: bool,
     /// One line for each key of the host file that has no effect, for the log.
     pub notes: Vec<String>,
@@ -141,7 +141,11 @@ impl Settings {
             rule: Rule::HostFile,
             ..defaults
         };
-        settings.check_plaintext()?;
+        // The leave may stand where it has no effect.
+        settings.check_plaintext().map_err(|e| match &settings.unclear {
+            Some(unclear) => e.with_details(&unclear.msg),
+            None => e,
+        })?;
         Ok(settings)
     }
 

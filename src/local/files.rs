@@ -2,12 +2,15 @@
 //! bounded, nothing is written through a symbolic link, and a file appears whole or not at all.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags, flock};
 
+use crate::limits;
 use crate::random::random;
 
 /// The permission bit by which a group reads.
@@ -206,6 +209,46 @@ pub fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
     if length > content.len() as u64 { file.set_len(content.len() as u64) } else { Ok(()) }
 }
 
+/// Changes a file of mode 0600 in place, as [`overwrite`] does, while no other run changes it so. `change` gets what is
+/// in it, nothing for a file that is made, and returns the new content, or none to leave it.
+///
+/// # Errors
+/// [`io::Error`], [`io::ErrorKind::WouldBlock`] if others change it for longer than `within`.
+pub fn change(
+    path: &Path,
+    (limit, within): (u64, Duration),
+    change: impl FnOnce(&[u8]) -> io::Result<Option<Vec<u8>>>,
+) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let (mut file, meta) = open_trusted(options.read(true).write(true).create(true).truncate(false), path)?;
+    lock(&file, within)?;
+    let mut before = Vec::new();
+    // What is larger than any run writes is worth nothing.
+    if meta.len() <= limit {
+        // With room for the end of the file, one read takes all of it.
+        before.reserve(meta.len() as usize + 1);
+        read_into(&mut before, &file, limit)?;
+    }
+    let Some(content) = change(&before)? else { return Ok(()) };
+    if has_other_name(&meta) {
+        return write_whole(path, &content);
+    }
+    file.rewind()?;
+    file.write_all(&content)?;
+    if meta.len() > content.len() as u64 { file.set_len(content.len() as u64) } else { Ok(()) }
+}
+
+/// Locks a file against those who lock it too. The lock ends with the file's last descriptor, so with the process.
+fn lock(file: &File, within: Duration) -> io::Result<()> {
+    let until = Instant::now() + within;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(limits::LOCK_PAUSE),
+            locked => return Ok(locked?),
+        }
+    }
+}
+
 /// Opens a file to write to as [`open_trusted`] does, and refuses a file with a second name (a hard link).
 fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let (file, meta) = open_trusted(options, path)?;
@@ -273,6 +316,18 @@ fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
 /// [`io::Error`]
 pub fn open_log(path: &Path) -> io::Result<File> {
     open_own(OpenOptions::new().append(true).create(true), path)
+}
+
+/// Makes a file of mode 0600 to append to, which must not exist.
+///
+/// # Errors
+/// [`io::Error`]
+pub fn make_new(path: &Path) -> io::Result<File> {
+    let file = open_own(OpenOptions::new().append(true).create_new(true), path)?;
+    if let Some(folder) = path.parent() {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(file)
 }
 
 #[cfg(test)]

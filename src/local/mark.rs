@@ -1,31 +1,42 @@
-//! What a node's runs leave to later ones: the high-water mark, leases that they share, and whether they met others.
+//! The node's mark: what its runs leave to later ones. These are what they have seen of the store ([`HighWater`]),
+//! leases that they share, and whether they met others.
 //!
-//! The high-water mark is the highest revision of the store that this node has seen. An etcd that was restored from a
-//! backup has forgotten who holds what, and would give away addresses of running pods. A node notices that, because the
-//! revision of an answer to its own write is lower than one that it saw before.
+//! The mark belongs to a machine and a cluster, whatever the endpoints are: a store that was restored on other hosts is
+//! still held against it. Only the leases are those of the etcd at these endpoints.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::files;
 use super::node::Identity;
-use super::own_file::{self, Whose};
+use super::own_file::{self, OWN_FILE_BYTES, OwnFile, Whose};
 use crate::limits;
 use crate::pool::record::RunStart;
 use crate::store::cooling::CoolingLeases;
 use crate::store::keys::LeaseId;
-use crate::store::meta::HighWater;
+use crate::store::known::HighWater;
 
 /// What a node's runs leave to the next one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     /// What was seen of the store.
     pub seen: HighWater,
     /// Never trusted.
-    #[serde(default)]
     pub hints: Hints,
+}
+
+/// A mark as it is kept.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptMark {
+    seen: HighWater,
+    /// Of the etcd to which the hints belong; sorted.
+    endpoints: Vec<String>,
+    hints: Hints,
 }
 
 /// What saves a later run a request. If a hint is wrong, an answer of etcd shows it.
@@ -34,7 +45,7 @@ pub struct Hints {
     /// A lease for the commits of ADDs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<NodeLease>,
-    /// A lease for the tickets of ADDs.
+    /// A lease for tickets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tickets: Option<NodeLease>,
     /// A lease for tombstones.
@@ -55,7 +66,7 @@ impl Hints {
         self.lease.clone().filter(|lease| lease.serves(start, limits::LEASE_SHARED))
     }
 
-    /// The lease for the ticket of an ADD that begins at `start`. What is left of it is longer than any run may last.
+    /// The lease for the ticket of a run that begins at `start`. What is left of it is longer than any run may last.
     #[must_use]
     pub fn tickets_for(&self, start: &RunStart) -> Option<NodeLease> {
         self.tickets.clone().filter(|lease| lease.serves(start, limits::LEASE_SHARED))
@@ -124,31 +135,99 @@ impl NodeLease {
     }
 }
 
-/// The file that keeps the mark. It may be missing at any time.
+/// Another store that this machine has used, in words: of another prefix, by the folders in `all`, or of another
+/// cluster, by the mark in its own `folder`.
+pub(super) fn of_other_store(all: &Path, folder: &Path, identity: &Identity) -> Option<String> {
+    let own = Whose::new(identity);
+    let folders = fs::read_dir(all).ok()?.flatten().map(|entry| entry.path());
+    let marks = folders.filter_map(|at| Some((own_file::whose(&at.join(MARK))?, at)));
+    let mut others =
+        marks.filter(|(whose, at)| whose.is_same_machine(&own) && (at != folder || *whose != own));
+    let (whose, at) = others.next()?;
+    Some(format!("the store of {} ({})", at.display(), whose.cluster_words()))
+}
+
+/// The name of the file.
+const MARK: &str = "mark";
+
+/// The file that keeps the mark.
 #[derive(Debug, Clone)]
 pub struct MarkFile {
     path: PathBuf,
     whose: Whose,
+    /// Sorted.
+    endpoints: Vec<String>,
 }
 
 impl MarkFile {
-    /// The mark in a node's folder, of the store at these endpoints.
+    /// The mark in a node's folder. The hints in it are for the etcd at these endpoints.
     #[must_use]
     pub fn new(folder: &Path, identity: &Identity, endpoints: &[String]) -> Self {
-        Self { path: folder.join("mark"), whose: Whose::new(identity, endpoints) }
+        let mut endpoints = endpoints.to_vec();
+        endpoints.sort();
+        Self { path: folder.join(MARK), whose: Whose::new(identity), endpoints }
     }
 
-    /// The mark, if there is one of this machine, cluster and store that can be read.
+    /// The mark, if there is one of this machine and cluster. One that does not decode is read again for some
+    /// milliseconds, because another run may be overwriting it.
     #[must_use]
     pub fn read(&self) -> Option<Mark> {
-        own_file::read(&self.path, &self.whose)
+        let until = Instant::now() + limits::MARK_READ;
+        loop {
+            match own_file::read(&self.path, &self.whose) {
+                OwnFile::Unreadable(_) if Instant::now() < until => thread::sleep(limits::LOCK_PAUSE),
+                found => return self.mark(found),
+            }
+        }
     }
 
-    /// Raises the mark to `mark`. If two runs end at the same time, the last one's mark stays. It may be a few
-    /// revisions lower, and the next run raises it again. A mark that cannot be written is no reason to fail.
-    pub fn raise(&self, mark: Mark) {
-        if let Err(e) = own_file::overwrite(&self.path, &self.whose, mark) {
-            tracing::warn!(file = %self.path.display(), error = %e, "the highest revision seen cannot be kept");
+    /// Raises the mark to what was seen, and changes the hints as they are then. It is merged with what other runs have
+    /// written meanwhile. A mark that cannot be written is no reason to fail.
+    pub fn raise(&self, seen: HighWater, leave: impl FnOnce(&mut Hints)) {
+        let change = |before: &[u8]| {
+            let mark = match before {
+                [] => None,
+                before => self.mark(own_file::decode(before, &self.whose)),
+            };
+            let Mark { seen, mut hints } = match mark {
+                Some(mark) => Mark { seen: mark.seen.merged(seen), hints: mark.hints },
+                None => Mark { seen, hints: Hints::default() },
+            };
+            leave(&mut hints);
+            let kept = KeptMark { seen, endpoints: self.endpoints.clone(), hints };
+            own_file::encode(&self.whose, kept).map(Some)
+        };
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let made = if folder.exists() { Ok(()) } else { files::make_folder(folder) };
+        let limits = (OWN_FILE_BYTES, limits::MARK_LOCK);
+        if let Err(e) = made.and_then(|()| files::change(&self.path, limits, change)) {
+            tracing::warn!(file = %self.path.display(), error = %e, "what was seen of the store cannot be kept");
+        }
+    }
+
+    /// The mark by what was found, and the reason in the log if that is none of this node's.
+    fn mark(&self, found: OwnFile<KeptMark>) -> Option<Mark> {
+        let file = self.path.display();
+        match found {
+            OwnFile::Nothing => None,
+            OwnFile::Own(KeptMark { seen, endpoints, hints }) => {
+                let hints = if endpoints == self.endpoints { hints } else { Hints::default() };
+                Some(Mark { seen, hints })
+            }
+            OwnFile::Others(whose) => {
+                tracing::warn!(
+                    %file, of = %whose, this = %self.whose,
+                    "the mark is of another machine or cluster: it is not used"
+                );
+                None
+            }
+            OwnFile::Unreadable(why) => {
+                tracing::warn!(
+                    %file, %why,
+                    "the mark of what this node has seen cannot be used: the next ADD writes it anew"
+                );
+                None
+            }
         }
     }
 }
@@ -157,8 +236,8 @@ impl MarkFile {
 mod tests {
     use super::*;
 
-    fn mark(revision: i64) -> Mark {
-        Mark { seen: HighWater { store: "s".to_owned(), epoch: 1, revision }, hints: Hints::default() }
+    fn seen(revision: i64) -> HighWater {
+        HighWater { store: "s".to_owned(), epoch: 1, revision, key: None, etcd: 0 }
     }
 
     fn identity(machine: &str, cluster: &str) -> Identity {
@@ -166,18 +245,44 @@ mod tests {
         Identity { node, cluster: cluster.parse().ok(), machine: machine.into() }
     }
 
+    fn lease(id: i64) -> Option<NodeLease> {
+        Some(NodeLease { id, since: RunStart { boot: "b".into(), ns: 1 } })
+    }
+
     #[test]
-    fn a_mark_that_was_copied_from_elsewhere_is_none() {
+    fn a_mark_belongs_to_a_machine_and_a_cluster_and_its_hints_to_endpoints() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = |machine, cluster, endpoints: &[&str]| {
             let endpoints: Vec<String> = endpoints.iter().map(|&one| one.to_owned()).collect();
             MarkFile::new(folder.path(), &identity(machine, cluster), &endpoints)
         };
-        file("m", "east", &["a", "b"]).raise(mark(7));
-        assert_eq!(file("m", "east", &["b", "a"]).read(), Some(mark(7)));
-        assert_eq!(file("other", "east", &["a", "b"]).read(), None);
-        assert_eq!(file("m", "west", &["a", "b"]).read(), None);
-        assert_eq!(file("m", "east", &["a"]).read(), None);
+        file("m", "east", &["a", "b"]).raise(seen(7), |hints| hints.lease = lease(3));
+        let read = |machine, cluster, endpoints: &[&str]| {
+            let mark = file(machine, cluster, endpoints).read()?;
+            Some((mark.seen.revision, mark.hints.lease))
+        };
+        assert_eq!(read("m", "east", &["b", "a"]), Some((7, lease(3))));
+        assert_eq!(read("m", "east", &["a"]), Some((7, None)), "the lease is of another etcd");
+        assert_eq!(read("other", "east", &["a", "b"]), None);
+        assert_eq!(read("m", "west", &["a", "b"]), None);
+    }
+
+    #[test]
+    fn runs_that_end_at_the_same_time_lose_nothing_of_each_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = MarkFile::new(folder.path(), &identity("m", "east"), &[]);
+        std::thread::scope(|scope| {
+            for revision in 1..=8 {
+                let file = file.clone();
+                scope.spawn(move || {
+                    file.raise(seen(revision), |hints| {
+                        hints.cooling.insert(revision as u32, lease(revision).expect("a lease"));
+                    });
+                });
+            }
+        });
+        let mark = file.read().expect("a mark");
+        assert_eq!((mark.seen.revision, mark.hints.cooling.len()), (8, 8));
     }
 
     #[test]
@@ -197,22 +302,18 @@ mod tests {
     fn half_of_one_mark_and_half_of_another_make_no_third() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = MarkFile::new(folder.path(), &identity("m", "east"), &[]);
-        let lease = |id| Hints {
-            lease: Some(NodeLease { id, since: RunStart { boot: "b".into(), ns: 1 } }),
-            ..Hints::default()
+        let write = |revision: i64| {
+            file.raise(seen(revision), |hints| hints.lease = lease(revision * 7));
+            let read = file.read().map(|mark| (mark.seen.revision, mark.hints.lease));
+            assert_eq!(read, Some((revision, lease(revision * 7))));
+            (read, std::fs::read(&file.path).expect("it was written"))
         };
-        let marks =
-            [12_399_999, 12_400_000].map(|revision| Mark { hints: lease(revision * 7), ..mark(revision) });
-        let [old, new] = marks.each_ref().map(|mark| {
-            file.raise(mark.clone());
-            assert_eq!(file.read().as_ref(), Some(mark));
-            std::fs::read(&file.path).expect("it was written")
-        });
+        let [(first, old), (second, new)] = [12_399_999, 12_400_000].map(write);
         assert_eq!(old.len(), new.len());
         for cut in 0..old.len() {
             std::fs::write(&file.path, [&new[..cut], &old[cut..]].concat()).expect("written");
-            let read = file.read();
-            assert!(read.is_none_or(|read| marks.contains(&read)), "cut at {cut}");
+            let read = file.read().map(|mark| (mark.seen.revision, mark.hints.lease));
+            assert!(read.is_none() || [&first, &second].contains(&&read), "cut at {cut}");
         }
         for garbage in ["", "{}", "                                                "] {
             std::fs::write(&file.path, garbage).expect("written");
@@ -238,7 +339,8 @@ mod tests {
             (at("b", 2001), [true, true, false]),
             (at("b", 9999), [true, true, false]),
             (at("b", 10_001), [false, true, false]),
-            (at("b", 16_001), [false, false, false]),
+            (at("b", 300_999), [false, true, false]),
+            (at("b", 301_001), [false, false, false]),
             (at("b", 999), [false, false, true]),
             (at("a", 1001), [false, false, false]),
         ] {

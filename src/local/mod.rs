@@ -4,6 +4,7 @@
 pub mod core;
 pub mod files;
 pub mod mark;
+pub mod names;
 pub mod node;
 mod own_file;
 pub mod scope_hints;

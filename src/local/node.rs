@@ -13,7 +13,7 @@ use crate::cni::{Code, Error};
 use crate::pool::names::{ClusterName, NodeName};
 use crate::pool::record::RunStart;
 use crate::random::random_id;
-use crate::store::keys::digest_hex;
+use crate::store::keys::{NodeKey, digest_hex};
 
 /// The kernel's id of this boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -39,6 +39,13 @@ impl Identity {
     #[must_use]
     pub fn of(node: NodeName) -> Self {
         Self { node, cluster: None, machine: String::new() }
+    }
+
+    /// Whose key its runs leave in the store.
+    #[must_use]
+    pub fn key(&self) -> NodeKey {
+        let Self { node, cluster, machine } = self.clone();
+        NodeKey { cluster, node, machine }
     }
 }
 
@@ -150,12 +157,6 @@ pub fn derived_name() -> Result<NodeName, String> {
         .ok_or_else(|| format!("neither of {} has a machine id", MACHINE_ID.join(", ")))?;
     let name = format!("{host}-{}", &machine_id[..8]);
     name.parse().map_err(|_| format!("the host name {host:?} cannot be used"))
-}
-
-/// The name that a node would have without its host file's `node_name`, if that is another one.
-#[must_use]
-pub fn former_name(name: &NodeName) -> Option<NodeName> {
-    derived_name().ok().filter(|derived| derived != name)
 }
 
 /// Whether `netns` is the network namespace of this process. A path that cannot be read is not: the main plugin has to

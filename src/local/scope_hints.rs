@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::node::Identity;
-use super::own_file::{self, Whose};
+use super::own_file::{self, OwnFile, Whose};
 use crate::limits;
 use crate::pool::record::RunStart;
 use crate::store::first::FirstRequest;
@@ -48,9 +48,13 @@ impl ScopeHints {
         self.missed.as_ref().is_none_or(is_over)
     }
 
-    /// What a run leaves behind. Where others change the same pages all the time, its node tries less and less often.
+    /// What a run leaves behind beside what is kept already: runs of other ranges that lie in the same page have left
+    /// cursors and further pages. If that is too much, its own stay alone. Where others change the same pages all the
+    /// time, its node tries less and less often.
     #[must_use]
-    pub fn left(self, keys: Snapshot, first: FirstRequest, now: RunStart) -> Self {
+    pub fn left(mut self, keys: Snapshot, first: FirstRequest, now: RunStart) -> Self {
+        lay_over(&mut self.keys, &keys, |_| true);
+        let keys = if kept_bytes(&self.keys) <= limits::SCOPE_HINTS_BYTES { self.keys } else { keys };
         let missed = match first {
             FirstRequest::Look => self.missed,
             FirstRequest::Applied => None,
@@ -63,6 +67,23 @@ impl ScopeHints {
         };
         Self { keys, missed }
     }
+}
+
+/// Lays what a run knows over what is kept: the keys that are kept, and those that are `wanted` besides. Another run of
+/// the node may have kept a key as it was after this run has read it; then that stays.
+fn lay_over(kept: &mut Snapshot, newer: &Snapshot, wanted: impl Fn(&[u8]) -> bool) {
+    for (key, entry) in newer.iter() {
+        let is_newer = kept.mod_revision(key) <= newer.read_at(key);
+        if is_newer && (kept.knows(key) || wanted(key)) {
+            kept.set(key, entry.cloned());
+        }
+    }
+}
+
+/// How many bytes these keys have as they are kept, with their values in base64.
+fn kept_bytes(keys: &Snapshot) -> usize {
+    let value = |entry: Option<&Entry>| entry.map_or(0, |entry| entry.value.len().div_ceil(3) * 4);
+    keys.iter().map(|(key, entry)| key.len() + value(entry)).sum()
 }
 
 /// The hints as they are kept.
@@ -101,8 +122,7 @@ impl KeptHints {
             Some(KeptKey { key: String::from_utf8(key.clone()).ok()?, found })
         };
         let keys: Vec<KeptKey> = hints.keys.iter().map(key).collect::<Option<_>>()?;
-        let size = |kept: &KeptKey| kept.key.len() + kept.found.as_ref().map_or(0, |found| found.value.len());
-        let fits = keys.iter().map(size).sum::<usize>() <= limits::SCOPE_HINTS_BYTES;
+        let fits = kept_bytes(&hints.keys) <= limits::SCOPE_HINTS_BYTES;
         fits.then(|| Self { keys, missed: hints.missed.clone() })
     }
 
@@ -135,16 +155,19 @@ pub struct ScopeHintFiles {
 }
 
 impl ScopeHintFiles {
-    /// The files in a node's folder, for the store at these endpoints.
+    /// The files in a node's folder.
     #[must_use]
-    pub fn new(folder: &Path, identity: &Identity, endpoints: &[String]) -> Self {
-        Self { folder: folder.join("scopes"), whose: Whose::new(identity, endpoints) }
+    pub fn new(folder: &Path, identity: &Identity) -> Self {
+        Self { folder: folder.join("scopes"), whose: Whose::new(identity) }
     }
 
-    /// The hints for a scope, if there are some of this machine, cluster and store that can be read.
+    /// The hints for a scope, if there are some of this machine and cluster that can be read.
     #[must_use]
     pub fn read(&self, scope: &Scope) -> Option<ScopeHints> {
-        own_file::read::<KeptHints>(&self.path(scope), &self.whose)?.hints()
+        match own_file::read::<KeptHints>(&self.path(scope), &self.whose) {
+            OwnFile::Own(kept) => kept.hints(),
+            OwnFile::Nothing | OwnFile::Others(_) | OwnFile::Unreadable(_) => None,
+        }
     }
 
     /// Keeps hints for the next run in a scope. If they cannot be kept, the next run looks first.
@@ -163,10 +186,11 @@ impl ScopeHintFiles {
         }
     }
 
-    /// Corrects hints that were kept before, by keys that have been read or written since.
-    pub fn correct(&self, scope: &Scope, newer: &Snapshot) {
+    /// Corrects hints that were kept before, by keys that have been read or written since. Those that are `wanted` are
+    /// added.
+    pub fn correct(&self, scope: &Scope, newer: &Snapshot, wanted: impl Fn(&[u8]) -> bool) {
         let Some(mut hints) = self.read(scope) else { return };
-        newer.iter().for_each(|(key, entry)| hints.keys.set(key, entry.cloned()));
+        lay_over(&mut hints.keys, newer, wanted);
         self.keep(scope, &hints);
     }
 
@@ -214,6 +238,14 @@ mod tests {
         ScopeHints { keys, missed: None }
     }
 
+    /// The same keys as they are read at a revision.
+    fn at(keys: Snapshot, revision: i64) -> Snapshot {
+        let mut read = Snapshot::default();
+        read.revision = revision;
+        keys.iter().for_each(|(key, entry)| read.set(key, entry.cloned()));
+        read
+    }
+
     fn shown(hints: Option<ScopeHints>) -> Option<String> {
         let keys = |hints: ScopeHints| hints.keys.iter().map(|found| format!("{found:?}\n")).collect();
         hints.map(keys)
@@ -222,30 +254,60 @@ mod tests {
     #[test]
     fn hints_come_back_as_they_were_and_only_where_they_belong() {
         let folder = tempfile::tempdir().expect("a folder");
-        let files = |machine, cluster, endpoints: &[&str]| {
-            let endpoints: Vec<String> = endpoints.iter().map(|&one| one.to_owned()).collect();
-            ScopeHintFiles::new(folder.path(), &identity(machine, cluster), &endpoints)
-        };
-        let own = files("m", "east", &["a", "b"]);
+        let files = |machine, cluster| ScopeHintFiles::new(folder.path(), &identity(machine, cluster));
+        let own = files("m", "east");
         own.keep(&scope("one"), &hints(3));
         own.keep(&scope("two"), &hints(1));
         assert_eq!(shown(own.read(&scope("one"))), shown(Some(hints(3))));
-        assert_eq!(shown(files("m", "east", &["b", "a"]).read(&scope("two"))), shown(Some(hints(1))));
-        for other in
-            [files("other", "east", &["a", "b"]), files("m", "west", &["a", "b"]), files("m", "east", &["a"])]
-        {
+        assert_eq!(shown(own.read(&scope("two"))), shown(Some(hints(1))));
+        for other in [files("other", "east"), files("m", "west")] {
             assert!(other.read(&scope("one")).is_none(), "{other:?}");
         }
-        own.correct(&scope("two"), &hints(3).keys);
+        let newer = at(hints(3).keys, 8);
+        own.correct(&scope("two"), &newer, |_| false);
+        assert_eq!(shown(own.read(&scope("two"))), shown(Some(hints(1))));
+        own.correct(&scope("two"), &newer, |_| true);
         assert_eq!(shown(own.read(&scope("two"))), shown(Some(hints(3))));
-        own.correct(&scope("three"), &hints(3).keys);
+        own.correct(&scope("three"), &newer, |_| true);
         assert!(own.read(&scope("three")).is_none(), "pages alone are no use");
+    }
+
+    #[test]
+    fn runs_of_two_ranges_of_a_page_leave_each_other_what_they_know() {
+        let key = |name: &str, value: u8, modified| Entry {
+            key: name.into(),
+            value: vec![value],
+            create_revision: 1,
+            mod_revision: modified,
+            lease: 0,
+        };
+        let known = |entries: &[Entry], read_at| {
+            let mut keys = Snapshot::default();
+            entries.iter().for_each(|entry| keys.set(&entry.key, Some(entry.clone())));
+            at(keys, read_at)
+        };
+        let (page, newer_page) = (key("page", 1, 5), key("page", 2, 9));
+        let (one, other) = (key("cursor-one", 1, 5), key("cursor-other", 2, 9));
+        let now = || RunStart { boot: "b".into(), ns: 5 };
+        let left = |first: Snapshot, second: Snapshot| {
+            let kept = ScopeHints::default().left(first, FirstRequest::Look, now());
+            let left = kept.left(second, FirstRequest::Look, now()).keys;
+            left.iter().filter_map(|(_, entry)| entry.cloned()).collect::<Vec<_>>()
+        };
+        let both = [one.clone(), other.clone(), newer_page.clone()];
+        let earlier = || known(&[one.clone(), page.clone()], 5);
+        let later = || known(&[other.clone(), newer_page.clone()], 9);
+        assert_eq!(left(earlier(), later()), both);
+        // A run that has read it before another one has written it changes nothing of that.
+        assert_eq!(left(later(), earlier()), both);
+        let many: Vec<Entry> = (0..4000).map(|i| key(&format!("a-key-of-some-bytes-{i:09}"), 0, 5)).collect();
+        assert_eq!(left(known(&many, 5), later()), [other, newer_page], "its own alone, if all is too much");
     }
 
     #[test]
     fn a_torn_file_and_one_that_holds_garbage_are_none() {
         let folder = tempfile::tempdir().expect("a folder");
-        let files = ScopeHintFiles::new(folder.path(), &identity("m", "east"), &[]);
+        let files = ScopeHintFiles::new(folder.path(), &identity("m", "east"));
         let path = files.path(&scope("s"));
         let [old, new] = [1, 2].map(|pages| {
             files.keep(&scope("s"), &hints(pages));
@@ -266,7 +328,7 @@ mod tests {
     #[test]
     fn the_oldest_of_too_many_files_goes_and_what_is_too_large_is_not_kept() {
         let folder = tempfile::tempdir().expect("a folder");
-        let files = ScopeHintFiles::new(folder.path(), &identity("m", "east"), &[]);
+        let files = ScopeHintFiles::new(folder.path(), &identity("m", "east"));
         for i in 0..limits::SCOPE_HINTS + 3 {
             files.keep(&scope(&format!("s{i}")), &hints(1));
             let written = fs::File::options().write(true).open(files.path(&scope(&format!("s{i}"))));

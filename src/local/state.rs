@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::mark::MarkFile;
+use super::mark::{self, MarkFile};
+use super::names::NamesFile;
 use super::node::{self, Identity};
 use super::scope_hints::ScopeHintFiles;
 use super::spool::Spool;
@@ -19,8 +20,11 @@ pub struct NodeState {
     pub identity: Identity,
     /// Where the mark and the spool are.
     pub folder: PathBuf,
-    /// The store's endpoints as URLs: a mark of another store is not used.
+    /// The store's endpoints as URLs: the leases that runs share are those of this etcd.
     pub endpoints: Vec<String>,
+    /// The folder with the state of every prefix that this machine uses. None where the network's configuration names
+    /// the endpoints: there a machine may use one store beside another.
+    pub all: Option<PathBuf>,
 }
 
 impl NodeState {
@@ -34,7 +38,26 @@ impl NodeState {
             cluster: settings.cluster.clone(),
             machine: node::machine(Path::new(&settings.spool_dir)),
         };
-        Ok(Self { identity, folder: state_folder(settings), endpoints: settings.urls() })
+        Ok(Self::at(identity, settings))
+    }
+
+    /// The same for a program that leaves nothing on the machine; none if the node has no name.
+    #[must_use]
+    pub fn known(settings: &Settings) -> Option<Self> {
+        let machine = node::known_machine(Path::new(&settings.spool_dir));
+        let machine = machine.map(|machine| machine.digest).unwrap_or_default();
+        let node = node_name(settings).ok()?;
+        Some(Self::at(Identity { node, cluster: settings.cluster.clone(), machine }, settings))
+    }
+
+    /// A node with the state that these settings name.
+    #[must_use]
+    pub fn at(identity: Identity, settings: &Settings) -> Self {
+        let all = match settings.rule {
+            Rule::HostFile => Some(PathBuf::from(&settings.spool_dir)),
+            Rule::Network => None,
+        };
+        Self { identity, folder: state_folder(settings), endpoints: settings.urls(), all }
     }
 
     /// The node's spooled frees.
@@ -43,16 +66,28 @@ impl NodeState {
         Spool::new(&self.folder, &self.identity)
     }
 
+    /// What the machine has been called.
+    #[must_use]
+    pub fn names(&self) -> NamesFile {
+        NamesFile::new(&self.folder, &self.identity)
+    }
+
     /// What the node's runs leave behind of each scope.
     #[must_use]
     pub fn scope_hints(&self) -> ScopeHintFiles {
-        ScopeHintFiles::new(&self.folder, &self.identity, &self.endpoints)
+        ScopeHintFiles::new(&self.folder, &self.identity)
     }
 
     /// The node's high-water mark.
     #[must_use]
     pub fn mark(&self) -> MarkFile {
         MarkFile::new(&self.folder, &self.identity, &self.endpoints)
+    }
+
+    /// Another store that this machine has used, in words: under another prefix, or in another cluster.
+    #[must_use]
+    pub fn other_store(&self) -> Option<String> {
+        mark::of_other_store(self.all.as_deref()?, &self.folder, &self.identity)
     }
 }
 

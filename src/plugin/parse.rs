@@ -37,7 +37,7 @@ pub(super) fn parse(input: &Input) -> Result<Option<(Call, Vec<String>)>, Error>
         Verb::Del => {
             refuse_own_netns(&request)?;
             let settings = settings()?;
-            let del = DelConfig::parse(request, &settings)?;
+            let del = DelConfig::parse(request)?;
             (settings, StoreCommand::Del(del), Vec::new())
         }
         Verb::Check => {
@@ -69,7 +69,7 @@ fn settings(request: &Request, host_file: Option<&str>) -> Result<Settings, Erro
     setup::start_log(settings.log_file.as_deref(), settings.log_level.as_deref());
     // An ADD and a STATUS answer it.
     if let (Verb::Del | Verb::Check | Verb::Gc, Some(unclear)) = (request.verb, &settings.unclear) {
-        // In another store, a DEL would find nothing, say that it is done, and never be repeated.
+        // In another store or under other names, a DEL would find nothing, say that it is done, and never be repeated.
         if settings.is_store_unclear {
             return Err(unclear.clone());
         }

@@ -58,9 +58,8 @@ async fn carry_out(run: &Run<'_, Store>, command: StoreCommand) -> Result<Finish
     match command {
         StoreCommand::Add(config) => return add(run, *config).await,
         StoreCommand::Del(config) => {
-            let former = config.node_name.as_ref().and_then(node::former_name);
             let owner = run.owner(&config.attachment);
-            let done = del::del(run, &owner, config.pod_uid.as_ref(), former.as_ref()).await?;
+            let done = del::del(run, &owner, config.pod_uid.as_ref()).await?;
             // What this run could not do it cannot do for others.
             drains_spool = done == del::Done::Freed;
         }

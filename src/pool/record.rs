@@ -498,6 +498,66 @@ impl Default for SeenNode {
     }
 }
 
+/// `v1/node/<cluster>/<node>/<machine>`: the node's own key. Its mod revision counts: a run knows that the store has
+/// not forgotten what the node saw of it. The rest is for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    v: u32,
+    /// The boot of the run that wrote it.
+    pub boot: String,
+    /// The version of metes that wrote it.
+    pub version: String,
+    /// When, RFC 3339 in UTC.
+    pub at: String,
+}
+
+impl NodeRecord {
+    /// A record of this program.
+    #[must_use]
+    pub fn new(boot: String, at: String) -> Self {
+        Self { v: VERSION, boot, version: env!("CARGO_PKG_VERSION").to_owned(), at }
+    }
+}
+
+/// `v1/forgotten`: a pass has deleted keys of nodes that Kubernetes has not had for long.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgotten {
+    v: u32,
+    /// The highest mod revision of such a key.
+    pub revision: i64,
+}
+
+impl Forgotten {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(revision: i64) -> Self {
+        Self { v: VERSION, revision }
+    }
+}
+
+/// `v1/lacking/<cluster>/<network>/<hex>`: the cluster's reconciler saw a running pod report this address, and the
+/// store holds it for nobody or for somebody else. What one pass alone saw is on a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacking {
+    v: u32,
+    /// The epoch in which it was seen. When a later one begins, a person has looked at it.
+    pub epoch: u64,
+    /// The pod, as `namespace/name`.
+    pub pod: String,
+    /// Its UID in the API.
+    pub uid: String,
+    /// Whether two passes in a row saw it.
+    pub certain: bool,
+}
+
+impl Lacking {
+    /// A record of this program's version, of an address that one pass saw.
+    #[must_use]
+    pub fn new(epoch: u64, pod: String, uid: String) -> Self {
+        Self { v: VERSION, epoch, pod, uid, certain: false }
+    }
+}
+
 /// `v1/import/<cluster>`: what an import from whereabouts saw last of the NetworkAttachmentDefinitions. The age of the
 /// lease that it hangs on tells for how long they have been so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -599,7 +659,7 @@ pub enum Undecodable {
         /// The parser's words.
         reason: String,
     },
-    /// Written by a newer program.
+    /// Written by a program of another version.
     #[error("a {kind} record of version {found}; this program reads version {VERSION}")]
     Version {
         /// The kind of record.
@@ -607,6 +667,26 @@ pub enum Undecodable {
         /// Its version.
         found: u64,
     },
+}
+
+impl Undecodable {
+    /// Whether a newer program wrote it.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        matches!(self, Self::Version { found, .. } if *found > u64::from(VERSION))
+    }
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    v: u64,
+}
+
+/// The version of a stored value, of whatever kind, that a newer program wrote.
+#[must_use]
+pub fn newer_version(value: &[u8]) -> Option<u64> {
+    let Versioned { v } = serde_json::from_slice(value).ok()?;
+    (v > u64::from(VERSION)).then_some(v)
 }
 
 /// A record with a version of its own.
@@ -625,10 +705,6 @@ pub trait Record: Serialize + DeserializeOwned {
     /// # Errors
     /// [`Undecodable`] if they are not such a record, or one of another version.
     fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
-        #[derive(Deserialize)]
-        struct Versioned {
-            v: u64,
-        }
         let malformed =
             |e: serde_json::Error| Undecodable::Malformed { kind: Self::KIND, reason: e.to_string() };
         let Versioned { v } = serde_json::from_slice(bytes).map_err(malformed)?;
@@ -659,6 +735,15 @@ impl Record for Sighting {
 }
 impl Record for SeenNode {
     const KIND: &'static str = "seen node";
+}
+impl Record for NodeRecord {
+    const KIND: &'static str = "node";
+}
+impl Record for Forgotten {
+    const KIND: &'static str = "forgotten nodes";
+}
+impl Record for Lacking {
+    const KIND: &'static str = "lacking address";
 }
 impl Record for Cooling {
     const KIND: &'static str = "cooling";
@@ -760,6 +845,16 @@ mod tests {
             r#"{"v":1,"reason":"pod-gone","revision":7,"grace":300}"#,
         );
         check(&SeenNode::new(), r#"{"v":1}"#);
+        let of_node = NodeRecord::new("b0".into(), "2026-01-02T03:04:05Z".into());
+        check(
+            &NodeRecord { version: "0.1.0".into(), ..of_node },
+            r#"{"v":1,"boot":"b0","version":"0.1.0","at":"2026-01-02T03:04:05Z"}"#,
+        );
+        check(&Forgotten::new(7), r#"{"v":1,"revision":7}"#);
+        check(
+            &Lacking::new(2, "ns/web-0".into(), "u-0".into()),
+            r#"{"v":1,"epoch":2,"pod":"ns/web-0","uid":"u-0","certain":false}"#,
+        );
         check(&Definitions::new("0f".into(), None), r#"{"v":1,"digest":"0f"}"#);
         check(&Leader::new("web-0-1f".into()), r#"{"v":1,"holder":"web-0-1f"}"#);
         check(&Meta::first("0f".into()), r#"{"v":1,"min_writer":1,"id":"0f","epoch":1}"#);
@@ -808,6 +903,17 @@ mod tests {
         assert!(matches!(Meta::decode(b"\x00garbage"), Err(Undecodable::Malformed { .. })));
         assert!(matches!(Meta::decode(b"{}"), Err(Undecodable::Malformed { .. })));
         assert_eq!(Meta::decode(br#"{"v":2}"#), Err(Undecodable::Version { kind: "meta", found: 2 }));
+        for (value, newer) in [
+            (&br#"{"v":2,"later":[]}"#[..], Some(2)),
+            (br#"{"v":1}"#, None),
+            (br#"{"v":0}"#, None),
+            (br#"{"v":"2"}"#, None),
+            (b"2", None),
+            (&[0; 512], None),
+        ] {
+            assert_eq!(newer_version(value), newer, "{value:?}");
+            assert_eq!(Meta::decode(value).expect_err("no meta").is_newer(), newer.is_some(), "{value:?}");
+        }
     }
 
     #[test]

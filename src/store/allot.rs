@@ -107,6 +107,12 @@ impl<'a> Allotment<'a> {
         self.ask.resolved(self.keys, seen, &self.pools).ok()
     }
 
+    /// The cursors that it moves, by what was read.
+    #[must_use]
+    pub fn cursors(&self, seen: &Snapshot) -> Vec<Bytes> {
+        self.as_known(seen).cursor_keys(self.keys)
+    }
+
     /// The same without what pools would add, if one was not read yet.
     fn as_known(&self, seen: &Snapshot) -> Cow<'_, Ask> {
         self.asked(seen).unwrap_or(Cow::Borrowed(&self.ask))
@@ -186,7 +192,7 @@ impl Change for Allotment<'_> {
         self.keys.owner(&self.ask.owner)
     }
 
-    fn ticket(&self, _seen: &Snapshot, epoch: u64, _lease: LeaseId) -> TicketRecord {
+    fn ticket(&self, _seen: &Snapshot, epoch: u64, _tombstones: LeaseId) -> TicketRecord {
         TicketRecord::asking(&self.ask, epoch)
     }
 
@@ -368,7 +374,7 @@ impl Deciding<'_> {
         let alone = [(0, Cursors::Moved), (0, Cursors::Kept)];
         for (runs, cursors) in tries.chain(alone) {
             let txn = self.plan_allotment(picks, &record, (runs, cursors))?;
-            if txn.fits() || cursors == Cursors::Kept {
+            if txn.fits_with_own_key() || cursors == Cursors::Kept {
                 return Ok(self.commit(txn, record.addresses, false));
             }
         }

@@ -133,7 +133,12 @@ impl Ask {
     /// The queue to stand in.
     #[must_use]
     pub fn scope(&self) -> Scope {
-        Scope::of(&self.wanted.sets, self.wanted.sets.first().and_then(|set| self.start_page(set)))
+        let sets = &self.wanted.sets;
+        let start = sets.first().and_then(|set| self.start_page(set));
+        match self.pools.as_ref().and_then(|pools| pools.of_element(0)) {
+            Some(pool) if !sets.is_empty() => Scope::of_pool(pool, start),
+            _ => Scope::of(sets, start),
+        }
     }
 
     /// All keys that the first look needs, also those of the pages that will most likely serve.

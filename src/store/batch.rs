@@ -133,6 +133,8 @@ impl<'a> Batch<'a> {
         let mut next: Option<&Waiting> = None;
         let mut ends_with_add = false;
         let mut all_are_served = true;
+        // Each of them may have a cursor of its own. What all of them lack is read at once.
+        let mut lacking: Vec<Op> = Vec::new();
         let hands_over = line.hands_over || runs == NOBODY;
         for (at, waiting) in line.waiting.iter().enumerate() {
             // Whoever has the next turn is kept, so that it goes on where this head stops.
@@ -144,7 +146,19 @@ impl<'a> Batch<'a> {
                 _ if is_kept || !is_in_service => false,
                 None => false,
                 Some(Asked::Add(ask, epoch)) if *epoch == meta.epoch => {
-                    let decided = self.decide(waiting, ask, scope)?;
+                    let decided = match self.decide(waiting, ask, scope) {
+                        Err(Halt::Read(ops)) => {
+                            lacking.extend(
+                                ops.into_iter().filter(|op| !lacking.contains(op)).collect::<Vec<_>>(),
+                            );
+                            served += 1;
+                            if lacking.len() < limits::TXN_OPS {
+                                continue;
+                            }
+                            break;
+                        }
+                        decided => decided?,
+                    };
                     ends_with_add = decided.is_some();
                     nested.extend(decided);
                     ends_with_add
@@ -163,6 +177,9 @@ impl<'a> Batch<'a> {
             if next.is_none() && !waiting.has_its_turn() && (!is_kept || hands_over) {
                 next = Some(waiting);
             }
+        }
+        if !lacking.is_empty() {
+            return Err(Halt::Read(lacking));
         }
         if let Some(next) = next {
             builder.push(signal(&next.ticket));
@@ -348,7 +365,7 @@ pub fn plan(
     let try_one = |runs| -> Result<Txn, Halt> {
         let mut builder = Builder::new("batch", seen);
         require(seen, vec![keys.meta()])?;
-        builder.unchanged(keys.meta());
+        builder.same_value(keys.meta());
         let mut batch = Batch::new(keys, seen);
         batch.clear(&line.stray, &mut builder);
         batch.serve(line, head, scope, runs, &mut builder)?;
@@ -360,7 +377,7 @@ pub fn plan(
         match try_one(runs) {
             // Apart from its turn, it writes nothing.
             Ok(txn) if txn.then.len() == 1 => return Ok(None),
-            Ok(txn) if txn.fits() => return Ok(Some(txn)),
+            Ok(txn) if txn.fits_with_own_key() => return Ok(Some(txn)),
             Ok(_) => {}
             Err(Halt::Read(ops)) => return Err(ops),
             Err(Halt::Refuse(_)) => return Ok(None),

@@ -48,6 +48,19 @@ impl<'a> Builder<'a> {
         self.compare(Compare::Mod(key.clone(), revision), key);
     }
 
+    /// Compares that the key has the value that was read, whichever revision wrote it, or still does not exist.
+    pub fn same_value(&mut self, key: Bytes) {
+        match self.snapshot.entry(&key) {
+            Some(entry) => self.compare(Compare::Value(key.clone(), entry.value.clone()), key),
+            None => self.unchanged(key),
+        }
+    }
+
+    /// Compares that the key was last written before this revision, or does not exist.
+    pub fn older(&mut self, key: Bytes, revision: i64) {
+        self.compare(Compare::Older(key.clone(), revision), key);
+    }
+
     /// Compares that the key does not exist, whether it was read or not.
     pub fn absent(&mut self, key: Bytes) {
         self.compare(Compare::Create(key.clone(), 0), key);

@@ -53,6 +53,8 @@ pub(super) enum Cause {
     SpeaksOther,
     /// The port speaks HTTP/2, and what answers is no etcd.
     NotEtcd,
+    /// The member is a learner of its cluster, and serves no requests yet.
+    Learner,
     /// etcd wants a client certificate, and there is none.
     NoClientCertificate,
     /// etcd ends the handshake without a client certificate, and does not say why.
@@ -84,6 +86,7 @@ impl Cause {
             Cause::LacksHttp2 => "this port does not speak HTTP/2, so it is not etcd's port for clients",
             Cause::SpeaksOther => "this port speaks another protocol, so it is not etcd's port for clients",
             Cause::NotEtcd => "what answers on this port is not etcd's service for clients",
+            Cause::Learner => "this member of etcd is a learner, which serves no requests",
             Cause::NoClientCertificate => "etcd wants a client certificate, and none is named",
             Cause::NoHandshake => {
                 "etcd refuses the TLS handshake: it wants a client certificate, and none is named; or it has no cipher \
@@ -111,6 +114,9 @@ impl Cause {
             Cause::LacksTls => "let etcd serve TLS on this port, or write http:// in `etcd.endpoints`",
             Cause::LacksHttp2 | Cause::SpeaksOther | Cause::NotEtcd => {
                 "name etcd's port for clients in `etcd.endpoints`, usually 2379; 2380 is for its members"
+            }
+            Cause::Learner => {
+                "name voting members in `etcd.endpoints`, or make this one a voting member: `etcdctl member promote`"
             }
             Cause::NoClientCertificate => "name `etcd.cert_file` and `etcd.key_file`",
             Cause::NoHandshake => {

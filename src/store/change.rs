@@ -58,8 +58,8 @@ pub trait Change {
     /// Why the change cannot be made.
     fn plan(&self, seen: &Snapshot, fence: &Fence, line: &Line) -> Result<Step<Self::Done>, Self::Refused>;
 
-    /// What its ticket says. `epoch` is that of the store, and `lease` that of the ticket.
-    fn ticket(&self, _seen: &Snapshot, _epoch: u64, _lease: LeaseId) -> TicketRecord {
+    /// What its ticket says. `epoch` is that of the store, and `tombstones` the lease for a tombstone.
+    fn ticket(&self, _seen: &Snapshot, _epoch: u64, _tombstones: LeaseId) -> TicketRecord {
         TicketRecord::of(self.owner().clone())
     }
 

@@ -27,20 +27,21 @@ use super::cooling;
 use super::fence::Fence;
 use super::first::{self, FirstRequest};
 use super::keys::{Bytes, Key, LeaseId, Scope};
+use super::known::HighWater;
 use super::kv::{Failure, Kv};
-use super::meta::{self, HighWater};
+use super::meta;
 use super::policy::{FencePolicy, LeaseUse, Policy, TicketLease};
 use super::session::Session;
 use super::settle::settle;
 use super::snapshot::Snapshot;
 use super::ticket::{Queue, TICKET_OPS, new_lease};
 use super::tried::Tried;
-use super::txn::{Compare, Op, Txn};
+use super::txn::{Compare, Entry, Op, Reply, Txn};
 use crate::limits;
-use crate::pool::record::{FIRST_EPOCH, Meta};
 use crate::random::random_pause;
 
 mod queued;
+mod witnessed;
 
 /// Why a change was not made.
 #[derive(Debug)]
@@ -53,8 +54,10 @@ pub enum Stopped<D, R> {
     Unsettled(Option<D>, Failure),
     /// The store has gone back, was emptied or is another one, since this epoch. It is now marked as suspect.
     Suspect(u64),
-    /// This etcd is too old.
+    /// No store is founded here: this etcd is too old.
     TooOld(String),
+    /// No store is founded here: this machine has used another one, in words.
+    OtherUsed(String),
     /// There is no time left, or the change is not wanted any more.
     OutOfTime,
 }
@@ -70,12 +73,10 @@ impl<D, R> From<meta::FoundingError> for Stopped<D, R> {
         match e {
             meta::FoundingError::Failed(failure) => Stopped::Failed(failure),
             meta::FoundingError::TooOld(text) => Stopped::TooOld(text),
+            meta::FoundingError::OtherUsed(other) => Stopped::OtherUsed(other),
         }
     }
 }
-
-/// What the log says if a suspect store cannot be marked. The run does not go on either.
-const NOT_MARKED: &str = "the store has gone back, and cannot be marked as suspect now";
 
 type Attempted<C> =
     Result<Attempt<<C as Change>::Done>, Stopped<<C as Change>::Done, <C as Change>::Refused>>;
@@ -104,8 +105,6 @@ enum Approach {
 /// The last commit that was acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// The store's revision after it.
-    pub revision: i64,
     /// The scope of the pages that this run has written. None if it wrote none, or if another run has served it.
     pub scope: Option<Scope>,
     /// The record that it has written of the ranges that are asked for: the key and its value.
@@ -124,10 +123,22 @@ pub struct Driver<'a, K> {
     /// How long the shared lease must still live; none once etcd has confirmed it.
     unconfirmed: Option<Duration>,
     met_others: bool,
+    /// How many commits this run has lost.
+    lost: u32,
     /// Whether something may be reserved for this run although it fails: another run may have served it, or still
     /// serve it, without its knowledge; or a store that has gone back has applied its commit.
     may_be_served: bool,
     acknowledged: Option<Acknowledged>,
+    /// What the node knew of the store before the last request; none if it knew nothing.
+    known: Option<HighWater>,
+    /// When this run put the node's key.
+    put_at: Option<i64>,
+    /// A pass has deleted the node's key.
+    is_forgotten: bool,
+    /// What sound answers have shown of the store.
+    seen_store: Option<HighWater>,
+    /// Since which epoch the store is suspect in which this run frees all the same.
+    suspect: Option<u64>,
     first: FirstRequest,
     /// What earlier attempts have read and written of the keys that all runs of the scope share. They may have changed
     /// since; a commit notices that. Without them, each attempt would read many pages again.
@@ -152,8 +163,14 @@ impl<'a, K: Kv> Driver<'a, K> {
             tickets: policy.tickets,
             unconfirmed: policy.lease.shared.and_then(|shared| shared.stands),
             met_others: false,
+            lost: 0,
             may_be_served: false,
             acknowledged: None,
+            known: None,
+            put_at: None,
+            is_forgotten: false,
+            seen_store: None,
+            suspect: None,
             first: FirstRequest::Look,
             shared: Snapshot::default(),
             policy,
@@ -195,6 +212,18 @@ impl<'a, K: Kv> Driver<'a, K> {
         // Whoever asks leaves the lease for other runs.
         self.is_new = false;
         self.acknowledged.take()
+    }
+
+    /// What its answers have shown of the store, as far as they contradict nothing; for the node's mark.
+    #[must_use]
+    pub fn seen_store(&self) -> Option<&HighWater> {
+        self.seen_store.as_ref()
+    }
+
+    /// The epoch since when the store is suspect in which this run has freed all the same.
+    #[must_use]
+    pub fn suspect(&self) -> Option<u64> {
+        self.suspect
     }
 
     /// What the first request came to.
@@ -241,8 +270,16 @@ impl<'a, K: Kv> Driver<'a, K> {
             if Instant::now() >= self.session.until {
                 return Err(Stopped::OutOfTime);
             }
-            tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+            self.pause(limits::RACE_PAUSE_ALONE).await;
         }
+    }
+
+    /// Waits after a lost race: twice as long after each, up to `most`, and never for the most part of the time that is
+    /// left.
+    async fn pause(&self, most: Duration) {
+        let doubled = limits::RACE_PAUSE * 2_u32.saturating_pow(self.lost.saturating_sub(1).min(16));
+        let left = self.session.until.saturating_duration_since(Instant::now());
+        tokio::time::sleep(random_pause(doubled.min(most).min(left / 4))).await;
     }
 
     /// Whether another attempt may follow this failure. If a lease has ended, what was read under it may be too old for
@@ -266,6 +303,7 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 
     async fn attempt<C: Change>(&mut self, change: &mut C) -> Attempted<C> {
+        self.recall();
         let mut seen = std::mem::take(&mut self.shared);
         let attempted = self.attempt_on(change, &mut seen).await;
         let keys = self.session.keys;
@@ -290,6 +328,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
         if !has_looked && (looks || known.is_none() || lacks_lease) {
             self.look(change, known.as_ref(), seen).await?;
+            self.judge_look(seen).await?;
         }
         // The pools that `auto` chooses are known after the look, and what they say after this.
         for _ in 0..limits::CHOICE_READS {
@@ -316,6 +355,16 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.commit_alone(change, Some(&scope), seen).await
     }
 
+    /// Judges what a look shows. An ADD that doubts takes a ticket, whose answer proves it.
+    async fn judge_look<D, R>(&mut self, seen: &mut Snapshot) -> Result<(), Stopped<D, R>> {
+        if !self.is_doubtful(seen, seen.revision) {
+            self.witness(seen, seen.revision);
+        } else if self.policy.fencing == FencePolicy::Nothing {
+            self.confirm(seen).await?;
+        }
+        Ok(())
+    }
+
     /// The first request as a commit, planned on what another run has left behind. None: it was not sent, because the
     /// change must look first, or it was missed, and the answer shows what a look shows.
     async fn commit_first<C: Change>(
@@ -331,15 +380,16 @@ impl<'a, K: Kv> Driver<'a, K> {
         let fence = Fence::Lease { key: key.clone(), lease };
         let keys = self.session.keys;
         let look = (keys.tail(scope), self.first_reads(change, Some(scope), seen));
-        let Some(commit) = first::commit_first(change, keys, &fence, &remembered, look) else {
+        let Some(mut commit) = first::commit_first(change, keys, &fence, &remembered, look) else {
             return Ok(None);
         };
+        commit.txn = self.with_own_key(commit.txn, &fence, &remembered);
         match self.session.txn(&commit.txn).await {
             Ok(reply) if reply.succeeded => {
                 self.first = FirstRequest::Applied;
                 *seen = remembered;
                 seen.apply(&commit.txn, &reply);
-                self.acknowledge(Some((Some(scope), &commit.txn)), reply.revision, seen).await?;
+                self.acknowledge(Some((Some(scope), &commit.txn)), AppliedAt::written(&reply), seen).await?;
                 Ok(Some(Attempt::Committed(commit.done)))
             }
             Ok(reply) => {
@@ -347,7 +397,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 seen.absorb(&commit.txn.otherwise, &reply);
                 change.learn(seen);
                 // Unlike that of a look, this answer is to a write.
-                self.check_high_water(seen, seen.revision).await?;
+                self.check_known(seen, seen.revision).await?;
                 Ok(None)
             }
             Err(failure) if failure.is_open() => {
@@ -389,7 +439,10 @@ impl<'a, K: Kv> Driver<'a, K> {
                 let (granted, read) = tokio::join!(kv.grant(lease, self.policy.lease.ttl, until), read);
                 read?;
                 match granted {
-                    Ok(()) => (self.lease, self.is_new) = (Some(lease), true),
+                    Ok(granted) => {
+                        self.judge_lease(granted)?;
+                        (self.lease, self.is_new) = (Some(lease), true);
+                    }
                     // If it was granted and the answer was lost, it ends by itself.
                     Err(Failure::Unknown(_) | Failure::LeaseExists) => {}
                     Err(failure) => return Err(failure),
@@ -403,7 +456,17 @@ impl<'a, K: Kv> Driver<'a, K> {
 
     fn first_reads<C: Change>(&self, change: &C, scope: Option<&Scope>, seen: &Snapshot) -> Vec<Op> {
         let tail = scope.map(|scope| Op::Get(self.session.keys.tail(scope)));
-        tail.into_iter().chain(reads(change, seen)).collect()
+        tail.into_iter().chain(self.reads(change, seen)).collect()
+    }
+
+    /// What a change and its judge read first, as much as fits beside a ticket's own operations. The plan asks for the
+    /// rest.
+    fn reads<C: Change>(&self, change: &C, seen: &Snapshot) -> Vec<Op> {
+        let mut reads = self.judged_by();
+        let of_change = change.reads(seen).into_iter().map(Op::Get);
+        reads.extend(of_change.filter(|read| !reads.contains(read)).collect::<Vec<_>>());
+        reads.truncate(limits::TXN_OPS - TICKET_OPS);
+        reads
     }
 
     /// The lease for a commit where nobody queues.
@@ -411,9 +474,18 @@ impl<'a, K: Kv> Driver<'a, K> {
         if let Some(lease) = self.lease {
             return Ok(lease);
         }
-        let lease = self.granted(self.policy.lease.ttl).await?;
+        let (lease, granted) = self.granted(self.policy.lease.ttl).await?;
+        self.judge_lease(granted)?;
         (self.lease, self.is_new) = (Some(lease), true);
         Ok(lease)
+    }
+
+    /// A commit that has a fence uses no lease that is longer than it may be.
+    fn judge_lease(&self, granted: Duration) -> Result<(), Failure> {
+        match self.policy.fencing != FencePolicy::Nothing && granted > limits::FENCE_MOST {
+            true => Err(Failure::LongLease(granted)),
+            false => Ok(()),
+        }
     }
 
     /// The lease for a ticket.
@@ -422,13 +494,31 @@ impl<'a, K: Kv> Driver<'a, K> {
             TicketLease::OfCommits => return self.fence_lease().await,
             TicketLease::Own(Some(lease)) => lease,
             // One for commits that nobody else knows is as good, if this run does not use it for commits any more.
-            TicketLease::Own(None) => match self.lease.take_if(|_| self.is_new) {
-                Some(lease) => lease,
-                None => self.granted(limits::LEASE_TTL).await?,
-            },
+            TicketLease::Own(None) => {
+                let is_short = self.policy.fencing != FencePolicy::Nothing;
+                match self.lease.take_if(|_| self.is_new && is_short) {
+                    Some(lease) => lease,
+                    None => {
+                        let (lease, granted) = self.granted(limits::LEASE_TTL).await?;
+                        self.judge_lease(granted)?;
+                        if granted > limits::FENCE_MOST {
+                            // It does for the ticket of a free. No other run may have it.
+                            return Ok(lease);
+                        }
+                        lease
+                    }
+                }
+            }
         };
         self.tickets = TicketLease::Own(Some(lease));
         Ok(lease)
+    }
+
+    /// The lease for the tombstone of a free that has a ticket on this lease.
+    async fn tombstone_lease(&mut self, ticket: LeaseId) -> Result<LeaseId, Failure> {
+        let puts_tombstone =
+            self.policy.fencing == FencePolicy::Nothing && self.policy.lease.used == LeaseUse::Always;
+        if puts_tombstone { self.fence_lease().await } else { Ok(ticket) }
     }
 
     /// Gets the leases for what the change frees and what cools then.
@@ -437,20 +527,20 @@ impl<'a, K: Kv> Driver<'a, K> {
         for cooldown_s in cooldowns {
             let now = Instant::now();
             if leases.lacks(cooldown_s, now) {
-                leases.granted(cooldown_s, self.granted(cooling::ttl(cooldown_s)).await?, now);
+                leases.granted(cooldown_s, self.granted(cooling::ttl(cooldown_s)).await?.0, now);
             }
         }
         Ok(())
     }
 
-    /// A lease that is granted now.
-    async fn granted(&self, ttl: Duration) -> Result<LeaseId, Failure> {
+    /// A lease that is granted now, and for how long.
+    async fn granted(&self, ttl: Duration) -> Result<(LeaseId, Duration), Failure> {
         let until = self.session.until;
         let mut tried = Tried::new();
         loop {
             let lease = new_lease();
             match self.session.kv.grant(lease, ttl, until).await {
-                Ok(()) => return Ok(lease),
+                Ok(granted) => return Ok((lease, granted)),
                 Err(Failure::LeaseExists) => {}
                 Err(Failure::Unknown(_)) if tried.may_go_on(limits::UNREACHABLE, until) => {
                     tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
@@ -499,7 +589,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 return Ok(Attempt::Again);
             }
             self.supply_cooling(change, seen).await?;
-            let commit = match change.plan(seen, fence, &head.line).map_err(Stopped::Refused)? {
+            let mut commit = match change.plan(seen, fence, &head.line).map_err(Stopped::Refused)? {
                 Step::Read(ops) => {
                     self.session.read_all(ops, seen).await?;
                     continue;
@@ -507,12 +597,21 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Step::Done(done) => return Ok(Attempt::Done(done)),
                 Step::Commit(commit) => commit,
             };
-            if commit.txn.compares.iter().any(|compare| matches!(compare, Compare::Empty(_))) {
-                meta::check_version(self.session).await?;
+            let founds = commit.txn.compares.iter().any(|compare| matches!(compare, Compare::Empty(_)));
+            if founds {
+                let other_store =
+                    self.policy.witness.as_ref().and_then(|witness| witness.other_store.as_ref());
+                meta::may_found(self.session, other_store).await?;
             }
             if !(self.policy.is_wanted)() {
                 return Err(Stopped::OutOfTime);
             }
+            self.recall();
+            if founds && self.known.is_some() {
+                // Another run of the node has seen a store since. A look says what became of it.
+                return Ok(Attempt::Again);
+            }
+            commit.txn = self.with_own_key(commit.txn, fence, seen);
             // Where a crowd was met, others have come since the queue was read.
             let crowd = match (fence, scope) {
                 (Fence::Ticket(_), Some(scope)) if self.policy.is_crowded || self.met_others => {
@@ -528,13 +627,13 @@ impl<'a, K: Kv> Driver<'a, K> {
                         head.listed = listed;
                         head.has_committed(self.session.keys, ticket, &commit.txn, &reply);
                     }
-                    self.acknowledge(Some((scope, &commit.txn)), reply.revision, seen).await?;
+                    self.acknowledge(Some((scope, &commit.txn)), AppliedAt::written(&reply), seen).await?;
                     return Ok(Attempt::Committed(commit.done));
                 }
                 Ok(reply) => {
                     seen.absorb(&commit.txn.otherwise, &reply);
                     // The store may have been emptied or exchanged since it was looked at.
-                    self.check_high_water(seen, seen.revision).await?;
+                    self.check_known(seen, seen.revision).await?;
                 }
                 Err(failure) if failure.is_open() && self.policy.fencing != FencePolicy::Nothing => {
                     return self.settle_commit(change, fence, commit, failure, seen).await;
@@ -542,6 +641,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Err(failure) => return Err(failure.into()),
             }
             lost += 1;
+            self.lost += 1;
             self.met_others = true;
             match fence {
                 Fence::Ticket(ticket) if !ticket.stands(seen) => continue,
@@ -554,11 +654,15 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Fence::Lease { .. } | Fence::Unfenced { .. } if lost < self.policy.fencing.tries() => {}
                 Fence::Lease { .. } | Fence::Unfenced { .. } => break,
             }
-            tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+            self.pause(match fence {
+                Fence::Ticket(_) => limits::RACE_PAUSE_WITH_TICKET,
+                Fence::Lease { .. } | Fence::Unfenced { .. } => limits::RACE_PAUSE_ALONE,
+            })
+            .await;
             if let (Fence::Ticket(ticket), Some(scope), false) = (fence, scope, head.line.is_empty()) {
                 // Who was quicker has probably served some of them.
-                head.line =
-                    self.line(&Queue::new(self.session, scope), ticket, &reads(change, seen), seen).await?;
+                let reads = self.reads(change, seen);
+                head.line = self.line(&Queue::new(self.session, scope), ticket, &reads, seen).await?;
             }
         }
         // Others were quicker. If commits are slow, more are on their way.
@@ -568,35 +672,19 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(Attempt::Again)
     }
 
-    /// The store's epoch, as far as it is known.
-    fn epoch(&self, seen: &Snapshot) -> u64 {
-        let meta = seen.record::<Meta>(&self.session.keys.meta()).ok().flatten();
-        let known = self.policy.high_water.as_ref().map(|known| known.epoch);
-        meta.map(|meta| meta.epoch).or(known).unwrap_or(FIRST_EPOCH)
-    }
-
-    /// A commit was applied at `revision`, by this run or for it. Only now is it certain that the store which applied
-    /// it has forgotten nothing.
+    /// A commit was applied, by this run or for it. Only now is it certain that the store which applied it has
+    /// forgotten nothing.
     async fn acknowledge<D, R>(
         &mut self,
         written: Option<(Option<&Scope>, &Txn)>,
-        revision: i64,
+        at: AppliedAt,
         seen: &mut Snapshot,
     ) -> Result<(), Stopped<D, R>> {
         let keys = self.session.keys;
-        if let Some(known) = &self.policy.high_water
-            && known.contradicts_read(keys, seen, before(revision))
-        {
-            let accused = async {
-                self.session.read(&[keys.meta()], seen).await?;
-                known.accuse(self.session, seen).await
-            };
-            if let Err(why) = accused.await {
-                tracing::warn!(%why, "{NOT_MARKED}");
-            }
-            self.may_be_served = true;
-            return Err(Stopped::Suspect(known.epoch));
+        if let Some((_, txn)) = written {
+            self.has_put_own_key(txn, at.revision);
         }
+        self.acknowledge_store(at, seen).await?;
         let scope = written.and_then(|(scope, _)| scope.cloned());
         let is_asked = |key: &[u8]| matches!(keys.parse(key), Ok(Key::Asked(_)));
         let mut ops = written.iter().flat_map(|(_, txn)| &txn.then);
@@ -604,7 +692,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             Op::Put(key, value, _) if is_asked(key) => Some((key.clone(), value.clone())),
             _ => None,
         });
-        self.acknowledged = Some(Acknowledged { revision, scope, asked });
+        self.acknowledged = Some(Acknowledged { scope, asked });
         Ok(())
     }
 
@@ -627,7 +715,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         let found = seen.entry(&commit.proof).cloned();
         match change.applied(commit, found.as_ref()) {
             Some(done) => {
-                self.acknowledge(None, seen.revision, seen).await?;
+                self.acknowledge(None, AppliedAt::found(seen.revision), seen).await?;
                 Ok(Attempt::Committed(Some(done)))
             }
             // It was not applied, and etcd would refuse it again.
@@ -635,27 +723,32 @@ impl<'a, K: Kv> Driver<'a, K> {
             None => Ok(Attempt::Again),
         }
     }
+}
 
-    /// Whether the store seems to have forgotten something that this node has seen.
-    fn is_doubtful(&self, seen: &Snapshot, revision: i64) -> bool {
-        let contradicts = |known: &HighWater| known.contradicts_read(self.session.keys, seen, revision);
-        self.policy.high_water.as_ref().is_some_and(contradicts)
+/// When a commit was applied, as far as its answer tells.
+#[derive(Debug, Clone, Copy)]
+struct AppliedAt {
+    /// The store's revision then, or later.
+    revision: i64,
+    /// The store's revision when the request came that this answers, at least: what the node knew when it sent that
+    /// request cannot be later.
+    least: i64,
+}
+
+impl AppliedAt {
+    /// By this run's own write.
+    fn written(reply: &Reply) -> Self {
+        Self { revision: reply.revision, least: before(reply.revision) }
     }
 
-    /// Marks a store that has gone back, was emptied or is another one. Only the answer to a write proves that: to
-    /// taking a ticket, or to a commit that was refused. `revision` is that of the store before the write.
-    async fn check_high_water<D, R>(&self, seen: &Snapshot, revision: i64) -> Result<(), Stopped<D, R>> {
-        match &self.policy.high_water {
-            Some(known) if self.is_doubtful(seen, revision) => match known.accuse(self.session, seen).await {
-                Ok(Some(epoch)) => Err(Stopped::Suspect(epoch)),
-                Ok(None) => Ok(()),
-                Err(why) => {
-                    tracing::warn!(%why, "{NOT_MARKED}");
-                    Err(Stopped::Suspect(known.epoch))
-                }
-            },
-            _ => Ok(()),
-        }
+    /// A later request has found it at this revision.
+    fn found(revision: i64) -> Self {
+        Self { revision, least: revision }
+    }
+
+    /// A watch has shown it, perhaps before the node knew what it knows now. The answer to the ticket was judged.
+    fn shown(entry: &Entry) -> Self {
+        Self { revision: entry.mod_revision, least: i64::MAX }
     }
 }
 
@@ -663,9 +756,4 @@ impl<'a, K: Kv> Driver<'a, K> {
 /// nobody has seen before.
 fn before(revision: i64) -> i64 {
     revision - 1
-}
-
-/// What a change reads first, as much as fits beside a ticket's own operations. The plan asks for the rest.
-fn reads<C: Change>(change: &C, seen: &Snapshot) -> Vec<Op> {
-    change.reads(seen).into_iter().take(limits::TXN_OPS - TICKET_OPS).map(Op::Get).collect()
 }

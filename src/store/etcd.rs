@@ -7,7 +7,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::error::Error;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::Duration;
 
 use etcd_client as ec;
@@ -51,6 +52,10 @@ pub struct Etcd {
     failed: Cell<usize>,
     /// What is known of each endpoint.
     known: RefCell<Vec<EndpointState>>,
+    /// The id of the etcd that this node knows, if it knows one.
+    expected: Cell<Option<u64>>,
+    /// The id of the etcd whose answers count: that of the first answer that was accepted.
+    home: Cell<Option<u64>>,
     /// Held while connecting, so that two requests at the start share one connection.
     client: Mutex<Option<ec::Client>>,
 }
@@ -60,6 +65,8 @@ pub struct Etcd {
 struct EndpointState {
     /// Whether it has answered a request.
     has_answered: bool,
+    /// The id of its etcd, as it said last.
+    cluster: Option<u64>,
     /// Why it does not let this client in: the cause of much that follows, and often said only once.
     shut: Option<Shut>,
 }
@@ -95,7 +102,8 @@ impl Etcd {
         let first = random_below(access.endpoints.len() as u64) as usize;
         let [turns, failed] = [first, 0].map(Cell::new);
         let known = RefCell::new(vec![EndpointState::default(); access.endpoints.len()]);
-        Self { access, turns, failed, known, client: Mutex::new(None) }
+        let [expected, home] = [None, None].map(Cell::new);
+        Self { access, turns, failed, known, expected, home, client: Mutex::new(None) }
     }
 
     /// Tries `request` on one endpoint after the other until it is answered or `until` is near.
@@ -108,24 +116,26 @@ impl Etcd {
         request: impl Fn(ec::Client) -> F,
     ) -> Result<T, Failure>
     where
+        T: Headed,
         F: Future<Output = Result<T, ec::Error>>,
     {
-        self.attempt_each(limits::REQUEST_ATTEMPT, until, again, request).await
+        self.attempt_each(limits::REQUEST_ATTEMPT, until, (again, |_| Elsewhere::Another), request).await
     }
 
-    /// The same with so much time for each attempt.
+    /// The same with so much time for each attempt. `elsewhere` says what an answer of another etcd is worth.
     async fn attempt_each<T, F>(
         &self,
         each: Duration,
         until: Instant,
-        again: bool,
+        (again, elsewhere): (bool, impl Fn(&T) -> Elsewhere),
         request: impl Fn(ec::Client) -> F,
     ) -> Result<T, Failure>
     where
+        T: Headed,
         F: Future<Output = Result<T, ec::Error>>,
     {
         let once = async |is_last, connected: &mut [bool]| {
-            self.attempt_once((each, is_last), until, connected, &request).await
+            self.attempt_once((each, is_last), until, connected, (&request, &elsewhere)).await
         };
         self.try_each(until, again, once).await
     }
@@ -240,9 +250,10 @@ impl Etcd {
         (most, is_last): (Duration, bool),
         until: Instant,
         connected: &mut [bool],
-        request: &impl Fn(ec::Client) -> F,
+        (request, elsewhere): (&impl Fn(ec::Client) -> F, &impl Fn(&T) -> Elsewhere),
     ) -> Result<T, (usize, NoAnswer)>
     where
+        T: Headed,
         F: Future<Output = Result<T, ec::Error>>,
     {
         let (client, turn) = self.connection(until).await?;
@@ -250,10 +261,12 @@ impl Etcd {
         // An endpoint that has answered nothing yet may be silent, and another one quick.
         let is_known = is_last || self.known.borrow()[index].has_answered;
         let limit = if is_known { most } else { most.min(limits::REQUEST_ATTEMPT) };
-        let (attempt, reading) = match self.send(client, (limit, until), index, request).await {
-            Ok(answer) => return Ok(answer),
-            Err(unanswered) => unanswered,
-        };
+        let sent = self.send(client, (limit, until), index, request).await;
+        let (attempt, reading) =
+            match sent.and_then(|answer| self.accept(answer, (index, is_last), elsewhere)) {
+                Ok(answer) => return Ok(answer),
+                Err(unanswered) => unanswered,
+            };
         self.learn(index, &attempt, reading, until).await;
         connected[index] |= !matches!(attempt, NoAnswer::Refused(_));
         // Whoever settles what is open asks another member: this one may be cut off.
@@ -334,11 +347,43 @@ impl Etcd {
         }
     }
 
+    /// Takes an answer that counts. One of another etcd than the known one does not count as long as another endpoint
+    /// may answer; if none is of the known etcd, the caller judges what it says.
+    fn accept<T: Headed>(
+        &self,
+        answer: T,
+        (index, is_last): (usize, bool),
+        elsewhere: &impl Fn(&T) -> Elsewhere,
+    ) -> Result<T, Unanswered> {
+        let Some(cluster) = answer.cluster().filter(|id| *id != 0) else { return Ok(answer) };
+        self.known.borrow_mut()[index].cluster = Some(cluster);
+        let expected = self.home.get().or(self.expected.get());
+        let may_judge = self.home.get().is_none() && is_last;
+        match elsewhere(&answer) {
+            _ if expected.is_none_or(|expected| expected == cluster) => {}
+            Elsewhere::Decided => {}
+            Elsewhere::Another if may_judge => {}
+            Elsewhere::Another | Elsewhere::Nothing => {
+                let endpoint = &self.access.endpoints[index];
+                let why = format!(
+                    "{endpoint} is of another etcd (cluster id {cluster:x}) than the one in use (cluster id {:x})",
+                    expected.unwrap_or_default()
+                );
+                tracing::warn!("an endpoint is passed by: {why}");
+                return Err((NoAnswer::Elsewhere(why), Reading::Passing));
+            }
+        }
+        if self.home.get().is_none() {
+            self.home.set(Some(cluster));
+        }
+        Ok(answer)
+    }
+
     /// What endpoints have refused says nothing any more. Whoever has named the others wrongly reads it in the log.
     fn has_answered(&self, index: usize) {
         let mut known = self.known.borrow_mut();
         // If it was shut, it has been corrected meanwhile.
-        known[index] = EndpointState { has_answered: true, shut: None };
+        known[index] = EndpointState { has_answered: true, shut: None, ..known[index] };
         for (endpoint, known) in self.access.endpoints.iter().zip(&mut *known) {
             if let Some(Shut::ForGood(cause)) = known.shut.take() {
                 let Obstacle { what, remedy } = cause::in_words([(endpoint.as_str(), &cause)]);
@@ -448,8 +493,13 @@ impl Etcd {
         if says("no leader") || says("too many requests") || says("auth store is old") {
             return (NoAnswer::Elsewhere(why), Reading::Passing);
         }
+        let not_here = |cause| (NoAnswer::Refused(format!("{endpoint}: {why}")), Reading::Lasting(cause));
+        // A learner has applied nothing of it, and says the same to every request but its status.
+        if says("rpc not supported for learner") {
+            return not_here(Cause::Learner);
+        }
         if cause::is_not_etcd(text) {
-            return (NoAnswer::Refused(format!("{endpoint}: {why}")), Reading::Lasting(Cause::NotEtcd));
+            return not_here(Cause::NotEtcd);
         }
         let denied = || Failure::Denied(cause::denied(text, &self.identified(), &self.access.prefix));
         let failure = match status.code() {
@@ -473,12 +523,71 @@ impl Etcd {
         (NoAnswer::Final(failure), Reading::Passing)
     }
 
+    /// The id of the etcd at the endpoint of this index, on a connection of its own.
+    async fn cluster_of(&self, index: usize) -> Option<u64> {
+        let client = self.open(index).await.ok()?;
+        let status = client.maintenance_client().status().await.ok()?;
+        status.cluster()
+    }
+
+    /// An error does not say of which etcd it is. So an endpoint that knows no lease is asked for its cluster, because
+    /// another etcd never had the lease.
+    async fn confirm_no_lease(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {
+        match self.lease_age(lease, until).await? {
+            None => Ok(()),
+            Some(_) => {
+                Err(Failure::Unknown("another etcd has said that the lease does not exist".to_owned()))
+            }
+        }
+    }
+
     /// As whom etcd knows this client: a user that is named goes before a certificate.
     fn identified(&self) -> Identified {
         let by_certificate =
             || self.access.tls.as_ref().and_then(Tls::common_name).map(Identified::Certificate);
         let user = self.access.user.as_ref().map(|(user, _)| Identified::User(user.clone()));
         user.or_else(by_certificate).unwrap_or(Identified::Nobody)
+    }
+}
+
+/// What an answer of another etcd than the one in use is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Elsewhere {
+    /// It was applied, so its compares have decided: it is the answer.
+    Decided,
+    /// Another endpoint is asked; if none is of the etcd in use, it is the answer.
+    Another,
+    /// It is no answer.
+    Nothing,
+}
+
+/// An answer of etcd that says of which cluster it is.
+trait Headed {
+    fn cluster(&self) -> Option<u64>;
+}
+
+macro_rules! headed {
+    ($($answer:ident),*) => {$(
+        impl Headed for ec::$answer {
+            fn cluster(&self) -> Option<u64> {
+                self.header().map(ec::ResponseHeader::cluster_id)
+            }
+        }
+    )*};
+}
+
+headed!(TxnResponse, LeaseGrantResponse, LeaseRevokeResponse, LeaseTimeToLiveResponse, StatusResponse);
+
+impl Headed for EtcdWatch {
+    fn cluster(&self) -> Option<u64> {
+        Some(self.cluster)
+    }
+}
+
+/// The changes of a prefix say it with each of them; only commands for people follow them.
+impl Headed for ec::WatchStream {
+    fn cluster(&self) -> Option<u64> {
+        None
     }
 }
 
@@ -496,7 +605,14 @@ impl Kv for Etcd {
             return Err(Failure::Refused(why));
         }
         let each = if txn.is_walk { limits::WALK_ATTEMPT } else { limits::REQUEST_ATTEMPT };
-        self.attempt_each(each, until, txn.only_reads(), |client| async move {
+        let elsewhere = |answer: &ec::TxnResponse| match txn.branch(answer.succeeded()).iter().any(Op::writes)
+        {
+            _ if txn.settles => Elsewhere::Nothing,
+            true => Elsewhere::Decided,
+            false => Elsewhere::Another,
+        };
+        let again = txn.only_reads() || txn.settles;
+        self.attempt_each(each, until, (again, elsewhere), |client| async move {
             let mut kv = client.kv_client().max_decoding_message_size(limits::REPLY_BYTES);
             kv.txn(to_etcd(txn)).await
         })
@@ -504,22 +620,22 @@ impl Kv for Etcd {
         .map(from_etcd)
     }
 
-    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<(), Failure> {
+    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<Duration, Failure> {
         let ttl = ttl.as_secs() as i64;
         let options = ec::LeaseGrantOptions::new().with_id(lease.0);
-        self.attempt(until, false, |client| {
+        let granted = self.attempt(until, false, |client| {
             let options = options.clone();
             async move { client.lease_client().grant(ttl, Some(options)).await }
-        })
-        .await
-        .map(|_| ())
+        });
+        Ok(Duration::from_secs(u64::try_from(granted.await?.ttl()).unwrap_or_default()))
     }
 
     async fn revoke(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {
         let revoked =
             self.attempt(until, true, |client| async move { client.lease_client().revoke(lease.0).await });
         match revoked.await {
-            Ok(_) | Err(Failure::LeaseNotFound) => Ok(()),
+            Ok(_) => Ok(()),
+            Err(Failure::LeaseNotFound) => self.confirm_no_lease(lease, until).await,
             Err(failure) => Err(failure),
         }
     }
@@ -543,6 +659,37 @@ impl Kv for Etcd {
         self.attempt(until, true, |client| async move { EtcdWatch::open(&client, keys).await }).await
     }
 
+    fn expect(&self, cluster: u64) {
+        self.expected.set(Some(cluster).filter(|id| *id != 0));
+    }
+
+    fn cluster(&self) -> Option<u64> {
+        self.home.get()
+    }
+
+    async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
+        if self.access.endpoints.len() < 2 {
+            return Vec::new();
+        }
+        let until = until.min(Instant::now() + limits::WHO_THEY_ARE);
+        let mut found = Vec::new();
+        let asked = (0..self.access.endpoints.len()).map(|index| Box::pin(self.cluster_of(index)));
+        let mut asked: Vec<_> = asked.map(Some).collect();
+        let all = poll_fn(|context| {
+            for (index, waiting) in asked.iter_mut().enumerate() {
+                let Some(asking) = waiting else { continue };
+                if let Poll::Ready(cluster) = asking.as_mut().poll(context) {
+                    *waiting = None;
+                    found.extend(cluster.map(|id| (self.access.endpoints[index].clone(), id)));
+                }
+            }
+            if asked.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+        });
+        // An endpoint that does not answer in time says nothing.
+        let _ = timeout_at(until, all).await;
+        found
+    }
+
     async fn about(&self, until: Instant) -> Result<About, Failure> {
         let status = self
             .attempt(until, true, |client| async move { client.maintenance_client().status().await })
@@ -562,6 +709,8 @@ pub struct EtcdWatch {
     /// None if no key was to be watched, or not all can be.
     stream: Option<ec::WatchStream>,
     since: i64,
+    /// The id of the etcd that has confirmed them.
+    cluster: u64,
     /// What etcd has shown and nobody has taken.
     shown: VecDeque<Event>,
 }
@@ -569,7 +718,7 @@ pub struct EtcdWatch {
 impl EtcdWatch {
     /// Returns when etcd has confirmed a watch on each key.
     async fn open(client: &ec::Client, keys: &[Bytes]) -> Result<Self, ec::Error> {
-        let mut watch = Self { stream: None, since: 0, shown: VecDeque::new() };
+        let mut watch = Self { stream: None, since: 0, cluster: 0, shown: VecDeque::new() };
         let Some((first, others)) = keys.split_first() else { return Ok(watch) };
         let stream = watch.stream.insert(client.watch_client().watch(first.clone(), None).await?);
         for key in others {
@@ -583,6 +732,7 @@ impl EtcdWatch {
             if let Some(answer) = answer.as_ref().filter(|answer| answer.created()) {
                 confirmed += 1;
                 watch.since = watch.since.max(answer.header().map_or(0, ec::ResponseHeader::revision));
+                watch.cluster = answer.header().map_or(0, ec::ResponseHeader::cluster_id);
             }
             watch.take(answer);
         }
@@ -650,9 +800,17 @@ fn to_etcd(txn: &Txn) -> ec::Txn {
 
 fn compare_to_etcd(compare: &Compare) -> ec::Compare {
     let equal = ec::CompareOp::Equal;
+    // etcd knows no "at least". For a key that does not exist it compares 0.
+    let before = |revision: &i64| revision.saturating_sub(1);
     match compare {
         Compare::Create(key, revision) => ec::Compare::create_revision(key.clone(), equal, *revision),
         Compare::Mod(key, revision) => ec::Compare::mod_revision(key.clone(), equal, *revision),
+        Compare::NotOlder(key, revision) => {
+            ec::Compare::mod_revision(key.clone(), ec::CompareOp::Greater, before(revision))
+        }
+        Compare::Older(key, revision) => {
+            ec::Compare::mod_revision(key.clone(), ec::CompareOp::Less, *revision)
+        }
         Compare::Value(key, value) => ec::Compare::value(key.clone(), equal, value.clone()),
         Compare::Empty(prefix) => ec::Compare::create_revision(prefix.clone(), equal, 0).with_prefix(),
     }

@@ -93,7 +93,7 @@ impl<K: Kv> Kv for Failing<K> {
         self.passing(txn.step, until, self.0.txn(txn, until)).await
     }
 
-    async fn grant(&self, id: LeaseId, ttl: Duration, until: Instant) -> Result<(), Failure> {
+    async fn grant(&self, id: LeaseId, ttl: Duration, until: Instant) -> Result<Duration, Failure> {
         self.passing("grant", until, self.0.grant(id, lease(id.0, ttl), until)).await
     }
 
@@ -111,6 +111,18 @@ impl<K: Kv> Kv for Failing<K> {
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {
         self.passing("about", until, self.0.about(until)).await
+    }
+
+    fn expect(&self, cluster: u64) {
+        self.0.expect(cluster);
+    }
+
+    fn cluster(&self) -> Option<u64> {
+        self.0.cluster()
+    }
+
+    async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
+        self.0.clusters(until).await
     }
 }
 

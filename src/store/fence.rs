@@ -30,7 +30,7 @@ impl Fence {
     #[must_use]
     pub fn lease(&self) -> Option<LeaseId> {
         match self {
-            Fence::Ticket(ticket) => Some(ticket.lease),
+            Fence::Ticket(ticket) => Some(ticket.tombstones),
             Fence::Lease { lease, .. } => Some(*lease),
             Fence::Unfenced { lease } => *lease,
         }

@@ -43,16 +43,14 @@ pub fn commit_first<C: Change>(
     *step = "commit-first";
     compares.retain(|compare| !absent.contains(compare.key()));
     compares.extend(absent.into_iter().map(|key| Compare::Create(key, 0)));
-    // Another store may have the same revisions. The value has the store's id.
-    let meta = remembered.entry(&keys.meta())?.value.clone();
-    compares.retain(|compare| *compare.key() != keys.meta());
-    compares.push(Compare::Value(keys.meta(), meta));
+    // The first meta of a store is for a run that has looked.
+    remembered.entry(&keys.meta())?;
     for op in look {
         if !otherwise.contains(&op) {
             otherwise.push(op);
         }
     }
-    commit.txn.fits().then_some(commit)
+    commit.txn.fits_with_own_key().then_some(commit)
 }
 
 /// Whether a key is worth remembering: the plans of all runs of a scope rely on it.

@@ -31,7 +31,12 @@ pub enum FreeGuard<'a> {
         boot: &'a str,
     },
     /// The record that the run of this start made, if no other run has answered with it since.
-    Unanswered(&'a RunStart),
+    Unanswered {
+        /// The start of the run.
+        start: &'a RunStart,
+        /// The present boot.
+        boot: &'a str,
+    },
     /// The record of this mod revision (a person's release, the reconciler).
     AsRead(i64),
     /// The record of this mod revision of a hold, if its time is over (the reconciler).
@@ -47,7 +52,9 @@ impl FreeGuard<'_> {
                     || start.is_after(Some(of_record)) && (of_record.boot != boot || start.boot == boot)
             }),
             // A run that answers with a record writes it again.
-            FreeGuard::Unanswered(start) => record.start.as_ref() == Some(start) && created == modified,
+            FreeGuard::Unanswered { start, .. } => {
+                record.start.as_ref() == Some(start) && created == modified
+            }
             FreeGuard::AsRead(revision) | FreeGuard::Over(revision) => revision == modified,
         }
     }
@@ -77,6 +84,8 @@ pub struct Free<'a> {
     pub caller: Option<Caller<'a>>,
     /// The start for the tombstone; none to leave no tombstone.
     pub tombstone: Option<&'a RunStart>,
+    /// The owner under the names that its node had before. What it holds under one of them is freed, too.
+    pub former: &'a [Owner],
 }
 
 /// A free in one mode: what it decides.
@@ -86,6 +95,8 @@ pub struct Freeing<'a> {
     mode: Mode,
     /// What the owner held when its record was last read.
     held: Vec<Held>,
+    /// Under which former names it held something then.
+    held_formerly: Vec<Owner>,
     /// For what cools; none if nothing does.
     leases: Option<&'a mut CoolingLeases>,
 }
@@ -121,17 +132,26 @@ impl Change for Freeing<'_> {
         if let Ok(Ok(record)) = self.record(seen) {
             self.held = record.addresses;
         }
+        let is_held = |owner: &&Owner| {
+            let record = seen.record::<OwnerRecord>(&self.keys.owner(owner)).ok().flatten();
+            record.is_some_and(|record| self.free.caller.is_none_or(|caller| caller.means(&record)))
+        };
+        for owner in self.free.former.iter().filter(is_held) {
+            if !self.held_formerly.contains(owner) {
+                self.held_formerly.push(owner.clone());
+            }
+        }
     }
 
     /// Only a DEL asks others.
-    fn ticket(&self, seen: &Snapshot, _epoch: u64, lease: LeaseId) -> TicketRecord {
-        let Free { owner, guard, caller, tombstone } = self.free;
+    fn ticket(&self, seen: &Snapshot, _epoch: u64, tombstones: LeaseId) -> TicketRecord {
+        let Free { owner, guard, caller, tombstone, .. } = self.free;
         match (guard, caller, tombstone, self.record(seen)) {
             // A head has no lease for what cools.
             (FreeGuard::OlderThan(start), Some(caller), Some(_), Ok(Ok(record)))
                 if !record.has_cooldown() =>
             {
-                TicketRecord::freeing(owner, start, caller, lease, record)
+                TicketRecord::freeing(owner, start, caller, tombstones, record)
             }
             _ => TicketRecord::of(owner.clone()),
         }
@@ -200,7 +220,13 @@ impl<'a> Freeing<'a> {
     /// The change that frees in this mode. Without leases nothing cools.
     #[must_use]
     pub fn new(free: Free<'a>, keys: &'a Keys, mode: Mode, leases: Option<&'a mut CoolingLeases>) -> Self {
-        Self { free, keys, mode, held: Vec::new(), leases }
+        Self { free, keys, mode, held: Vec::new(), held_formerly: Vec::new(), leases }
+    }
+
+    /// The owner under each former name of its node under which it holds something, as far as that was read.
+    #[must_use]
+    pub fn held_formerly(&self) -> &[Owner] {
+        &self.held_formerly
     }
 
     /// The addresses of a record that cool when it is freed.
@@ -214,7 +240,8 @@ impl<'a> Freeing<'a> {
 
     fn base_keys(&self) -> Vec<Bytes> {
         let base = [self.keys.owner(self.free.owner), self.keys.tombstone(self.free.owner)];
-        base.into_iter().chain(self.hold_key()).collect()
+        let former = self.free.former.iter().map(|owner| self.keys.owner(owner));
+        base.into_iter().chain(self.hold_key()).chain(former).collect()
     }
 
     /// The owner's record as read, if it is one that may be freed.
@@ -238,13 +265,18 @@ impl<'a> Freeing<'a> {
         Some(self.keys.hold(&network, address))
     }
 
-    /// The start for the tombstone. Runs of an earlier boot are older than those of the present one, whose tombstone
-    /// stays.
+    /// The start for the tombstone. Where this frees for a run of an earlier boot, a tombstone of the present boot is
+    /// enough and stays: it was put after every run of an earlier boot had read. One of an earlier boot may have been
+    /// read by the ADD that is to be stopped.
     fn tombstone(&self, seen: &Snapshot) -> Option<&RunStart> {
-        let is_of_earlier_boot =
-            matches!(self.free.guard, FreeGuard::UpTo { start, boot } if start.boot != *boot);
-        let stands = seen.entry(&self.keys.tombstone(self.free.owner)).is_some();
-        self.free.tombstone.filter(|_| !(is_of_earlier_boot && stands))
+        let is_enough = |standing: &Tombstone| match self.free.guard {
+            FreeGuard::UpTo { start, boot } | FreeGuard::Unanswered { start, boot } => {
+                start.boot != boot && standing.start.boot == boot
+            }
+            FreeGuard::OlderThan(_) | FreeGuard::AsRead(_) | FreeGuard::Over(_) => false,
+        };
+        let standing = seen.record::<Tombstone>(&self.keys.tombstone(self.free.owner)).ok().flatten();
+        self.free.tombstone.filter(|_| !standing.is_some_and(|standing| is_enough(&standing)))
     }
 
     /// There is nothing to free. Only the tombstone is put, if the owner's record is still as it was read.
@@ -460,7 +492,7 @@ mod tests {
         let older = FreeGuard::OlderThan(&now);
         let spooled = FreeGuard::UpTo { start: &now, boot: "b" };
         let spooled_before = FreeGuard::UpTo { start: &before_boot, boot: "b" };
-        let unanswered = FreeGuard::Unanswered(&now);
+        let unanswered = FreeGuard::Unanswered { start: &now, boot: "b" };
         for (which, of, admitted) in [
             (older, None, true),
             (older, Some(start("b", 9)), true),
@@ -496,8 +528,13 @@ mod tests {
         let record = OwnerRecord::new(Vec::new(), Some(start(11)), "-".into(), Labels::default());
         store.put(keys.owner(&owner), record.encode());
         let now = start(10);
-        let free =
-            Free { owner: &owner, guard: FreeGuard::OlderThan(&now), caller: None, tombstone: Some(&now) };
+        let free = Free {
+            owner: &owner,
+            guard: FreeGuard::OlderThan(&now),
+            caller: None,
+            tombstone: Some(&now),
+            former: &[],
+        };
         let change = Freeing::new(free, &keys, Mode::Whole, None);
         let mut seen = Snapshot::default();
         store.read(&change.reads(&seen), &mut seen);
@@ -512,6 +549,41 @@ mod tests {
         let tombstone = after.record::<Tombstone>(&keys.tombstone(&owner)).expect("it decodes");
         assert_eq!(tombstone, Some(Tombstone::new(now.clone())));
         assert!(after.entry(&keys.owner(&owner)).is_some(), "the younger record stays");
+    }
+
+    /// An ADD has planned beside the tombstone of an earlier DEL. Its commit is held back, the DEL that was meant for
+    /// it is spooled, and the host boots anew.
+    #[test]
+    fn a_spooled_del_of_an_earlier_boot_replaces_all_tombstones_but_those_of_the_present_one() {
+        let start = |boot: &str, ns| RunStart { boot: boot.into(), ns };
+        let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
+        let (keys, spooled) = (Keys::new("/m/"), start("a", 30));
+        let (of, boot) = (&spooled, "b");
+        let guards = [FreeGuard::UpTo { start: of, boot }, FreeGuard::Unanswered { start: of, boot }];
+        let rows = [
+            (None, true),
+            (Some(start("a", 10)), true),
+            (Some(start("z", 99)), true),
+            (Some(start("a", 30)), false),
+            (Some(start("b", 1)), false),
+        ];
+        for (guard, (standing, is_put)) in
+            guards.iter().flat_map(|guard| rows.iter().map(move |row| (*guard, row)))
+        {
+            let free = Free { owner: &owner, guard, caller: None, tombstone: Some(&spooled), former: &[] };
+            let change = Freeing::new(free, &keys, Mode::Whole, None);
+            let (mut store, mut seen) = (Memory::default(), Snapshot::default());
+            if let Some(standing) = standing {
+                store.put(keys.tombstone(&owner), Tombstone::new(standing.clone()).encode());
+            }
+            store.read(&change.reads(&seen), &mut seen);
+            let fence = Fence::Unfenced { lease: Some(LeaseId(7)) };
+            let puts = match change.plan(&seen, &fence, &Line::default()).expect("it decodes") {
+                Step::Commit(commit) => commit.txn.then.iter().any(|op| matches!(op, Op::Put(..))),
+                step => !matches!(step, Step::Done(Freed::Nothing)),
+            };
+            assert_eq!(puts, *is_put, "{guard:?} {standing:?}");
+        }
     }
 
     /// With its bit cleared, the next ADD would give the address although the other container may use it.
@@ -531,7 +603,8 @@ mod tests {
         [1, 2].into_iter().for_each(|bit| bits.set(bit));
         let page = keys.page(&network, Addr::from(own).page());
         store.put(page.clone(), bits.to_bytes());
-        let free = Free { owner: &owner, guard: FreeGuard::AsRead(1), caller: None, tombstone: None };
+        let free =
+            Free { owner: &owner, guard: FreeGuard::AsRead(1), caller: None, tombstone: None, former: &[] };
         let change = Freeing::new(free, &keys, Mode::Whole, None);
         let mut seen = Snapshot::default();
         for _ in 0..2 {

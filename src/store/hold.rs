@@ -252,7 +252,8 @@ mod tests {
             let keys = self.keys.clone();
             let owner = Owner::of_hold(&NetworkName::default(), request("", None).address);
             let revision = self.store.get(&keys.owner(&owner)).map_or(0, |entry| entry.mod_revision);
-            let free = Free { owner: &owner, guard: guard(revision), caller: None, tombstone: None };
+            let free =
+                Free { owner: &owner, guard: guard(revision), caller: None, tombstone: None, former: &[] };
             self.run(&mut Freeing::new(free, &keys, Mode::Whole, None)).expect("all of it decodes")
         }
 

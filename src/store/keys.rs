@@ -9,14 +9,18 @@ use ipnetwork::IpNetwork;
 use ring::digest;
 
 use crate::pool::asked::AskedRanges;
+use crate::pool::definition::{PoolDefinition, PoolRange};
 use crate::pool::names::{
     ClusterName, InterfaceName, InvalidName, NO_CLUSTER, NodeName, OF_HOLDS, PodUid, PoolName,
 };
 use crate::pool::record::Owner;
-use crate::pool::{Addr, NetworkName, Page, RangeSet, Summary};
+use crate::pool::{Addr, NetworkName, Page, Range, RangeSet, Summary};
 
-/// The longest scope: a range's own network, its first range and a page.
+/// The longest scope: a range's own network, and that range.
 const SCOPE_MAX: usize = 256;
+
+/// Stands in a key for a machine without an id.
+const NO_MACHINE: &str = "-";
 
 /// A key or a prefix of keys, as etcd sees it.
 pub type Bytes = Vec<u8>;
@@ -32,8 +36,10 @@ pub struct TicketId(pub i64);
 /// An address in its network.
 pub type NetworkAddress = (NetworkName, Addr);
 
-/// The queue that a run stands in: its network and first range, and with `spread` the
-/// page where its node starts; `-` for a configuration without ranges.
+/// The queue that a run stands in. Runs that write the same page stand in the same queue, as far as their
+/// configurations show it: it has the network, and the page where the run begins. That is the node's page with
+/// `spread`, else the page of the first range. A first range of several pages has a queue of its own; a configuration
+/// without ranges has `-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scope(String);
 
@@ -41,15 +47,39 @@ impl Scope {
     /// The queue of the first range of `sets`; `start` is the node's page for `spread`.
     #[must_use]
     pub fn of(sets: &[RangeSet], start: Option<Page>) -> Self {
-        let Some(range) = sets.first().and_then(|set| set.ranges().first()) else {
-            return Self("-".to_owned());
+        let ranges = sets.first().map(RangeSet::ranges).unwrap_or_default();
+        let has_start = |range: &&Range| {
+            start.is_none_or(|page| (range.first().page()..=range.last().page()).contains(&page))
         };
-        let base = Addr::from(range.subnet().network());
-        let mut scope = format!("{},{:032x}-{}", range.network(), base.0, range.prefix_len());
-        if let Some(page) = start {
-            scope.push_str(&format!(",{:032x}", page.first().0));
+        match ranges.iter().find(has_start).or(ranges.first()) {
+            Some(range) => {
+                let bounds = (range.first(), range.last());
+                Self::of_range(range.network(), range.subnet(), bounds, start)
+            }
+            None => Self("-".to_owned()),
         }
-        Self(scope)
+    }
+
+    /// The queue of a pool. Its first range counts, whatever state that has: so the queue stays when ranges are opened
+    /// and closed.
+    #[must_use]
+    pub fn of_pool(pool: &PoolDefinition, start: Option<Page>) -> Self {
+        let Some(PoolRange { range, .. }) = pool.ranges.first() else { return Self::of(&[], start) };
+        let (first, last) = range.bounds();
+        Self::of_range(&pool.network, range.subnet, (first.into(), last.into()), start)
+    }
+
+    fn of_range(
+        network: &NetworkName,
+        subnet: IpNetwork,
+        (first, last): (Addr, Addr),
+        start: Option<Page>,
+    ) -> Self {
+        let only = (first.page() == last.page()).then(|| first.page());
+        Self(match start.or(only) {
+            Some(page) => format!("{network},{:032x}", page.first().0),
+            None => format!("{network},{:032x}-{}", Addr::from(subnet.network()).0, subnet.prefix()),
+        })
     }
 
     /// Reads a scope back from a key or a record.
@@ -106,12 +136,20 @@ pub enum Key {
     Moved(Scope),
     /// `v1/fence/<node>`
     Fence(NodeName),
+    /// `v1/node/<cluster>/<node>/<machine>`
+    Node(NodeKey),
+    /// `v1/gone/<cluster>/<node>/<machine>`
+    GoneMachine(NodeKey),
+    /// `v1/forgotten`
+    Forgotten,
     /// `v1/cluster/<cluster>`
     Cluster(ClusterName),
     /// `v1/orphan/<cluster>/<node>/<container>/<ifname>`
     Orphan(Owner),
     /// `v1/seen/<cluster>/<node>`
     Seen(ClusterName, NodeName),
+    /// `v1/lacking/<cluster>/<network>/<hex>`
+    Lacking(ClusterName, NetworkName, Addr),
     /// `v1/lead/<cluster>`
     Lead(ClusterName),
     /// `v1/import/<cluster>`
@@ -138,6 +176,17 @@ pub struct PodInterface {
     pub ifname: InterfaceName,
     /// The network.
     pub network: NetworkName,
+}
+
+/// Whose the key is that a node's runs leave in the store.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeKey {
+    /// The cluster's name, if it has one.
+    pub cluster: Option<ClusterName>,
+    /// The node's name.
+    pub node: NodeName,
+    /// 32 hex digits that tell the machine from others of the same name; empty if it has no id.
+    pub machine: String,
 }
 
 /// All keys below one prefix.
@@ -275,6 +324,43 @@ impl Keys {
         self.join(&format!("tombstone/{}", owner_path(owner)))
     }
 
+    /// The key that the runs of a node leave in the store. A store that has an older one than the node knows has
+    /// forgotten something.
+    #[must_use]
+    pub fn node(&self, node: &NodeKey) -> Bytes {
+        self.join(&format!("node/{}", machine_path(node)))
+    }
+
+    /// The prefix of the keys of all nodes.
+    #[must_use]
+    pub fn nodes(&self) -> Bytes {
+        self.join("node/")
+    }
+
+    /// The prefix of the keys of one cluster's nodes.
+    #[must_use]
+    pub fn nodes_of(&self, cluster: &ClusterName) -> Bytes {
+        self.join(&format!("node/{cluster}/"))
+    }
+
+    /// The prefix of the machines that a cluster's reconciler has seen to be gone.
+    #[must_use]
+    pub fn gone_machines(&self, cluster: &ClusterName) -> Bytes {
+        self.join(&format!("gone/{cluster}/"))
+    }
+
+    /// That a cluster's reconciler has seen that this machine is gone.
+    #[must_use]
+    pub fn gone_machine(&self, node: &NodeKey) -> Bytes {
+        self.join(&format!("gone/{}", machine_path(node)))
+    }
+
+    /// The key whose value is the highest mod revision of a node's key that a pass has deleted.
+    #[must_use]
+    pub fn forgotten(&self) -> Bytes {
+        self.join("forgotten")
+    }
+
     /// The key of a cluster's identity, so that no two clusters use one name.
     #[must_use]
     pub fn cluster(&self, cluster: &ClusterName) -> Bytes {
@@ -383,6 +469,18 @@ impl Keys {
         self.join(&format!("seen/{cluster}/{node}"))
     }
 
+    /// The prefix of all addresses that running pods of any cluster report, and that the store lacks.
+    #[must_use]
+    pub fn all_lacking(&self) -> Bytes {
+        self.join("lacking/")
+    }
+
+    /// That a cluster's reconciler saw a pod report this address, which the store lacks.
+    #[must_use]
+    pub fn lacking(&self, cluster: &ClusterName, network: &NetworkName, address: Addr) -> Bytes {
+        self.join(&format!("lacking/{cluster}/{network}/{:032x}", address.0))
+    }
+
     /// The index entry of one interface of a pod in one network.
     #[must_use]
     pub fn pod(
@@ -456,6 +554,11 @@ fn parse_path(path: &str) -> Option<Key> {
         ["tombstone", ref owner @ ..] => parse_owner(owner).map(Key::Tombstone),
         ["orphan", ref owner @ ..] => parse_owner(owner).map(Key::Orphan),
         ["seen", cluster, node] => Some(Key::Seen(cluster.parse().ok()?, node.parse().ok()?)),
+        ["lacking", cluster, network, address] => Some(Key::Lacking(
+            cluster.parse().ok()?,
+            NetworkName::stored(network).ok()?,
+            parse_address(address)?,
+        )),
         ["pod", cluster, uid, ifname, network] => Some(Key::Pod(PodInterface {
             cluster: ClusterName::or_none(cluster).ok()?,
             uid: uid.parse().ok()?,
@@ -466,6 +569,9 @@ fn parse_path(path: &str) -> Option<Key> {
         ["tail", scope] => Some(Key::Tail(Scope::stored(scope).ok()?)),
         ["moved", scope] => Some(Key::Moved(Scope::stored(scope).ok()?)),
         ["fence", node] => node.parse().ok().map(Key::Fence),
+        ["node", cluster, node, machine] => parse_node(cluster, node, machine).map(Key::Node),
+        ["gone", cluster, node, machine] => parse_node(cluster, node, machine).map(Key::GoneMachine),
+        ["forgotten"] => Some(Key::Forgotten),
         ["cluster", name] => name.parse().ok().map(Key::Cluster),
         ["lead", name] => name.parse().ok().map(Key::Lead),
         ["import", name] => name.parse().ok().map(Key::Import),
@@ -477,6 +583,24 @@ fn parse_path(path: &str) -> Option<Key> {
         }
         _ => None,
     }
+}
+
+fn machine_path(NodeKey { cluster, node, machine }: &NodeKey) -> String {
+    let machine = if machine.is_empty() { NO_MACHINE } else { machine };
+    format!("{}/{node}/{machine}", cluster_part(cluster.as_ref()))
+}
+
+fn parse_node(cluster: &str, node: &str, machine: &str) -> Option<NodeKey> {
+    let machine = match machine {
+        NO_MACHINE => String::new(),
+        machine => is_machine(machine).then(|| machine.to_owned())?,
+    };
+    Some(NodeKey { cluster: ClusterName::or_none(cluster).ok()?, node: node.parse().ok()?, machine })
+}
+
+/// Whether it may tell a machine from others; what metes makes are 32 hex digits.
+fn is_machine(text: &str) -> bool {
+    (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
 fn parse_net(network: NetworkName, kind: &str, name: &str) -> Option<Key> {
@@ -574,6 +698,8 @@ mod tests {
         let a = addr("10.1.2.3");
         let scope = Scope::stored("default,00000000000000000000ffff0a000000-8").expect("scope");
         let (east, node): (ClusterName, NodeName) = (checked("east"), checked("n-1.example"));
+        let own = NodeKey { cluster: Some(east.clone()), node: node.clone(), machine: "0f".repeat(16) };
+        let bare = NodeKey { cluster: None, machine: String::new(), ..own.clone() };
         let pool: PoolName = checked("storage");
         let pod = PodInterface {
             cluster: Some(east.clone()),
@@ -632,6 +758,19 @@ mod tests {
                 "/metes/v1/seen/east/n-1.example",
                 Key::Seen(east.clone(), node.clone()),
             ),
+            (
+                keys().lacking(&east, &net, a),
+                "/metes/v1/lacking/east/default/00000000000000000000ffff0a010203",
+                Key::Lacking(east.clone(), net.clone(), a),
+            ),
+            (
+                keys().node(&own),
+                "/metes/v1/node/east/n-1.example/0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f",
+                Key::Node(own.clone()),
+            ),
+            (keys().node(&bare), "/metes/v1/node/-/n-1.example/-", Key::Node(bare.clone())),
+            (keys().gone_machine(&bare), "/metes/v1/gone/-/n-1.example/-", Key::GoneMachine(bare.clone())),
+            (keys().forgotten(), "/metes/v1/forgotten", Key::Forgotten),
             (keys().cluster(&east), "/metes/v1/cluster/east", Key::Cluster(east.clone())),
             (keys().lead(&east), "/metes/v1/lead/east", Key::Lead(east.clone())),
             (keys().import(&east), "/metes/v1/import/east", Key::Import(east.clone())),
@@ -671,6 +810,44 @@ mod tests {
     }
 
     #[test]
+    fn ranges_of_one_page_share_a_queue() {
+        let page = Some(addr("10.1.32.0").page());
+        let of = |subnet: &str, start| Scope::of(&[set([cidr(subnet).network("blue")])], start).0;
+        for (subnet, start, scope) in [
+            ("10.0.0.0/28", None, "blue,00000000000000000000ffff0a000000"),
+            ("10.0.15.240/28", None, "blue,00000000000000000000ffff0a000000"),
+            ("10.0.0.0/20", None, "blue,00000000000000000000ffff0a000000"),
+            ("10.0.16.0/28", None, "blue,00000000000000000000ffff0a001000"),
+            ("10.0.0.0/19", None, "blue,00000000000000000000ffff0a000000-19"),
+            ("10.1.0.0/16", page, "blue,00000000000000000000ffff0a012000"),
+            ("10.1.32.16/28", page, "blue,00000000000000000000ffff0a012000"),
+            ("fd00::/116", None, "blue,fd000000000000000000000000000000"),
+        ] {
+            assert_eq!(of(subnet, start), scope, "{subnet}");
+            assert_eq!(Scope::stored(scope), Ok(Scope(scope.to_owned())));
+        }
+        // Its bounds count, not its prefix.
+        let slice = cidr("10.0.0.0/16").bounds("10.0.33.1", "10.0.33.9").network("blue");
+        assert_eq!(Scope::of(&[set([slice])], None).0, of("10.0.32.0/28", None));
+        // Ranges of one set may be in networks of their own.
+        let two = set([cidr("10.0.0.0/24").network("blue"), cidr("10.1.32.0/24").network("red")]);
+        assert_eq!(Scope::of(&[two], page).0, "red,00000000000000000000ffff0a012000");
+        assert_eq!(Scope::of(&[], None).0, "-");
+    }
+
+    #[test]
+    fn a_pool_keeps_its_queue_when_its_first_range_is_closed() {
+        let pool = |text: &str| -> PoolDefinition { serde_json::from_str(text).expect("a pool") };
+        let open =
+            r#"{"pool":"p","network":"blue","ranges":[{"range":"10.0.0.16/28"},{"range":"10.7.0.0/16"}]}"#;
+        let closed = open.replace(r#"16/28""#, r#"16/28","state":"closed""#);
+        let scopes = [open, &closed].map(|text| Scope::of_pool(&pool(text), None).0);
+        assert_eq!(scopes, ["blue,00000000000000000000ffff0a000000"; 2]);
+        let start = Some(addr("10.7.32.0").page());
+        assert_eq!(Scope::of_pool(&pool(open), start).0, "blue,00000000000000000000ffff0a072000");
+    }
+
+    #[test]
     fn a_scope_has_no_slash() {
         assert!(Scope::stored("a/b").is_err());
     }
@@ -685,6 +862,8 @@ mod tests {
             "/metes/v1/net/default/ip/00000000000000000000FFFF0A010203",
             "/metes/v1/owner/n/c",
             "/metes/v1/owner/n/c/net1",
+            "/metes/v1/node/east/n",
+            "/metes/v1/node/east/n/m_",
             "/metes/v2/meta",
             "/other",
         ] {

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::cause::Obstacle;
 use super::keys::{Bytes, LeaseId};
 use super::txn::{Entry, Reply, Txn};
+use crate::limits;
 
 /// A store that behaves like etcd.
 pub trait Kv {
@@ -30,13 +31,14 @@ pub trait Kv {
     /// is sent again only while it is certain that no attempt was applied.
     fn txn(&self, txn: &Txn, until: Instant) -> impl Future<Output = Result<Reply, Failure>>;
 
-    /// Grants a lease of `ttl` (whole seconds) under an id of the caller's choice.
+    /// Grants a lease of `ttl` (whole seconds) under an id of the caller's choice. Tells for how long it was granted:
+    /// etcd may have made that longer.
     fn grant(
         &self,
         lease: LeaseId,
         ttl: Duration,
         until: Instant,
-    ) -> impl Future<Output = Result<(), Failure>>;
+    ) -> impl Future<Output = Result<Duration, Failure>>;
 
     /// Ends a lease and deletes the keys on it. A lease that has ended already is no failure. The request is repeated
     /// until it is answered, because only then it is certain.
@@ -55,6 +57,16 @@ pub trait Kv {
 
     /// What the member that answers says of itself.
     fn about(&self, until: Instant) -> impl Future<Output = Result<About, Failure>>;
+
+    /// Says which etcd this node knows, by its id; 0 for none. Reads that another one answers go on to the next
+    /// endpoint.
+    fn expect(&self, cluster: u64);
+
+    /// The id of the etcd whose answers count for this run; none before its first answer.
+    fn cluster(&self) -> Option<u64>;
+
+    /// Each endpoint that answers, with the id of its etcd.
+    fn clusters(&self, until: Instant) -> impl Future<Output = Vec<(String, u64)>>;
 }
 
 /// Open watches on some keys.
@@ -111,8 +123,14 @@ pub struct About {
     pub leader: u64,
 }
 
-/// The oldest etcd that metes works with.
-const OLDEST_ETCD: (u32, u32) = (3, 5);
+/// The oldest etcd that metes works with. Before 3.5.5 a single member that crashes may lose a write that it has
+/// acknowledged (etcd's issue 14370). Before 3.5.6 members that crash while they are defragmented may have different
+/// revisions afterwards (14685).
+const OLDEST_ETCD: (u32, u32, u32) = (3, 5, 6);
+
+/// The oldest release line that still gets corrections: etcd's project maintains the newest line and the one before,
+/// and 3.7 is out.
+const MAINTAINED_ETCD: (u32, u32) = (3, 6);
 
 /// The alarms under which etcd refuses writes, and what an operator does about each.
 const REFUSES_WRITES: [(&str, &str); 2] =
@@ -137,12 +155,26 @@ impl About {
     /// Why an etcd of this version cannot be used; none if it can. A version that cannot be parsed counts as a new one.
     #[must_use]
     pub fn too_old(&self) -> Option<String> {
-        let Self { version, .. } = self;
-        let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
-        let (major, minor) = (parts.next()?, parts.next()?);
-        ((major, minor) < OLDEST_ETCD).then(|| {
-            format!("etcd {version} is too old: metes needs {}.{} or newer", OLDEST_ETCD.0, OLDEST_ETCD.1)
+        let (major, minor, patch) = self.parsed_version()?;
+        ((major, minor, patch) < OLDEST_ETCD).then(|| {
+            let (major, minor, patch) = OLDEST_ETCD;
+            format!("etcd {} is too old: metes needs {major}.{minor}.{patch} or newer", self.version)
         })
+    }
+
+    /// That this version gets no corrections any more; none if it does, or cannot be parsed.
+    #[must_use]
+    pub fn unmaintained(&self) -> Option<String> {
+        let (major, minor, _) = self.parsed_version()?;
+        ((major, minor) < MAINTAINED_ETCD)
+            .then(|| format!("etcd {} is of a release line that gets no corrections any more", self.version))
+    }
+
+    /// The parts of its version. A patch that is no number counts as the last one of its line.
+    fn parsed_version(&self) -> Option<(u32, u32, u32)> {
+        let mut parts = self.version.split('.').map(|part| part.parse::<u32>().ok());
+        let (major, minor) = (parts.next()??, parts.next()??);
+        Some((major, minor, parts.next().flatten().unwrap_or(u32::MAX)))
     }
 }
 
@@ -170,6 +202,12 @@ pub enum Failure {
     /// Not granted: a lease with this id exists.
     #[error("the lease exists already")]
     LeaseExists,
+    /// Granted for so long, and too long for a commit.
+    #[error(
+        "etcd granted {} s for a lease of {} s, and a commit of an ADD hangs on {} s at most",
+        .0.as_secs(), limits::LEASE_TTL.as_secs(), limits::FENCE_MOST.as_secs()
+    )]
+    LongLease(Duration),
     /// Certainly not applied: etcd does not allow it to this user, or does not know the user.
     #[error("etcd denies permission: {0}")]
     Denied(Obstacle),
@@ -196,6 +234,9 @@ impl Failure {
             Failure::Unknown(_) | Failure::LeaseNotFound | Failure::LeaseExists => {
                 "etcd is slow or without a leader; the request may be repeated"
             }
+            Failure::LongLease(_) => {
+                "etcd makes each lease as long as one and a half of its --election-timeout: lower that"
+            }
             Failure::Compacted => "etcd compacts faster than the tree can be read: try again",
             Failure::NoSpace(_) => {
                 "compact and defragment etcd, then clear its alarm; DEL and GC work meanwhile"
@@ -218,11 +259,22 @@ mod tests {
 
     #[test]
     fn old_versions_are_told_from_new_ones() {
-        for old in ["3.4.30", "3.3.0", "2.3.8"] {
-            assert!(about(old).too_old().is_some(), "{old}");
+        for old in ["3.4.30", "3.3.0", "2.3.8", "3.5.0", "3.5.5"] {
+            let text = about(old).too_old().unwrap_or_else(|| panic!("accepted: {old}"));
+            assert!(text.contains(old) && text.contains("3.5.6 or newer"), "{text}");
         }
-        for fine in ["3.5.0", "3.6.14", "3.8.0-alpha.0", "4.0.0", "", "unknown"] {
+        for fine in ["3.5.6", "3.5.35", "3.6.0", "3.6.14", "3.8.0-alpha.0", "4.0.0", "", "unknown"] {
             assert!(about(fine).too_old().is_none(), "{fine}");
+        }
+    }
+
+    #[test]
+    fn release_lines_without_corrections_are_told() {
+        for old in ["3.4.44", "3.5.6", "3.5.35"] {
+            assert!(about(old).unmaintained().is_some_and(|text| text.contains(old)), "{old}");
+        }
+        for fine in ["3.6.0", "3.7.1", "4.0.0", "unknown"] {
+            assert!(about(fine).unmaintained().is_none(), "{fine}");
         }
     }
 }

@@ -88,6 +88,8 @@ impl Memory {
         match compare {
             Compare::Create(key, revision) => entry(key).map_or(0, |e| e.create_revision) == *revision,
             Compare::Mod(key, revision) => entry(key).map_or(0, |e| e.mod_revision) == *revision,
+            Compare::NotOlder(key, revision) => entry(key).map_or(0, |e| e.mod_revision) >= *revision,
+            Compare::Older(key, revision) => entry(key).map_or(0, |e| e.mod_revision) < *revision,
             Compare::Value(key, value) => entry(key).is_some_and(|e| e.value == *value),
             Compare::Empty(prefix) => !self.entries.keys().any(|key| key.starts_with(prefix)),
         }

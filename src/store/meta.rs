@@ -3,14 +3,13 @@
 //! A prefix without a meta is new, or has lost it. So the transaction that writes the first meta compares that there
 //! are no allocations.
 
-use serde::{Deserialize, Serialize};
-
 use super::builder::Builder;
 use super::keys::Keys;
+use super::known::{HighWater, SeenAs};
 use super::kv::{Failure, Kv};
 use super::session::Session;
 use super::snapshot::{BadRecord, Snapshot};
-use super::txn::{Compare, List, Op, Txn};
+use super::txn::{Compare, Entry, List, Op, Txn};
 use crate::pool::record::{Meta, Record, VERSION};
 use crate::random::random_id;
 
@@ -81,8 +80,8 @@ pub enum MetaError {
 pub struct StoredMeta {
     /// The meta; none if there is none.
     pub meta: Option<Meta>,
-    /// Its mod revision; 0 if there is none.
-    pub revision: i64,
+    /// Its key.
+    pub entry: Option<Entry>,
 }
 
 /// Reads the meta of a store that this program may write to.
@@ -95,37 +94,47 @@ pub async fn read<K: Kv>(session: Session<'_, K>) -> Result<StoredMeta, MetaErro
     session.read(std::slice::from_ref(&key), &mut seen).await?;
     let meta = seen.record::<Meta>(&key)?;
     meta.as_ref().map_or(Ok(()), writable).map_err(MetaError::Newer)?;
-    Ok(StoredMeta { meta, revision: seen.mod_revision(&key) })
+    Ok(StoredMeta { meta, entry: seen.entry(&key).cloned() })
 }
 
-/// The transaction that replaces the meta of this mod revision, 0 for none. `step` names it for logs and tests.
+/// Compares that the meta is as it was read, none if there was none. It compares the value: two copies of a store have
+/// the same revisions.
 #[must_use]
-pub fn replacement(keys: &Keys, step: &'static str, revision: i64, meta: &Meta) -> Txn {
+pub fn as_read(keys: &Keys, stored: Option<&Entry>) -> Compare {
+    match stored {
+        Some(entry) => Compare::Value(keys.meta(), entry.value.clone()),
+        None => Compare::Mod(keys.meta(), 0),
+    }
+}
+
+/// The transaction that replaces the meta that was read, none if there was none. `step` names it for logs and tests.
+#[must_use]
+pub fn replacement(keys: &Keys, step: &'static str, stored: Option<&Entry>, meta: &Meta) -> Txn {
     Txn {
         step,
-        compares: vec![Compare::Mod(keys.meta(), revision)],
+        compares: vec![as_read(keys, stored)],
         then: vec![Op::Put(keys.meta(), meta.encode(), None)],
         ..Txn::default()
     }
 }
 
-/// Replaces the meta of this mod revision; false if it has changed since.
+/// Replaces the meta that was read; false if it has changed since.
 ///
 /// # Errors
 /// [`Failure`]
 pub async fn replace<K: Kv>(
     session: Session<'_, K>,
     step: &'static str,
-    revision: i64,
+    stored: Option<&Entry>,
     meta: &Meta,
 ) -> Result<bool, Failure> {
-    Ok(session.txn(&replacement(session.keys, step, revision, meta)).await?.succeeded)
+    Ok(session.txn(&replacement(session.keys, step, stored, meta)).await?.succeeded)
 }
 
 /// The transaction that makes the first meta, in a prefix without allocations.
 #[must_use]
 pub fn founding(keys: &Keys, step: &'static str, meta: &Meta) -> Txn {
-    let mut txn = replacement(keys, step, 0, meta);
+    let mut txn = replacement(keys, step, None, meta);
     txn.compares.extend(keys.allocations().into_iter().map(Compare::Empty));
     txn
 }
@@ -133,7 +142,7 @@ pub fn founding(keys: &Keys, step: &'static str, meta: &Meta) -> Txn {
 /// Makes a commit rely on the meta as it was read, or write `first` into a prefix without allocations.
 pub fn rely_on(keys: &Keys, seen: &Snapshot, first: &Meta, builder: &mut Builder<'_>) {
     let key = keys.meta();
-    builder.unchanged(key.clone());
+    builder.same_value(key.clone());
     if seen.knows(&key) && seen.entry(&key).is_none() {
         keys.allocations().into_iter().for_each(|prefix| builder.empty(prefix));
         builder.put(key, first.encode());
@@ -177,99 +186,79 @@ pub enum FoundingError {
     Failed(Failure),
     /// This etcd is too old.
     TooOld(String),
+    /// This machine has used another store, in words: its host file may name the wrong one now.
+    OtherUsed(String),
 }
 
-/// Checks etcd's version. This is done before the first write into a prefix, not in each run.
+/// Whether a store may be founded here: by etcd's version, and by another store that this machine has used, if there is
+/// one. This is asked before the first write into a prefix, not in each run.
 ///
 /// # Errors
 /// [`FoundingError`]
-pub async fn check_version<K: Kv>(session: Session<'_, K>) -> Result<(), FoundingError> {
+pub async fn may_found<K: Kv>(
+    session: Session<'_, K>,
+    other_store: Option<&String>,
+) -> Result<(), FoundingError> {
+    if let Some(other) = other_store {
+        return Err(FoundingError::OtherUsed(other.clone()));
+    }
     let about = session.kv.about(session.until).await.map_err(FoundingError::Failed)?;
     about.too_old().map_or(Ok(()), |text| Err(FoundingError::TooOld(text)))
 }
 
-/// The high-water mark: what a node has seen of the store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HighWater {
-    /// The store's id (see [`Meta::id`]).
-    pub store: String,
-    /// Its epoch. Revisions and ids are compared only within one epoch.
-    pub epoch: u64,
-    /// The highest revision that was seen.
-    pub revision: i64,
+/// Marks the store that was read as suspect, because it contradicts what a node knows of it, and returns the epoch
+/// since when it is. None if only newer programs may write to it.
+///
+/// It compares meta by its value: two copies of a store have the same revisions. Where the node's key is the evidence,
+/// it also compares that the key is older, so that it marks no copy in which the key is not.
+///
+/// # Errors
+/// [`Failure`]
+pub async fn accuse<K: Kv>(
+    session: Session<'_, K>,
+    seen: &Snapshot,
+    known: &HighWater,
+) -> Result<Option<u64>, Failure> {
+    let key = session.keys.meta();
+    let Ok(meta) = seen.record::<Meta>(&key) else { return Ok(None) };
+    if meta.as_ref().is_some_and(|meta| writable(meta).is_err()) {
+        return Ok(None);
+    }
+    if meta.as_ref().is_none_or(|meta| meta.suspect.is_none()) {
+        let evidence = meta.as_ref().and_then(|meta| known.key_in(meta));
+        let evidence = evidence.filter(|own| seen.mod_revision(own.name.as_bytes()) < own.revision);
+        let mut builder = Builder::new("suspect", seen);
+        builder.same_value(key.clone());
+        if let Some(own) = evidence.filter(|own| seen.knows(own.name.as_bytes())) {
+            builder.older(own.name.clone().into_bytes(), own.revision);
+        }
+        let mut suspect = meta.unwrap_or_else(|| Meta::first(random_id()));
+        suspect.epoch = known.epoch;
+        suspect.suspect = Some(known.epoch);
+        builder.put(key, suspect.encode());
+        if let Ok(txn) = builder.finish() {
+            session.txn(&txn).await?;
+        }
+    }
+    Ok(Some(known.epoch))
 }
 
-impl HighWater {
-    /// Whether this is the meta of the store that was seen, in the epoch that was seen.
-    #[must_use]
-    pub fn is_of(&self, meta: &Meta) -> bool {
-        meta.id == self.store && meta.epoch == self.epoch
-    }
-
-    /// Whether a store with this meta at this revision has lost something that this node has seen: it is another store,
-    /// has lost its meta, or has gone back. An epoch only grows, and a new one settles what was before.
-    #[must_use]
-    pub fn contradicts(&self, meta: Option<&Meta>, revision: i64) -> bool {
-        match meta {
-            None => true,
-            Some(meta) if meta.epoch != self.epoch => meta.epoch < self.epoch,
-            Some(meta) => meta.id != self.store || revision < self.revision,
-        }
-    }
-
-    /// The same, with the meta that was read. A meta that does not decode is refused elsewhere.
-    #[must_use]
-    pub fn contradicts_read(&self, keys: &Keys, seen: &Snapshot, revision: i64) -> bool {
-        seen.record(&keys.meta()).is_ok_and(|meta| self.contradicts(meta.as_ref(), revision))
-    }
-
-    /// Marks the store that was read as suspect, and returns the epoch since when it is. None if only newer programs
-    /// may write to it.
-    ///
-    /// # Errors
-    /// [`Failure`]
-    pub async fn accuse<K: Kv>(
-        &self,
-        session: Session<'_, K>,
-        seen: &Snapshot,
-    ) -> Result<Option<u64>, Failure> {
-        let key = session.keys.meta();
-        let Ok(meta) = seen.record::<Meta>(&key) else { return Ok(None) };
-        if meta.as_ref().is_some_and(|meta| writable(meta).is_err()) {
-            return Ok(None);
-        }
-        if meta.as_ref().is_none_or(|meta| meta.suspect.is_none()) {
-            let mut suspect = meta.unwrap_or_else(|| Meta::first(random_id()));
-            suspect.epoch = self.epoch;
-            suspect.suspect = Some(self.epoch);
-            replace(session, "suspect", seen.mod_revision(&key), &suspect).await?;
-        }
-        Ok(Some(self.epoch))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_store_that_has_forgotten_something_is_told_from_one_that_has_not() {
-        let known = HighWater { store: "s".to_owned(), epoch: 2, revision: 100 };
-        let meta = |id: &str, epoch| {
-            let mut meta = Meta::first(id.to_owned());
-            meta.epoch = epoch;
-            meta
-        };
-        for (found, revision, expected) in [
-            (None, 100, true),
-            (None, 1000, true),
-            (Some(meta("s", 2)), 100, false),
-            (Some(meta("s", 2)), 99, true),
-            (Some(meta("other", 2)), 1000, true),
-            (Some(meta("s", 1)), 1000, true),
-            (Some(meta("other", 3)), 1, false),
-        ] {
-            assert_eq!(known.contradicts(found.as_ref(), revision), expected, "{found:?} {revision}");
+/// Whether the store that was read contradicts what a node knows of it. Where the node's key is gone, it reads whether
+/// a pass has deleted it.
+///
+/// # Errors
+/// [`Failure`]
+pub async fn contradicts<K: Kv>(
+    session: Session<'_, K>,
+    known: &HighWater,
+    seen: &mut Snapshot,
+) -> Result<bool, Failure> {
+    match known.judge(session.keys, seen, seen.revision) {
+        SeenAs::Sound => Ok(false),
+        SeenAs::Contradicts => Ok(true),
+        SeenAs::KeyAbsent => {
+            session.read(&[session.keys.forgotten()], seen).await?;
+            Ok(!known.is_forgotten(session.keys, seen))
         }
     }
 }

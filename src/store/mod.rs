@@ -6,7 +6,8 @@
 //! - [`drive`]: the one way in which a change is carried out, with [`first`], [`ticket`], [`fence`] and [`settle`];
 //!   [`release`] drives frees.
 //! - [`pools`]: what an ADD from pools asks for; [`pool_change`]: the operator's changes of pools; pure.
-//! - [`meta`]: the one judge and the one writer of a prefix's meta.
+//! - [`meta`]: the one judge and the one writer of a prefix's meta. [`known`]: whether a store is the one that a node
+//!   knows; pure.
 //! - [`repair`]: clears stray bits for an ADD that finds its range full.
 //! - [`kv`]: what a store is; [`etcd`]: the real one; [`session`]: what a run holds of it.
 //! - [`cause`]: why an endpoint of etcd does not serve this client, in words; [`certificate`]: what a certificate says
@@ -34,6 +35,7 @@ pub mod free;
 pub mod handshake;
 pub mod hold;
 pub mod keys;
+pub mod known;
 pub mod kv;
 pub mod line;
 pub mod memory;

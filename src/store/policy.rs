@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::keys::{Bytes, LeaseId};
-use super::meta::HighWater;
+use super::known::HighWater;
 use super::snapshot::Snapshot;
 use crate::limits;
 
@@ -66,8 +66,33 @@ pub struct LeasePolicy {
 pub enum TicketLease {
     /// The lease of its commits: nothing ever revokes that.
     OfCommits,
-    /// Another one, because who settles a commit revokes its lease. Perhaps another run of the node has left one.
+    /// Another one: who settles a commit of an ADD revokes its lease, and with that of a tombstone a dead DEL would
+    /// stay in the queue for minutes. Perhaps another run of the node has left one.
     Own(Option<LeaseId>),
+}
+
+/// A node that knows what it has seen of the store.
+#[derive(Clone)]
+pub struct Witness<'a> {
+    /// What it knows, read again each time: other runs of the node may have seen more.
+    pub recall: &'a dyn Fn() -> Option<HighWater>,
+    /// The key that its runs leave in the store.
+    pub own_key: Bytes,
+    /// What its run does.
+    pub run: WitnessRun,
+    /// Another store that this machine has used, in words. A machine that has used one founds no store.
+    pub other_store: Option<String>,
+}
+
+/// What a run does in a store that contradicts what its node knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WitnessRun {
+    /// It reserves, so it ends. In a sound store its commits leave this value under the node's key.
+    Reserves(Vec<u8>),
+    /// It marks the store as suspect, and then frees what it finds (DEL).
+    Frees,
+    /// It ends: what is to be freed waits for a store that contradicts nothing (the spool, GC).
+    FreesInSound,
 }
 
 /// How the changes of one run are carried out.
@@ -82,8 +107,8 @@ pub struct Policy<'a> {
     pub is_crowded: bool,
     /// Until when it waits for its turn.
     pub wait_until: Instant,
-    /// What this node has seen of the store; it is compared with what the store answers.
-    pub high_water: Option<HighWater>,
+    /// What this node knows of the store. The store's answers are held against it; none if no node asks.
+    pub witness: Option<Witness<'a>>,
     /// What another run of the node has left behind of the scope. If there is something, and a shared lease, the first
     /// request is a commit ([`super::first`]).
     pub remembered: Option<Snapshot>,
@@ -102,7 +127,7 @@ impl Policy<'_> {
             tickets: TicketLease::OfCommits,
             is_crowded: false,
             wait_until: until,
-            high_water: None,
+            witness: None,
             remembered: None,
             is_wanted: &|| true,
         }

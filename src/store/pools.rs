@@ -292,13 +292,13 @@ impl AskedPools {
     #[must_use]
     pub fn scope(&self) -> Option<Scope> {
         let names: Vec<&str> = self.wanted.names().map(PoolName::as_str).collect();
-        Scope::stored(&format!("pools,{}", digest_hex(names.join("/").as_bytes()))).ok()
+        Scope::stored(&format!("pools,@{}", digest_hex(names.join("/").as_bytes()))).ok()
     }
 
     /// Under which name a node remembers what `auto` chooses by. No queue has it.
     #[must_use]
     pub fn auto_scope(&self) -> Option<Scope> {
-        self.wanted.has_auto().then(|| Scope::stored("pools,auto").ok())?
+        self.wanted.has_auto().then(|| Scope::stored("pools,@auto").ok())?
     }
 
     /// The pools that addresses are taken from, one for each, in result order.

@@ -6,8 +6,9 @@ use super::cooling::CoolingLeases;
 use super::drive::{Driver, Stopped};
 use super::free::{Free, FreeGuard, Freed, Freeing, Mode};
 use super::keys::{LeaseId, Scope};
+use super::known::HighWater;
 use super::kv::{Failure, Kv};
-use super::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease};
+use super::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease, Witness};
 use super::session::Session;
 use super::snapshot::{BadRecord, Snapshot};
 use crate::limits;
@@ -24,11 +25,26 @@ pub enum FreeError {
     Bad(#[from] BadRecord),
 }
 
+/// Why a run of a node has not freed an owner.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotFreed {
+    /// As for everybody.
+    #[error(transparent)]
+    Failed(#[from] FreeError),
+    /// The store is not the one that the node knows, or has gone back since this epoch.
+    #[error(
+        "the store is not as this node knows it: it has gone back, was emptied or is another one (epoch {0})"
+    )]
+    Suspect(u64),
+}
+
 /// What may save a run a request. It is never trusted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FreeHints {
     /// A lease for tombstones. It is used if etcd says that it still lives for [`limits::TOMBSTONE_STANDS`].
     pub lease: Option<LeaseId>,
+    /// A lease for tickets.
+    pub tickets: Option<LeaseId>,
     /// There are others in the queue.
     pub is_crowded: bool,
 }
@@ -38,12 +54,18 @@ pub struct FreeHints {
 pub struct Left {
     /// A lease that was granted for the tombstone.
     pub lease: Option<LeaseId>,
+    /// A lease that was granted for the ticket.
+    pub tickets: Option<LeaseId>,
     /// There were others in the queue.
     pub met_others: bool,
     /// The scope in which pages were written, and these as they are now.
     pub pages: Option<(Scope, Snapshot)>,
     /// No tombstone was left although one was asked for, because etcd has no space.
     pub lacks_tombstone: bool,
+    /// What the answers have shown of the store, if it contradicts nothing that the node knows.
+    pub seen_store: Option<HighWater>,
+    /// The epoch since when the store is suspect: it was freed all the same.
+    pub suspect: Option<u64>,
 }
 
 /// Frees an owner whose record is as it is now, for a person or the reconciler. It leaves no tombstone. A record that
@@ -75,8 +97,8 @@ pub async fn release_as_read<K: Kv>(
     revision: i64,
     leases: Option<&mut CoolingLeases>,
 ) -> Result<Freed, FreeError> {
-    let free = Free { owner, guard: FreeGuard::AsRead(revision), caller: None, tombstone: None };
-    Ok(carry_out(session, free, FreeHints::default(), leases).await?.0)
+    let free = Free { owner, guard: FreeGuard::AsRead(revision), caller: None, tombstone: None, former: &[] };
+    as_judged_by_nobody(carry_out(session, free, (FreeHints::default(), None), leases).await)
 }
 
 /// Frees a hold whose record still has this mod revision, if its time is over.
@@ -88,84 +110,138 @@ pub async fn end_hold<K: Kv>(
     owner: &Owner,
     revision: i64,
 ) -> Result<Freed, FreeError> {
-    let free = Free { owner, guard: FreeGuard::Over(revision), caller: None, tombstone: None };
-    Ok(carry_out(session, free, FreeHints::default(), None).await?.0)
+    let free = Free { owner, guard: FreeGuard::Over(revision), caller: None, tombstone: None, former: &[] };
+    as_judged_by_nobody(carry_out(session, free, (FreeHints::default(), None), None).await)
+}
+
+fn as_judged_by_nobody(freed: Result<(Freed, Left), NotFreed>) -> Result<Freed, FreeError> {
+    match freed {
+        Ok((freed, _)) => Ok(freed),
+        Err(NotFreed::Failed(failed)) => Err(failed),
+        Err(suspect @ NotFreed::Suspect(_)) => Err(Failure::Unknown(suspect.to_string()).into()),
+    }
 }
 
 /// Frees an owner. It may be repeated; a repetition finds nothing to do. `leases` are for what cools; without them
 /// nothing does.
 ///
 /// If others queue, it takes a ticket while there is time. Without time, it takes no ticket and clears no bits. If
-/// etcd is out of space, it uses deletes alone.
+/// etcd is out of space, it uses deletes alone. `witness` is the node that frees and knows the store.
 ///
 /// # Errors
-/// [`FreeError`]
+/// [`NotFreed`]
 pub async fn carry_out<K: Kv>(
     session: Session<'_, K>,
     free: Free<'_>,
-    hints: FreeHints,
+    (hints, witness): (FreeHints, Option<Witness<'_>>),
     mut leases: Option<&mut CoolingLeases>,
-) -> Result<(Freed, Left), FreeError> {
-    let mut driver = Driver::new(session, policy(session, free, hints));
-    let freed =
-        match driver.run(&mut Freeing::new(free, session.keys, Mode::Whole, leases.as_deref_mut())).await {
-            Err(Stopped::OutOfTime) => {
-                driver.use_all_time();
-                driver.run(&mut Freeing::new(free, session.keys, Mode::Quick, leases)).await
-            }
-            freed => freed,
-        };
+) -> Result<(Freed, Left), NotFreed> {
+    let (mut freed, mut left, formerly) =
+        free_one(session, free, (hints, witness.clone()), leases.as_deref_mut()).await?;
+    for owner in &formerly {
+        let free = Free { owner, former: &[], ..free };
+        let (of_former, left_there, _) =
+            free_one(session, free, (hints, witness.clone()), leases.as_deref_mut()).await?;
+        tracing::warn!(%owner, freed = ?of_former, "freed under a name that this node had before");
+        left.lacks_tombstone |= left_there.lacks_tombstone;
+        left.suspect = left.suspect.or(left_there.suspect);
+        if freed == Freed::Nothing {
+            freed = of_former;
+        }
+    }
+    Ok((freed, left))
+}
+
+/// Frees what the owner holds under one name. Also returns under which former names it holds something.
+async fn free_one<K: Kv>(
+    session: Session<'_, K>,
+    free: Free<'_>,
+    (hints, witness): (FreeHints, Option<Witness<'_>>),
+    mut leases: Option<&mut CoolingLeases>,
+) -> Result<(Freed, Left, Vec<Owner>), NotFreed> {
+    let mut driver = Driver::new(session, policy(session, free, (hints, witness.clone())));
+    let mut change = Freeing::new(free, session.keys, Mode::Whole, leases.as_deref_mut());
+    let freed = driver.run(&mut change).await;
+    let formerly = change.held_formerly().to_vec();
+    let freed = match freed {
+        Err(Stopped::OutOfTime) => {
+            driver.use_all_time();
+            driver.run(&mut Freeing::new(free, session.keys, Mode::Quick, leases)).await
+        }
+        freed => freed,
+    };
     let lease = driver.lease().filter(|lease| free.tombstone.is_some() && Some(*lease) != hints.lease);
     let scope = driver.take_acknowledged().and_then(|acknowledged| acknowledged.scope);
     let pages = scope.map(|scope| (scope, driver.shared().clone()));
-    let left = Left { lease, met_others: driver.met_others(), pages, lacks_tombstone: false };
+    let tickets = driver.own_ticket_lease().filter(|lease| Some(*lease) != hints.tickets);
+    let left = Left {
+        lease,
+        tickets,
+        met_others: driver.met_others(),
+        pages,
+        lacks_tombstone: false,
+        seen_store: driver.seen_store().cloned(),
+        suspect: driver.suspect(),
+    };
     match freed {
         // The next read shows what of it was applied.
         Err(Stopped::Failed(Failure::NoSpace(_))) => {
-            let freed = delete_only(session, Free { tombstone: None, ..free }).await?;
-            Ok((freed, Left { lacks_tombstone: free.tombstone.is_some(), ..left }))
+            let (freed, suspect) = delete_only(session, Free { tombstone: None, ..free }, witness).await?;
+            let suspect = left.suspect.or(suspect);
+            Ok((freed, Left { lacks_tombstone: free.tombstone.is_some(), suspect, ..left }, formerly))
         }
-        freed => Ok((freed?, left)),
+        freed => Ok((freed?, left, formerly)),
     }
 }
 
-/// With a driver of its own, because it may not be granted a lease: that takes space.
-async fn delete_only<K: Kv>(session: Session<'_, K>, free: Free<'_>) -> Result<Freed, FreeError> {
-    let policy = Policy { wait_until: session.until, ..policy(session, free, FreeHints::default()) };
+/// With a driver of its own, because it may not be granted a lease: that takes space. Also returns since which epoch
+/// the store is suspect.
+async fn delete_only<K: Kv>(
+    session: Session<'_, K>,
+    free: Free<'_>,
+    witness: Option<Witness<'_>>,
+) -> Result<(Freed, Option<u64>), NotFreed> {
+    let policy = policy(session, free, (FreeHints::default(), witness));
+    let policy = Policy { wait_until: session.until, ..policy };
     // Nothing can be put, so nothing says that an address cools. Its bit stays all the same.
     let mut change = Freeing::new(free, session.keys, Mode::DeleteOnly, None);
-    Ok(Driver::new(session, policy).run(&mut change).await?)
+    let mut driver = Driver::new(session, policy);
+    let freed = driver.run(&mut change).await?;
+    Ok((freed, driver.suspect()))
 }
 
-fn policy<K>(session: Session<'_, K>, free: Free<'_>, hints: FreeHints) -> Policy<'static> {
+fn policy<'a, K>(
+    session: Session<'_, K>,
+    free: Free<'_>,
+    (hints, witness): (FreeHints, Option<Witness<'a>>),
+) -> Policy<'a> {
     let rest = session.until.saturating_duration_since(Instant::now());
-    let (used, ttl) = match free.tombstone {
-        Some(_) => (LeaseUse::Always, limits::TOMBSTONE_TTL),
-        None => (LeaseUse::ForTicket, limits::LEASE_TTL),
+    let (used, ttl, tickets) = match free.tombstone {
+        Some(_) => (LeaseUse::Always, limits::TOMBSTONE_TTL, TicketLease::Own(hints.tickets)),
+        None => (LeaseUse::ForTicket, limits::LEASE_TTL, TicketLease::OfCommits),
     };
     let shared = |id| SharedLease { id, stands: Some(limits::TOMBSTONE_STANDS) };
     Policy {
         fencing: FencePolicy::Nothing,
         lease: LeasePolicy { used, ttl, shared: hints.lease.map(shared) },
-        tickets: TicketLease::OfCommits,
+        tickets,
         is_crowded: hints.is_crowded,
         wait_until: session.until - limits::DEL_RESERVE.min(rest),
-        high_water: None,
+        witness,
         remembered: None,
         is_wanted: &|| true,
     }
 }
 
-impl From<Stopped<Freed, BadRecord>> for FreeError {
+impl From<Stopped<Freed, BadRecord>> for NotFreed {
     fn from(stopped: Stopped<Freed, BadRecord>) -> Self {
-        let unknown = |text: &str| FreeError::Store(Failure::Unknown(text.to_owned()));
+        let unknown = |text: &str| FreeError::Store(Failure::Unknown(text.to_owned())).into();
         match stopped {
-            Stopped::Refused(bad) => FreeError::Bad(bad),
-            Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => FreeError::Store(failure),
+            Stopped::Refused(bad) => FreeError::Bad(bad).into(),
+            Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => FreeError::Store(failure).into(),
             Stopped::OutOfTime => unknown("the time for this free is over"),
-            Stopped::Suspect(_) | Stopped::TooOld(_) => {
-                unknown("a free compares no high-water mark and makes no meta")
-            }
+            Stopped::Suspect(epoch) => NotFreed::Suspect(epoch),
+            Stopped::TooOld(_) | Stopped::OtherUsed(_) => unknown("a free makes no meta"),
         }
     }
 }

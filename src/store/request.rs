@@ -74,7 +74,7 @@ pub struct FreeRequest {
     /// The pod's UID, if the DEL knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<PodUid>,
-    /// The lease for its tombstone.
+    /// The lease for its tombstone, which outlives that of its ticket.
     pub lease: i64,
     /// The owner's record as the DEL has read it: what the head has to read.
     pub record: OwnerRecord,

@@ -27,7 +27,7 @@ pub async fn settle<K: Kv>(
         Fence::Lease { .. } | Fence::Unfenced { .. } => Vec::new(),
     };
     let then = removal.into_iter().chain([Op::Get(key.to_vec())]).collect();
-    let txn = Txn { step: "settle", then, ..Txn::default() };
+    let txn = Txn { step: "settle", then, settles: true, ..Txn::default() };
     loop {
         let revoked = match fence {
             Fence::Lease { lease, .. } => session.kv.revoke(*lease, session.until).await,

@@ -20,7 +20,7 @@ use crate::pool::record::Record;
 use crate::random::{random, random_pause};
 
 /// How many operations the transaction has that takes a ticket, without the reads for the run.
-pub const TICKET_OPS: usize = 5;
+pub const TICKET_OPS: usize = 6;
 
 /// A run's ticket in its queue, as the key was read after it was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Ticket {
     pub create_revision: i64,
     /// The lease that the ticket hangs on.
     pub lease: LeaseId,
+    /// The lease for a tombstone, which stands for longer.
+    pub tombstones: LeaseId,
     /// The key that names the ticket which was taken last.
     pub tail: Bytes,
     /// The key that every commit from the queue writes, so that those who wait see that it moves.
@@ -107,6 +109,8 @@ pub struct Taken<W> {
     pub ticket: Ticket,
     /// Whether nobody was before it.
     pub is_first: bool,
+    /// Whether what was to be carried out beside it was carried out.
+    pub has_carried_out: bool,
     watch: Option<W>,
     /// When the queue moved last: the mod revision of [`Ticket::moved`].
     moved: i64,
@@ -138,17 +142,19 @@ impl<'a, K: Kv> Queue<'a, K> {
         Self { session: self.session.by(until), scope: self.scope }
     }
 
-    /// Takes a ticket on a lease that was granted before. The same transaction carries out `reads`. Meanwhile the watch
-    /// is opened on which the run will wait. `is_repeated` tells whether the request was sent more than once: whatever
-    /// comes of it, the run may have been served from another copy, or still be.
+    /// Takes a ticket on the first of two leases that were granted before; the second one is for tombstones. The same
+    /// transaction carries out `reads`, and then the transaction inside that is `beside` it, which is asked for anew if
+    /// the request is repeated. Meanwhile the watch is opened on which the run will wait. `is_repeated` tells whether
+    /// the request was sent more than once: whatever comes of it, the run may have been served from another copy, or
+    /// still be.
     ///
     /// # Errors
     /// [`Failure`]; if the ticket was made all the same, it ends with its lease.
     pub async fn take(
         &self,
-        lease: LeaseId,
+        (lease, tombstones): (LeaseId, LeaseId),
         (record, proof): (&TicketRecord, &Bytes),
-        reads: &[Op],
+        (reads, beside): (&[Op], &dyn Fn() -> Option<Op>),
         snapshot: &mut Snapshot,
         is_repeated: &mut bool,
     ) -> Result<Taken<K::Watch>, Failure> {
@@ -156,13 +162,13 @@ impl<'a, K: Kv> Queue<'a, K> {
         // Runs of one node share leases, so a lease does not name a ticket.
         let key = keys.ticket(self.scope, TicketId(random_positive()));
         let (tail, moved) = (keys.tail(self.scope), keys.moved(self.scope));
-        let mut ticket = Ticket { key, create_revision: 0, lease, tail, moved };
-        let txn = ticket_txn(&ticket, record, reads);
+        let mut ticket = Ticket { key, create_revision: 0, lease, tombstones, tail, moved };
+        let txn = || ticket_txn(&ticket, record, reads, beside());
         let watched = [ticket.key.clone(), proof.clone()];
         kv.connect(until).await?;
         // Without a ticket there is nothing to watch for. Without a watch, the run asks.
         let watch = async { Ok(kv.watch(&watched, until).await.ok()) };
-        let (watch, (reply, latency)) = match tokio::try_join!(watch, self.place(&txn, is_repeated)) {
+        let (watch, (reply, latency, txn)) = match tokio::try_join!(watch, self.place(&txn, is_repeated)) {
             Ok(answered) => answered,
             Err(failure) => {
                 if failure.is_open() || *is_repeated {
@@ -177,6 +183,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(Taken {
             // The answer to a request that was sent twice may name this ticket, or one that came after it.
             is_first: reply.succeeded && reply.found[0].one().is_none(),
+            has_carried_out: has_carried_out(&reply),
             watch,
             moved: snapshot.mod_revision(&ticket.moved),
             latency,
@@ -186,15 +193,19 @@ impl<'a, K: Kv> Queue<'a, K> {
 
     /// Sends the transaction that takes a ticket until it is answered; it takes effect only once. The time is that of
     /// the request that was answered. The time of one that was lost on a failed member is not that of a durable write.
-    async fn place(&self, txn: &Txn, is_repeated: &mut bool) -> Result<(Reply, Duration), Failure> {
+    async fn place(
+        &self,
+        txn: &impl Fn() -> Txn,
+        is_repeated: &mut bool,
+    ) -> Result<(Reply, Duration, Txn), Failure> {
         let Session { kv, until, .. } = self.session;
         // An etcd that accepts connections and never answers is treated like one that cannot be reached.
         let mut tried = Tried::new();
         loop {
-            let began = Instant::now();
-            match self.session.txn(txn).await {
+            let (began, txn) = (Instant::now(), txn());
+            match self.session.txn(&txn).await {
                 Err(Failure::Unknown(_)) if tried.may_go_on(limits::UNREACHABLE, until) => {}
-                placed => return placed.map(|reply| (reply, began.elapsed())),
+                placed => return placed.map(|reply| (reply, began.elapsed(), txn)),
             }
             *is_repeated = true;
             tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
@@ -312,7 +323,7 @@ impl<'a, K: Kv> Queue<'a, K> {
     /// [`Failure`] if it is not known whether the ticket was removed. Then it ends with its lease.
     pub async fn leave(&self, ticket: &Ticket, keys: &[Bytes]) -> Result<Reply, Failure> {
         let then = ticket.removal().into_iter().chain(keys.iter().cloned().map(Op::Get)).collect();
-        let txn = Txn { step: "leave", then, ..Txn::default() };
+        let txn = Txn { step: "leave", then, settles: true, ..Txn::default() };
         let session = self.session.by(Instant::now() + limits::LEAVE);
         let left = match timeout(limits::LEAVE, session.txn(&txn)).await {
             Ok(left) => left,
@@ -325,8 +336,9 @@ impl<'a, K: Kv> Queue<'a, K> {
     }
 }
 
-/// The transaction that takes a ticket, and reads what the run needs.
-fn ticket_txn(ticket: &Ticket, record: &TicketRecord, reads: &[Op]) -> Txn {
+/// The transaction that takes a ticket, and reads what the run needs. What is beside it comes last, so that the reads
+/// show what was there before.
+fn ticket_txn(ticket: &Ticket, record: &TicketRecord, reads: &[Op], beside: Option<Op>) -> Txn {
     let Ticket { key, tail, moved, lease, .. } = ticket;
     let mut then = vec![
         Op::Get(tail.clone()),
@@ -337,9 +349,16 @@ fn ticket_txn(ticket: &Ticket, record: &TicketRecord, reads: &[Op]) -> Txn {
     ];
     let mut otherwise = vec![Op::Get(tail.clone()), Op::Get(key.clone()), Op::Get(moved.clone())];
     then.extend_from_slice(reads);
+    then.extend(beside);
     otherwise.extend_from_slice(reads);
     let compares = vec![Compare::Create(key.clone(), 0)];
     Txn { step: "ticket", compares, then, otherwise, ..Txn::default() }
+}
+
+/// Whether the transaction beside a ticket was carried out: it is the last operation of the one that took the ticket.
+fn has_carried_out(reply: &Reply) -> bool {
+    let beside = reply.found.last().and_then(|found| found.nested.as_ref());
+    reply.succeeded && beside.is_some_and(|beside| beside.succeeded)
 }
 
 /// A new random lease id; positive, as etcd wants it.
@@ -407,8 +426,8 @@ mod tests {
             Ok(self.store.borrow_mut().apply(txn))
         }
 
-        async fn grant(&self, _: LeaseId, _: Duration, _: Instant) -> Result<(), Failure> {
-            Ok(())
+        async fn grant(&self, _: LeaseId, ttl: Duration, _: Instant) -> Result<Duration, Failure> {
+            Ok(ttl)
         }
 
         async fn revoke(&self, _: LeaseId, _: Instant) -> Result<(), Failure> {
@@ -429,6 +448,16 @@ mod tests {
         async fn about(&self, _: Instant) -> Result<About, Failure> {
             Err(Failure::Unknown("nobody asks".into()))
         }
+
+        fn expect(&self, _: u64) {}
+
+        fn cluster(&self) -> Option<u64> {
+            None
+        }
+
+        async fn clusters(&self, _: Instant) -> Vec<(String, u64)> {
+            Vec::new()
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -442,7 +471,8 @@ mod tests {
         let take = async |lost| {
             members.to_lose.set(lost);
             let (mut seen, mut is_repeated) = (Snapshot::default(), false);
-            queue.take(LeaseId(7), (&record, &proof), &[], &mut seen, &mut is_repeated).await
+            let leases = (LeaseId(7), LeaseId(7));
+            queue.take(leases, (&record, &proof), (&[], &|| None), &mut seen, &mut is_repeated).await
         };
         assert!(take(0).await.expect("a ticket").is_first, "of a run that dies");
         let mut taken = take(1).await.expect("another ticket");
@@ -462,7 +492,8 @@ mod tests {
         let record = TicketRecord::of(Owner::named(["-", "n1", "c1", "eth0"]).expect("names"));
         let (mut seen, mut is_repeated) = (Snapshot::default(), false);
         let proof = b"/m/o/x".to_vec();
-        let taken = queue.take(LeaseId(7), (&record, &proof), &[], &mut seen, &mut is_repeated);
+        let leases = (LeaseId(7), LeaseId(7));
+        let taken = queue.take(leases, (&record, &proof), (&[], &|| None), &mut seen, &mut is_repeated);
         assert!(matches!(taken.await, Err(Failure::Unreachable(_))));
         assert!(is_repeated, "the commit of another run may be for it");
         assert!(began.elapsed() < 2 * limits::REQUEST_ATTEMPT, "{:?}", began.elapsed());

@@ -3,6 +3,9 @@
 use super::keys::{Bytes, LeaseId, prefix_end};
 use crate::limits;
 
+/// How many operations of each list the node's own key takes: also under its former name, and meta where it is read.
+const OWN_KEY_OPS: usize = 3;
+
 /// A condition on the store at the moment a transaction is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Compare {
@@ -10,6 +13,10 @@ pub enum Compare {
     Create(Bytes, i64),
     /// The key's mod revision (0: the key does not exist).
     Mod(Bytes, i64),
+    /// The key was written at this revision or later. It is false for a key that does not exist.
+    NotOlder(Bytes, i64),
+    /// The key was last written before this revision, or does not exist.
+    Older(Bytes, i64),
     /// The key's value. It is false for a key that does not exist.
     Value(Bytes, Vec<u8>),
     /// No key begins with this.
@@ -21,9 +28,12 @@ impl Compare {
     #[must_use]
     pub fn key(&self) -> &Bytes {
         match self {
-            Compare::Create(key, _) | Compare::Mod(key, _) | Compare::Value(key, _) | Compare::Empty(key) => {
-                key
-            }
+            Compare::Create(key, _)
+            | Compare::Mod(key, _)
+            | Compare::NotOlder(key, _)
+            | Compare::Older(key, _)
+            | Compare::Value(key, _)
+            | Compare::Empty(key) => key,
         }
     }
 }
@@ -95,6 +105,9 @@ pub struct Txn {
     pub otherwise: Vec<Op>,
     /// It is a part of a walk through many keys, for which etcd may need long.
     pub is_walk: bool,
+    /// It finds out what became of another transaction. It may be sent to each endpoint, and only an answer of the etcd
+    /// to which the other one went counts.
+    pub settles: bool,
 }
 
 impl Txn {
@@ -126,6 +139,12 @@ impl Txn {
     #[must_use]
     pub fn fits(&self) -> bool {
         self.bytes() <= limits::REQUEST_BYTES && self.fits_into(limits::TXN_OPS)
+    }
+
+    /// The same with room for what the driver adds to a commit: the node's own key.
+    #[must_use]
+    pub fn fits_with_own_key(&self) -> bool {
+        self.bytes() <= limits::REQUEST_BYTES && self.fits_into(limits::TXN_OPS - OWN_KEY_OPS)
     }
 
     /// etcd subtracts the longest list of a transaction from what it allows for those inside it.

@@ -120,7 +120,7 @@ impl Cluster {
 
     /// The harmless findings of `metes check`, which must find nothing worse.
     #[track_caller]
-    fn stray_bits(&self) -> Vec<Value> {
+    pub(crate) fn stray_bits(&self) -> Vec<Value> {
         self.checked.store(true, Ordering::Relaxed);
         let outcome = self.node("auditor").cli(["check", "-o", "json"]);
         assert!(outcome.succeeded(), "metes check found violations: {outcome}");
@@ -242,7 +242,11 @@ impl Node {
     /// A verb for people: `node.cli(["list", "-o", "json"])`.
     #[track_caller]
     pub(crate) fn cli<S: AsRef<str>>(&self, arguments: impl IntoIterator<Item = S>) -> Outcome {
-        self.prepared().arguments(arguments).run()
+        self.cli_run(arguments).run()
+    }
+
+    pub(crate) fn cli_run<S: AsRef<str>>(&self, arguments: impl IntoIterator<Item = S>) -> Run {
+        self.prepared().arguments(arguments)
     }
 
     /// `metes pool`

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::tool::tool;
 use super::wait::wait_for;
 
 const READY_MAX: Duration = Duration::from_secs(30);
-const HTTP_MAX: Duration = Duration::from_secs(2);
+const HTTP_MAX: Duration = Duration::from_secs(10);
 /// Another process may take a port between its choice and its use.
 const START_TRIES_MAX: u32 = 5;
 const PORT_TRIES_MAX: u32 = 1000;
@@ -94,6 +94,12 @@ impl Etcd {
     pub(crate) fn with_args(args: &[&str]) -> Self {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
         Self::start_with(EtcdOptions { args, ..EtcdOptions::default() })
+    }
+
+    /// For users with passwords. To verify one takes the usual server so long on a busy machine that a run gives its
+    /// connection up.
+    pub(crate) fn start_with_cheap_passwords() -> Self {
+        Self::with_args(&["--bcrypt-cost=4"])
     }
 
     /// A server that is too old for metes.
@@ -259,6 +265,35 @@ impl Drop for Etcd {
         // It may be dead already, and a failing test must show its own failure.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A learner of another server's cluster: it has all data and serves no requests.
+#[derive(Debug)]
+pub(crate) struct Learner(Etcd);
+
+impl Learner {
+    pub(crate) fn of(etcd: &Etcd) -> Self {
+        let seat = Seat { name: "learner".to_owned(), others: vec![etcd.seat.entry()], ..Seat::alone() };
+        let peer = format!("--peer-urls=http://{}", seat.reached);
+        let endpoint = format!("--endpoints={}", etcd.endpoint());
+        let added = Command::new(tool("etcd-clients").join("etcdctl"))
+            .args([endpoint.as_str(), "member", "add", "learner", "--learner", peer.as_str()])
+            .output()
+            .expect("etcdctl runs");
+        assert!(added.status.success(), "{added:?}");
+        let args = vec!["--initial-cluster-state=existing".to_owned()];
+        let options = EtcdOptions { args, ..etcd.options.clone() };
+        let learner = Etcd::launch(options, temporary(), seat, None);
+        let port = SocketAddr::from((learner.seat.host, learner.seat.ports.client));
+        wait_for("the learner to listen", READY_MAX, || {
+            TcpStream::connect_timeout(&port, HTTP_MAX).map(|_| ()).map_err(|e| e.to_string())
+        });
+        Self(learner)
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        self.0.endpoint()
     }
 }
 

@@ -34,7 +34,7 @@ mod world;
 pub(crate) use api_proxy::{ApiProxy, Asked, Rule};
 pub(crate) use cluster::{Cluster, Node};
 pub(crate) use cnitool::Cnitool;
-pub(crate) use etcd::{Etcd, EtcdOptions, free_ports};
+pub(crate) use etcd::{Etcd, EtcdOptions, Learner, free_ports};
 pub(crate) use kube::{Access, Answer, KubeApi, Reachable};
 pub(crate) use kube_objects::{KubeNode, Pod, PodBuilder};
 pub(crate) use kubectl::{Kubectl, Manifests};

@@ -31,6 +31,7 @@ pub(crate) struct Run {
     env: BTreeMap<String, OsString>,
     stdin: Vec<u8>,
     keeps_stdin_open: bool,
+    folder: Option<PathBuf>,
 }
 
 impl Run {
@@ -43,6 +44,7 @@ impl Run {
             env,
             stdin: Vec::new(),
             keeps_stdin_open: false,
+            folder: None,
         }
     }
 
@@ -104,6 +106,11 @@ impl Run {
         self
     }
 
+    /// Its current folder.
+    pub(crate) fn within(self, folder: &Path) -> Self {
+        Self { folder: Some(folder.to_owned()), ..self }
+    }
+
     /// stdin is not closed as long as it runs.
     pub(crate) fn keeps_stdin_open(self) -> Self {
         Self { keeps_stdin_open: true, ..self }
@@ -118,7 +125,9 @@ impl Run {
     pub(crate) fn spawn(self) -> Running {
         let what = self.describe();
         let start = Instant::now();
+        let folder = self.folder.as_deref().unwrap_or(Path::new("."));
         let mut child = Command::new(&self.program)
+            .current_dir(folder)
             .args(&self.arguments)
             .env_clear()
             .envs(&self.env)

@@ -76,6 +76,7 @@ impl Node {
             folder: place.folder.join(&name),
             identity: Identity::of(name.parse().expect("a plain name")),
             endpoints: place.endpoints.to_vec(),
+            all: None,
         };
         let endpoint = &place.endpoints[index % place.endpoints.len()];
         let kv = plain_store(endpoint, limits::UNREACHABLE);
@@ -128,7 +129,7 @@ impl Node {
         let Some((owner, ..)) = self.held.pop_front() else { return };
         let start = Instant::now();
         let run = self.run(limits::DEL_DEADLINE);
-        match del::del(&run, &owner, None, None).await {
+        match del::del(&run, &owner, None).await {
             Ok(del::Done::Freed) => self.log.dels.take(start.elapsed()),
             Ok(del::Done::Spooled) => self.log.fail("DEL spooled", "freed by a later run of the node"),
             Err(e) => self.log.fail(format!("DEL {}", e.code.number()), e),

@@ -53,13 +53,13 @@ pub(crate) struct Demands<'a> {
     /// How many interfaces have all the addresses that they use.
     pub(crate) present: usize,
     pub(crate) conflicts: Vec<AdoptionConflict>,
-    cluster: &'a ClusterName,
+    pub(super) cluster: &'a ClusterName,
     definitions: &'a Definitions,
-    reserved: &'a Reserved,
+    pub(super) reserved: &'a Reserved,
     default_network: Option<Rc<Network>>,
-    not_metes: &'a [String],
+    pub(super) not_metes: &'a [String],
     /// The interface that was the first to use each address.
-    users: HashMap<(NetworkName, Addr), String>,
+    pub(super) users: HashMap<(NetworkName, Addr), String>,
     /// How many addresses each interface of the present pod uses.
     used: HashMap<String, usize>,
 }
@@ -290,13 +290,13 @@ impl<'a> Demands<'a> {
 }
 
 /// The network in which an address is reserved; none if the address is only recorded.
-fn place(held: &Held) -> Option<(NetworkName, Addr)> {
+pub(super) fn place(held: &Held) -> Option<(NetworkName, Addr)> {
     Some((held.network.clone()?, Addr::from(held.address)))
 }
 
 /// The names by which reservations may refer to a pod.
 fn names(pod: &Running) -> Vec<String> {
-    let crate::api::Pod { namespace, name, uid, static_uids } = &pod.pod;
+    let crate::api::Pod { namespace, name, uid, static_uids, .. } = &pod.pod;
     let mut names = vec![pod.uid.clone(), uid.clone(), format!("{namespace}/{name}")];
     names.extend(static_uids.iter().cloned());
     names

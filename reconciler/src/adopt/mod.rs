@@ -10,9 +10,11 @@
 //!
 //! - `reserved`: what is reserved already.
 //! - `demand`: what running pods use, and what of it is missing; pure.
+//! - `claims`: the same for ResourceClaims; pure.
 //! - `settle`: claims what one interface uses, and replaces an owner that is gone.
 //! - `trade`: claims together for interfaces that hold each other's addresses.
 
+mod claims;
 mod demand;
 mod error;
 pub mod report;
@@ -21,6 +23,7 @@ mod settle;
 mod trade;
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -36,8 +39,9 @@ use metes::store::walk::walk;
 use crate::api::{self, Api};
 use crate::context::{Context, within};
 use crate::kubernetes::Kubernetes;
-use crate::nad::{Definitions, Network};
+use crate::nad::{Definition, Definitions, Network};
 use crate::pools::Pools;
+use crate::resource_claims::{self, Device};
 use crate::running::Running;
 use crate::world::{Nodes, Pods};
 use demand::{Demand, Demands};
@@ -101,7 +105,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
     }
 
     /// From here on no ADD hands out anything. A dry run only checks that this would be possible.
-    async fn begin(&self) -> Result<Option<(Meta, i64)>, AdoptionError> {
+    async fn begin(&self) -> Result<Option<(Meta, Entry)>, AdoptionError> {
         if self.context.dry_run {
             meta::read(self.context.session).await?;
             return Ok(None);
@@ -131,22 +135,47 @@ impl<'a, K: Kv> Adoption<'a, K> {
             Some(_) => Definitions::list_if_known(api, self.settings, self.pools).await?,
         };
         self.report.borrow_mut().scanned.networks = definitions.len();
+        let devices = resource_claims::list(api).await?;
+        let mut places = self.places(&devices);
         let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
         let mut demands = self.demands(&definitions, reserved);
         let mut see = |pod: &api::Pod, phase, running: Option<Running>| {
             pods.see(pod, phase);
             if let Some(running) = running {
+                if let Some(node) = places.get_mut(&running.pod.uid) {
+                    node.clone_from(&running.node);
+                }
                 demands.see(&running);
             }
         };
         Running::list(api, &mut see).await?;
         api.nodes(&mut |node| nodes.see(node)).await?;
+        for device in &devices {
+            let of_pod = device.pod.as_ref().and_then(|[_, uid]| places.get(uid));
+            let node = of_pod.filter(|node| !node.is_empty()).or(device.node.as_ref());
+            demands.see_device(device, &self.definition_of(device), node.map(String::as_str));
+        }
         let Demands { missing, present, conflicts, .. } = demands;
         let report = &mut *self.report.borrow_mut();
         report.scanned.pods = pods.len();
         report.present = present;
         report.conflicts = conflicts;
         Ok((missing, InUse { pods, nodes, definitions }))
+    }
+
+    /// The pods of claims, whose nodes are not known yet.
+    fn places(&self, devices: &[Device]) -> HashMap<String, String> {
+        let pods = devices.iter().filter_map(|device| device.pod.as_ref());
+        pods.map(|[_, uid]| (uid.clone(), String::new())).collect()
+    }
+
+    /// What the configuration of a device says of its network.
+    fn definition_of(&self, device: &Device) -> Definition {
+        let Some(config) = &device.config else {
+            return Definition::Unclear("it has no configuration of CNI".to_owned());
+        };
+        let allowed = self.settings.allowed.as_ref().map(|allowed| &allowed.pools);
+        Definition::parse(&device.claim[1], config, self.pools, allowed).if_allowed(self.settings)
     }
 
     fn demands<'d>(&'d self, definitions: &'d Definitions, reserved: &'d Reserved) -> Demands<'d> {

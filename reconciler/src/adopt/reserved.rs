@@ -1,6 +1,6 @@
 //! What was reserved before the adoption, and for whom.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use metes::pool::names::ClusterName;
@@ -9,11 +9,15 @@ use metes::pool::{Addr, NetworkName};
 use metes::store::keys::{Key, Keys};
 use metes::store::txn::Entry;
 
+use crate::holder::is_uuid;
+
 /// The holder of each address, in the form in which a pod can recognise its own reservations.
 #[derive(Default)]
 pub(crate) struct Reserved {
     holders: HashMap<(NetworkName, Addr), Mark>,
     names: HashMap<Box<str>, Rc<str>>,
+    /// The addresses of ResourceClaims, by the claims' UIDs.
+    claims: HashSet<(Box<str>, Addr)>,
 }
 
 /// Whose a reservation is: the interface, and the pod's UID, or its full name if it has no UID.
@@ -30,6 +34,9 @@ impl Reserved {
         let Ok(reservation) = Reservation::decode(&entry.value) else { return };
         let pod = reservation.labels.pod;
         let is_ours = reservation.owner.cluster.as_ref() == Some(cluster);
+        if is_ours && pod.uid.is_none() && is_uuid(reservation.owner.container_id.as_str()) {
+            self.claims.insert((reservation.owner.container_id.as_str().into(), address));
+        }
         let pod = match &pod.uid {
             Some(uid) => uid.to_string(),
             None if is_ours => format!("{}/{}", pod.namespace, pod.name),
@@ -51,6 +58,11 @@ impl Reserved {
     /// How many addresses are reserved.
     pub(crate) fn len(&self) -> usize {
         self.holders.len()
+    }
+
+    /// Whether an address is reserved for the ResourceClaim with this UID, in whatever network.
+    pub(crate) fn has_claim(&self, uid: &str, address: Addr) -> bool {
+        self.claims.contains(&(uid.into(), address))
     }
 
     /// Whether an address is reserved for this interface of a pod that has one of these names.

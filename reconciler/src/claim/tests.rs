@@ -25,6 +25,7 @@ impl World {
             key: Vec::new(),
             create_revision: 0,
             lease: LeaseId(7),
+            tombstones: LeaseId(7),
             tail: Default::default(),
             moved,
         };

@@ -69,7 +69,7 @@ impl<K: Kv> Pause<'_, K> {
     pub async fn set(&self) -> Result<(), ImportError> {
         let keys = self.session.keys;
         for _ in 0..TRIES {
-            let (state, StoredMeta { meta, revision }) = self.read().await?;
+            let (state, StoredMeta { meta, entry }) = self.read().await?;
             if state == PauseState::Held {
                 return Ok(());
             }
@@ -79,7 +79,7 @@ impl<K: Kv> Pause<'_, K> {
             meta.paused_since = Some(self.now.clone());
             let txn = match is_first {
                 true => meta::founding(keys, STEP, &meta),
-                false => meta::replacement(keys, STEP, revision, &meta),
+                false => meta::replacement(keys, STEP, entry.as_ref(), &meta),
             };
             if self.session.txn(&txn).await?.succeeded {
                 return Ok(());
@@ -97,11 +97,11 @@ impl<K: Kv> Pause<'_, K> {
     /// [`ImportError`]
     pub async fn clear(&self) -> Result<(), ImportError> {
         for _ in 0..TRIES {
-            let (PauseState::Held, StoredMeta { meta: Some(mut meta), revision }) = self.read().await? else {
+            let (PauseState::Held, StoredMeta { meta: Some(mut meta), entry }) = self.read().await? else {
                 return Ok(());
             };
             meta.end_pause();
-            let mut txn = meta::replacement(self.session.keys, STEP, revision, &meta);
+            let mut txn = meta::replacement(self.session.keys, STEP, entry.as_ref(), &meta);
             txn.then.push(Op::Delete(self.import_key()));
             if self.session.txn(&txn).await?.succeeded {
                 return Ok(());

@@ -15,6 +15,7 @@ const GRACES: Graces = Graces {
     unknown_node: Duration::from_secs(86_400),
     finished: Duration::from_secs(3600),
     unlabelled: None,
+    machine: Duration::ZERO,
 };
 /// Longer than any grace.
 const LONG: Duration = Duration::from_secs(1 << 20);
@@ -45,7 +46,7 @@ fn without_uid() -> Holder {
 }
 
 fn pod(name: &str, uid: &str) -> Pod {
-    Pod { namespace: "ns".into(), name: name.into(), uid: uid.into(), static_uids: Vec::new() }
+    Pod { namespace: "ns".into(), name: name.into(), uid: uid.into(), ..Pod::default() }
 }
 
 fn node(ready: bool, boot: &str) -> Node {
@@ -237,6 +238,7 @@ fn graces_must_have_passed() {
             unknown_node: grace(2),
             finished: grace(3),
             unlabelled: Some(grace(4)),
+            machine: Duration::ZERO,
         };
         assert_eq!(graces.longest().as_secs(), 9, "{graces:?}");
     }

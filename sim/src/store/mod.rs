@@ -25,11 +25,11 @@
 //!   last key, a limit up to 0 is none, the count is of the whole range. [`Op::Tickets`] is sorted by
 //!   create revision. Tickets that one transaction created stay in the order of their names; etcd keeps that order for
 //!   up to 12 of them (it sorts with Go's `sort.Sort`, which is not stable beyond).
-//! - Leases (`lease/lessor.go`): whole seconds, at least 2 with the default election timeout; an id is refused while it
-//!   lives. A key hangs on the lease of its last put, or on none. A lease that ends or is revoked takes its keys with
-//!   it under one revision, in the order of their names, or under none if it has no keys. A new leader gives every
-//!   lease its whole time again, and the election timeout more (`Promote`); what is left is told without the fraction
-//!   of a second.
+//! - Leases (`lease/lessor.go`): whole seconds, at least one and a half of the election timeout; an id is refused while
+//!   it lives. A key hangs on the lease of its last put, or on none. A lease that ends or is revoked takes its keys
+//!   with it under one revision, in the order of their names, or under none if it has no keys. A new leader gives every
+//!   lease its whole time again, and the election timeout more, and spreads many of them (`Promote`); what is left is
+//!   told without the fraction of a second. [`LeaseRules::late`] is how late they end (`runLoop`).
 //! - Compaction (`storage/mvcc/kvstore.go`): below its revision nothing can be read, at its revision all can; one that
 //!   goes back or beyond the newest revision changes nothing.
 //! - Out of space (`storage/quota.go`, `etcdserver/api/v3rpc/quota.go`, `applierV3Capped` and `quotaApplierV3` in
@@ -42,9 +42,9 @@
 //! # What is not
 //!
 //! - Users and permissions; versions and the compares and orders that metes does not use.
-//! - Late expiry: a lease ends here in the moment in which its time is over, in etcd half a second or more later
-//!   (`runLoop`). Leases that end in the same moment do so in the order of their ids; etcd gives no order. Beyond 1,000
-//!   leases a new leader of etcd spreads them out.
+//! - Order: leases that end in the same moment do so in the order of their ids; etcd gives no order. Nor does it say
+//!   which of many leases a new leader gives more time.
+//! - Lease checkpoints.
 //! - Members, connections and time-outs: whoever drives the model decides what is lost, late or answered from
 //!   [the past](Model::stale).
 //! - A history without end: of [`Model::with_history`] so many changes are kept, and what is older is compacted,
@@ -66,6 +66,7 @@ use metes::store::kv::{About, Event, Failure, LeaseAge};
 use metes::store::txn::{Found, NestedReply, Op, Reply, Txn};
 
 use digest::Digest;
+pub use leases::LeaseRules;
 use leases::Leases;
 use log::{Change, Log};
 use past::{NEWEST, Past};
@@ -138,6 +139,18 @@ impl Model {
         }
     }
 
+    /// The same with these rules for leases.
+    #[must_use]
+    pub fn with_leases(mut self, rules: LeaseRules) -> Self {
+        self.leases.rules = rules;
+        self
+    }
+
+    /// From now on it grants no lease that is shorter, whatever is asked for.
+    pub fn grant_at_least(&mut self, least: Duration) {
+        self.leases.rules.least = least;
+    }
+
     /// Carries out a transaction at the newest revision.
     ///
     /// # Errors
@@ -186,17 +199,17 @@ impl Model {
         self.at(NEWEST).path(txn)
     }
 
-    /// Grants a lease of `ttl`, of which the whole seconds count.
+    /// Grants a lease of `ttl`, of which the whole seconds count, and tells for how long.
     ///
     /// # Errors
     /// [`Failure::LeaseExists`], [`Failure::NoSpace`], or [`Failure::Refused`] for a time that is too long.
-    pub fn grant(&mut self, lease: LeaseId, ttl: Duration) -> Result<(), Failure> {
+    pub fn grant(&mut self, lease: LeaseId, ttl: Duration) -> Result<Duration, Failure> {
         if self.space == Space::Full {
             return Err(no_space());
         }
         let granted = self.leases.grant(lease, ttl)?;
         self.digest.granted(lease, granted);
-        if self.space == Space::NoticedLate { Err(no_space()) } else { Ok(()) }
+        if self.space == Space::NoticedLate { Err(no_space()) } else { Ok(granted) }
     }
 
     /// Ends a lease and deletes the keys on it.
@@ -220,6 +233,12 @@ impl Model {
         self.leases.age(lease)
     }
 
+    /// The time that a lease will live; after a new leader, this may be more than it was granted for.
+    #[must_use]
+    pub fn lease_rest(&self, lease: LeaseId) -> Option<Duration> {
+        self.leases.rest(lease)
+    }
+
     /// Lets time pass: leases that end take their keys with them, each in a revision of its own.
     pub fn pass_time(&mut self, by: Duration) {
         let until = self.leases.now() + by;
@@ -239,6 +258,18 @@ impl Model {
 
     /// Another member becomes the leader: all leases start anew.
     pub fn promote_leader(&mut self) {
+        self.leases.promote();
+        self.digest.promoted();
+    }
+
+    /// Begins again with what a snapshot of it holds, as after `etcdutl snapshot restore`, with its revision raised by
+    /// `bump` (`--bump-revision`).
+    pub fn restore(&mut self, snapshot: &Self, bump: i64) {
+        let now = self.now();
+        *self = snapshot.clone();
+        self.revision += bump;
+        // Its first leader gives every lease its whole time again.
+        self.leases.set_now(now);
         self.leases.promote();
         self.digest.promoted();
     }

@@ -25,7 +25,9 @@ impl<'a> Past<'a> {
             Compare::Create(key, revision) => {
                 self.get(key).map_or(0, |record| record.create_revision) == *revision
             }
-            Compare::Mod(key, revision) => self.get(key).map_or(0, |record| record.mod_revision) == *revision,
+            Compare::Mod(key, revision) => self.modified(key) == *revision,
+            Compare::NotOlder(key, revision) => self.modified(key) >= *revision,
+            Compare::Older(key, revision) => self.modified(key) < *revision,
             Compare::Value(key, value) => self.get(key).is_some_and(|record| *record.value == **value),
             Compare::Empty(prefix) => self.is_empty(Span::Prefix(prefix)),
         }
@@ -80,6 +82,11 @@ impl<'a> Past<'a> {
             Some(change) => change.before.as_ref(),
             None => self.model.records.get(key),
         }
+    }
+
+    /// The mod revision of a key, which is 0 for one that does not exist.
+    fn modified(&self, key: &[u8]) -> i64 {
+        self.get(key).map_or(0, |record| record.mod_revision)
     }
 
     fn is_empty(&self, span: Span<'_>) -> bool {

@@ -24,7 +24,7 @@ pub(crate) const IFNAME: &str = "net1";
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) boot: Boot,
-    number: usize,
+    pub(crate) number: usize,
     boots: u64,
     /// Whether Kubernetes hears its kubelet.
     pub(crate) is_ready: bool,
@@ -150,7 +150,7 @@ impl PodSlot {
             namespace: NAMESPACE.to_owned(),
             name: self.name.clone(),
             uid: self.uid.clone(),
-            static_uids: Vec::new(),
+            ..api::Pod::default()
         }
     }
 
@@ -178,14 +178,24 @@ impl World<'_> {
                 Answer::Pods(Ok(pods.map(PodSlot::as_told).collect()))
             }
             Ask::Nodes => {
-                let told = |node: &Node| api::Node {
-                    name: node.boot.identity.node.to_string(),
-                    ready: node.is_ready,
-                    out_of_service: false,
-                    boot: node.boot.id.clone(),
+                // Two machines of one name have one Node, which says of neither that it was started again.
+                let of_name = |name: &metes::pool::names::NodeName| {
+                    self.nodes
+                        .iter()
+                        .filter(move |other| other.boot.identity.node == *name)
+                        .collect::<Vec<_>>()
+                };
+                let told = |node: &Node| {
+                    let twins = of_name(&node.boot.identity.node);
+                    api::Node {
+                        name: node.boot.identity.node.to_string(),
+                        ready: twins.iter().all(|twin| twin.is_ready),
+                        out_of_service: false,
+                        boot: if twins.len() == 1 { node.boot.id.clone() } else { String::new() },
+                    }
                 };
                 let is_here = |node: &&Node| node.boot.identity.cluster == Some(checked(CLUSTER));
-                let nodes = self.nodes.iter().filter(is_here);
+                let nodes = self.nodes.iter().filter(is_here).filter(|node| !self.is_absent(node));
                 Answer::Nodes(Ok(nodes.map(told).collect()))
             }
             Ask::Pod(name) => {

@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use metes::local::mark::{Hints, Mark, MarkFile};
+use metes::local::mark::MarkFile;
 use metes::local::spool::Spool;
 use metes::pool::record::{Labels, Meta, Owner, OwnerRecord, PodIndex, Record, RunStart, Tombstone, VERSION};
 use metes::pool::{Addr, Bits, NetworkName, Page};
 use metes::store::keys::{Key, LeaseId, PodInterface};
-use metes::store::meta::HighWater;
+use metes::store::known::HighWater;
 use metes::store::txn::{Compare, Op, Txn};
 
-use super::plan::{Theme, Twins};
+use super::plan::{LONG_LEASE, Theme, Twins};
 use super::requests::Step;
 use super::tree::Place;
 use super::works::Boot;
@@ -26,7 +26,7 @@ impl<'w> World<'w> {
     /// Lets something go wrong, as chance decides.
     pub(crate) fn happen(&mut self) -> Result<(), String> {
         let events = self.plan.events;
-        let all: [(u32, Event<'w>); 14] = [
+        let all: [(u32, Event<'w>); 16] = [
             (events.new_leader, Self::new_leader),
             (events.compaction, Self::compact),
             (events.space, Self::lose_space),
@@ -37,10 +37,12 @@ impl<'w> World<'w> {
             (events.mark, Self::forge_mark),
             (events.newer, Self::raise_min_writer),
             (events.hand, Self::lend_a_hand),
+            (events.long_leases, Self::lengthen_leases),
             (events.copy, Self::copy_files),
             (events.image, Self::begin_from_image),
             (events.emptied, Self::empty),
             (events.pool, Self::edit_pools),
+            (events.restored, Self::snapshot_or_restore),
         ];
         let sum: u32 = all.iter().map(|(parts, _)| parts).sum();
         if !self.chance.happens(sum) {
@@ -61,6 +63,17 @@ impl<'w> World<'w> {
         self.note(|| "etcd has a new leader".to_owned());
         self.model.promote_leader();
         self.truth.leases_prolonged = true;
+        Ok(())
+    }
+
+    /// For some time etcd grants leases that live longer than a tombstone.
+    pub(crate) fn lengthen_leases(&mut self) -> Result<(), String> {
+        if self.long_leases_until.is_none() {
+            self.count("long leases");
+            self.note(|| format!("etcd grants no lease below {LONG_LEASE:?}"));
+            self.model.grant_at_least(LONG_LEASE);
+            self.long_leases_until = Some(self.after(1_000, 30_000));
+        }
         Ok(())
     }
 
@@ -89,24 +102,34 @@ impl<'w> World<'w> {
     fn reboot(&mut self) -> Result<(), String> {
         self.count("reboot");
         let node = self.chance.index(self.nodes.len());
+        self.boot_anew(node);
+        if self.chance.one_in(3) {
+            self.forget_store(node);
+        }
+        if self.plan.twins != Twins::None {
+            self.come_back(node);
+        }
+        Ok(())
+    }
+
+    /// All that runs on the node ends.
+    fn boot_anew(&mut self, node: usize) {
         self.note(|| format!("node {node} comes up anew"));
         while let Some(index) = self.processes.iter().position(|process| process.node == Some(node)) {
             self.kill(index, "dies with its node");
         }
         let now = self.now();
         self.nodes[node].reboot(now);
-        if self.chance.one_in(3) {
-            let _ = std::fs::remove_file(self.nodes[node].boot.folder.join("mark"));
-        }
         for id in 0..self.truth.sandboxes.len() {
             if self.truth.sandboxes[id].node == node {
                 self.truth.end(id);
             }
         }
-        if self.plan.twins != Twins::None {
-            self.come_back(node);
-        }
-        Ok(())
+    }
+
+    /// The node's mark is lost.
+    fn forget_store(&self, node: usize) {
+        let _ = std::fs::remove_file(self.nodes[node].boot.folder.join("mark"));
     }
 
     /// A machine is made from the disk of its twin.
@@ -136,15 +159,19 @@ impl<'w> World<'w> {
         if !self.is_left_out(Guard::MARK_MACHINE) {
             of_image.machine = "image".to_owned();
         }
-        let seen = HighWater { store: "image".to_owned(), epoch: 1, revision: 1 };
-        MarkFile::new(folder, &of_image, &[]).raise(Mark { seen, hints: Hints::default() });
+        let seen = HighWater { store: "image".to_owned(), epoch: 1, revision: 1, key: None, etcd: 0 };
+        MarkFile::new(folder, &of_image, &[]).raise(seen, |_| {});
         self.note(|| format!("node {node} has a mark of another machine"));
         Ok(())
     }
 
-    /// All that the store holds is deleted. What was in use may be given to others from then on.
+    /// All that the store holds is deleted. What was in use may be given to others from then on. One node knows nothing
+    /// of that, and may found the store anew.
     fn empty(&mut self) -> Result<(), String> {
         self.count("emptied");
+        let founder = self.chance.index(self.nodes.len());
+        self.boot_anew(founder);
+        self.forget_store(founder);
         self.note(|| "all keys are deleted".to_owned());
         for id in 0..self.truth.sandboxes.len() {
             self.truth.end(id);
@@ -165,7 +192,7 @@ impl<'w> World<'w> {
     }
 
     /// All hosts are suspended, and etcd is not: deadlines stand still, leases do not.
-    fn suspend(&mut self) -> Result<(), String> {
+    pub(crate) fn suspend(&mut self) -> Result<(), String> {
         self.count("suspended");
         let by = Duration::from_millis(self.chance.between(1_000, 150_000));
         self.note(|| format!("all hosts are suspended for {by:?}"));
@@ -222,10 +249,9 @@ impl<'w> World<'w> {
         let file = self.nodes[node].mark();
         let (store, epoch) =
             self.tree.meta.as_ref().map_or((String::new(), 1), |meta| (meta.id.clone(), meta.epoch));
-        let hints = file.read().map_or_else(Hints::default, |mark| mark.hints);
         let revision = self.model.revision() + 1000;
         self.note(|| format!("node {node} has seen revision {revision} of epoch {epoch}"));
-        file.raise(Mark { seen: HighWater { store, epoch, revision }, hints });
+        file.raise(HighWater { store, epoch, revision, key: None, etcd: 0 }, |_| {});
         Ok(())
     }
 
@@ -236,7 +262,10 @@ impl<'w> World<'w> {
     /// When something will be over.
     pub(crate) fn ends(&self) -> impl Iterator<Item = Duration> {
         let nodes = self.nodes.iter().filter_map(|node| node.lost_until);
-        [self.hold_until, self.newer_until, self.full_until].into_iter().flatten().chain(nodes)
+        [self.hold_until, self.newer_until, self.full_until, self.long_leases_until]
+            .into_iter()
+            .flatten()
+            .chain(nodes)
     }
 
     /// Ends what has lasted long enough.
@@ -248,6 +277,9 @@ impl<'w> World<'w> {
         if is_over(&mut self.full_until) {
             self.note(|| "etcd has space again".to_owned());
             self.model.set_space(false);
+        }
+        if is_over(&mut self.long_leases_until) {
+            self.model.grant_at_least(Duration::ZERO);
         }
         if is_over(&mut self.hold_until) {
             self.change_meta(|meta| meta.paused = None)?;

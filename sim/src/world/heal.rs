@@ -18,7 +18,7 @@ use super::tree::words;
 /// More turns than any healing takes.
 const TURNS: u64 = 200_000;
 /// Longer than any request is on its way, and than any lease of a run lives.
-const LONG: Duration = Duration::from_secs(240);
+const LONG: Duration = Duration::from_secs(3_600);
 
 impl World<'_> {
     pub(crate) async fn heal(&mut self) -> Result<(), String> {
@@ -40,7 +40,10 @@ impl World<'_> {
             // An import that was killed leaves its pause.
             self.release_pause()?;
         }
-        if matches!(self.plan.theme, Theme::First | Theme::Rogue | Theme::Twins | Theme::Emptied) {
+        if matches!(
+            self.plan.theme,
+            Theme::First | Theme::Rogue | Theme::Twins | Theme::Emptied | Theme::Restored
+        ) {
             return Ok(());
         }
         if self.tree.meta.as_ref().is_some_and(|meta| meta.suspect.is_some()) {

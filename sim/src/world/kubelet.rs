@@ -45,7 +45,8 @@ impl World<'_> {
                 self.begin_gc(node);
             }
             80.. if self.plan.theme == Theme::Adopted => self.begin_takeover(),
-            // An import may be the first to write to a store.
+            // An import may be the first to write to a store, and who accepts an empty one.
+            90.. if self.plan.theme == Theme::First => self.begin_accept(),
             80.. if self.plan.theme == Theme::First => self.begin_import(),
             70.. if self.plan.theme == Theme::Holds => self.begin_hold(),
             99 => self.begin_persons_work(),
@@ -418,6 +419,7 @@ impl World<'_> {
             Some(Work::Del { start, .. }) => start.clone(),
             _ => return,
         };
+        self.note_doubt(self.processes_made);
         let order = self.truth.order(Some(&start));
         let sandbox = &mut self.truth.sandboxes[id];
         sandbox.dels += 1;
@@ -804,6 +806,15 @@ impl World<'_> {
         if done == Done::Spooled {
             let sandbox = &mut self.truth.sandboxes[sandbox_id];
             sandbox.spooled = sandbox.spooled.max(order);
+            return Ok(());
+        }
+        if self.forgets_to_spool(id) {
+            return Err(format!(
+                "#{id}: DEL of {} has answered in a store that its node knows otherwise",
+                words(&sandbox.owner)
+            ));
+        }
+        if self.truth.excused.contains(&id) {
             return Ok(());
         }
         let is_own = |record: &OwnerRecord| self.truth.writer(record).is_none_or(|node| node == sandbox.node);

@@ -7,6 +7,7 @@
 //! - `requests`: what becomes of each request; `events`: what happens beside them; `strike`: what is made to happen.
 //! - `kubelet`, `cluster`: who calls the plugin, and what Kubernetes knows.
 //! - `truth`: what the callers know; `tree`: what the store holds; `laws`: what no transaction may do.
+//! - `restored`: the store goes back to a snapshot; what its nodes know then.
 //! - `heal`: the end: nothing fails any more, everything finishes, and nothing is left over.
 
 mod batches;
@@ -21,6 +22,7 @@ mod plan;
 mod pools;
 mod process;
 mod requests;
+mod restored;
 mod strike;
 mod tree;
 mod truth;
@@ -155,6 +157,8 @@ struct World<'a> {
     hold_until: Option<Duration>,
     newer_until: Option<Duration>,
     full_until: Option<Duration>,
+    /// Until when etcd grants leases that are too long.
+    long_leases_until: Option<Duration>,
     processes: Vec<Process>,
     processes_made: ProcessId,
     /// What may happen next, in no order.
@@ -175,8 +179,14 @@ struct World<'a> {
     known: HashMap<ProcessId, i64>,
     /// When the store was emptied last.
     emptied: Option<i64>,
+    /// The store as it was when a snapshot of it was taken.
+    snapshot: Option<(Model, Tree)>,
+    /// DELs that have begun in a store that their nodes know otherwise.
+    doubting: HashSet<ProcessId>,
     /// Processes that were told that there is no space.
     without_space: HashSet<ProcessId>,
+    /// How many commits each ADD has lost, where that is judged.
+    lost: HashMap<ProcessId, u32>,
     result: Played,
 }
 
@@ -194,6 +204,8 @@ impl<'a> World<'a> {
             ticks: Cell::default(),
         };
         let nodes = cluster::nodes(&setup, &plan);
+        let model = Model::new().with_leases(plan.leases);
+        let truth = Truth::new(plan.fenced());
         let pods = (0..plan.pods).map(|_| PodSlot::default()).collect();
         Self {
             setup,
@@ -202,9 +214,9 @@ impl<'a> World<'a> {
             shared: Rc::new(shared),
             wire,
             ready: Arc::default(),
-            model: Model::new(),
+            model,
             tree: Tree::new(),
-            truth: Truth::default(),
+            truth,
             changes: Changes::default(),
             watched: 1,
             watches: Vec::new(),
@@ -215,6 +227,7 @@ impl<'a> World<'a> {
             hold_until: None,
             newer_until: None,
             full_until: None,
+            long_leases_until: None,
             processes: Vec::new(),
             processes_made: 0,
             steps: Vec::new(),
@@ -228,7 +241,10 @@ impl<'a> World<'a> {
             seen: None,
             known: HashMap::new(),
             emptied: None,
+            snapshot: None,
+            doubting: HashSet::new(),
             without_space: HashSet::new(),
+            lost: HashMap::new(),
             result: Played::default(),
         }
     }
@@ -253,7 +269,8 @@ impl<'a> World<'a> {
             }
             self.turn().await?;
         }
-        self.heal().await
+        self.heal().await?;
+        self.has_wasted_little()
     }
 
     fn now(&self) -> Duration {

@@ -1,7 +1,9 @@
 //! What a seed decides about a world before anything happens in it.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
+use metes::limits;
 use metes::pool::choose::Order;
 use metes::pool::cooldown::{Cooldown, CooldownTime, WhenFull};
 use metes::pool::range::RangeSpec;
@@ -9,6 +11,7 @@ use metes::pool::record::Held;
 use metes::pool::{NetworkName, Range, RangeSet};
 
 use crate::chance::Chance;
+use crate::store::LeaseRules;
 
 metes::named_enum! {
     /// A kind of world. Most of what may happen happens in [`Theme::Mixed`]. Each of the others breaks something first,
@@ -20,6 +23,8 @@ metes::named_enum! {
         Narrow = "narrow",
         /// Many runs at once on a small pool: queues, batches.
         Crowd = "crowd",
+        /// Many runs at once, each of one of many ranges in one page, and nothing fails.
+        Slices = "slices",
         /// Pages that are full but for a few addresses, with stray bits.
         Full = "full",
         /// Somebody writes to etcd with other tools.
@@ -38,12 +43,23 @@ metes::named_enum! {
         Pools = "pools",
         /// An operator sets addresses aside, for a time or without an end, and ends that.
         Holds = "holds",
+        /// An etcd that lets leases live for long: with a long election timeout, many leases, or much to do.
+        Leases = "leases",
         /// Freed addresses rest.
         Cooling = "cooling",
+        /// The store goes back to a snapshot, and nodes that know more come back later than others.
+        Restored = "restored",
         /// What pods use is claimed, after restores and from another plugin, and reconcilers take turns.
         Adopted = "adopted",
     }
 }
+
+/// A lease that outlives every tombstone of [`limits::TOMBSTONE_TTL`] that was put while it was new.
+pub(crate) const LONG_LEASE: Duration =
+    Duration::from_secs(limits::TOMBSTONE_TTL.as_secs() + limits::TOMBSTONE_STANDS.as_secs());
+
+/// How many ranges share a page in [`Theme::Slices`].
+const SLICES: u8 = 12;
 
 /// How often something happens, in 10,000 cases.
 pub(crate) type Parts = u32;
@@ -100,6 +116,8 @@ pub(crate) struct Events {
     pub(crate) hand: Parts,
     /// A long time passes at once.
     pub(crate) long_time: Parts,
+    /// Leases are granted that are too long to fence an ADD.
+    pub(crate) long_leases: Parts,
     /// A node's files are copied to its twin.
     pub(crate) copy: Parts,
     /// A node's mark is of another machine, and of another store.
@@ -108,6 +126,8 @@ pub(crate) struct Events {
     pub(crate) emptied: Parts,
     /// An operator changes the pool.
     pub(crate) pool: Parts,
+    /// A snapshot of the store is taken, or the store goes back to the last one.
+    pub(crate) restored: Parts,
 }
 
 /// One network configuration.
@@ -154,6 +174,8 @@ pub(crate) struct Plan {
     pub(crate) rogue: bool,
     /// How nodes share names, two at a time.
     pub(crate) twins: Twins,
+    /// By what the store lets leases live longer.
+    pub(crate) leases: LeaseRules,
 }
 
 /// How nodes share names.
@@ -189,10 +211,18 @@ impl Plan {
             full_pages: chance.one_in(8),
             rogue: false,
             twins: Twins::None,
+            leases: LeaseRules::default(),
         };
         plan.suit(theme, chance);
         plan.configs = configs(&plan, chance);
         plan
+    }
+
+    /// The time after its start by which an ADD has committed, if no new leader prolongs its lease: its deadline, and
+    /// the life of a lease that was granted by then.
+    pub(crate) fn fenced(&self) -> Duration {
+        let life = self.leases.granted(limits::LEASE_TTL) + self.leases.late;
+        limits::ADD_DEADLINE + life + Duration::from_secs(1)
     }
 
     /// Changes the plan so that it has what its kind of world is about.
@@ -210,6 +240,19 @@ impl Plan {
                 self.events.space = 15;
                 self.passes = 2;
             }
+            Theme::Leases => {
+                self.nodes = chance.between(1, 2) as usize;
+                self.pods = chance.between(1, 3) as usize;
+                self.faults = faults(2, chance);
+                self.faults.late = 2_500;
+                self.width = chance.between(2, 6) as usize;
+                self.fates = Fates { crash: 600, pause: 600, forsaken: 900 };
+                self.events.long_time = 100;
+                self.events.new_leader = *chance.pick(&[0, 10, 40]);
+                self.events.long_leases = *chance.pick(&[0, 100]);
+                self.passes = 1;
+                self.leases = leases(chance);
+            }
             Theme::Crowd => {
                 self.nodes = chance.between(1, 3) as usize;
                 self.width = *chance.pick(&[10, 10, 24]);
@@ -217,6 +260,14 @@ impl Plan {
                 self.faults = faults(2, chance);
                 self.fates = Fates { crash: 500, pause: 1_200, forsaken: 100 };
                 self.full_pages = false;
+            }
+            Theme::Slices => {
+                self.nodes = 4;
+                self.width = 24;
+                self.pods = self.width + 2;
+                (self.faults, self.fates, self.events) = Default::default();
+                self.full_pages = false;
+                (self.passes, self.collections, self.requests) = (0, 0, 0);
             }
             Theme::Full => {
                 self.full_pages = true;
@@ -305,6 +356,18 @@ impl Plan {
                 self.grace_s = 0;
                 self.passes = 8;
             }
+            Theme::Restored => {
+                self.nodes = chance.between(2, 4) as usize;
+                self.faults = faults(*chance.pick(&[0, 1]), chance);
+                self.faults.stale = 0;
+                self.events.mark = 0;
+                self.events.reboot = 0;
+                self.events.pause = 0;
+                self.events.space = 0;
+                self.events.restored = *chance.pick(&[8, 30]);
+                self.full_pages = false;
+                self.passes = 2;
+            }
             Theme::Emptied => {
                 self.faults = faults(1, chance);
                 self.events.mark = 0;
@@ -347,11 +410,25 @@ fn events(rough: u32, chance: &Chance) -> Events {
         newer: 0,
         hand: 0,
         long_time: often(10, 2),
+        long_leases: 0,
         copy: 0,
         image: 0,
         emptied: 0,
         pool: 0,
+        restored: 0,
     }
+}
+
+/// As long as what [`limits::LEASES`] allows.
+fn leases(chance: &Chance) -> LeaseRules {
+    let election_timeout = Duration::from_secs(*chance.pick(&[1, 1, 20, 50]));
+    let (others, late) = *chance.pick(&[
+        (0, Duration::from_secs(5)),
+        (limits::LEASES, Duration::from_secs(1)),
+        (limits::LEASES / 4, Duration::from_secs(1)),
+        (0, Duration::from_secs(limits::LEASES / limits::LEASES_REVOKED)),
+    ]);
+    LeaseRules { election_timeout, others, late, ..LeaseRules::default() }
 }
 
 /// Pools are tiny, so that they are full at times, and addresses are used again soon.
@@ -399,6 +476,14 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
             ..config("ranges", vec![two_ranges.clone()], order(chance))
         },
     ];
+    if plan.theme == Theme::Slices {
+        let slice = |at: u8| {
+            let (subnet, name) = (format!("10.0.0.{at}/28"), format!("slice-{at}"));
+            let (first, last) = (format!("10.0.0.{}", at + 1), format!("10.0.0.{}", at + 4));
+            config(&name, vec![range_set(&[(&default, &subnet, first, last)])], order(chance))
+        };
+        return (0..SLICES).map(|at| slice(at * 16)).collect();
+    }
     if plan.theme == Theme::Pools {
         let pooled = |cni_network: &str, is_auto: bool| {
             let config = config(cni_network, vec![two_ranges.clone()], order(chance));

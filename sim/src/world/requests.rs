@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use metes::limits;
+use metes::store::known::HighWater;
 use metes::store::kv::Failure;
 use metes::store::txn::{Compare, Op, Txn};
 use tokio::time::Instant;
 
 use super::World;
 use super::ids::ProcessId;
+use super::plan::{LONG_LEASE, Theme};
 use super::process::Work;
 use super::tree::Changes;
 use super::wire::{Answer, Ask, AskId, Sent, WatchId};
@@ -46,6 +48,25 @@ impl Step {
         }
     }
 
+    /// Who has sent a request that is on its way.
+    pub(crate) fn sender(&self) -> Option<ProcessId> {
+        if let Step::Apply(request) = self { Some(request.sent.process) } else { None }
+    }
+
+    /// A request that has not arrived yet never does.
+    pub(crate) fn lose(&mut self) {
+        if let Step::Apply(Request { sent, give_up, .. }) = self {
+            let lost = || sent.ask.failed(Failure::Unknown("the store has stopped".to_owned()));
+            *self = Step::Answer {
+                id: sent.id,
+                give_up: *give_up,
+                failed: lost(),
+                answer: lost(),
+                settles: None,
+            };
+        }
+    }
+
     /// Whether its process has found out that it did not take effect.
     pub(crate) fn is_settled(&self) -> bool {
         matches!(self, Step::Apply(request) if request.is_settled)
@@ -62,6 +83,8 @@ pub(crate) struct Request {
     fate: Fate,
     /// Its process has found out that it did not take effect, and goes on from there.
     is_settled: bool,
+    /// What the node of its process knew of the store when it was sent, where that is judged.
+    known: Option<HighWater>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,8 +171,9 @@ impl World<'_> {
             self.steps.push(Step::Answer { id: sent.id, give_up, failed, answer, settles: None });
             self.note(|| format!("#{process}: comes late"));
         }
-        let due = self.now() + delay(&self.chance);
-        let request = Request { sent, work, give_up, fate, is_settled: false };
+        let due = self.now() + self.lateness();
+        let known = self.known_at(&sent);
+        let request = Request { sent, work, give_up, fate, is_settled: false, known };
         if is_late {
             self.held.push((due, Step::Apply(request)));
         } else {
@@ -192,7 +216,7 @@ impl World<'_> {
     }
 
     fn carry_out(&mut self, request: &mut Request) -> Result<Answer, String> {
-        let Request { sent, work, fate, is_settled, .. } = request;
+        let Request { sent, work, fate, is_settled, known, .. } = request;
         let process = sent.process;
         let answer = match &mut sent.ask {
             Ask::Txn(txn) => {
@@ -223,6 +247,9 @@ impl World<'_> {
                 } else {
                     let facts =
                         self.before(txn, process, work.as_ref()).with_skipped(self.skips(txn, work.as_ref()));
+                    if let Some(why) = self.forgets(known.as_ref(), txn) {
+                        return Err(format!("#{process} {}: {why}", txn.step));
+                    }
                     let reply = self.model.txn(txn);
                     self.note(|| {
                         let came = reply.as_ref().map(|reply| (reply.succeeded, reply.revision));
@@ -233,6 +260,7 @@ impl World<'_> {
                     }
                     if let Ok(reply) = &reply {
                         self.count_served(txn, reply);
+                        self.wastes_little(txn, reply, process)?;
                         self.obeys(txn, reply, process, work.as_ref(), &facts)
                             .map_err(|why| format!("#{process} {}: {why}", txn.step))?;
                         if reply.succeeded && *is_settled {
@@ -251,11 +279,14 @@ impl World<'_> {
                 }
             }
             Ask::Grant(lease, ttl) => {
-                let granted = self.model.grant(*lease, *ttl);
+                let mut granted = self.model.grant(*lease, *ttl);
+                if self.is_left_out(Guard::LONG_FENCE) && *ttl == limits::LEASE_TTL {
+                    granted = granted.map(|granted| granted.min(limits::FENCE_MOST));
+                }
                 if matches!(granted, Err(Failure::NoSpace(_))) {
                     self.without_space.insert(process);
                 }
-                Answer::Done(granted)
+                Answer::Granted(granted)
             }
             Ask::Revoke(lease) => {
                 if self.setup.collects {
@@ -319,6 +350,20 @@ impl World<'_> {
         }
     }
 
+    /// The time that a request is on its way which nobody waits for: at times longer than its fence may stand.
+    fn lateness(&self) -> Duration {
+        // A fence that is granted now would stand for longer than the plan says.
+        let is_long = self.long_leases_until.is_some() && self.chance.one_in(2);
+        let longest = match is_long {
+            true => *self.chance.pick(&[2 * self.plan.fenced(), LONG_LEASE]),
+            false => self.plan.fenced() + self.plan.leases.prolonged(),
+        };
+        match self.plan.theme == Theme::Leases && self.chance.one_in(2) {
+            true => Duration::from_millis(self.chance.between(20_000, longest.as_millis() as u64)),
+            false => delay(&self.chance),
+        }
+    }
+
     /// A process that has waited for too long is told that the outcome is unknown.
     pub(crate) fn give_up_waiting(&mut self) {
         let now = Instant::now();
@@ -336,7 +381,7 @@ impl World<'_> {
                     self.wire.answer(request.sent.id, request.sent.ask.failed(failure));
                     if request.sent.ask.writes() && self.chance.one_in(2) {
                         request.fate = Fate::Late;
-                        let due = late + delay(&self.chance);
+                        let due = late + self.lateness();
                         self.held.push((due, Step::Apply(request)));
                     }
                 }
@@ -389,6 +434,8 @@ fn shown_txn(txn: &Txn) -> String {
         let (what, key, revision) = match compare {
             Compare::Create(key, revision) => ("create", key, *revision),
             Compare::Mod(key, revision) => ("mod", key, *revision),
+            Compare::NotOlder(key, revision) => ("not older", key, *revision),
+            Compare::Older(key, revision) => ("older", key, *revision),
             Compare::Value(key, _) => ("value", key, 0),
             Compare::Empty(key) => ("empty", key, 0),
         };

@@ -2,23 +2,31 @@
 //! its way, the very thing happens that it guards against. By chance alone, some of these would happen too rarely.
 
 use metes::pool::record::{
-    Cooling, Held, Labels, Owner, OwnerRecord, Pod, Record, Reservation, RunStart, Tombstone,
+    Cooling, Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart, Tombstone,
 };
 use metes::store::keys::Key;
 use metes::store::txn::{Compare, Op, Txn};
 
-use super::process::Work;
+use super::process::{Process, Work};
 use super::requests::Step;
 use super::wire::{Ask, Sent};
 use super::{CLUSTER, World, checked};
 use crate::mutant::{Guard, Kind};
 use crate::store::with_nested;
 
+/// Whether a transaction is a commit of an ADD.
+fn is_commit_of_add(txn: &Txn) -> bool {
+    matches!(txn.step, "commit" | "commit-first")
+}
+
 impl World<'_> {
     /// Whether a request that is sent should come late: after the lease that it relies on.
     pub(crate) fn strikes_with_delay(&self, sent: &Sent) -> bool {
         let Some(guard) = self.setup.target else { return false };
         let Ask::Txn(txn) = &sent.ask else { return false };
+        if guard == Guard::LONG_FENCE {
+            return is_commit_of_add(txn) && self.chance.one_in(2);
+        }
         matches!(guard.kind, Kind::Lease | Kind::Create)
             && Guard::all_of(txn, &self.shared.keys).any(|found| found == guard)
             && self.chance.one_in(2)
@@ -41,6 +49,9 @@ impl World<'_> {
     /// Changes what a transaction on its way relies on, as chance decides.
     pub(crate) fn strike(&mut self) -> Result<(), String> {
         let Some(guard) = self.setup.target else { return Ok(()) };
+        if guard == Guard::LONG_FENCE {
+            return self.outlast_fence();
+        }
         self.hurry_what_is_settled(guard);
         let relied_on = self.relied_on(guard);
         // A first commit is seldom, and short on its way.
@@ -51,9 +62,14 @@ impl World<'_> {
         match relied_on[self.chance.index(relied_on.len())].clone() {
             Compare::Mod(..) if guard.class == "pool" => self.close_pools(),
             Compare::Mod(..) if guard.class == "pools" => self.outrank(),
-            Compare::Mod(..) if guard.class == "meta" && guard.step == "claim" => self.take_into_service(),
+            Compare::Mod(..) | Compare::Value(..) if guard.class == "meta" && guard.step == "claim" => {
+                self.take_into_service()
+            }
             Compare::Value(..) => self.pause(),
+            Compare::Mod(_, 0) if guard.class == "meta" => self.found_by_hand(),
             Compare::Mod(..) if guard.class == "meta" && self.chance.one_in(2) => self.pause(),
+            Compare::NotOlder(key, _) => self.forget_by_hand(&key),
+            Compare::Older(key, revision) => self.renew_by_hand(&key, revision),
             Compare::Mod(key, 0) | Compare::Create(key, 0) if guard.class == "tombstone" => {
                 self.bury_by_hand(&key)
             }
@@ -75,6 +91,27 @@ impl World<'_> {
         if let Some(at) = self.held.iter().position(|(_, step)| is_meant(step)) {
             let (_, step) = self.held.swap_remove(at);
             self.steps.push(step);
+        }
+    }
+
+    /// Lets etcd grant leases that are too long, ends a run whose commit is on its way, so that nobody settles it,
+    /// and lets time pass until nothing but its fence keeps that commit from taking effect.
+    fn outlast_fence(&mut self) -> Result<(), String> {
+        if self.chance.one_in(8) {
+            self.lengthen_leases()?;
+        }
+        let is_commit = |step: &Step| !step.is_settled() && step.transaction().is_some_and(is_commit_of_add);
+        let late = self.held.iter().filter(|(_, step)| is_commit(step));
+        let senders: Vec<_> = late.filter_map(|(_, step)| step.sender()).collect();
+        let is_sender = |process: &Process| senders.contains(&process.id);
+        match self.processes.iter().position(is_sender) {
+            _ if senders.is_empty() || !self.chance.one_in(4) => Ok(()),
+            Some(index) => {
+                self.count("strike");
+                self.kill(index, "dies before it settles");
+                Ok(())
+            }
+            None => self.suspend(),
         }
     }
 
@@ -100,6 +137,36 @@ impl World<'_> {
         let boot = self.nodes[node].boot.id.clone();
         let start = RunStart { boot, ns: 0 };
         self.by_hand(vec![Op::Put(key.to_vec(), Tombstone::new(start).encode(), None)])
+    }
+
+    /// Somebody else makes the first meta and allocates nothing, as whoever defines a pool or begins a migration does.
+    fn found_by_hand(&mut self) -> Result<(), String> {
+        if self.tree.meta.is_some() || self.tree.has_allocations() {
+            return Ok(());
+        }
+        let meta = Meta::first("of-another".to_owned());
+        self.by_hand(vec![Op::Put(self.shared.keys.meta(), meta.encode(), None)])
+    }
+
+    /// A node's key is gone, and all else is as it was: as if the store went back to a snapshot that is older than the
+    /// key and younger than the tickets of those who wait.
+    fn forget_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
+        match self.model.entry(key) {
+            Some(_) => self.by_hand(vec![Op::Delete(key.to_vec())]),
+            None => Ok(()),
+        }
+    }
+
+    /// A node's key is as young as the node knows it, and meta is as it was: as if another copy of the store answered,
+    /// the one that did not go back.
+    fn renew_by_hand(&mut self, key: &[u8], revision: i64) -> Result<(), String> {
+        match self.model.entry(key) {
+            Some(record) if self.model.revision() + 1 >= revision => {
+                let value = record.value.to_vec();
+                self.by_hand(vec![Op::Put(key.to_vec(), value, None)])
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Deletes a reservation, and leaves its page as it is.

@@ -48,7 +48,7 @@ pub(crate) struct Changes {
 }
 
 /// The store, decoded.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Tree {
     pub(crate) owners: HashMap<Owner, Owned>,
     pub(crate) reservations: BTreeMap<Place, Owner>,
@@ -90,6 +90,11 @@ impl Tree {
         Self { revision: 1, ..Self::default() }
     }
 
+    /// The store has gone back to what this was taken from, at this revision now.
+    pub(crate) fn goes_on_at(&mut self, revision: i64) {
+        self.revision = revision;
+    }
+
     /// Takes over what has changed and judges it.
     pub(crate) fn follow(&mut self, model: &Model, keys: &Keys, changes: &mut Changes) -> Result<(), String> {
         if model.revision() == self.revision {
@@ -122,6 +127,7 @@ impl Tree {
                     | Key::Tail(_)
                     | Key::Moved(_)
                     | Key::Orphan(_)
+                    | Key::GoneMachine(_)
                     | Key::Lead(_)
                     | Key::Import(_)
                     | Key::Hold(..)
@@ -277,6 +283,10 @@ impl Tree {
             | Key::Fence(_)
             | Key::Orphan(_)
             | Key::Seen(..)
+            | Key::Node(_)
+            | Key::GoneMachine(_)
+            | Key::Forgotten
+            | Key::Lacking(..)
             | Key::Import(_)
             | Key::Pool(_)
             | Key::PoolChanges

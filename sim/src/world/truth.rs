@@ -9,9 +9,6 @@ use metes::pool::record::{Held, Owner, OwnerRecord, RunStart};
 use super::ids::{ProcessId, SandboxId};
 use super::tree::{Owned, OwnerChange, words};
 
-/// How long after its start an ADD can commit at most: its deadline plus the life of a lease that was granted by then.
-const FENCED: Duration = Duration::from_secs(51);
-
 /// What ADD answered, and the container uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
@@ -76,14 +73,23 @@ pub(crate) struct Truth {
     starts: HashMap<RunStart, (u64, Duration)>,
     /// ADDs whose answer may be outdated when it comes.
     pub(crate) excused: HashSet<ProcessId>,
+    /// The time after its start by which an ADD has committed.
+    pub(crate) fenced: Duration,
     /// A new leader has prolonged leases: fences last longer.
     pub(crate) leases_prolonged: bool,
+    /// When the store last went back.
+    pub(crate) restored_at: Duration,
     /// Owners whose records were written with other tools: an ADD cannot know whether another run has answered with
     /// such a record since.
     pub(crate) written_by_hand: HashSet<Owner>,
 }
 
 impl Truth {
+    /// Nothing yet. An ADD can commit for so long after its start.
+    pub(crate) fn new(fenced: Duration) -> Self {
+        Self { fenced, ..Self::default() }
+    }
+
     pub(crate) fn new_sandbox(
         &mut self,
         owner: Owner,
@@ -179,8 +185,9 @@ impl Truth {
             if sandbox.failed.contains(start) {
                 return Err(format!("{} holds something after its ADD has failed", name()));
             }
-            let since = self.starts.get(start).map_or(now, |(_, since)| *since);
-            if !self.leases_prolonged && now > since + FENCED {
+            // A ticket that a snapshot brings back has the time of its lease once more.
+            let since = self.starts.get(start).map_or(now, |(_, since)| (*since).max(self.restored_at));
+            if !self.leases_prolonged && now > since + self.fenced {
                 return Err(format!("an ADD of {} took effect {:?} after it began", name(), now - since));
             }
         }

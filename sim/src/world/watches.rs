@@ -20,6 +20,12 @@ pub(crate) struct OpenWatch {
     fate: WatchFate,
 }
 
+impl OpenWatch {
+    pub(crate) fn id(&self) -> WatchId {
+        self.id
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 enum WatchFate {
     Works,

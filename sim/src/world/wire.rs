@@ -41,6 +41,7 @@ pub(crate) enum Ask {
 pub(crate) enum Answer {
     Reply(Result<Reply, Failure>),
     Done(Result<(), Failure>),
+    Granted(Result<Duration, Failure>),
     Age(Result<Option<LeaseAge>, Failure>),
     /// With the revision from which on it shows changes.
     Watch(Result<(WatchId, i64), Failure>),
@@ -56,7 +57,8 @@ impl Ask {
     pub(crate) fn failed(&self, failure: Failure) -> Answer {
         match self {
             Ask::Txn(_) => Answer::Reply(Err(failure)),
-            Ask::Grant(..) | Ask::Revoke(_) => Answer::Done(Err(failure)),
+            Ask::Grant(..) => Answer::Granted(Err(failure)),
+            Ask::Revoke(_) => Answer::Done(Err(failure)),
             Ask::Age(_) => Answer::Age(Err(failure)),
             Ask::Watch(_) => Answer::Watch(Err(failure)),
             Ask::About => Answer::About(Err(failure)),
@@ -216,6 +218,9 @@ impl Wire {
     }
 }
 
+/// The id of the only etcd.
+const CLUSTER_ID: u64 = 1;
+
 /// One process's end of the wire.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
@@ -328,8 +333,8 @@ impl Kv for Line {
         heard!(self.ask(Ask::Txn(txn.clone()), until).await, Answer::Reply)
     }
 
-    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<(), Failure> {
-        heard!(self.ask(Ask::Grant(lease, ttl), until).await, Answer::Done)
+    async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<Duration, Failure> {
+        heard!(self.ask(Ask::Grant(lease, ttl), until).await, Answer::Granted)
     }
 
     async fn revoke(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {
@@ -343,6 +348,16 @@ impl Kv for Line {
     async fn watch(&self, keys: &[Bytes], until: Instant) -> Result<Watching, Failure> {
         let (id, since) = heard!(self.ask(Ask::Watch(keys.to_vec()), until).await, Answer::Watch)?;
         Ok(Watching { wire: self.wire.clone(), id, since, has_ended: false })
+    }
+
+    fn expect(&self, _: u64) {}
+
+    fn cluster(&self) -> Option<u64> {
+        Some(CLUSTER_ID)
+    }
+
+    async fn clusters(&self, _: Instant) -> Vec<(String, u64)> {
+        Vec::new()
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {
@@ -362,6 +377,10 @@ impl Api for Line {
 
     async fn nodes(&self, see: &mut dyn FnMut(Node)) -> Result<(), ApiError> {
         heard!(self.ask_api(Ask::Nodes).await, Answer::Nodes)?.into_iter().for_each(see);
+        Ok(())
+    }
+
+    async fn definitions(&self, _see: &mut dyn FnMut(&str, &str, &str)) -> Result<(), ApiError> {
         Ok(())
     }
 

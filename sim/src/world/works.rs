@@ -87,7 +87,7 @@ impl Boot {
     /// What the node's runs leave to each other; there is one store.
     pub(crate) fn state(&self) -> NodeState {
         let (identity, folder) = (self.identity.clone(), self.folder.clone());
-        NodeState { identity, folder, endpoints: Vec::new() }
+        NodeState { identity, folder, endpoints: Vec::new(), all: None }
     }
 
     /// The start of a process that begins now.
@@ -155,7 +155,7 @@ impl Begun {
     pub(crate) fn del(self, owner: Owner, uid: Option<PodUid>) -> Future_ {
         let process = self.process;
         self.run(limits::DEL_DEADLINE, async move |run, wire| {
-            let deleted = del::del(run, &owner, uid.as_ref(), None).await;
+            let deleted = del::del(run, &owner, uid.as_ref()).await;
             let goes_on = matches!(deleted, Ok(del::Done::Freed));
             wire.report(process, Outcome::Deleted(deleted));
             goes_on
@@ -206,10 +206,11 @@ pub(crate) fn pass(shared: Rc<Shared>, process: ProcessId, grace: Duration) -> F
         let line = shared.line(process);
         let report = RefCell::new(PassReport::new(shared.cluster.as_str(), false));
         let session = Session { kv: &line, keys: &shared.keys, until };
-        let graces = Graces { gone: grace, finished: grace, ..Graces::NONE };
+        let graces = Graces { gone: grace, finished: grace, machine: grace, ..Graces::NONE };
         let pass = Pass {
             context: Context { session, cluster: &shared.cluster, api: &line, dry_run: false },
             options: PassOptions { graces, force: false },
+            settings: None,
             report: &report,
         };
         let passed = pass::run(pass, PASS_MAX).await;

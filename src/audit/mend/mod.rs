@@ -4,11 +4,14 @@
 //! - [`Related`]: what else in the tree a mend depends on, read in one walk.
 //! - `plan`: what stands there, and what would be done about it, as one transaction; pure.
 //! - [`look`] reads what a plan needs, and [`Mend::carry_out`] commits it.
+//! - [`kept`]: the file that keeps what a mend deletes and replaces; [`restore`] puts it back.
 //!
 //! The transaction compares the mod revision of all that was read, and meta's.
 
+pub mod kept;
 mod plan;
 mod related;
+pub mod restore;
 
 use super::Report;
 use super::finding::{Finding, Kind};
@@ -18,6 +21,7 @@ use crate::store::repair::needed_bits;
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Compare, Txn};
+use kept::KeptEntry;
 use plan::Planner;
 pub use related::Related;
 
@@ -46,6 +50,8 @@ pub struct Mend {
     pub does: Vec<String>,
     /// What somebody must have seen to before; none if it cannot do harm.
     pub first: Option<&'static str>,
+    /// The keys that it deletes or replaces, as they are; pages and summaries only if they do not decode.
+    pub kept: Vec<KeptEntry>,
     txn: Txn,
 }
 
@@ -93,7 +99,8 @@ pub async fn look<K: Kv>(
     };
     loop {
         session.read(&wanted, &mut seen).await?;
-        let planner = Planner { keys: session.keys, seen: &seen, mends, bits: bits.as_ref() };
+        let (keys, kind) = (session.keys, finding.kind);
+        let planner = Planner { keys, seen: &seen, mends, kind, bits: bits.as_ref() };
         match planner.plan(finding) {
             Ok(mending) => return Ok(mending),
             Err(missing) => wanted = missing,

@@ -1,19 +1,22 @@
 //! What would be done about a finding, by what was read. Pure.
 
+use super::kept::KeptEntry;
 use super::{Finding, Kind, Mend, Mending, Mends};
 use crate::pool::bitmap::Bits;
 use crate::pool::record::{
-    Held, Labels, Owner, OwnerRecord, Pod, PodIndex, PoolChanges, Record, Reservation,
+    Held, Labels, Owner, OwnerRecord, Pod, PodIndex, PoolChanges, Record, Reservation, newer_version,
 };
 use crate::pool::{Addr, NetworkName, Page};
 use crate::store::builder::{BitChanges, Builder, Planned};
 use crate::store::free;
 use crate::store::keys::{Bytes, Key, Keys, NetworkAddress};
 use crate::store::snapshot::Snapshot;
-use crate::store::txn::{Compare, Entry, Txn};
+use crate::store::txn::{Compare, Entry, Op, Txn};
 
 /// A record that does not decode may list any address.
 const OWNERS_FIRST: &str = "run `metes check --mend undecodable-owner` first";
+/// The record of a newer program may say anything.
+const OF_NEWER: &str = "a record that a newer metes wrote may have it: mend it with a metes of that version";
 /// How much of a value a sentence shows.
 const SHOWN: usize = 80;
 
@@ -28,6 +31,8 @@ pub(super) struct Planner<'a> {
     pub(super) keys: &'a Keys,
     pub(super) seen: &'a Snapshot,
     pub(super) mends: Mends<'a>,
+    /// What was found.
+    pub(super) kind: Kind,
     /// Of a page that does not decode: the bits that its reservations need.
     pub(super) bits: Option<&'a Bits>,
 }
@@ -126,6 +131,9 @@ impl Planner<'_> {
     fn page(&self, entry: &Entry, (network, page): (&NetworkName, Page), what: &str) -> PlannedMend {
         let Some(mut bits) = self.bits.cloned() else { return Ok(Mending::Changed) };
         // A container may use what its record lists, although it is not reserved.
+        if self.mends.related.has_newer_owner {
+            return Ok(Mending::Instead(OF_NEWER.to_owned()));
+        }
         if self.mends.related.has_undecodable_owner {
             return Ok(Mending::Instead(OWNERS_FIRST.to_owned()));
         }
@@ -147,6 +155,9 @@ impl Planner<'_> {
 
     /// Frees what is reserved for an owner whose record says nothing, with the record.
     fn undecodable_owner(&self, entry: &Entry, owner: &Owner) -> PlannedMend {
+        if self.mends.related.has_newer_reservation {
+            return Ok(Mending::Instead(OF_NEWER.to_owned()));
+        }
         let reserved = self.mends.related.reserved.get(owner).map_or(&[][..], Vec::as_slice);
         self.require(reserved.iter().map(|(network, address)| self.keys.ip(network, *address)))?;
         let mut labels = Labels::default();
@@ -190,6 +201,7 @@ impl Planner<'_> {
         let mut builder = self.builder(entry);
         named_key.into_iter().for_each(|key| builder.unchanged(key));
         match listing.iter().filter(lists).collect::<Vec<_>>()[..] {
+            [] if self.mends.related.has_newer_owner => Ok(Mending::Instead(OF_NEWER.to_owned())),
             // A record that does not decode may list the address.
             [] if named.is_none() && self.mends.related.has_undecodable_owner => {
                 Ok(Mending::Instead(OWNERS_FIRST.to_owned()))
@@ -362,6 +374,9 @@ impl Planner<'_> {
         if self.seen.mod_revision(&together) > self.mends.related.revision {
             return Ok(Mending::Changed);
         }
+        if self.mends.related.has_newer_pool {
+            return Ok(Mending::Instead(OF_NEWER.to_owned()));
+        }
         let mut builder = Builder::new("mend", self.seen);
         builder.unchanged(together.clone());
         let (mut stands, mut does) = (Vec::new(), Vec::new());
@@ -433,7 +448,9 @@ impl Planner<'_> {
         bits.plan(self.keys, &mut builder);
         let first = match owner.set_aside() {
             Some((network, address)) => {
-                builder.delete(self.keys.hold(&network, address));
+                let time = self.keys.hold(&network, address);
+                builder.unchanged(time.clone());
+                builder.delete(time);
                 NOT_SET_ASIDE
             }
             None => POD_IS_DELETED,
@@ -449,13 +466,37 @@ impl Planner<'_> {
         planned: Planned,
     ) -> PlannedMend {
         let mut txn = Txn { step: "mend", ..planned? };
+        if txn.compares.iter().any(|compare| self.is_newer(compare.key())) {
+            return Ok(Mending::Instead(OF_NEWER.to_owned()));
+        }
         if let Some(revision) = self.mends.meta_revision {
             txn.compares.push(Compare::Mod(self.keys.meta(), revision));
         }
         if !txn.fits() {
             return Ok(Mending::Instead("it is too large for one transaction of etcd".to_owned()));
         }
-        Ok(Mending::Possible(Mend { stands, does, first, txn }))
+        Ok(Mending::Possible(Mend { stands, does, first, kept: self.kept(&txn), txn }))
+    }
+
+    /// What a transaction deletes or replaces. Bits follow from what is held, so a bitmap is kept only if it is none.
+    fn kept(&self, txn: &Txn) -> Vec<KeptEntry> {
+        let lost = txn.then.iter().filter_map(|op| match op {
+            Op::Delete(key) => self.seen.entry(key),
+            Op::Put(key, value, _) => self.seen.entry(key).filter(|entry| entry.value != *value),
+            _ => None,
+        });
+        let is_bitmap = |entry: &&Entry| {
+            let key = self.keys.parse(&entry.key);
+            let is_of_bits = matches!(key, Ok(Key::Page(..) | Key::Summary(..)));
+            is_of_bits && Bits::from_bytes(&entry.value).is_some()
+        };
+        lost.filter(|entry| !is_bitmap(entry))
+            .map(|entry| KeptEntry::new(self.keys, self.kind, entry))
+            .collect()
+    }
+
+    fn is_newer(&self, key: &[u8]) -> bool {
+        self.seen.entry(key).is_some_and(|entry| newer_version(&entry.value).is_some())
     }
 
     /// A transaction that needs what was found to be as it was read.
@@ -507,16 +548,16 @@ fn lists(record: &OwnerRecord, (network, address): &NetworkAddress) -> bool {
     record.reserved().any(|held| held == (network, *address))
 }
 
-fn pod_words(Pod { namespace, name, .. }: &Pod) -> String {
+pub(super) fn pod_words(Pod { namespace, name, .. }: &Pod) -> String {
     if name.is_empty() { String::new() } else { format!(" (pod {namespace}/{name})") }
 }
 
-fn name(entry: &Entry) -> String {
+pub(super) fn name(entry: &Entry) -> String {
     String::from_utf8_lossy(&entry.key).into_owned()
 }
 
 /// The beginning of a value.
-fn shown(value: &[u8]) -> String {
+pub(super) fn shown(value: &[u8]) -> String {
     let text = String::from_utf8_lossy(&value[..value.len().min(SHOWN)]);
     let more = if value.len() > SHOWN { "..." } else { "" };
     format!("{text:?}{more}")

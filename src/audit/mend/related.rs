@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Finding, Kind};
-use crate::pool::record::{Owner, OwnerRecord, Record, Reservation};
+use crate::pool::record::{Owner, OwnerRecord, Record, Reservation, Undecodable, newer_version};
 use crate::pool::{Addr, NetworkName, Page};
 use crate::store::keys::{Key, Keys, NetworkAddress};
 use crate::store::kv::{Failure, Kv};
@@ -22,6 +22,12 @@ pub struct Related {
     pub(super) listed_by: BTreeMap<NetworkAddress, Vec<Owner>>,
     /// Whether the record of some owner does not decode: it may list any address.
     pub(super) has_undecodable_owner: bool,
+    /// Whether a newer program wrote the record of some owner: the same.
+    pub(super) has_newer_owner: bool,
+    /// Whether a newer program wrote some reservation: it may be anybody's.
+    pub(super) has_newer_reservation: bool,
+    /// Whether a newer program wrote some pool: it may be one that `auto` chooses.
+    pub(super) has_newer_pool: bool,
     pub(super) pools: StoredPools,
     /// The revision that was read.
     pub(super) revision: i64,
@@ -59,14 +65,17 @@ impl Related {
         self.pools.see(keys, entry);
         match keys.parse(&entry.key) {
             Ok(Key::Ip(network, address)) if !wanted.owners.is_empty() => {
-                let owner = Reservation::decode(&entry.value).ok().map(|record| record.owner);
+                let record = Reservation::decode(&entry.value);
+                self.has_newer_reservation |= record.as_ref().is_err_and(Undecodable::is_newer);
+                let owner = record.ok().map(|record| record.owner);
                 if let Some(owner) = owner.filter(|owner| wanted.owners.contains(owner)) {
                     self.reserved.entry(owner).or_default().push((network, address));
                 }
             }
             Ok(Key::Owner(owner)) if wanted.has_addresses() => {
-                let record = OwnerRecord::decode(&entry.value).ok();
-                self.has_undecodable_owner |= record.is_none();
+                let record = OwnerRecord::decode(&entry.value);
+                self.has_newer_owner |= record.as_ref().is_err_and(Undecodable::is_newer);
+                self.has_undecodable_owner |= record.as_ref().is_err_and(|why| !why.is_newer());
                 for (network, address) in record.iter().flat_map(OwnerRecord::reserved) {
                     let held = (network.clone(), address);
                     if wanted.has_address(&held) {
@@ -74,6 +83,7 @@ impl Related {
                     }
                 }
             }
+            Ok(Key::Pool(_)) => self.has_newer_pool |= newer_version(&entry.value).is_some(),
             _ => {}
         }
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::facts::{EndpointFacts, EtcdFacts, MarkFacts, NodeFacts, StoreFacts, StoreSeen};
 use super::line::{Check, CheckLine};
 use crate::commands::errors;
-use crate::pool::record::Meta;
+use crate::store::known::HighWater;
 use crate::store::kv::{About, Failure};
-use crate::store::meta::{self, HighWater, OutOfService};
+use crate::store::meta::{self, OutOfService};
 
 /// An ADD waits for one or two requests.
 const SLOW: Duration = Duration::from_millis(100);
@@ -93,6 +93,9 @@ fn known(one: &EndpointFacts, about: &About, all: &[EndpointFacts], took: &str) 
     let mut lines = Vec::new();
     if let Some(old) = about.too_old() {
         lines.push(CheckLine::bad(Check::Endpoint, format!("{url}: {old}"), "use a newer etcd"));
+    } else if let Some(old) = about.unmaintained() {
+        let remedy = "upgrade etcd by one minor version at a time, as its documents say";
+        lines.push(CheckLine::warn(Check::Endpoint, format!("{url}: {old}"), remedy));
     }
     if let Some((alarm, remedy)) = about.refuses_writes() {
         lines.push(CheckLine::bad(Check::Endpoint, format!("{url}: etcd refuses writes: {alarm}"), remedy));
@@ -173,7 +176,7 @@ pub(super) fn store(facts: &EtcdFacts, node: &NodeFacts) -> Vec<CheckLine> {
     };
     let mut lines = vec![CheckLine::ok(Check::Read, format!("{prefix} can be read"))];
     lines.extend(write.iter().map(|write| write_line(prefix, write)));
-    lines.push(in_service(prefix, seen));
+    lines.push(in_service(prefix, seen, node.other_store.as_deref()));
     lines.push(mark(node, seen));
     lines
 }
@@ -191,7 +194,7 @@ fn write_line(prefix: &str, write: &Result<Duration, Failure>) -> CheckLine {
     }
 }
 
-fn in_service(prefix: &str, seen: &StoreSeen) -> CheckLine {
+fn in_service(prefix: &str, seen: &StoreSeen, other_store: Option<&str>) -> CheckLine {
     let meta = match &seen.meta {
         Ok(Some(meta)) => meta,
         Ok(None) if seen.has_allocations => {
@@ -199,6 +202,10 @@ fn in_service(prefix: &str, seen: &StoreSeen) -> CheckLine {
             return CheckLine::bad(Check::Store, what, "run `metes check`: it says what to do");
         }
         Ok(None) => {
+            if let Some(other) = other_store {
+                let why = errors::other_store_used(other);
+                return CheckLine::bad(Check::Store, format!("each ADD fails: {}", why.msg), why.details);
+            }
             let what = format!("nothing is stored below {prefix} yet; the first ADD writes there");
             return CheckLine::note(Check::Store, what);
         }
@@ -263,11 +270,10 @@ fn mark(node: &NodeFacts, seen: &StoreSeen) -> CheckLine {
     };
     let HighWater { epoch, revision, .. } = known;
     let has_seen = format!("this node has seen revision {revision} of epoch {epoch}");
-    let meta: Option<&Meta> = match &seen.meta {
-        Ok(meta) => meta.as_ref(),
-        Err(_) => return CheckLine::note(Check::Mark, has_seen),
-    };
-    if known.contradicts(meta, seen.revision) {
+    if seen.meta.is_err() {
+        return CheckLine::note(Check::Mark, has_seen);
+    }
+    if seen.is_another {
         let why = errors::suspect(*epoch);
         let what = format!("{has_seen}, and the next ADD here puts the store under suspicion: {}", why.msg);
         return CheckLine::bad(Check::Mark, what, why.details);
@@ -279,6 +285,7 @@ fn mark(node: &NodeFacts, seen: &StoreSeen) -> CheckLine {
 mod tests {
     use super::*;
     use crate::cli::doctor::line::Verdict;
+    use crate::pool::record::Meta;
     use crate::store::cause::Obstacle;
 
     fn about(member: u64, errors: &[&str]) -> About {
@@ -324,6 +331,12 @@ mod tests {
         assert!(rows[1].1.contains("follows member 2") && rows[2].1.contains("alarm:NOSPACE"), "{rows:?}");
         let old = About { version: "3.4.1".to_owned(), ..about(2, &[]) };
         assert_eq!(told(vec![served("a", Ok(old))])[1].0, Verdict::Bad);
+        let unmaintained = About { version: "3.5.35".to_owned(), ..about(2, &[]) };
+        let rows = told(vec![served("a", Ok(unmaintained))]);
+        assert!(
+            rows[1].0 == Verdict::Warn && rows[1].1.starts_with("a: etcd 3.5.35 is of a release"),
+            "{rows:?}"
+        );
         let alone = About { leader: 0, ..about(2, &["etcdserver: no leader"]) };
         let rows = told(vec![served("a", Ok(alone))]);
         assert_eq!((rows[0].0, rows[1].0), (Verdict::Bad, Verdict::Warn));
@@ -337,7 +350,8 @@ mod tests {
     #[test]
     fn a_store_is_judged_by_its_meta() {
         let of = |meta: Result<Option<Meta>, String>, has_allocations| {
-            in_service("/m/", &StoreSeen { meta, revision: 7, has_allocations }).verdict
+            in_service("/m/", &StoreSeen { meta, revision: 7, has_allocations, is_another: false }, None)
+                .verdict
         };
         let meta = |change: fn(&mut Meta)| {
             let mut meta = Meta::first("s".to_owned());

@@ -248,6 +248,7 @@ mod tests {
             folder: "/spool/metes-1".into(),
             has_folder: true,
             mark: MarkFacts::None,
+            other_store: None,
             spool: SpoolFacts::Known(Survey::default(), None),
             unwritable: None,
         }

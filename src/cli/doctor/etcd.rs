@@ -7,7 +7,8 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, timeout_at};
 
 use super::facts::{
-    CertificateFacts, CertificateOf, EndpointFacts, EtcdFacts, Machines, NodeFacts, StoreFacts, StoreSeen,
+    CertificateFacts, CertificateOf, EndpointFacts, EtcdFacts, Machines, MarkFacts, NodeFacts, StoreFacts,
+    StoreSeen,
 };
 use super::node::obstacle;
 use crate::config::Settings;
@@ -21,8 +22,9 @@ use crate::store::certificate::Certificate;
 use crate::store::etcd::Access;
 use crate::store::handshake::presented;
 use crate::store::keys::{Key, Keys, LeaseId};
+use crate::store::known::judged_by;
 use crate::store::kv::{Failure, Kv};
-use crate::store::meta::writable;
+use crate::store::meta::{self, writable};
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{List, Op, Txn};
@@ -126,7 +128,7 @@ async fn timed_read<K: Kv>(kv: &K, keys: &Keys, until: Instant) -> Result<Durati
 }
 
 async fn ask_store<K: Kv>(session: Session<'_, K>, settings: &Settings, node: &NodeFacts) -> StoreFacts {
-    let read = seen(session).await;
+    let read = seen(session, node).await;
     let may_write = match &read {
         Ok(seen) => seen.meta.as_ref().is_ok_and(|meta| meta.iter().all(|meta| writable(meta).is_ok())),
         Err(failure) => !matches!(failure, Failure::Unreachable(_)),
@@ -140,18 +142,29 @@ async fn ask_store<K: Kv>(session: Session<'_, K>, settings: &Settings, node: &N
     StoreFacts { prefix: settings.prefix.clone(), read, write, others }
 }
 
-async fn seen<K: Kv>(session: Session<'_, K>) -> Result<StoreSeen, Failure> {
+async fn seen<K: Kv>(session: Session<'_, K>, node: &NodeFacts) -> Result<StoreSeen, Failure> {
     let key = session.keys.meta();
+    let known = match &node.mark {
+        MarkFacts::Known(known) => Some(known),
+        MarkFacts::None | MarkFacts::NotThisNodes | MarkFacts::Hidden => None,
+    };
+    let judged = known.map(|known| judged_by(session.keys, &key, Some(known))).unwrap_or_default();
     let some = |prefix: &Vec<u8>| Op::List(List { keys_only: true, ..List::prefix(prefix, 1) });
-    let ops: Vec<Op> =
-        std::iter::once(Op::Get(key.clone())).chain(session.keys.allocations().iter().map(some)).collect();
+    let ops =
+        [key.clone()].into_iter().chain(judged.into_iter().filter(|judged| *judged != key)).map(Op::Get);
+    let ops = ops.chain(session.keys.allocations().iter().map(some)).collect();
     let mut snapshot = Snapshot::default();
     session.read_all(ops, &mut snapshot).await?;
+    let is_another = match known {
+        Some(known) => meta::contradicts(session, known, &mut snapshot).await?,
+        None => false,
+    };
     let counts = session.keys.allocations().map(|prefix| snapshot.count(&prefix, &key));
     Ok(StoreSeen {
         meta: snapshot.record::<Meta>(&key).map_err(|bad| bad.to_string()),
         revision: snapshot.revision,
         has_allocations: counts.iter().any(|count| count.unwrap_or_default() > 0),
+        is_another,
     })
 }
 

@@ -9,8 +9,8 @@ use crate::pool::names::{ClusterName, NodeName};
 use crate::pool::record::{Meta, Owner};
 use crate::store::cause::Obstacle;
 use crate::store::certificate::Certificate;
+use crate::store::known::HighWater;
 use crate::store::kv::{About, Failure};
-use crate::store::meta::HighWater;
 
 /// All that was seen.
 pub(super) struct DoctorFacts {
@@ -127,6 +127,8 @@ pub(super) struct StoreSeen {
     pub(super) revision: i64,
     /// Whether there is anything that must not be without a meta.
     pub(super) has_allocations: bool,
+    /// Whether it contradicts what this node knows.
+    pub(super) is_another: bool,
 }
 
 /// What is on the node.
@@ -141,6 +143,8 @@ pub(super) struct NodeFacts {
     /// Whether a run has made it.
     pub(super) has_folder: bool,
     pub(super) mark: MarkFacts,
+    /// Another store that the machine has used, in words.
+    pub(super) other_store: Option<String>,
     pub(super) spool: SpoolFacts,
     /// Why a run could write nothing into the folder; none if it could, or if that is not known.
     pub(super) unwritable: Option<String>,

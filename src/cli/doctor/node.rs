@@ -14,12 +14,11 @@ use super::facts::{
 };
 use crate::cni::Error;
 use crate::config::{HostFile, Settings};
+use crate::local;
 use crate::local::files::{self, Trust};
 use crate::local::node::{Machine, known_machine};
 use crate::local::setup::{self, HOST_FILE};
 use crate::local::state::{NodeState, node_name, state_folder};
-use crate::local::{self, node::Identity};
-use crate::pool::names::NodeName;
 use crate::store::cause::Obstacle;
 use crate::store::certificate::Certificate;
 
@@ -123,7 +122,7 @@ pub(super) fn node(settings: &Settings, now: SystemTime) -> NodeFacts {
     let from = if settings.node_name.is_some() { NameFrom::HostFile } else { NameFrom::Machine };
     let name = node_name(settings).map_err(obstacle);
     let folder = state_folder(settings);
-    let state = name.clone().ok().map(|name| state(settings, name, machine.as_ref()));
+    let state = NodeState::known(settings);
     let spool_folder = folder.join("spool");
     let spool = spool(state.as_ref(), &spool_folder, now);
     NodeFacts {
@@ -132,16 +131,11 @@ pub(super) fn node(settings: &Settings, now: SystemTime) -> NodeFacts {
         machine: machine.map(|Machine { digest, file }| MachineFacts { digest, file }),
         has_folder: folder.exists(),
         mark: mark(state.as_ref(), &folder.join("mark")),
+        other_store: state.as_ref().and_then(NodeState::other_store),
         unwritable: unwritable(&spool, &spool_folder),
         spool,
         folder,
     }
-}
-
-fn state(settings: &Settings, node: NodeName, machine: Option<&Machine>) -> NodeState {
-    let machine = machine.map(|machine| machine.digest.clone()).unwrap_or_default();
-    let identity = Identity { node, cluster: settings.cluster.clone(), machine };
-    NodeState { identity, folder: state_folder(settings), endpoints: settings.urls() }
 }
 
 fn mark(state: Option<&NodeState>, file: &Path) -> MarkFacts {

@@ -2,6 +2,7 @@
 
 use super::super::{CliError, Context, Terminal};
 use super::effect::{PoolEffect, held};
+use super::held::HeldOfPools;
 use super::words;
 use crate::limits;
 use crate::pool::record::Meta;
@@ -48,10 +49,11 @@ pub(super) async fn change<K: Kv>(
         let intents = wanting(&inventory.pools).map_err(CliError::Refused)?;
         let first = Meta::first(random_id());
         let mut ahead = inventory.pools.clone();
+        let all_held = HeldOfPools::new(&inventory);
         let mut judged = Vec::new();
         for intent in intents {
-            let effect = PoolEffect::of(&intent, &ahead, &inventory);
-            let held = held(ahead.get(intent.pool()), &inventory);
+            let effect = PoolEffect::of(&intent, &ahead, &all_held);
+            let held = held(ahead.get(intent.pool()), &all_held);
             let is_change = match ahead.plan(context.session.keys, &intent, &held, &first) {
                 Ok(txn) => txn.is_some(),
                 // It is gone by the request that was not answered.
@@ -83,11 +85,11 @@ pub(super) async fn change<K: Kv>(
         told = Some(effects);
         // How long a person thinks does not count.
         let context = context.renewed();
-        let held = |intent: &PoolIntent, pools: &StoredPools| held(pools.get(intent.pool()), &inventory);
+        let held = |intent: &PoolIntent| held(inventory.pools.get(intent.pool()), &all_held);
         let planned: Vec<_> = judged
             .iter()
             .filter(|judged| judged.is_change)
-            .map(|judged| (&judged.intent, held(&judged.intent, &inventory.pools)))
+            .map(|judged| (&judged.intent, held(&judged.intent)))
             .collect();
         let mut is_done = true;
         for (intent, held) in planned {
@@ -110,6 +112,7 @@ pub(super) async fn change<K: Kv>(
             break;
         }
         if is_done {
+            context.remember_store().await;
             return left_outside(&context, wanting).await;
         }
     }
@@ -154,26 +157,21 @@ impl ChangeUnderWay {
 async fn left_outside<K: Kv>(context: &Context<'_, K>, wanting: Wanting<'_>) -> Result<usize, CliError> {
     let inventory = context.inventory("read who holds addresses of the pools").await?;
     let intents = wanting(&inventory.pools).unwrap_or_default();
-    let outside = |intent: &PoolIntent| PoolEffect::of(intent, &inventory.pools, &inventory).outside;
+    let all_held = HeldOfPools::new(&inventory);
+    let outside = |intent: &PoolIntent| PoolEffect::of(intent, &inventory.pools, &all_held).outside;
     Ok(intents.iter().map(outside).sum())
 }
 
 /// Whether this node knows nothing that speaks against writing to this store, and etcd is new enough for a first write.
 async fn may_write<K: Kv>(context: &Context<'_, K>, pools: &StoredPools) -> Result<(), CliError> {
     let keys = context.session.keys;
-    let meta = pools.meta(keys);
-    if context.mark.as_ref().is_some_and(|mark| mark.seen.contradicts(meta.as_ref(), pools.revision())) {
-        return Err(CliError::Refused(
-            "this node knows a store that had more in it than this one has: nothing was changed; metes check says more"
-                .to_owned(),
-        ));
-    }
+    context.must_know_store("nothing was changed").await?;
     if !pools.founds(keys) {
         return Ok(());
     }
-    meta::check_version(context.session).await.map_err(|why| match why {
+    meta::may_found(context.session, None).await.map_err(|why| match why {
         FoundingError::Failed(failure) => CliError::store("ask etcd for its version")(failure),
-        FoundingError::TooOld(text) => CliError::Refused(text),
+        FoundingError::TooOld(text) | FoundingError::OtherUsed(text) => CliError::Refused(text),
     })
 }
 

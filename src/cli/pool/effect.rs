@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::super::inventory::{Inventory, Row, holders};
+use super::super::inventory::{Row, holders};
 use super::super::table::{or_dash, printable};
+use super::held::HeldOfPools;
 use super::words;
 use crate::pool::definition::{PoolDefinition, PoolRange, RangeState};
 use crate::pool::{Range, Standing};
@@ -43,24 +44,18 @@ impl<'a> FoldedPool<'a> {
         })
     }
 
-    /// Who holds an address that was taken from this pool.
-    fn taken<'i>(&self, inventory: &'i Inventory) -> impl Iterator<Item = &'i Row> {
-        let name = self.definition.pool.clone();
-        inventory.rows.iter().filter(move |row| row.is_from(&name))
-    }
-
     /// How many addresses that were taken from this pool lie in none of its ranges.
-    pub(super) fn outside_of_all(&self, inventory: &Inventory) -> usize {
-        self.taken(inventory).filter(|row| self.range_of(row).is_none()).count()
+    pub(super) fn outside_of_all(&self, held: &HeldOfPools<'_>) -> usize {
+        held.taken(&self.definition.pool).iter().filter(|row| self.range_of(row).is_none()).count()
     }
 }
 
 /// How many addresses are held, as far as it decides about a change of the stored pool.
-pub(super) fn held(stored: Option<&PoolDefinition>, inventory: &Inventory) -> HeldOfPool {
+pub(super) fn held(stored: Option<&PoolDefinition>, held: &HeldOfPools<'_>) -> HeldOfPool {
     let Some(pool) = stored.map(FoldedPool::new) else { return HeldOfPool::default() };
     HeldOfPool {
-        from_pool: pool.taken(inventory).count(),
-        in_ranges: pool.ranges.iter().map(|range| inventory.counts(range).held).sum(),
+        from_pool: held.taken(&pool.definition.pool).len(),
+        in_ranges: pool.ranges.iter().map(|range| held.inventory.counts(range).held).sum(),
     }
 }
 
@@ -73,12 +68,14 @@ pub(super) struct PoolEffect {
 
 impl PoolEffect {
     /// `pools` are those that the intent is judged against.
-    pub(super) fn of(intent: &PoolIntent, pools: &StoredPools, inventory: &Inventory) -> Self {
-        let old = pools.get(intent.pool()).map(FoldedPool::new);
+    pub(super) fn of(intent: &PoolIntent, pools: &StoredPools, held: &HeldOfPools<'_>) -> Self {
+        let old = pools.get(intent.pool());
         match intent {
-            PoolIntent::Put(definition) => put(&FoldedPool::new(definition), old.as_ref(), pools, inventory),
+            PoolIntent::Put(definition) => {
+                put(&FoldedPool::new(definition), old.map(FoldedPool::new).as_ref(), pools, held)
+            }
             PoolIntent::Delete(name) => {
-                let left = old.map_or(0, |old| old.taken(inventory).count());
+                let left = old.map_or(0, |old| held.taken(&old.pool).len());
                 let keep = match left {
                     0 => String::new(),
                     left => format!("; addresses that it gave and that stay with their holders: {left}"),
@@ -93,9 +90,10 @@ fn put(
     new: &FoldedPool<'_>,
     old: Option<&FoldedPool<'_>>,
     pools: &StoredPools,
-    inventory: &Inventory,
+    held: &HeldOfPools<'_>,
 ) -> PoolEffect {
     let PoolDefinition { pool, network, .. } = new.definition;
+    let concerned = held.concerned([Some(new), old].into_iter().flatten().map(|pool| pool.definition));
     let mut words = match old {
         Some(old) if old.definition == new.definition => format!("pool {pool}: nothing changes\n"),
         Some(old) => format!("pool {pool} of network {network} changes\n") + &differences(new, old),
@@ -108,20 +106,20 @@ fn put(
             let _ = writeln!(words, "  {range} shares addresses with {other_range} of pool {}", other.pool);
         }
     }
-    let is_outside = |row: &&Row| {
+    let is_outside = |row: &Row| {
         let was_in = row.pool.is_none() && old.is_some_and(|old| old.range_of(row).is_some());
         (row.is_from(pool) || new.range_of(row).is_some() || was_in) && !new.gives(row)
     };
-    let outside: Vec<&Row> = inventory.rows.iter().filter(is_outside).collect();
+    let outside: Vec<&Row> = concerned.iter().copied().filter(|row| is_outside(row)).collect();
     if !outside.is_empty() {
         let _ = writeln!(words, "  held outside of the open ranges: {}", outside.len());
         words.push_str(&holders(&outside));
     }
-    let differs = |row: &&Row| {
+    let differs = |row: &Row| {
         let (Some(from), Some((_, range))) = (&row.pool, new.range_of(row)) else { return false };
         row.is_from(pool) && (from.prefix_len, from.gateway) != (range.prefix_len(), range.gateway())
     };
-    let differ: Vec<&Row> = inventory.rows.iter().filter(differs).collect();
+    let differ: Vec<&Row> = concerned.into_iter().filter(|row| differs(row)).collect();
     if !differ.is_empty() {
         let _ =
             writeln!(words, "  running pods that keep another gateway or prefix length: {}", differ.len());
@@ -220,7 +218,7 @@ fn beyond<'r>(range: &Range, others: impl Iterator<Item = &'r Range>) -> u128 {
 mod tests {
     use super::*;
     use crate::audit::fixture::addr;
-    use crate::cli::inventory::Holder;
+    use crate::cli::inventory::{Holder, Inventory};
     use crate::pool::NetworkName;
     use crate::pool::record::{FromPool, Labels, Owner, Pod};
 
@@ -254,7 +252,8 @@ mod tests {
         old.iter().for_each(|old| pools.assume(&PoolIntent::put((*old).clone())));
         let mut inventory = Inventory::default();
         inventory.rows = rows;
-        PoolEffect::of(&PoolIntent::put(new.clone()), &pools, &inventory.sorted())
+        let inventory = inventory.sorted();
+        PoolEffect::of(&PoolIntent::put(new.clone()), &pools, &HeldOfPools::new(&inventory))
     }
 
     #[test]

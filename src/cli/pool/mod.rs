@@ -10,6 +10,7 @@
 mod change;
 mod effect;
 mod from_nad;
+mod held;
 mod show;
 pub(super) mod text;
 mod wait;

@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::super::args::{PoolListArgs, PoolShowArgs, PoolStatusArgs};
-use super::super::inventory::Inventory;
 use super::super::table::{CellForm, Column, Listed, or_dash, printable, table};
 use super::super::{CliError, Context, Terminal};
 use super::effect::FoldedPool;
+use super::held::HeldOfPools;
 use super::{text, words};
 use crate::pool::cooldown::{CooldownTime, WhenFull};
 use crate::pool::definition::{Excluded, PoolDefinition, PoolRoute, RangeState};
@@ -55,7 +55,11 @@ pub(super) async fn show<K: Kv>(
     let pools = &inventory.pools;
     tell_bad(pools, terminal);
     let pool = pools.get(&args.name).ok_or_else(|| missing(&args.name, pools))?;
-    let shown = ShownPool::new(pool, pools.revision_of(context.session.keys, &pool.pool), &inventory);
+    let shown = ShownPool::new(
+        pool,
+        pools.revision_of(context.session.keys, &pool.pool),
+        &HeldOfPools::new(&inventory),
+    );
     terminal.document(&shown, args.output.format, || shown.words(pool))
 }
 
@@ -69,7 +73,8 @@ pub(super) async fn status<K: Kv>(
     tell_bad(&inventory.pools, terminal);
     let pools = chosen(&inventory.pools, args.name.as_ref())?;
     let pools = pools.into_iter().filter(|pool| is_of(pool, args.network.as_ref()));
-    let rows = pools.map(|pool| PoolUse::new(pool, &inventory)).collect();
+    let held = HeldOfPools::new(&inventory);
+    let rows = pools.map(|pool| PoolUse::new(pool, &held)).collect();
     terminal.list(&STATUS_COLUMNS, rows, &args.output)
 }
 
@@ -199,10 +204,10 @@ struct ShownRange<'a> {
 }
 
 impl<'a> ShownPool<'a> {
-    fn new(pool: &'a PoolDefinition, revision: i64, inventory: &Inventory) -> Self {
+    fn new(pool: &'a PoolDefinition, revision: i64, held: &HeldOfPools<'_>) -> Self {
         let folded = FoldedPool::new(pool);
         let range = |(written, range): (&'a crate::pool::definition::PoolRange, &_)| {
-            let RangeCounts { size, held, free, set_aside, cooling } = inventory.counts(range);
+            let RangeCounts { size, held, free, set_aside, cooling } = held.inventory.counts(range);
             ShownRange {
                 range: written.range.to_string(),
                 state: written.state.name(),
@@ -229,7 +234,7 @@ impl<'a> ShownPool<'a> {
             selector: pool.selector.as_ref(),
             priority: pool.priority,
             note: &pool.note,
-            outside: folded.outside_of_all(inventory),
+            outside: folded.outside_of_all(held),
         }
     }
 
@@ -294,9 +299,9 @@ struct PoolUse<'a> {
 }
 
 impl<'a> PoolUse<'a> {
-    fn new(pool: &'a PoolDefinition, inventory: &Inventory) -> Self {
+    fn new(pool: &'a PoolDefinition, held: &HeldOfPools<'_>) -> Self {
         let folded = FoldedPool::new(pool);
-        let outside = folded.outside_of_all(inventory);
+        let outside = folded.outside_of_all(held);
         let (name, network) = (&pool.pool, &pool.network);
         let mut sum = Self {
             pool: name,
@@ -311,7 +316,7 @@ impl<'a> PoolUse<'a> {
             cooling: 0,
         };
         for (written, range) in folded.ranges() {
-            let RangeCounts { size, held, free, set_aside, cooling } = inventory.counts(range);
+            let RangeCounts { size, held, free, set_aside, cooling } = held.inventory.counts(range);
             sum.set_aside += set_aside;
             sum.cooling += cooling;
             match written.state {

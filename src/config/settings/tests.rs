@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::cni::{Environment, Request};
 use crate::config::etcd::{ClientFiles, Password};
+use crate::config::host::LEVEL;
+use crate::config::keys::ETCD;
 
 fn from_host(text: &str) -> Result<Settings, Error> {
     Settings::from_host(HostFile::parse(text.as_bytes())?)
@@ -167,6 +169,19 @@ fn an_add_does_not_go_by_a_host_file_that_is_unclear() {
         (r#"{"etcd_hosts":"10.0.0.1:2379"}"#, "`etcd_hosts`; did you mean `etcd_host`?"),
         (r#"{"etcd":{"prefx":"/other/"}}"#, "`etcd.prefx`; did you mean `prefix`?"),
         (r#"{"etcd":{"endpoint":["http://127.0.0.1:1"]}}"#, "`etcd.endpoint`; did you mean `endpoints`?"),
+        (r#"{"clustr":"east"}"#, "`clustr`; did you mean `cluster`?"),
+        (r#"{"cluster-name":"east"}"#, "`cluster-name`; did you mean `cluster`?"),
+        (r#"{"nodename":"n"}"#, "`nodename`; did you mean `node_name`?"),
+        (r#"{"Node-Name":"n"}"#, "`Node-Name`; did you mean `node_name`?"),
+        (r#"{"node":"n"}"#, "`node`; did you mean `node_name`?"),
+        (
+            r#"{"endpoint":[]}"#,
+            "`endpoint` stands at the top level and has no effect there: `etcd.endpoints` belongs in `etcd`",
+        ),
+        (
+            r#"{"etcd":{"clustr":"east"}}"#,
+            "`etcd.clustr` stands in `etcd` and has no effect there: `cluster` belongs at the top level",
+        ),
     ];
     for (file, expected) in table {
         // All other verbs go by what can be read.
@@ -174,6 +189,36 @@ fn an_add_does_not_go_by_a_host_file_that_is_unclear() {
         assert_eq!(error.code.number(), 7, "{file}");
         assert!(error.msg.starts_with("host file: ") && error.msg.contains(expected), "{file}: {error}");
     }
+}
+
+/// Each key of one level that stands at the other one is refused, with both places, whatever its value is.
+#[test]
+fn a_key_at_the_wrong_level_is_refused_with_both_places() {
+    let both = |key: &str| LEVEL.known.contains(&key) && ETCD.known.contains(&key);
+    assert!(!LEVEL.known.iter().any(|key| both(key)), "the levels share no key");
+    let top =
+        LEVEL.known.iter().map(|key| (format!(r#"{{"etcd":{{"{key}":7}}}}"#), format!("etcd.{key}"), *key));
+    let of_etcd = ETCD.known.iter().map(|key| (format!(r#"{{"{key}":7}}"#), (*key).to_owned(), *key));
+    let top: Vec<_> = top.map(|(file, at, meant)| (file, at, meant.to_owned())).collect();
+    let of_etcd = of_etcd.map(|(file, at, key)| (file, at, format!("etcd.{key}")));
+    for (file, at, meant) in top.into_iter().chain(of_etcd) {
+        let unclear = valid(&file).unclear.unwrap_or_else(|| panic!("accepted: {file}"));
+        let words = [format!("`{at}` stands "), format!("`{meant}` belongs ")];
+        assert!(words.iter().all(|words| unclear.msg.contains(words)), "{file}: {unclear}");
+        let is_of_store = meant.starts_with("etcd") || ["cluster", "node_name"].contains(&meant.as_str());
+        assert_eq!(valid(&file).is_store_unclear, is_of_store, "{file}");
+    }
+}
+
+/// A value that seems to be missing stands at the wrong level.
+#[test]
+fn the_wrong_level_is_named_before_what_follows_from_it() {
+    let tls = r#"{"etcd":{"endpoints":["https://h:1"]},"ca_file":"/c"}"#;
+    let error = from_host(tls).expect_err("it is unclear");
+    assert!(error.msg.contains("`etcd.ca_file` belongs in `etcd`"), "{error}");
+    let leave = r#"{"etcd":{"endpoints":["http://etcd:1"],"allow_plaintext":true}}"#;
+    let error = from_host(leave).expect_err("no leave is given");
+    assert!(error.details.contains("`allow_plaintext` belongs at the top level"), "{error}");
 }
 
 #[test]

@@ -27,6 +27,7 @@ impl World {
                 key: Vec::new(),
                 create_revision: 0,
                 lease: LeaseId(7),
+                tombstones: LeaseId(7),
                 moved: b"moved".to_vec(),
                 tail: Default::default(),
             },

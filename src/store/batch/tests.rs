@@ -65,6 +65,7 @@ impl World {
             key: self.keys.ticket(&self.scope, TicketId(1000)),
             create_revision: 1,
             lease: LeaseId(7),
+            tombstones: LeaseId(7),
             tail: self.keys.tail(&self.scope),
             moved: self.keys.moved(&self.scope),
         }
@@ -494,4 +495,35 @@ fn a_del_that_fits_into_no_batch_gets_its_turn() {
     world.serve();
     let kept = Waiting { ticket: world.store.get(&wide).expect("it waits").clone(), asked: None };
     assert!(kept.has_its_turn());
+}
+
+/// One that asks for an address of a /28 of its own, in the page of all others.
+fn of_own_range(at: usize) -> Ask {
+    let range = cidr(&format!("10.0.{}.{}/28", at / 16, at % 16 * 16));
+    let wanted = Wanted { order: Order::Next, ..Wanted::lowest_of(vec![set([range])]) };
+    Ask { wanted, ..ask(&format!("c{at}")) }
+}
+
+#[test]
+fn runs_of_many_ranges_of_a_page_are_served_together_and_each_moves_its_own_cursor() {
+    let mut world = World::new();
+    world.scope = of_own_range(0).scope();
+    let asks: Vec<Ask> = (0..200).map(of_own_range).collect();
+    for ask in &asks {
+        assert_eq!(ask.scope(), world.scope);
+        world.stand(&TicketRecord::asking(ask, 1));
+    }
+    let mut commits = 0;
+    while asks.iter().any(|ask| world.store.get(&world.keys.owner(&ask.owner)).is_none()) {
+        // It does not read one cursor after the other.
+        assert!(world.serve().succeeded);
+        commits += 1;
+    }
+    assert!(commits <= 5, "{commits}");
+    for (at, ask) in asks.iter().enumerate() {
+        let first = ask.wanted.sets[0].ranges()[0].first();
+        assert_eq!(world.held(&format!("c{at}")), Some(first.to_string()));
+        let cursor = world.store.get(&ask.cursor_keys(&world.keys)[0]).expect("a cursor");
+        assert_eq!(cursor.value, first.to_string().into_bytes());
+    }
 }

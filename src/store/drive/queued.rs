@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tokio::time::{Instant, timeout};
 
-use super::{Attempt, Attempted, Driver, Stopped, before, reads};
+use super::{AppliedAt, Attempt, Attempted, Driver, Stopped, before};
 use crate::limits;
 use crate::store::batch;
 use crate::store::change::Change;
@@ -63,15 +63,18 @@ impl<K: Kv> Driver<'_, K> {
     ) -> Attempted<C> {
         let queue = Queue::new(self.session, scope);
         let lease = self.ticket_lease().await?;
+        let tombstones = self.tombstone_lease(lease).await?;
         // From now on another run may commit for this one. So the lease must have been granted before the deadline, as
         // for a commit of its own.
         if !(self.policy.is_wanted)() {
             return Err(Stopped::OutOfTime);
         }
-        let reads = reads(change, seen);
-        let record = change.ticket(seen, self.epoch(seen), lease);
-        let mut is_repeated = false;
-        let taken = queue.take(lease, (&record, &change.proof()), &reads, seen, &mut is_repeated).await;
+        self.recall();
+        let reads = self.reads(change, seen);
+        let record = change.ticket(seen, self.epoch(seen), tombstones);
+        let (leases, proof, mut is_repeated) = ((lease, tombstones), change.proof(), false);
+        let beside = || self.own_key_beside_ticket();
+        let taken = queue.take(leases, (&record, &proof), (&reads, &beside), seen, &mut is_repeated).await;
         let is_open = is_repeated || taken.as_ref().is_err_and(Failure::is_open);
         self.may_be_served |= is_open && record.asks_for_addresses();
         let taken = taken?;
@@ -100,7 +103,10 @@ impl<K: Kv> Driver<'_, K> {
         seen: &mut Snapshot,
     ) -> Attempted<C> {
         let ticket = taken.ticket.clone();
-        self.check_high_water(seen, before(ticket.create_revision)).await?;
+        self.check_known(seen, before(ticket.create_revision)).await?;
+        if taken.has_carried_out {
+            self.has_put_beside(&ticket, seen);
+        }
         let fence = Fence::Ticket(ticket.clone());
         if change.is_unhindered(seen) {
             // Nobody is before it, so those who have come since wait for it.
@@ -117,7 +123,7 @@ impl<K: Kv> Driver<'_, K> {
                     // Once. Where it is a neighbouring queue that is quicker, nobody serves this run.
                     Turn::Impatient => !has_given_way,
                     Turn::Served(found) => {
-                        self.acknowledge(None, found.mod_revision, seen).await?;
+                        self.acknowledge(None, AppliedAt::shown(&found), seen).await?;
                         return Ok(Attempt::Committed(change.served(&found)));
                     }
                     Turn::Gone => {
@@ -173,6 +179,7 @@ impl<K: Kv> Driver<'_, K> {
         };
         let mut line = std::mem::take(&mut head.line);
         line.waiting.insert(0, Waiting::of(own));
+        self.recall();
         let Some(txn) = self.plan_batch(queue, ticket, &line, seen).await? else { return Ok(None) };
         let reply = self.session.txn(&txn).await?;
         if !reply.succeeded {
@@ -225,7 +232,7 @@ impl<K: Kv> Driver<'_, K> {
         let found = seen.entry(&change.proof());
         match found.and_then(|found| change.served(found)) {
             Some(done) => {
-                self.acknowledge(None, seen.revision, seen).await?;
+                self.acknowledge(None, AppliedAt::found(seen.revision), seen).await?;
                 Ok(Attempt::Committed(Some(done)))
             }
             None => {
@@ -238,7 +245,7 @@ impl<K: Kv> Driver<'_, K> {
     /// Serves those who wait, after this run's own result is certain, for [`limits::HEAD_SERVES`]. Then it gives the
     /// next run its turn.
     async fn serve_others(
-        &self,
+        &mut self,
         queue: &Queue<'_, K>,
         ticket: &Ticket,
         mut head: Head,
@@ -263,6 +270,7 @@ impl<K: Kv> Driver<'_, K> {
             head.line = Line::new(&tickets, |key| head.gone.contains(key));
             head.line.hands_over = Instant::now() >= stop_at;
             head.line.stray.clone_from(&head.stray);
+            self.recall();
             let txn = match self.plan_batch(queue, ticket, &head.line, seen).await? {
                 Some(txn) => txn,
                 None if is_fresh => return Ok(()),
@@ -296,7 +304,7 @@ impl<K: Kv> Driver<'_, K> {
     ) -> Result<Option<Txn>, Failure> {
         loop {
             match batch::plan(self.session.keys, seen, head, queue.scope(), line) {
-                Ok(txn) => return Ok(txn),
+                Ok(txn) => return Ok(txn.map(|txn| self.comparing_own_key(txn, seen))),
                 Err(lacking) => queue.session().read_all(lacking, seen).await?,
             }
         }
@@ -337,7 +345,8 @@ mod tests {
             lease: 7,
         };
         let (tail, moved) = (keys.tail(&scope), keys.moved(&scope));
-        let ticket = Ticket { key: key(9), create_revision: 9, lease: LeaseId(7), tail, moved };
+        let lease = LeaseId(7);
+        let ticket = Ticket { key: key(9), create_revision: 9, lease, tombstones: lease, tail, moved };
         let txn = Txn { then: ticket.removal().to_vec(), ..Txn::default() };
         let end = NestedReply { succeeded: true, found: vec![Found::default()] };
         let found = vec![Found::default(), Found { nested: Some(end), ..Found::default() }];

@@ -97,6 +97,7 @@ impl World {
             key: self.keys.ticket(scope, TicketId(9)),
             create_revision: 1,
             lease: LeaseId(7),
+            tombstones: LeaseId(7),
             tail: self.keys.tail(scope),
             moved: self.keys.moved(scope),
         };
@@ -361,6 +362,29 @@ fn a_head_serves_by_the_newest_text_and_its_commit_notices_a_change() {
     let own = world.store.get(&world.keys.owner(&asked.owner)).expect("a record");
     let record = OwnerRecord::decode(&own.value).expect("decodes");
     assert_eq!(record.addresses[0].pool.as_ref().map(|pool| &pool.name), Some(&name("storage")));
+}
+
+#[test]
+fn a_head_serves_runs_of_another_pool_in_its_page() {
+    let [one, other] = [("one", "10.0.0.0/28"), ("other", "10.0.0.16/28")].map(|(pool, range)| {
+        format!(r#"{{"pool":"{pool}","network":"blue","ranges":[{{"range":"{range}"}}]}}"#)
+    });
+    let mut world = World::new(&[&one, &other]);
+    let [head, waits] = [from("a", 5, elements(&[&["one"]])), from("b", 5, elements(&[&["other"]]))];
+    let scope_of = |world: &World, asked: &Ask| {
+        let mut seen = Snapshot::default();
+        world.store.read(&["one", "other"].map(|pool| world.keys.pool(&name(pool))), &mut seen);
+        asked.resolved(&world.keys, &seen, &DecodedPools::default()).expect("it is known").scope()
+    };
+    let scope = scope_of(&world, &head);
+    assert_eq!(scope, scope_of(&world, &waits));
+    // The first range of the text counts, though it gives nothing.
+    world.apply(&one.replace(r#"0.0/28"}"#, r#"0.0/28","state":"closed"},{"range":"10.9.0.0/16"}"#));
+    assert_eq!(scope, scope_of(&world, &head));
+    let (line, ticket, key) = world.waiting(&waits, &scope);
+    let txn = world.batch(&scope, &line, &ticket);
+    let reply = world.store.apply(&txn);
+    assert_eq!(served(&txn, &reply.found), [key]);
 }
 
 /// The text of a pool of some /29 out of one /24, each open or not.
