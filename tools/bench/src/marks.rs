@@ -90,6 +90,7 @@ fn rules() -> Vec<Rule> {
     rules.extend(process());
     rules.extend(cluster());
     rules.extend(slow());
+    rules.extend(slices());
     rules.extend(deaths());
     rules
 }
@@ -231,6 +232,19 @@ fn slow() -> Vec<Rule> {
     }
     rules.push(failures(Section::Slow, "failures on slow links"));
     rules
+}
+
+/// Ranges that share a page share its queue.
+fn slices() -> Vec<Rule> {
+    let number = |name: &'static str| move |results: &Results| results.number(Section::Slices, name);
+    vec![
+        Rule::new("ADDs from a /28 each in one /20: wall / that of one range", 2.0, |results| {
+            Some(results.storm(Section::Slices, "add-slices")?.to_floor())
+        }),
+        Rule::new("ADDs from a /28 each in one /20: proposals of each", 4.0, number("add-slices-proposals")),
+        Rule::new("ranges that share a page: bits that DELs have left", 0.0, number("left")),
+        failures(Section::Slices, "failures of ranges that share a page"),
+    ]
 }
 
 fn deaths() -> Vec<Rule> {

@@ -65,6 +65,8 @@ pub(crate) enum Section {
     Cluster,
     /// Three members of etcd whose links to each other take a while
     Slow,
+    /// 256 nodes with a range each in one page, beside as many that share one
+    Slices,
     /// ADDs beside others that are killed, members that are killed, an etcd that is far away
     Deaths,
 }

@@ -7,6 +7,7 @@ mod pools;
 mod process;
 mod single;
 mod size;
+mod slices;
 mod slow;
 mod storms;
 mod tls;
@@ -20,7 +21,7 @@ type Measure = fn(&Options, &mut Results);
 /// Measures every section that is asked for, once.
 pub(crate) fn run(options: &Options, run: usize) -> Results {
     let mut results = Results::default();
-    let sections: [(Section, Measure); 10] = [
+    let sections: [(Section, Measure); 11] = [
         (Section::Single, single::measure),
         (Section::Storms, storms::measure),
         (Section::Tls, tls::measure),
@@ -30,6 +31,7 @@ pub(crate) fn run(options: &Options, run: usize) -> Results {
         (Section::Process, process::measure),
         (Section::Cluster, cluster::measure),
         (Section::Slow, slow::measure),
+        (Section::Slices, slices::measure),
         (Section::Deaths, deaths::measure),
     ];
     for (section, measure) in sections.into_iter().filter(|(section, _)| options.asks_for(*section)) {

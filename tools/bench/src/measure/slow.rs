@@ -116,7 +116,7 @@ fn storms(options: &Options, lab: &Lab, suffix: Suffix, results: &mut Results) {
             counts = Counts::of(lab).since(&before);
             blown
         });
-        counts.report(count, name, what, &suffix, results);
+        counts.report(Section::Slow, count, (name, what), &suffix, results);
     };
     storm(results, "add-16", "ADDs over 16 networks", &mut || many.add(count));
     storm(results, "add-1", "ADDs over one network", &mut || one.add(count));
@@ -132,13 +132,13 @@ fn storms(options: &Options, lab: &Lab, suffix: Suffix, results: &mut Results) {
 
 /// What etcd has counted.
 #[derive(Default)]
-struct Counts {
+pub(super) struct Counts {
     requests: f64,
     proposals: f64,
 }
 
 impl Counts {
-    fn of(lab: &Lab) -> Self {
+    pub(super) fn of(lab: &Lab) -> Self {
         let answered = ["grpc_type=\"unary\""];
         let requests = |etcd: &Etcd| etcd.metric("grpc_server_handled_total", &answered);
         // Each member counts all that is committed.
@@ -146,18 +146,26 @@ impl Counts {
         Self { requests: lab.members().iter().map(requests).sum(), proposals }
     }
 
-    fn since(self, before: &Self) -> Self {
+    pub(super) fn since(self, before: &Self) -> Self {
         Self { requests: self.requests - before.requests, proposals: self.proposals - before.proposals }
     }
 
-    fn report(&self, count: usize, storm: &str, of: &str, suffix: &Suffix, results: &mut Results) {
+    /// Adds what each run of a storm has cost: of so many, by the storm's name and text.
+    pub(super) fn report(
+        &self,
+        section: Section,
+        count: usize,
+        (storm, of): (&str, &str),
+        suffix: &Suffix,
+        results: &mut Results,
+    ) {
         for (name, what, value) in [
             ("requests", "requests of each", self.requests),
             ("proposals", "proposals of each", self.proposals),
         ] {
             let (name, what) =
                 (format!("{storm}-{name}{}", suffix.name), format!("  {what} of the {of}{}", suffix.what));
-            results.add(Section::Slow, name, what, Data::Number(vec![value / float(count)], ""));
+            results.add(section, name, what, Data::Number(vec![value / float(count)], ""));
         }
     }
 }

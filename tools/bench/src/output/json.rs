@@ -83,6 +83,7 @@ fn section(section: Section) -> &'static str {
         Section::Process => "process",
         Section::Cluster => "cluster",
         Section::Slow => "slow",
+        Section::Slices => "slices",
         Section::Deaths => "deaths",
     }
 }

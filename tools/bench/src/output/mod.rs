@@ -6,7 +6,7 @@ pub(crate) mod table;
 
 use crate::options::Section;
 
-const SECTIONS: [(Section, &str); 10] = [
+const SECTIONS: [(Section, &str); 11] = [
     (Section::Single, "Single processes"),
     (Section::Storms, "Storms, 128 processes at a time"),
     (Section::Tls, "mTLS"),
@@ -16,5 +16,6 @@ const SECTIONS: [(Section, &str); 10] = [
     (Section::Process, "One process"),
     (Section::Cluster, "Three members, one fails"),
     (Section::Slow, "Three members, slow links"),
+    (Section::Slices, "256 nodes with a range each in one page"),
     (Section::Deaths, "Deaths"),
 ];

@@ -120,9 +120,9 @@ impl<'a> Crowd<'a> {
         let record = TicketRecord::of(owner());
         let taken = queue
             .take(
-                LeaseId(self.leases[0]),
+                (LeaseId(self.leases[0]), LeaseId(self.leases[0])),
                 (&record, &self.keys.owner(&record.owner)),
-                &[],
+                (&[], &|| None),
                 &mut Snapshot::default(),
                 &mut false,
             )
