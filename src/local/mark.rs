@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use super::node::Identity;
-use super::own_file::{self, OWN_FILE_BYTES, OwnFile, Whose};
+use super::own_file::{self, OWN_FILE_BYTES, OwnFile, Reader, Whose};
 use crate::limits;
 use crate::pool::record::RunStart;
 use crate::store::cooling::CoolingLeases;
@@ -31,7 +31,7 @@ pub struct Mark {
 }
 
 /// A mark as it is kept.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct KeptMark {
     seen: HighWater,
     /// Of the etcd to which the hints belong; sorted.
@@ -154,7 +154,7 @@ const MARK: &str = "mark";
 #[derive(Debug, Clone)]
 pub struct MarkFile {
     path: PathBuf,
-    whose: Whose,
+    reader: Reader<KeptMark>,
     /// Sorted.
     endpoints: Vec<String>,
 }
@@ -165,7 +165,7 @@ impl MarkFile {
     pub fn new(folder: &Path, identity: &Identity, endpoints: &[String]) -> Self {
         let mut endpoints = endpoints.to_vec();
         endpoints.sort();
-        Self { path: folder.join(MARK), whose: Whose::new(identity), endpoints }
+        Self { path: folder.join(MARK), reader: Reader::new(Whose::new(identity)), endpoints }
     }
 
     /// The mark, if there is one of this machine and cluster. One that does not decode is read again for some
@@ -174,7 +174,7 @@ impl MarkFile {
     pub fn read(&self) -> Option<Mark> {
         let until = Instant::now() + limits::MARK_READ;
         loop {
-            match own_file::read(&self.path, &self.whose) {
+            match self.reader.read(&self.path) {
                 OwnFile::Unreadable(_) if Instant::now() < until => thread::sleep(limits::LOCK_PAUSE),
                 found => return self.mark(found),
             }
@@ -187,7 +187,7 @@ impl MarkFile {
         let change = |before: &[u8]| {
             let mark = match before {
                 [] => None,
-                before => self.mark(own_file::decode(before, &self.whose)),
+                before => self.mark(self.reader.decode(before)),
             };
             let Mark { seen, mut hints } = match mark {
                 Some(mark) => Mark { seen: mark.seen.merged(seen), hints: mark.hints },
@@ -195,7 +195,7 @@ impl MarkFile {
             };
             leave(&mut hints);
             let kept = KeptMark { seen, endpoints: self.endpoints.clone(), hints };
-            own_file::encode(&self.whose, kept).map(Some)
+            own_file::encode(&self.reader.whose, kept).map(Some)
         };
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let made = if folder.exists() { Ok(()) } else { files::make_folder(folder) };
@@ -216,7 +216,7 @@ impl MarkFile {
             }
             OwnFile::Others(whose) => {
                 tracing::warn!(
-                    %file, of = %whose, this = %self.whose,
+                    %file, of = %whose, this = %self.reader.whose,
                     "the mark is of another machine or cluster: it is not used"
                 );
                 None

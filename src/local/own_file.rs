@@ -3,6 +3,7 @@
 //! Somebody who reads one meanwhile may get half of the old and half of the new content. So the first line is a digest
 //! of all that follows, and what does not fit its digest counts as not there.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -78,19 +79,56 @@ pub(super) fn whose(path: &Path) -> Option<Whose> {
 
 /// What is in the file at `path`.
 pub(super) fn read<T: DeserializeOwned>(path: &Path, whose: &Whose) -> OwnFile<T> {
+    read_with(path, |bytes| decode(bytes, whose))
+}
+
+fn read_with<T>(path: &Path, decode: impl FnOnce(&[u8]) -> OwnFile<T>) -> OwnFile<T> {
     match files::read_trusted(path, OWN_FILE_BYTES, files::Trust::OwnerWrites) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => OwnFile::Nothing,
         Err(e) => OwnFile::Unreadable(e.to_string()),
-        Ok(bytes) => decode(&bytes, whose),
+        Ok(bytes) => decode(&bytes),
     }
 }
 
 /// What a file with these bytes holds.
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], whose: &Whose) -> OwnFile<T> {
+fn decode<T: DeserializeOwned>(bytes: &[u8], whose: &Whose) -> OwnFile<T> {
     match content(bytes) {
         Ok(Content { whose: owner, kept }) if owner == *whose => OwnFile::Own(kept),
         Ok(Content { whose: owner, .. }) => OwnFile::Others(owner),
         Err(why) => OwnFile::Unreadable(why),
+    }
+}
+
+/// Reads files of one kind that belong to `whose`. A run reads a file more than once, and decodes it again only if it
+/// has changed.
+#[derive(Debug, Clone)]
+pub(super) struct Reader<T> {
+    pub(super) whose: Whose,
+    /// What was decoded last, and from which bytes.
+    last: RefCell<Option<(Vec<u8>, T)>>,
+}
+
+impl<T: DeserializeOwned + Clone> Reader<T> {
+    pub(super) fn new(whose: Whose) -> Self {
+        Self { whose, last: RefCell::default() }
+    }
+
+    /// What is in the file at `path`.
+    pub(super) fn read(&self, path: &Path) -> OwnFile<T> {
+        read_with(path, |bytes| self.decode(bytes))
+    }
+
+    /// What a file with these bytes holds.
+    pub(super) fn decode(&self, bytes: &[u8]) -> OwnFile<T> {
+        let mut last = self.last.borrow_mut();
+        if let Some((_, kept)) = last.as_ref().filter(|(before, _)| before == bytes) {
+            return OwnFile::Own(kept.clone());
+        }
+        let found = decode::<T>(bytes, &self.whose);
+        if let OwnFile::Own(kept) = &found {
+            *last = Some((bytes.to_vec(), kept.clone()));
+        }
+        found
     }
 }
 

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::node::Identity;
-use super::own_file::{self, OwnFile, Whose};
+use super::own_file::{self, OwnFile, Reader, Whose};
 use crate::limits;
 use crate::pool::record::RunStart;
 use crate::store::first::FirstRequest;
@@ -87,7 +87,7 @@ fn kept_bytes(keys: &Snapshot) -> usize {
 }
 
 /// The hints as they are kept.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct KeptHints {
     keys: Vec<KeptKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,14 +95,14 @@ struct KeptHints {
 }
 
 /// A key as it is kept; without a value if it did not exist.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct KeptKey {
     key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     found: Option<KeptValue>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct KeptValue {
     /// In base64.
     value: String,
@@ -151,20 +151,20 @@ impl KeptHints {
 #[derive(Debug, Clone)]
 pub struct ScopeHintFiles {
     folder: PathBuf,
-    whose: Whose,
+    reader: Reader<KeptHints>,
 }
 
 impl ScopeHintFiles {
     /// The files in a node's folder.
     #[must_use]
     pub fn new(folder: &Path, identity: &Identity) -> Self {
-        Self { folder: folder.join("scopes"), whose: Whose::new(identity) }
+        Self { folder: folder.join("scopes"), reader: Reader::new(Whose::new(identity)) }
     }
 
     /// The hints for a scope, if there are some of this machine and cluster that can be read.
     #[must_use]
     pub fn read(&self, scope: &Scope) -> Option<ScopeHints> {
-        match own_file::read::<KeptHints>(&self.path(scope), &self.whose) {
+        match self.reader.read(&self.path(scope)) {
             OwnFile::Own(kept) => kept.hints(),
             OwnFile::Nothing | OwnFile::Others(_) | OwnFile::Unreadable(_) => None,
         }
@@ -181,7 +181,7 @@ impl ScopeHintFiles {
         if !path.exists() {
             self.make_room();
         }
-        if let Err(e) = own_file::overwrite(&path, &self.whose, kept) {
+        if let Err(e) = own_file::overwrite(&path, &self.reader.whose, kept) {
             tracing::debug!(file = %path.display(), error = %e, "hints for the next run cannot be kept");
         }
     }

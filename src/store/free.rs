@@ -1,6 +1,8 @@
 //! Freeing all that one owner holds, as a pure change. [`super::release`] carries it out.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use super::builder::{BitChanges, Builder, Planned};
 use super::change::{Change, Commit, Step};
@@ -99,6 +101,8 @@ pub struct Freeing<'a> {
     held_formerly: Vec<Owner>,
     /// For what cools; none if nothing does.
     leases: Option<&'a mut CoolingLeases>,
+    /// The owner's record as it was decoded last, and what it was decoded from: each step asks for it.
+    decoded: RefCell<Option<(Bytes, Rc<OwnerRecord>)>>,
 }
 
 impl Change for Freeing<'_> {
@@ -130,7 +134,7 @@ impl Change for Freeing<'_> {
 
     fn learn(&mut self, seen: &Snapshot) {
         if let Ok(Ok(record)) = self.record(seen) {
-            self.held = record.addresses;
+            self.held.clone_from(&record.addresses);
         }
         let is_held = |owner: &&Owner| {
             let record = seen.record::<OwnerRecord>(&self.keys.owner(owner)).ok().flatten();
@@ -151,7 +155,7 @@ impl Change for Freeing<'_> {
             (FreeGuard::OlderThan(start), Some(caller), Some(_), Ok(Ok(record)))
                 if !record.has_cooldown() =>
             {
-                TicketRecord::freeing(owner, start, caller, tombstones, record)
+                TicketRecord::freeing(owner, start, caller, tombstones, record.as_ref().clone())
             }
             _ => TicketRecord::of(owner.clone()),
         }
@@ -212,7 +216,7 @@ impl Change for Freeing<'_> {
                 _ => txn.then.push(Op::Delete(key)),
             }
         }
-        Ok(self.commit(planned, Freed::Addresses(record.addresses)))
+        Ok(self.commit(planned, Freed::Addresses(record.addresses.clone())))
     }
 }
 
@@ -220,7 +224,8 @@ impl<'a> Freeing<'a> {
     /// The change that frees in this mode. Without leases nothing cools.
     #[must_use]
     pub fn new(free: Free<'a>, keys: &'a Keys, mode: Mode, leases: Option<&'a mut CoolingLeases>) -> Self {
-        Self { free, keys, mode, held: Vec::new(), held_formerly: Vec::new(), leases }
+        let (held, held_formerly, decoded) = Default::default();
+        Self { free, keys, mode, held, held_formerly, leases, decoded }
     }
 
     /// The owner under each former name of its node under which it holds something, as far as that was read.
@@ -245,18 +250,30 @@ impl<'a> Freeing<'a> {
     }
 
     /// The owner's record as read, if it is one that may be freed.
-    fn record(&self, seen: &Snapshot) -> Result<Result<OwnerRecord, Freed>, BadRecord> {
+    fn record(&self, seen: &Snapshot) -> Result<Result<Rc<OwnerRecord>, Freed>, BadRecord> {
         let key = self.keys.owner(self.free.owner);
-        let (Some(entry), Some(record)) = (seen.entry(&key), seen.record::<OwnerRecord>(&key)?) else {
+        let (Some(entry), Some(record)) = (seen.entry(&key), self.decoded(seen, &key)?) else {
             return Ok(Err(Freed::Nothing));
         };
         if self.free.caller.is_some_and(|caller| !caller.means(&record)) {
-            return Ok(Err(Freed::Elsewhere(record.machine)));
+            return Ok(Err(Freed::Elsewhere(record.machine.clone())));
         }
         let is_meant = self.free.guard.admits(&record, entry.create_revision, entry.mod_revision);
         let lasts = matches!(self.free.guard, FreeGuard::Over(_))
             && self.hold_key().is_some_and(|key| seen.entry(&key).is_some());
         Ok(if is_meant && !lasts { Ok(record) } else { Err(Freed::Younger) })
+    }
+
+    /// The owner's record under `key`, decoded once for each value.
+    fn decoded(&self, seen: &Snapshot, key: &[u8]) -> Result<Option<Rc<OwnerRecord>>, BadRecord> {
+        let Some(entry) = seen.entry(key) else { return Ok(None) };
+        let mut decoded = self.decoded.borrow_mut();
+        if let Some((_, record)) = decoded.as_ref().filter(|(value, _)| *value == entry.value) {
+            return Ok(Some(record.clone()));
+        }
+        let record = seen.record::<OwnerRecord>(key)?.map(Rc::new);
+        *decoded = record.clone().map(|record| (entry.value.clone(), record));
+        Ok(record)
     }
 
     /// The key that exists as long as the time of the hold is not over, if this frees a hold.
