@@ -685,11 +685,17 @@ impl World<'_> {
                 let is_spooled =
                     error.details.starts_with("a spooled DEL") || self.has_spooled(*sandbox, start);
                 let owner = self.truth.sandboxes[*sandbox].owner.clone();
+                // A record that was written again counts as another run's answer: it stays for the container's DEL.
+                let stands_as_made = || {
+                    let entry = self.model.entry(&self.shared.keys.owner(&owner));
+                    entry.is_some_and(|entry| entry.create_revision == entry.mod_revision)
+                };
                 let holds = self
                     .tree
                     .owners
                     .get(&owner)
                     .is_some_and(|owned| owned.record.start.as_ref() == Some(start))
+                    && stands_as_made()
                     && !self.truth.written_by_hand.contains(&owner);
                 self.truth.failed(*sandbox, start, is_spooled, holds).map_err(|why| format!("#{id} {why}"))
             }

@@ -1,6 +1,7 @@
 //! What the store holds, decoded and kept up to date key by key. After every revision the invariants of the design are
 //! judged for what that revision has changed.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use metes::pool::names::ClusterName;
@@ -70,6 +71,9 @@ pub(crate) struct Tree {
     pub(crate) spoilt_owners: BTreeSet<Owner>,
     /// The index entries that were ever deleted with other tools: who comes late does not find a younger owner there.
     dropped_indexes: BTreeSet<PodInterface>,
+    /// The owners whose entry a younger one has taken though they hold something: the ADD of a container that was
+    /// deleted before frees nobody. Where that younger one is gone, its entry is, and who comes late finds none.
+    passed_over: BTreeSet<(PodInterface, Owner)>,
     /// Whether what changes now is changed with other tools.
     pub(crate) is_by_hand: bool,
     /// The revision up to which the store was looked at.
@@ -410,8 +414,9 @@ impl Tree {
         Ok(())
     }
 
-    /// The index names an owner of that pod and interface that holds something in the network, and the youngest one.
-    fn judge_index(&self, id: &PodInterface) -> Result<(), String> {
+    /// The index names an owner of that pod and interface that holds something in the network, and the youngest one of
+    /// those that were not passed over.
+    fn judge_index(&mut self, id: &PodInterface) -> Result<(), String> {
         let Some(named) = self.index.get(id) else { return Ok(()) };
         let PodInterface { uid, ifname, network, .. } = id;
         if self.spoilt_owners.contains(named) {
@@ -429,6 +434,7 @@ impl Tree {
         if self.dropped_indexes.contains(id) {
             return Ok(());
         }
+        self.passed_over.remove(&(id.clone(), named.clone()));
         for (other, theirs) in &self.owners {
             let is_same = other.node == named.node
                 && other.ifname == *ifname
@@ -437,8 +443,16 @@ impl Tree {
             let (Some(start), Some(their_start)) = (&owned.record.start, &theirs.record.start) else {
                 continue;
             };
-            if is_same && their_start.boot == start.boot && their_start.ns > start.ns {
-                return wrong(&format!("though {} is younger", words(other)));
+            if !is_same || their_start.boot != start.boot {
+                continue;
+            }
+            let passed = (id.clone(), other.clone());
+            match their_start.ns.cmp(&start.ns) {
+                Ordering::Less => _ = self.passed_over.insert(passed),
+                Ordering::Greater if !self.passed_over.contains(&passed) => {
+                    return wrong(&format!("though {} is younger", words(other)));
+                }
+                Ordering::Equal | Ordering::Greater => {}
             }
         }
         Ok(())
