@@ -19,6 +19,8 @@ use super::tree::words;
 const TURNS: u64 = 200_000;
 /// Longer than any request is on its way, and than any lease of a run lives.
 const LONG: Duration = Duration::from_secs(3_600);
+/// How often each node's spool is drained at most: a run carries out 16 frees, and a suspect store leaves hundreds.
+const DRAINS: usize = 100;
 
 impl World<'_> {
     pub(crate) async fn heal(&mut self) -> Result<(), String> {
@@ -73,7 +75,7 @@ impl World<'_> {
 
     /// Every node's spool is carried out.
     async fn drain(&mut self) -> Result<(), String> {
-        for _ in 0..20 {
+        for _ in 0..DRAINS {
             self.spool_left = 0;
             for node in 0..self.nodes.len() {
                 self.begin_drain(node);
