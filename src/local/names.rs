@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use super::node::Identity;
-use super::own_file::{self, OwnFile, Whose};
+use super::own_file::{self, OwnFile, Reader, Whose};
 use crate::limits;
 use crate::pool::names::{ClusterName, NodeName};
 use crate::pool::record::Owner;
@@ -24,7 +24,7 @@ struct Called {
 #[derive(Debug, Clone)]
 pub struct NamesFile {
     path: PathBuf,
-    whose: Whose,
+    reader: Reader<Vec<Called>>,
     present: Called,
 }
 
@@ -33,8 +33,8 @@ impl NamesFile {
     #[must_use]
     pub fn new(folder: &Path, identity: &Identity) -> Self {
         let Identity { node, cluster, .. } = identity.clone();
-        let whose = Whose::new(&Identity { cluster: None, ..identity.clone() });
-        Self { path: folder.join("names"), whose, present: Called { cluster, node } }
+        let reader = Reader::new(Whose::new(&Identity { cluster: None, ..identity.clone() }));
+        Self { path: folder.join("names"), reader, present: Called { cluster, node } }
     }
 
     /// Notes the present name, before the first ADD under it.
@@ -47,7 +47,7 @@ impl NamesFile {
         names.insert(0, self.present.clone());
         names.truncate(1 + limits::FORMER_NAMES);
         let folder = self.path.parent().unwrap_or(Path::new("/"));
-        let kept = own_file::encode(&self.whose, names).and_then(|content| {
+        let kept = own_file::encode(&self.reader.whose, names).and_then(|content| {
             files::make_folder(folder).and_then(|()| files::write_whole(&self.path, &content))
         });
         if let Err(e) = kept {
@@ -70,7 +70,7 @@ impl NamesFile {
 
     /// The names, the latest first; none if there are none of this machine.
     fn read(&self) -> Vec<Called> {
-        match own_file::read(&self.path, &self.whose) {
+        match self.reader.read(&self.path) {
             OwnFile::Own(names) => names,
             OwnFile::Nothing | OwnFile::Others(_) => Vec::new(),
             OwnFile::Unreadable(why) => {

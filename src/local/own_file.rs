@@ -77,28 +77,6 @@ pub(super) fn whose(path: &Path) -> Option<Whose> {
     Some(content.whose)
 }
 
-/// What is in the file at `path`.
-pub(super) fn read<T: DeserializeOwned>(path: &Path, whose: &Whose) -> OwnFile<T> {
-    read_with(path, |bytes| decode(bytes, whose))
-}
-
-fn read_with<T>(path: &Path, decode: impl FnOnce(&[u8]) -> OwnFile<T>) -> OwnFile<T> {
-    match files::read_trusted(path, OWN_FILE_BYTES, files::Trust::OwnerWrites) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => OwnFile::Nothing,
-        Err(e) => OwnFile::Unreadable(e.to_string()),
-        Ok(bytes) => decode(&bytes),
-    }
-}
-
-/// What a file with these bytes holds.
-fn decode<T: DeserializeOwned>(bytes: &[u8], whose: &Whose) -> OwnFile<T> {
-    match content(bytes) {
-        Ok(Content { whose: owner, kept }) if owner == *whose => OwnFile::Own(kept),
-        Ok(Content { whose: owner, .. }) => OwnFile::Others(owner),
-        Err(why) => OwnFile::Unreadable(why),
-    }
-}
-
 /// Reads files of one kind that belong to `whose`. A run reads a file more than once, and decodes it again only if it
 /// has changed.
 #[derive(Debug, Clone)]
@@ -115,7 +93,11 @@ impl<T: DeserializeOwned + Clone> Reader<T> {
 
     /// What is in the file at `path`.
     pub(super) fn read(&self, path: &Path) -> OwnFile<T> {
-        read_with(path, |bytes| self.decode(bytes))
+        match files::read_trusted(path, OWN_FILE_BYTES, files::Trust::OwnerWrites) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => OwnFile::Nothing,
+            Err(e) => OwnFile::Unreadable(e.to_string()),
+            Ok(bytes) => self.decode(&bytes),
+        }
     }
 
     /// What a file with these bytes holds.
@@ -124,11 +106,14 @@ impl<T: DeserializeOwned + Clone> Reader<T> {
         if let Some((_, kept)) = last.as_ref().filter(|(before, _)| before == bytes) {
             return OwnFile::Own(kept.clone());
         }
-        let found = decode::<T>(bytes, &self.whose);
-        if let OwnFile::Own(kept) = &found {
-            *last = Some((bytes.to_vec(), kept.clone()));
+        match content::<T>(bytes) {
+            Ok(Content { whose, kept }) if whose == self.whose => {
+                *last = Some((bytes.to_vec(), kept.clone()));
+                OwnFile::Own(kept)
+            }
+            Ok(Content { whose, .. }) => OwnFile::Others(whose),
+            Err(why) => OwnFile::Unreadable(why),
         }
-        found
     }
 }
 
