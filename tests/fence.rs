@@ -17,12 +17,12 @@ use metes::pool::record::{Held, Labels, Owner, RunStart};
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::free::{Free, FreeGuard, Freed};
 use metes::store::keys::{Bytes, Key, Keys, LeaseId};
-use metes::store::kv::{About, Failure, Kv, LeaseAge};
+use metes::store::kv::{Failure, Kv, LeaseAge};
 use metes::store::release::{self, FreeHints, Left};
 use metes::store::session::Session;
 use metes::store::txn::{Op, Reply, Txn};
 use serde_json::json;
-use support::{Cluster, Etcd, network, plain_store, range_set};
+use support::{Cluster, Etcd, left_to_etcd, network, plain_store, range_set};
 use tokio::time::Instant;
 
 const NODE: &str = "n1";
@@ -430,21 +430,7 @@ impl Kv for Meddling<'_> {
         self.etcd.watch(keys, until).await
     }
 
-    fn expect(&self, cluster: u64) {
-        self.etcd.expect(cluster);
-    }
-
-    fn cluster(&self) -> Option<u64> {
-        self.etcd.cluster()
-    }
-
-    async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
-        self.etcd.clusters(until).await
-    }
-
-    async fn about(&self, until: Instant) -> Result<About, Failure> {
-        self.etcd.about(until).await
-    }
+    left_to_etcd!();
 }
 
 /// One node, whose runs meet a fate.

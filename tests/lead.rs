@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::keys::{Bytes, Keys, LeaseId};
-use metes::store::kv::{About, Failure, Kv, LeaseAge};
+use metes::store::kv::{Failure, Kv, LeaseAge};
 use metes::store::txn::{Op, Reply, Txn};
 use metes_reconciler::lead::{Candidate, Leadership};
-use support::{Cluster, Etcd, plain_store, wait_for};
+use support::{Cluster, Etcd, left_to_etcd, plain_store, wait_for};
 use tokio::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -165,19 +165,5 @@ impl Kv for Between<'_> {
         self.etcd.watch(keys, until).await
     }
 
-    fn expect(&self, cluster: u64) {
-        self.etcd.expect(cluster);
-    }
-
-    fn cluster(&self) -> Option<u64> {
-        self.etcd.cluster()
-    }
-
-    async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
-        self.etcd.clusters(until).await
-    }
-
-    async fn about(&self, until: Instant) -> Result<About, Failure> {
-        self.etcd.about(until).await
-    }
+    left_to_etcd!();
 }

@@ -18,7 +18,7 @@ use metes::pool::{Wanted, record};
 use metes::random::split_mix;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::keys::{Bytes, Keys, LeaseId};
-use metes::store::kv::{About, Failure, Kv, LeaseAge};
+use metes::store::kv::{Failure, Kv, LeaseAge};
 use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Reply, Txn};
@@ -29,7 +29,7 @@ use metes_reconciler::kubernetes::Kubernetes;
 use metes_reconciler::pass::{self, Pass, PassError, PassOptions};
 use metes_reconciler::report::PassReport;
 use metes_reconciler::verdict::Graces;
-use support::{Cluster, Etcd, KubeApi, in_parallel, plain_store, range_set};
+use support::{Cluster, Etcd, KubeApi, in_parallel, left_to_etcd, plain_store, range_set};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -424,21 +424,7 @@ impl Kv for Stepped<'_> {
         self.between(self.etcd.watch(keys, until)).await
     }
 
-    fn expect(&self, cluster: u64) {
-        self.etcd.expect(cluster);
-    }
-
-    fn cluster(&self) -> Option<u64> {
-        self.etcd.cluster()
-    }
-
-    async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
-        self.etcd.clusters(until).await
-    }
-
-    async fn about(&self, until: Instant) -> Result<About, Failure> {
-        self.etcd.about(until).await
-    }
+    left_to_etcd!();
 }
 
 impl Api for Stepped<'_> {

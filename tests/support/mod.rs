@@ -4,7 +4,7 @@
 //! The normal way is one etcd for a whole test process and one [`Cluster`] (a key prefix, a folder and host
 //! files of its own) for each test. Tests that stop, fill or secure a store start an [`Etcd`] of their own.
 
-#![allow(dead_code, unused_imports, reason = "each test file uses a part of it")]
+#![allow(dead_code, unused_imports, unused_macros, reason = "each test file uses a part of it")]
 
 mod api_proxy;
 mod cluster;
@@ -14,6 +14,7 @@ mod http;
 mod kube;
 mod kube_objects;
 mod kubectl;
+mod kv;
 mod library;
 mod mutate;
 mod netns;
@@ -38,6 +39,7 @@ pub(crate) use etcd::{Etcd, EtcdOptions, Learner, free_ports};
 pub(crate) use kube::{Access, Answer, KubeApi, Reachable};
 pub(crate) use kube_objects::{KubeNode, Pod, PodBuilder};
 pub(crate) use kubectl::{Kubectl, Manifests};
+pub(crate) use kv::left_to_etcd;
 pub(crate) use library::{plain_store, range_set};
 pub(crate) use mutate::{Dice, mutate_bytes, mutate_json};
 pub(crate) use netns::{Bridge, Netns, bridge_plugin};

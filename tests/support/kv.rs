@@ -1,0 +1,27 @@
+//! For a test's own store that meddles with some requests of a real one.
+
+/// Inside of `impl Kv`: what such a store leaves to the real one in its field `etcd`.
+macro_rules! left_to_etcd {
+    () => {
+        fn expect(&self, cluster: u64) {
+            self.etcd.expect(cluster);
+        }
+
+        fn cluster(&self) -> Option<u64> {
+            self.etcd.cluster()
+        }
+
+        async fn clusters(&self, until: tokio::time::Instant) -> Vec<(String, u64)> {
+            self.etcd.clusters(until).await
+        }
+
+        async fn about(
+            &self,
+            until: tokio::time::Instant,
+        ) -> Result<metes::store::kv::About, metes::store::kv::Failure> {
+            self.etcd.about(until).await
+        }
+    };
+}
+
+pub(crate) use left_to_etcd;
