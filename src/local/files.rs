@@ -200,13 +200,17 @@ fn is_trusted_owner(meta: &Metadata) -> bool {
 /// # Errors
 /// [`io::Error`]
 pub fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
-    let (mut file, meta) = open_trusted(OpenOptions::new().write(true).create(true).truncate(false), path)?;
-    if has_other_name(&meta) {
+    let (file, meta) = open_trusted(OpenOptions::new().write(true).create(true).truncate(false), path)?;
+    overwrite_open((file, &meta), path, content)
+}
+
+/// Overwrites a file that is open at its beginning.
+fn overwrite_open((mut file, meta): (File, &Metadata), path: &Path, content: &[u8]) -> io::Result<()> {
+    if has_other_name(meta) {
         return write_whole(path, content);
     }
-    let length = meta.len();
     file.write_all(content)?;
-    if length > content.len() as u64 { file.set_len(content.len() as u64) } else { Ok(()) }
+    if meta.len() > content.len() as u64 { file.set_len(content.len() as u64) } else { Ok(()) }
 }
 
 /// Changes a file of mode 0600 in place, as [`overwrite`] does, while no other run changes it so. `change` gets what is
@@ -230,12 +234,8 @@ pub fn change(
         read_into(&mut before, &file, limit)?;
     }
     let Some(content) = change(&before)? else { return Ok(()) };
-    if has_other_name(&meta) {
-        return write_whole(path, &content);
-    }
     file.rewind()?;
-    file.write_all(&content)?;
-    if meta.len() > content.len() as u64 { file.set_len(content.len() as u64) } else { Ok(()) }
+    overwrite_open((file, &meta), path, &content)
 }
 
 /// Locks a file against those who lock it too. The lock ends with the file's last descriptor, so with the process.
