@@ -1,6 +1,5 @@
 //! ADD: an address for one interface of one container.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -55,9 +54,7 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
     if left.mark.is_none() {
         run.must_be_one_etcd().await?;
     }
-    // The first request follows at once.
-    let just_read = Cell::new(Some(left.known()));
-    let recall = || just_read.take().unwrap_or_else(|| run.known());
+    let recall = run.recalling(left.known());
     let mut witness = run.witness(&recall, run.own_value(&ask.stamp.created_at));
     if left.mark.is_none() {
         witness.other_store = run.node.other_store();

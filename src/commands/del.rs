@@ -1,7 +1,6 @@
 //! DEL: frees all addresses of one interface of one container. It succeeds if there is nothing to free. It also
 //! succeeds if etcd cannot be reached: then it spools the free.
 
-use std::cell::Cell;
 use std::fmt::Display;
 
 use super::Run;
@@ -46,8 +45,7 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
         former: &former,
     };
     let mut leases = mark.as_ref().map(|mark| mark.hints.cooling_for(&run.start)).unwrap_or_default();
-    let just_read = Cell::new(Some(mark.as_ref().map(|mark| mark.seen.clone())));
-    let recall = || just_read.take().unwrap_or_else(|| run.known());
+    let recall = run.recalling(mark.as_ref().map(|mark| mark.seen.clone()));
     let witness = Some(run.witness(&recall, WitnessRun::Frees));
     match release::carry_out(run.session, free, (hints(run, mark.as_ref()), witness), Some(&mut leases)).await
     {

@@ -7,6 +7,8 @@ pub mod errors;
 pub mod gc;
 pub mod status;
 
+use std::cell::Cell;
+
 use tokio::time::Instant;
 
 use crate::cni::error::{Code, Error};
@@ -117,6 +119,12 @@ impl<'a, K: Kv> Run<'a, K> {
     /// What this node knows of the store now.
     fn known(&self) -> Option<HighWater> {
         self.read_mark().map(|mark| mark.seen)
+    }
+
+    /// What this node knows as each request is sent. `known` was just read, for the first of them.
+    fn recalling(&self, known: Option<HighWater>) -> impl Fn() -> Option<HighWater> {
+        let just_read = Cell::new(Some(known));
+        move || just_read.take().unwrap_or_else(|| self.known())
     }
 
     /// A node that knows no etcd yet asks all endpoints who they are before it writes for the first time. A member that
