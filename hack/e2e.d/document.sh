@@ -1,5 +1,5 @@
-# Runs blocks of commands as they stand in docs/install.md; sourced by hack/e2e.d/run. tests/install_doc.rs checks that
-# each block there is run by somebody.
+# Runs blocks of commands as they stand in docs/install.md; sourced by hack/e2e.d/run. tests/docs/install_doc.rs checks
+# that each block there is run.
 # shellcheck shell=bash
 
 # commands_of COMMAND: prints the commands of the block that begins with COMMAND, without what they print.

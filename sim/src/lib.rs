@@ -11,7 +11,7 @@
 //! and by what no transaction may do. At the end of a world nothing fails any more, everything finishes, and nothing
 //! may be left over.
 //!
-//! - [`store`]: the model of etcd, proven against a real etcd by `tests/differential.rs`.
+//! - [`store`]: the model of etcd, proven against a real etcd by `sim/tests/simulation/differential.rs`.
 //! - [`world`]: a world; read its `mod.rs` first.
 //! - [`mutant`]: leaves out one guard of a transaction, which the worlds must notice.
 //! - [`campaign`]: many worlds.

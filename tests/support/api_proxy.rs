@@ -19,7 +19,7 @@ use super::wait::wait_for;
 const ASKED_MAX: Duration = Duration::from_secs(30);
 
 /// On drop it closes every connection, also those that hang.
-pub(crate) struct ApiProxy {
+pub struct ApiProxy {
     shared: Arc<Shared>,
     access: Access,
     address: SocketAddr,
@@ -27,27 +27,27 @@ pub(crate) struct ApiProxy {
 
 /// A request as the proxy saw it, whether it was handed on or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) method: String,
+pub struct Asked {
+    pub method: String,
     /// Without the query.
-    pub(crate) path: String,
+    pub path: String,
     /// What stands after `?`, or nothing.
-    pub(crate) query: String,
+    pub query: String,
     /// The Accept header, or nothing.
-    pub(crate) accept: String,
-    pub(crate) body: String,
+    pub accept: String,
+    pub body: String,
 }
 
 impl Asked {
     /// The value of a key of the query, as it was written.
-    pub(crate) fn parameter(&self, key: &str) -> Option<&str> {
+    pub fn parameter(&self, key: &str) -> Option<&str> {
         let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.into_iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 }
 
 impl ApiProxy {
-    pub(crate) fn before(api: &KubeApi) -> Self {
+    pub fn before(api: &KubeApi) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port of the loopback is free");
         let address = listener.local_addr().expect("a listener has an address");
         let access = Access { url: format!("http://{address}"), authority: None, ..api.access() };
@@ -65,29 +65,29 @@ impl ApiProxy {
     }
 
     /// A kubeconfig of the administrator that leads here.
-    pub(crate) fn kubeconfig(&self, folder: &Path) -> PathBuf {
+    pub fn kubeconfig(&self, folder: &Path) -> PathBuf {
         self.access.kubeconfig(folder)
     }
 
     /// Adds a rule. A request obeys the first rule that concerns it; after a hook the next rules still count.
-    pub(crate) fn rule(&self, rule: Rule) -> &Self {
+    pub fn rule(&self, rule: Rule) -> &Self {
         self.shared.rules.lock().expect("no rule panics").push(rule);
         self
     }
 
     /// Removes all rules. Requests that hang go on hanging.
-    pub(crate) fn clear(&self) -> &Self {
+    pub fn clear(&self) -> &Self {
         self.shared.rules.lock().expect("no rule panics").clear();
         self
     }
 
     /// Every request so far, in the order of arrival.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<Asked> {
         self.shared.asked.lock().expect("nobody panics with it").clone()
     }
 
     /// Those of one method whose path begins like this.
-    pub(crate) fn asked_for(&self, method: &str, path: &str) -> Vec<Asked> {
+    pub fn asked_for(&self, method: &str, path: &str) -> Vec<Asked> {
         let mut asked = self.asked();
         asked.retain(|one| one.method == method && one.path.starts_with(path));
         asked
@@ -95,7 +95,7 @@ impl ApiProxy {
 
     /// Waits for the first request of this method whose path begins like this.
     #[track_caller]
-    pub(crate) fn wait_for(&self, method: &str, path: &str) -> Asked {
+    pub fn wait_for(&self, method: &str, path: &str) -> Asked {
         wait_for(&format!("a {method} of {path}"), ASKED_MAX, || {
             let first = self.asked_for(method, path).into_iter().next();
             first.ok_or_else(|| format!("so far: {:?}", self.asked()))
@@ -124,7 +124,7 @@ impl Drop for ApiProxy {
 }
 
 /// Says what happens to which requests: `Rule::get("/api/v1/pods").nth(2).status(500)`.
-pub(crate) struct Rule {
+pub struct Rule {
     method: Option<String>,
     path: String,
     query: Vec<String>,
@@ -149,40 +149,40 @@ type Editor = Arc<Mutex<dyn FnMut(&mut Value) + Send>>;
 
 impl Rule {
     /// GET requests whose path begins like this.
-    pub(crate) fn get(path: &str) -> Self {
+    pub fn get(path: &str) -> Self {
         Self::of("GET", path)
     }
 
     /// Requests of one method whose path begins like this.
-    pub(crate) fn of(method: &str, path: &str) -> Self {
+    pub fn of(method: &str, path: &str) -> Self {
         Self { method: Some(method.to_owned()), ..Self::any(path) }
     }
 
     /// Requests of every method whose path begins like this.
-    pub(crate) fn any(path: &str) -> Self {
+    pub fn any(path: &str) -> Self {
         let action = Action::Pass;
         Self { method: None, path: path.to_owned(), query: Vec::new(), nth: None, seen: 0, action }
     }
 
     /// Only those with this text in their query.
-    pub(crate) fn query(mut self, part: &str) -> Self {
+    pub fn query(mut self, part: &str) -> Self {
         self.query.push(part.to_owned());
         self
     }
 
     /// Only those for a page of a list after its first.
-    pub(crate) fn later_pages(self) -> Self {
+    pub fn later_pages(self) -> Self {
         self.query("continue=")
     }
 
     /// Only the nth of the requests that it would concern, counted from 1. Without this it concerns all of them.
-    pub(crate) fn nth(mut self, nth: u32) -> Self {
+    pub fn nth(mut self, nth: u32) -> Self {
         self.nth = Some(nth);
         self
     }
 
     /// Answers with the error that a server gives with this status.
-    pub(crate) fn status(self, status: u16) -> Self {
+    pub fn status(self, status: u16) -> Self {
         let reason = reason(status);
         let body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -192,7 +192,7 @@ impl Rule {
     }
 
     /// Answers with this status and body, which need not be JSON.
-    pub(crate) fn answer(self, status: u16, body: impl Into<Vec<u8>>) -> Self {
+    pub fn answer(self, status: u16, body: impl Into<Vec<u8>>) -> Self {
         let mut answer = Message::new(format!("HTTP/1.1 {status} {}", reason(status)), body)
             .with("Content-Type", "application/json");
         if status == 429 {
@@ -202,27 +202,27 @@ impl Rule {
     }
 
     /// Never answers.
-    pub(crate) fn hang(self) -> Self {
+    pub fn hang(self) -> Self {
         self.act(Action::Hang)
     }
 
     /// Closes the connection instead of an answer.
-    pub(crate) fn hang_up(self) -> Self {
+    pub fn hang_up(self) -> Self {
         self.act(Action::Drop)
     }
 
     /// Hands the request on, and closes the connection after so many bytes of the answer's body.
-    pub(crate) fn cut_after(self, bytes: usize) -> Self {
+    pub fn cut_after(self, bytes: usize) -> Self {
         self.act(Action::Cut(bytes))
     }
 
     /// Calls `hook` before the request is handed on, for instance to change something between a list and a get.
-    pub(crate) fn before(self, hook: impl FnMut() + Send + 'static) -> Self {
+    pub fn before(self, hook: impl FnMut() + Send + 'static) -> Self {
         self.act(Action::Before(Arc::new(Mutex::new(hook))))
     }
 
     /// Hands the request on, and changes the answer, which must be JSON.
-    pub(crate) fn edit(self, editor: impl FnMut(&mut Value) + Send + 'static) -> Self {
+    pub fn edit(self, editor: impl FnMut(&mut Value) + Send + 'static) -> Self {
         self.act(Action::Edit(Arc::new(Mutex::new(editor))))
     }
 

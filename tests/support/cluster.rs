@@ -23,7 +23,7 @@ use super::trio::Trio;
 
 /// Ends with [`Cluster::assert_clean`]; a test that forgets it fails.
 #[derive(Debug)]
-pub(crate) struct Cluster {
+pub struct Cluster {
     prefix: String,
     /// What every host file begins with.
     host: Value,
@@ -34,24 +34,24 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// On the etcd that all tests of the process share.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::on(Etcd::shared())
     }
 
     /// On a server of the test's own.
-    pub(crate) fn on(etcd: &Etcd) -> Self {
+    pub fn on(etcd: &Etcd) -> Self {
         Self::at(vec![etcd.endpoint()], etcd.tls(), json!({}))
     }
 
     /// On three members, in the order in which the host file names them.
-    pub(crate) fn on_trio(trio: &Trio) -> Self {
+    pub fn on_trio(trio: &Trio) -> Self {
         // Its members are in namespaces, and so not on the loopback.
         let plaintext = if trio.tls().is_some() { json!({}) } else { json!({"allow_plaintext": true}) };
         Self::at(trio.endpoints(), trio.tls(), plaintext)
     }
 
     /// On three members of the loopback.
-    pub(crate) fn on_slow_trio(trio: &SlowTrio) -> Self {
+    pub fn on_slow_trio(trio: &SlowTrio) -> Self {
         Self::at(trio.endpoints(), None, json!({}))
     }
 
@@ -67,26 +67,26 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn prefix(&self) -> &str {
+    pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
     /// The test's own folder.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(crate) fn store(&self) -> &Store {
+    pub fn store(&self) -> &Store {
         &self.store
     }
 
     /// A node with the usual host file. The same name gives the same node again.
-    pub(crate) fn node(&self, name: &str) -> Node {
+    pub fn node(&self, name: &str) -> Node {
         self.node_with(name, json!({}))
     }
 
     /// A node whose host file has these keys besides or instead of the usual ones; `null` takes one away.
-    pub(crate) fn node_with(&self, name: &str, keys: Value) -> Node {
+    pub fn node_with(&self, name: &str, keys: Value) -> Node {
         let folder = self.folder().join(name);
         fs::create_dir_all(&folder).expect("a folder can be made");
         let mut host = self.host.clone();
@@ -99,14 +99,14 @@ impl Cluster {
     }
 
     /// `metes check`, from a node that runs no plugin.
-    pub(crate) fn check(&self) -> Outcome {
+    pub fn check(&self) -> Outcome {
         self.checked.store(true, Ordering::Relaxed);
         self.node("auditor").cli(["check"])
     }
 
     /// Every invariant holds, and no bit is set without a reservation.
     #[track_caller]
-    pub(crate) fn assert_clean(&self) {
+    pub fn assert_clean(&self) {
         let stray = self.stray_bits();
         assert!(stray.is_empty(), "bits without a reservation: {stray:?}");
     }
@@ -114,13 +114,13 @@ impl Cluster {
     /// Every invariant holds, but stray bits may be left: for a test in which a DEL is short of time or without space,
     /// or a pass of the reconciler is killed before it repairs.
     #[track_caller]
-    pub(crate) fn assert_whole(&self) {
+    pub fn assert_whole(&self) {
         self.stray_bits();
     }
 
     /// The harmless findings of `metes check`, which must find nothing worse.
     #[track_caller]
-    pub(crate) fn stray_bits(&self) -> Vec<Value> {
+    pub fn stray_bits(&self) -> Vec<Value> {
         self.checked.store(true, Ordering::Relaxed);
         let outcome = self.node("auditor").cli(["check", "-o", "json"]);
         assert!(outcome.succeeded(), "metes check found violations: {outcome}");
@@ -129,7 +129,7 @@ impl Cluster {
 
     /// Nothing is held and nobody queues any more.
     #[track_caller]
-    pub(crate) fn assert_nothing_held(&self) {
+    pub fn assert_nothing_held(&self) {
         let left: Vec<String> = ["v1/net/", "v1/owner/", "v1/pod/", "v1/ticket/"]
             .into_iter()
             .flat_map(|part| self.store.keys(part))
@@ -139,7 +139,7 @@ impl Cluster {
     }
 
     /// A test that breaks the store on purpose says so instead of [`Cluster::assert_clean`].
-    pub(crate) fn leave_unclean(&self) {
+    pub fn leave_unclean(&self) {
         self.checked.store(true, Ordering::Relaxed);
     }
 }
@@ -164,31 +164,31 @@ fn merge(into: &mut Value, keys: Value) {
 
 /// A machine of the cluster: a host file and a spool of its own.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub struct Node {
     name: String,
     folder: PathBuf,
 }
 
 impl Node {
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn host_file(&self) -> PathBuf {
+    pub fn host_file(&self) -> PathBuf {
         self.folder.join("metes.conf")
     }
 
-    pub(crate) fn spool(&self) -> PathBuf {
+    pub fn spool(&self) -> PathBuf {
         self.folder.join("spool")
     }
 
     /// The files in the spool folder, or none.
-    pub(crate) fn spooled(&self) -> Vec<PathBuf> {
+    pub fn spooled(&self) -> Vec<PathBuf> {
         walk(&self.spool())
     }
 
     /// Replaces the host file, which need not be valid.
-    pub(crate) fn write_host_file(&self, text: impl AsRef<[u8]>) {
+    pub fn write_host_file(&self, text: impl AsRef<[u8]>) {
         // Replaced at once, because a program of this node may be reading the present file.
         let path = self.folder.join(unique("new"));
         fs::write(&path, text).expect("a host file can be written");
@@ -197,39 +197,39 @@ impl Node {
     }
 
     /// Changes keys of the host file, as [`Cluster::node_with`] does.
-    pub(crate) fn change_host_file(&self, keys: Value) {
+    pub fn change_host_file(&self, keys: Value) {
         let text = fs::read(self.host_file()).expect("the host file can be read");
         let mut host = serde_json::from_slice(&text).expect("the host file is JSON");
         merge(&mut host, keys);
         self.write_host_file(host.to_string());
     }
 
-    pub(crate) fn add(&self, container: &str) -> Run {
+    pub fn add(&self, container: &str) -> Run {
         self.attachment("ADD", container)
     }
 
-    pub(crate) fn del(&self, container: &str) -> Run {
+    pub fn del(&self, container: &str) -> Run {
         self.attachment("DEL", container)
     }
 
-    pub(crate) fn check(&self, container: &str) -> Run {
+    pub fn check(&self, container: &str) -> Run {
         self.attachment("CHECK", container)
     }
 
-    pub(crate) fn gc(&self) -> Run {
+    pub fn gc(&self) -> Run {
         self.plugin("GC")
     }
 
-    pub(crate) fn status(&self) -> Run {
+    pub fn status(&self) -> Run {
         self.plugin("STATUS")
     }
 
-    pub(crate) fn version(&self) -> Run {
+    pub fn version(&self) -> Run {
         self.plugin("VERSION")
     }
 
     /// A verb with CNI_PATH and the host file in its environment, and nothing else.
-    pub(crate) fn plugin(&self, command: &str) -> Run {
+    pub fn plugin(&self, command: &str) -> Run {
         self.prepared().env("CNI_COMMAND", command).cni_path(&self.folder)
     }
 
@@ -241,26 +241,26 @@ impl Node {
 
     /// A verb for people: `node.cli(["list", "-o", "json"])`.
     #[track_caller]
-    pub(crate) fn cli<S: AsRef<str>>(&self, arguments: impl IntoIterator<Item = S>) -> Outcome {
+    pub fn cli<S: AsRef<str>>(&self, arguments: impl IntoIterator<Item = S>) -> Outcome {
         self.cli_run(arguments).run()
     }
 
-    pub(crate) fn cli_run<S: AsRef<str>>(&self, arguments: impl IntoIterator<Item = S>) -> Run {
+    pub fn cli_run<S: AsRef<str>>(&self, arguments: impl IntoIterator<Item = S>) -> Run {
         self.prepared().arguments(arguments)
     }
 
     /// `metes pool`
-    pub(crate) fn pool(&self, arguments: &[&str], stdin: &str) -> Outcome {
+    pub fn pool(&self, arguments: &[&str], stdin: &str) -> Outcome {
         self.pool_run(arguments, stdin).run()
     }
 
-    pub(crate) fn pool_run(&self, arguments: &[&str], stdin: &str) -> Run {
+    pub fn pool_run(&self, arguments: &[&str], stdin: &str) -> Run {
         self.prepared().arguments(["pool"]).arguments(arguments).stdin(stdin)
     }
 
     /// `metes list -o json`, as an array.
     #[track_caller]
-    pub(crate) fn list(&self) -> Vec<Value> {
+    pub fn list(&self) -> Vec<Value> {
         let list = self.cli(["list", "-o", "json"]).ok();
         list.as_array().expect("a list is an array").clone()
     }
@@ -271,7 +271,7 @@ impl Node {
     }
 
     /// The environment that makes the plugin run as this node, for programs that start it.
-    pub(crate) fn environment(&self) -> BTreeMap<String, String> {
+    pub fn environment(&self) -> BTreeMap<String, String> {
         BTreeMap::from([("METES_CONF".to_owned(), self.host_file().display().to_string())])
     }
 }

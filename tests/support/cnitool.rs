@@ -18,7 +18,7 @@ const RESULTS: &str = "/var/lib/cni/results";
 
 /// One network on one node: a folder with its conflist, and one with the plugins and metes.
 #[derive(Debug)]
-pub(crate) struct Cnitool {
+pub struct Cnitool {
     network: String,
     folder: TempDir,
     node: Node,
@@ -26,7 +26,7 @@ pub(crate) struct Cnitool {
 
 impl Cnitool {
     /// `plugins` is the conflist's list; the network's name is made up, for cnitool's results are the host's.
-    pub(crate) fn new(node: &Node, cni_version: &str, plugins: Value) -> Self {
+    pub fn new(node: &Node, cni_version: &str, plugins: Value) -> Self {
         let network = unique("metes-test-");
         let folder = temporary();
         let conflist = json!({"cniVersion": cni_version, "name": network, "plugins": plugins});
@@ -37,28 +37,28 @@ impl Cnitool {
         Self { network, folder, node: node.clone() }
     }
 
-    pub(crate) fn network(&self) -> &str {
+    pub fn network(&self) -> &str {
         &self.network
     }
 
-    pub(crate) fn add(&self, netns: &Netns) -> Run {
+    pub fn add(&self, netns: &Netns) -> Run {
         self.verb("add", netns)
     }
 
-    pub(crate) fn del(&self, netns: &Netns) -> Run {
+    pub fn del(&self, netns: &Netns) -> Run {
         self.verb("del", netns)
     }
 
-    pub(crate) fn check(&self, netns: &Netns) -> Run {
+    pub fn check(&self, netns: &Netns) -> Run {
         self.verb("check", netns)
     }
 
     /// libcni lists every attachment except those that cnitool is told are gone; here all of the network are gone.
-    pub(crate) fn gc(&self, netns: &Netns) -> Run {
+    pub fn gc(&self, netns: &Netns) -> Run {
         self.verb("gc", netns)
     }
 
-    pub(crate) fn status(&self, netns: &Netns) -> Run {
+    pub fn status(&self, netns: &Netns) -> Run {
         self.verb("status", netns)
     }
 

@@ -31,15 +31,15 @@ const LOG_TAIL_LINES: usize = 20;
 
 /// How a server differs from the usual one.
 #[derive(Clone, Debug)]
-pub(crate) struct EtcdOptions {
+pub struct EtcdOptions {
     /// The binary.
-    pub(crate) program: PathBuf,
+    pub program: PathBuf,
     /// More flags.
-    pub(crate) args: Vec<String>,
+    pub args: Vec<String>,
     /// Only a benchmark wants to wait for the disk.
-    pub(crate) fsync: bool,
+    pub fsync: bool,
     /// Serve TLS only, and only to clients with a certificate.
-    pub(crate) mtls: bool,
+    pub mtls: bool,
 }
 
 impl Default for EtcdOptions {
@@ -50,7 +50,7 @@ impl Default for EtcdOptions {
 
 /// A running server: on drop it is killed and its data removed; it is killed too when the test process dies.
 #[derive(Debug)]
-pub(crate) struct Etcd {
+pub struct Etcd {
     options: EtcdOptions,
     folder: TempDir,
     seat: Seat,
@@ -60,65 +60,65 @@ pub(crate) struct Etcd {
 
 /// The addresses of a server and of its fellow members.
 #[derive(Clone, Debug)]
-pub(super) struct Seat {
-    pub(super) name: String,
-    pub(super) host: Ipv4Addr,
-    pub(super) ports: Ports,
+pub(crate) struct Seat {
+    pub(crate) name: String,
+    pub(crate) host: Ipv4Addr,
+    pub(crate) ports: Ports,
     /// Where the others find it: its own peer port, or a relay before that.
-    pub(super) reached: SocketAddr,
+    pub(crate) reached: SocketAddr,
     /// The namespace that has `host`, if that is not the test's own.
-    pub(super) netns: Option<PathBuf>,
+    pub(crate) netns: Option<PathBuf>,
     /// Names and peer addresses of the others, in etcd's words.
-    pub(super) others: Vec<String>,
+    pub(crate) others: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ports {
-    pub(super) client: u16,
-    pub(super) peer: u16,
-    pub(super) metrics: u16,
+pub(crate) struct Ports {
+    pub(crate) client: u16,
+    pub(crate) peer: u16,
+    pub(crate) metrics: u16,
 }
 
 impl Etcd {
     /// The server that all tests of this process share. It lives as long as the process.
-    pub(crate) fn shared() -> &'static Self {
+    pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Etcd> = OnceLock::new();
         SHARED.get_or_init(Self::start)
     }
 
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::start_with(EtcdOptions::default())
     }
 
     /// With more flags, for instance `--quota-backend-bytes=...` or `--max-txn-ops=...`.
-    pub(crate) fn with_args(args: &[&str]) -> Self {
+    pub fn with_args(args: &[&str]) -> Self {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
         Self::start_with(EtcdOptions { args, ..EtcdOptions::default() })
     }
 
     /// For users with passwords. To verify one takes the usual server so long on a busy machine that a run gives its
     /// connection up.
-    pub(crate) fn start_with_cheap_passwords() -> Self {
+    pub fn start_with_cheap_passwords() -> Self {
         Self::with_args(&["--bcrypt-cost=4"])
     }
 
     /// A server that is too old for metes.
-    pub(crate) fn start_version_34() -> Self {
+    pub fn start_version_34() -> Self {
         // The older flag set has no --unsafe-no-fsync.
         let program = tool("etcd-3.4");
         Self::start_with(EtcdOptions { program, fsync: true, ..EtcdOptions::default() })
     }
 
-    pub(crate) fn start_mtls() -> Self {
+    pub fn start_mtls() -> Self {
         Self::start_with(EtcdOptions { mtls: true, ..EtcdOptions::default() })
     }
 
     /// With certificates that `prepare` has changed.
-    pub(crate) fn start_mtls_with(prepare: impl Fn(&Tls)) -> Self {
+    pub fn start_mtls_with(prepare: impl Fn(&Tls)) -> Self {
         Self::start_prepared(EtcdOptions { mtls: true, ..EtcdOptions::default() }, prepare)
     }
 
-    pub(crate) fn start_with(options: EtcdOptions) -> Self {
+    pub fn start_with(options: EtcdOptions) -> Self {
         Self::start_prepared(options, |_| {})
     }
 
@@ -138,77 +138,77 @@ impl Etcd {
     }
 
     /// Does not wait until the server answers: a member does that only when more than half of all members run.
-    pub(super) fn launch(options: EtcdOptions, folder: TempDir, seat: Seat, tls: Option<Tls>) -> Self {
+    pub(crate) fn launch(options: EtcdOptions, folder: TempDir, seat: Seat, tls: Option<Tls>) -> Self {
         let child = spawn(&options, folder.path(), &seat, tls.as_ref());
         Self { options, folder, seat, tls, child }
     }
 
     /// Where clients find it, with its scheme.
-    pub(crate) fn endpoint(&self) -> String {
+    pub fn endpoint(&self) -> String {
         self.seat.client_url(self.tls.is_some())
     }
 
     /// Where other members would find it, which serves no clients.
-    pub(crate) fn peer_address(&self) -> SocketAddr {
+    pub fn peer_address(&self) -> SocketAddr {
         SocketAddr::from((self.seat.host, self.seat.ports.peer))
     }
 
-    pub(crate) fn tls(&self) -> Option<&Tls> {
+    pub fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }
 
     /// The host file's `etcd` object for this server.
-    pub(crate) fn host_keys(&self, prefix: &str) -> Value {
+    pub fn host_keys(&self, prefix: &str) -> Value {
         host_keys(&[self.endpoint()], self.tls(), prefix)
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// SIGSTOP: connections stay open, nothing answers.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         stop(&self.child);
     }
 
     /// SIGCONT.
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         signal(&self.child, Signal::CONT);
     }
 
     /// SIGKILL, and waits for the end: from here on connections are refused.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.child.kill().expect("an own child can be killed");
         self.child.wait().expect("an own child can be waited for");
     }
 
     /// Starts it again on the same ports with the same data.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.relaunch();
         self.assert_ready();
     }
 
     /// The same with other flags than it was started with.
-    pub(crate) fn restart_with(&mut self, args: &[&str]) {
+    pub fn restart_with(&mut self, args: &[&str]) {
         self.options.args = args.iter().map(|&arg| arg.to_owned()).collect();
         self.restart();
     }
 
     /// [`Etcd::restart`] without waiting for its answer.
-    pub(super) fn relaunch(&mut self) {
+    pub(crate) fn relaunch(&mut self) {
         self.kill();
         self.child = spawn(&self.options, self.folder.path(), &self.seat, self.tls.as_ref());
     }
 
     #[track_caller]
-    pub(super) fn assert_ready(&mut self) {
+    pub(crate) fn assert_ready(&mut self) {
         if let Err(Dead) = self.wait_ready() {
             panic!("etcd did not come up; its last words:\n{}", self.log_tail());
         }
     }
 
     /// A copy of its data folder, to be put back by [`Etcd::restore_data`]: a store that went back in time.
-    pub(crate) fn copy_data(&mut self) -> PathBuf {
+    pub fn copy_data(&mut self) -> PathBuf {
         self.kill();
         let copy = self.folder.path().join("copy");
         copy_folder(&self.data(), &copy);
@@ -216,14 +216,14 @@ impl Etcd {
         copy
     }
 
-    pub(crate) fn restore_data(&mut self, copy: &Path) {
+    pub fn restore_data(&mut self, copy: &Path) {
         self.kill();
         fs::remove_dir_all(self.data()).expect("the data of a dead server can be removed");
         copy_folder(copy, &self.data());
         self.restart();
     }
 
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
@@ -238,7 +238,7 @@ impl Etcd {
     }
 
     /// The sum of a metric over all lines that contain each of `labels`.
-    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+    pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let text = http_get(self.seat.metrics(), "/metrics").expect("etcd tells its metrics");
         let is_meant = |line: &&str| {
             let rest = line.strip_prefix(name).unwrap_or_default();
@@ -270,10 +270,10 @@ impl Drop for Etcd {
 
 /// A learner of another server's cluster: it has all data and serves no requests.
 #[derive(Debug)]
-pub(crate) struct Learner(Etcd);
+pub struct Learner(Etcd);
 
 impl Learner {
-    pub(crate) fn of(etcd: &Etcd) -> Self {
+    pub fn of(etcd: &Etcd) -> Self {
         let seat = Seat { name: "learner".to_owned(), others: vec![etcd.seat.entry()], ..Seat::alone() };
         let peer = format!("--peer-urls=http://{}", seat.reached);
         let endpoint = format!("--endpoints={}", etcd.endpoint());
@@ -292,7 +292,7 @@ impl Learner {
         Self(learner)
     }
 
-    pub(crate) fn endpoint(&self) -> String {
+    pub fn endpoint(&self) -> String {
         self.0.endpoint()
     }
 }
@@ -310,13 +310,13 @@ impl Seat {
         Self { name: "test".to_owned(), host, ports, reached, netns: None, others: Vec::new() }
     }
 
-    pub(super) fn client_url(&self, is_tls: bool) -> String {
+    pub(crate) fn client_url(&self, is_tls: bool) -> String {
         let scheme = if is_tls { "https" } else { "http" };
         format!("{scheme}://{}:{}", self.host, self.ports.client)
     }
 
     /// Tells each of them who the others are.
-    pub(super) fn introduce(mut seats: Vec<Self>) -> Vec<Self> {
+    pub(crate) fn introduce(mut seats: Vec<Self>) -> Vec<Self> {
         let entries: Vec<String> = seats.iter().map(Self::entry).collect();
         for (index, seat) in seats.iter_mut().enumerate() {
             let others = entries.iter().enumerate().filter(|(at, _)| *at != index);
@@ -336,7 +336,7 @@ impl Seat {
 }
 
 /// The host file's `etcd` object.
-pub(super) fn host_keys(endpoints: &[String], tls: Option<&Tls>, prefix: &str) -> Value {
+pub(crate) fn host_keys(endpoints: &[String], tls: Option<&Tls>, prefix: &str) -> Value {
     let mut keys = json!({"endpoints": endpoints, "prefix": prefix});
     if let Some(tls) = tls {
         keys["ca_file"] = json!(tls.ca());
@@ -347,7 +347,7 @@ pub(super) fn host_keys(endpoints: &[String], tls: Option<&Tls>, prefix: &str) -
 }
 
 /// Ports that nobody listens on at this moment.
-pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
+pub fn free_ports<const N: usize>() -> [u16; N] {
     let mut chosen: Vec<u16> = Vec::new();
     for _ in 0..PORT_TRIES_MAX {
         let random = RandomState::new().build_hasher().finish() % PORT_COUNT;

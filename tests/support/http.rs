@@ -18,9 +18,9 @@ const LINE_BYTES_MAX: u64 = 64 * 1024;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Message {
     /// The first line, without its end.
-    pub(crate) start: String,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+    pub start: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
 }
 
 impl Message {

@@ -31,7 +31,7 @@ const TOKEN: &str = "the-admin-of-a-test";
 /// A running API server. Clones are the same server: a closure may own one. When the last goes the server is
 /// killed and its data removed; it is killed too when the test process dies.
 #[derive(Clone, Debug)]
-pub(crate) struct KubeApi {
+pub struct KubeApi {
     server: Arc<Server>,
 }
 
@@ -49,27 +49,27 @@ struct Server {
 
 /// Where a server is and who asks: what a kubeconfig says.
 #[derive(Clone, Debug)]
-pub(crate) struct Access {
-    pub(crate) url: String,
+pub struct Access {
+    pub url: String,
     /// None where `url` is plain HTTP.
-    pub(crate) authority: Option<PathBuf>,
-    pub(crate) token: String,
+    pub authority: Option<PathBuf>,
+    pub token: String,
 }
 
 /// What a kubeconfig can lead to: a server, or a proxy before one.
-pub(crate) trait Reachable {
+pub trait Reachable {
     /// As its administrator.
     fn access(&self) -> Access;
 }
 
 impl Access {
     /// The same server as somebody else.
-    pub(crate) fn with_token(self, token: &str) -> Self {
+    pub fn with_token(self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self }
     }
 
     /// Writes a kubeconfig into the folder; its path.
-    pub(crate) fn kubeconfig(&self, folder: &Path) -> PathBuf {
+    pub fn kubeconfig(&self, folder: &Path) -> PathBuf {
         let mut cluster = json!({"server": self.url});
         if let Some(authority) = &self.authority {
             cluster["certificate-authority"] = json!(authority);
@@ -97,15 +97,15 @@ impl Reachable for KubeApi {
 
 /// What the server answered.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) body: Value,
+pub struct Answer {
+    pub status: u16,
+    pub body: Value,
 }
 
 impl Answer {
     /// The body of an answer that is a success.
     #[track_caller]
-    pub(crate) fn ok(self, what: &str) -> Value {
+    pub fn ok(self, what: &str) -> Value {
         assert!((200..300).contains(&self.status), "{what}: {} {}", self.status, self.body);
         self.body
     }
@@ -114,12 +114,22 @@ impl Answer {
 impl KubeApi {
     /// The server that all tests of this process share: each test has its own namespaces and nodes there, and sees
     /// those of the others. It lives as long as the process.
-    pub(crate) fn shared() -> &'static Self {
+    pub fn shared() -> &'static Self {
         static SHARED: OnceLock<KubeApi> = OnceLock::new();
         SHARED.get_or_init(Self::start)
     }
 
-    pub(crate) fn start() -> Self {
+    /// A second one, which also has the kinds of Multus and whereabouts.
+    pub fn shared_with_crds() -> &'static Self {
+        static SHARED: OnceLock<KubeApi> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let api = Self::start();
+            api.install_crds();
+            api
+        })
+    }
+
+    pub fn start() -> Self {
         // Not the shared one: an API server compacts the whole store every few minutes.
         let etcd = Etcd::start();
         let folder = temporary();
@@ -137,27 +147,22 @@ impl KubeApi {
 
     /// What lies below the server, at the prefix of all its objects: for a world too large to be created
     /// through it.
-    pub(crate) fn store(&self) -> Store {
+    pub fn store(&self) -> Store {
         Store::open(&self.server.etcd, "/registry/")
     }
 
     /// A kubeconfig of the administrator in this folder.
-    pub(crate) fn kubeconfig(&self, folder: &Path) -> PathBuf {
+    pub fn kubeconfig(&self, folder: &Path) -> PathBuf {
         self.access().kubeconfig(folder)
     }
 
     /// A kubeconfig of a service account, which is created where it is missing.
-    pub(crate) fn kubeconfig_for_service_account(
-        &self,
-        folder: &Path,
-        namespace: &str,
-        name: &str,
-    ) -> PathBuf {
+    pub fn kubeconfig_for_service_account(&self, folder: &Path, namespace: &str, name: &str) -> PathBuf {
         self.access().with_token(&self.service_account_token(namespace, name)).kubeconfig(folder)
     }
 
     /// A token of a service account, which is created where it is missing.
-    pub(crate) fn service_account_token(&self, namespace: &str, name: &str) -> String {
+    pub fn service_account_token(&self, namespace: &str, name: &str) -> String {
         let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
         self.create_missing(&accounts, &json!({"metadata": {"name": name}}));
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
@@ -167,26 +172,26 @@ impl KubeApi {
 
     /// One object or one list; `path` begins with /api or /apis and may have a query.
     #[track_caller]
-    pub(crate) fn get(&self, path: &str) -> Value {
+    pub fn get(&self, path: &str) -> Value {
         self.ask("GET", path, None).ok(path)
     }
 
     /// None where it does not exist.
     #[track_caller]
-    pub(crate) fn find(&self, path: &str) -> Option<Value> {
+    pub fn find(&self, path: &str) -> Option<Value> {
         let answer = self.ask("GET", path, None);
         if answer.status == 404 { None } else { Some(answer.ok(path)) }
     }
 
     /// POST to a collection or a subresource.
     #[track_caller]
-    pub(crate) fn create(&self, path: &str, object: &Value) -> Value {
+    pub fn create(&self, path: &str, object: &Value) -> Value {
         self.ask("POST", path, Some(object)).ok(path)
     }
 
     /// The same, where an object of this name may be there already.
     #[track_caller]
-    pub(crate) fn create_missing(&self, path: &str, object: &Value) {
+    pub fn create_missing(&self, path: &str, object: &Value) {
         let answer = self.ask("POST", path, Some(object));
         if answer.status != 409 {
             answer.ok(path);
@@ -195,21 +200,21 @@ impl KubeApi {
 
     /// A JSON merge patch: `null` takes a field away, an array replaces the whole array.
     #[track_caller]
-    pub(crate) fn patch(&self, path: &str, change: &Value) -> Value {
+    pub fn patch(&self, path: &str, change: &Value) -> Value {
         self.ask("PATCH", path, Some(change)).ok(path)
     }
 
     /// Creates an object of any kind that the server knows, or changes it to this: fields that an earlier apply had
     /// and this one lacks go.
     #[track_caller]
-    pub(crate) fn apply(&self, object: &Value) -> Value {
+    pub fn apply(&self, object: &Value) -> Value {
         let path = format!("{}?fieldManager=test&force=true", self.path_of(object));
         self.request("PATCH", &path, "application/apply-patch+yaml", Some(object)).ok(&path)
     }
 
     /// Without a grace period. One that is gone already is fine.
     #[track_caller]
-    pub(crate) fn delete(&self, path: &str) {
+    pub fn delete(&self, path: &str) {
         let answer = self.ask("DELETE", path, Some(&json!({"gracePeriodSeconds": 0})));
         if answer.status != 404 {
             answer.ok(path);
@@ -218,7 +223,7 @@ impl KubeApi {
 
     /// Where an object of this kind and name is.
     #[track_caller]
-    pub(crate) fn path_of(&self, object: &Value) -> String {
+    pub fn path_of(&self, object: &Value) -> String {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (resource, namespaced) = self.kind(&text(&object["apiVersion"]), &text(&object["kind"]));
         let metadata = &object["metadata"];
@@ -233,7 +238,7 @@ impl KubeApi {
 
     /// Any request, as the administrator; JSON goes out as the usual type for its method.
     #[track_caller]
-    pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         self.request(method, path, kind, body)
     }
@@ -277,26 +282,26 @@ impl KubeApi {
     }
 
     /// For a proxy before this server.
-    pub(super) fn client(&self) -> Arc<HttpsClient> {
+    pub(crate) fn client(&self) -> Arc<HttpsClient> {
         Arc::clone(&self.server.client)
     }
 
     /// SIGSTOP: connections stay open, nothing answers.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         stop(&self.server.child.lock().expect("nobody panics with it"));
     }
 
     /// SIGCONT.
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         signal(&self.server.child.lock().expect("nobody panics with it"), Signal::CONT);
     }
 
     /// SIGKILL, and waits for the end: from here on connections are refused.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         self.server.end();
     }
 
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         read_log(self.server.folder.path())
     }
 }

@@ -17,24 +17,24 @@ const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
 impl KubeApi {
     /// Creates it where it is missing.
-    pub(crate) fn namespace(&self, name: &str) {
+    pub fn namespace(&self, name: &str) {
         self.create_missing("/api/v1/namespaces", &json!({"metadata": {"name": name}}));
     }
 
     /// A namespace that no other test has; its name.
-    pub(crate) fn new_namespace(&self) -> String {
+    pub fn new_namespace(&self) -> String {
         let name = unique("ns");
         self.namespace(&name);
         name
     }
 
     /// What identifies a cluster.
-    pub(crate) fn kube_system_uid(&self) -> String {
+    pub fn kube_system_uid(&self) -> String {
         uid(&self.get("/api/v1/namespaces/kube-system"))
     }
 
     /// A pod on node "n1", Pending and without annotations, once [`PodBuilder::create`] is called.
-    pub(crate) fn pod(&self, namespace: &str, name: &str) -> PodBuilder {
+    pub fn pod(&self, namespace: &str, name: &str) -> PodBuilder {
         let object = json!({
             "metadata": {"namespace": namespace, "name": name},
             "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "none"}]},
@@ -43,18 +43,18 @@ impl KubeApi {
     }
 
     /// Many at once; their handles stand in the same order.
-    pub(crate) fn create_pods(&self, pods: impl IntoIterator<Item = PodBuilder>) -> Vec<Pod> {
+    pub fn create_pods(&self, pods: impl IntoIterator<Item = PodBuilder>) -> Vec<Pod> {
         in_parallel(CREATE_WORKERS, pods, PodBuilder::create)
     }
 
     /// A node, which is created where it is missing: with no status at all, so neither Ready nor not.
-    pub(crate) fn node(&self, name: &str) -> KubeNode {
+    pub fn node(&self, name: &str) -> KubeNode {
         self.create_missing("/api/v1/nodes", &json!({"metadata": {"name": name}}));
         KubeNode { api: self.clone(), path: format!("/api/v1/nodes/{name}") }
     }
 
     /// NetworkAttachmentDefinition, IPPool and OverlappingRangeIPReservation; they can be used when this returns.
-    pub(crate) fn install_crds(&self) {
+    pub fn install_crds(&self) {
         for (group, version, kind, plural, spec) in crds() {
             let name = format!("{plural}.{group}");
             self.apply(&crd(&name, group, version, kind, plural, &spec));
@@ -81,7 +81,7 @@ impl KubeApi {
 
 /// A pod that is being described.
 #[derive(Clone, Debug)]
-pub(crate) struct PodBuilder {
+pub struct PodBuilder {
     api: KubeApi,
     object: Value,
     status: Value,
@@ -89,51 +89,51 @@ pub(crate) struct PodBuilder {
 
 impl PodBuilder {
     /// Where it is bound; the node object need not exist.
-    pub(crate) fn node(mut self, name: &str) -> Self {
+    pub fn node(mut self, name: &str) -> Self {
         self.object["spec"]["nodeName"] = json!(name);
         self
     }
 
     /// Not scheduled yet.
-    pub(crate) fn unbound(mut self) -> Self {
+    pub fn unbound(mut self) -> Self {
         self.object["spec"]["nodeName"] = Value::Null;
         self
     }
 
-    pub(crate) fn annotation(mut self, name: &str, value: &str) -> Self {
+    pub fn annotation(mut self, name: &str, value: &str) -> Self {
         self.object["metadata"]["annotations"][name] = json!(value);
         self
     }
 
-    pub(crate) fn label(mut self, name: &str, value: &str) -> Self {
+    pub fn label(mut self, name: &str, value: &str) -> Self {
         self.object["metadata"]["labels"][name] = json!(value);
         self
     }
 
     /// The image of a static pod: the kubelet's own uid for it is `hash`, which it puts in both annotations.
-    pub(crate) fn mirror_of(self, hash: &str) -> Self {
+    pub fn mirror_of(self, hash: &str) -> Self {
         self.annotation("kubernetes.io/config.mirror", hash).annotation("kubernetes.io/config.hash", hash)
     }
 
     /// The annotation in which multus tells the interfaces of a pod: an array.
-    pub(crate) fn network_status(self, interfaces: &Value) -> Self {
+    pub fn network_status(self, interfaces: &Value) -> Self {
         self.annotation(NETWORK_STATUS, &interfaces.to_string())
     }
 
     /// Pending, Running, Succeeded, Failed or Unknown.
-    pub(crate) fn phase(mut self, phase: &str) -> Self {
+    pub fn phase(mut self, phase: &str) -> Self {
         self.status["phase"] = json!(phase);
         self
     }
 
     /// More keys of the object: `{"spec": {"hostNetwork": true}}`.
-    pub(crate) fn with(mut self, keys: Value) -> Self {
+    pub fn with(mut self, keys: Value) -> Self {
         merge(&mut self.object, keys);
         self
     }
 
     #[track_caller]
-    pub(crate) fn create(self) -> Pod {
+    pub fn create(self) -> Pod {
         let namespace = self.object["metadata"]["namespace"].as_str().expect("a pod has a namespace");
         let name = self.object["metadata"]["name"].as_str().expect("a pod has a name").to_owned();
         let pods = format!("/api/v1/namespaces/{namespace}/pods");
@@ -150,7 +150,7 @@ impl PodBuilder {
 
 /// A pod that was created. Clones are the same pod: a closure may own one.
 #[derive(Clone, Debug)]
-pub(crate) struct Pod {
+pub struct Pod {
     api: KubeApi,
     path: String,
     namespace: String,
@@ -159,55 +159,55 @@ pub(crate) struct Pod {
 }
 
 impl Pod {
-    pub(crate) fn uid(&self) -> &str {
+    pub fn uid(&self) -> &str {
         &self.uid
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn namespace(&self) -> &str {
+    pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
     /// As the server has it now.
-    pub(crate) fn get(&self) -> Value {
+    pub fn get(&self) -> Value {
         self.api.get(&self.path)
     }
 
-    pub(crate) fn exists(&self) -> bool {
+    pub fn exists(&self) -> bool {
         self.api.find(&self.path).is_some_and(|pod| uid(&pod) == self.uid)
     }
 
     /// Pending, Running, Succeeded, Failed or Unknown.
     #[track_caller]
-    pub(crate) fn phase(&self, phase: &str) -> &Self {
+    pub fn phase(&self, phase: &str) -> &Self {
         self.status(json!({"phase": phase}))
     }
 
     /// Changes keys of its status: `{"podIP": ..., "conditions": [...]}`.
     #[track_caller]
-    pub(crate) fn status(&self, keys: Value) -> &Self {
+    pub fn status(&self, keys: Value) -> &Self {
         self.api.patch(&format!("{}/status", self.path), &json!({"status": keys}));
         self
     }
 
     #[track_caller]
-    pub(crate) fn annotate(&self, name: &str, value: &str) -> &Self {
+    pub fn annotate(&self, name: &str, value: &str) -> &Self {
         self.api.patch(&self.path, &json!({"metadata": {"annotations": {name: value}}}));
         self
     }
 
     /// As [`PodBuilder::network_status`].
     #[track_caller]
-    pub(crate) fn network_status(&self, interfaces: &Value) -> &Self {
+    pub fn network_status(&self, interfaces: &Value) -> &Self {
         self.annotate(NETWORK_STATUS, &interfaces.to_string())
     }
 
     /// From here on it has a deletionTimestamp and does not go, whatever its phase.
     #[track_caller]
-    pub(crate) fn terminate(&self) -> &Self {
+    pub fn terminate(&self) -> &Self {
         self.api.patch(&self.path, &json!({"metadata": {"finalizers": [FINALIZER]}}));
         self.api.ask("DELETE", &self.path, Some(&json!({}))).ok(&self.path);
         self
@@ -215,7 +215,7 @@ impl Pod {
 
     /// It is gone when this returns, also after [`Pod::terminate`].
     #[track_caller]
-    pub(crate) fn delete(&self) {
+    pub fn delete(&self) {
         let kept = self.api.find(&self.path).is_some_and(|pod| !pod["metadata"]["finalizers"].is_null());
         if kept {
             self.api.patch(&self.path, &json!({"metadata": {"finalizers": null}}));
@@ -225,7 +225,7 @@ impl Pod {
 
     /// Deletes it and creates another of the same name, as a StatefulSet does.
     #[track_caller]
-    pub(crate) fn replace(&self) -> Self {
+    pub fn replace(&self) -> Self {
         let node = self.get()["spec"]["nodeName"].clone();
         self.delete();
         self.api.pod(&self.namespace, &self.name).with(json!({"spec": {"nodeName": node}})).create()
@@ -234,7 +234,7 @@ impl Pod {
 
 /// A node object. Each call changes it at once.
 #[derive(Clone, Debug)]
-pub(crate) struct KubeNode {
+pub struct KubeNode {
     api: KubeApi,
     path: String,
 }
@@ -242,19 +242,19 @@ pub(crate) struct KubeNode {
 impl KubeNode {
     /// Since now.
     #[track_caller]
-    pub(crate) fn ready(&self, ready: bool) -> &Self {
+    pub fn ready(&self, ready: bool) -> &Self {
         self.condition(if ready { "True" } else { "False" }, Duration::ZERO)
     }
 
     /// Ready is Unknown, as the node controller writes for a node that it has not heard of for that long.
     #[track_caller]
-    pub(crate) fn unreachable_for(&self, time: Duration) -> &Self {
+    pub fn unreachable_for(&self, time: Duration) -> &Self {
         self.condition("Unknown", time)
     }
 
     /// Ready has had this status, "True", "False" or "Unknown", for that long.
     #[track_caller]
-    pub(crate) fn condition(&self, status: &str, time: Duration) -> &Self {
+    pub fn condition(&self, status: &str, time: Duration) -> &Self {
         let since = humantime::format_rfc3339_seconds(SystemTime::now() - time).to_string();
         self.status(json!({"conditions": [{
             "type": "Ready", "status": status, "reason": "Test", "message": "",
@@ -264,7 +264,7 @@ impl KubeNode {
 
     /// As an administrator says that its machine is off.
     #[track_caller]
-    pub(crate) fn out_of_service(&self, off: bool) -> &Self {
+    pub fn out_of_service(&self, off: bool) -> &Self {
         let taint = json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
         let taints = if off { json!([taint]) } else { json!([]) };
         self.api.patch(&self.path, &json!({"spec": {"taints": taints}}));
@@ -272,27 +272,27 @@ impl KubeNode {
     }
 
     #[track_caller]
-    pub(crate) fn boot_id(&self, id: &str) -> &Self {
+    pub fn boot_id(&self, id: &str) -> &Self {
         self.status(json!({"nodeInfo": {"bootID": id}}))
     }
 
     /// Changes keys of its status.
     #[track_caller]
-    pub(crate) fn status(&self, keys: Value) -> &Self {
+    pub fn status(&self, keys: Value) -> &Self {
         self.api.patch(&format!("{}/status", self.path), &json!({"status": keys}));
         self
     }
 
-    pub(crate) fn get(&self) -> Value {
+    pub fn get(&self) -> Value {
         self.api.get(&self.path)
     }
 
-    pub(crate) fn uid(&self) -> String {
+    pub fn uid(&self) -> String {
         uid(&self.get())
     }
 
     #[track_caller]
-    pub(crate) fn delete(&self) {
+    pub fn delete(&self) {
         self.api.delete(&self.path);
     }
 }

@@ -13,17 +13,17 @@ use super::tool::{root, tool};
 
 /// kubectl with one kubeconfig: as the administrator or as somebody else.
 #[derive(Clone, Debug)]
-pub(crate) struct Kubectl {
+pub struct Kubectl {
     kubeconfig: PathBuf,
 }
 
 impl Kubectl {
-    pub(crate) fn new(kubeconfig: impl Into<PathBuf>) -> Self {
+    pub fn new(kubeconfig: impl Into<PathBuf>) -> Self {
         Self { kubeconfig: kubeconfig.into() }
     }
 
     #[track_caller]
-    pub(crate) fn run<S: AsRef<str>>(&self, arguments: impl IntoIterator<Item = S>, stdin: &str) -> Outcome {
+    pub fn run<S: AsRef<str>>(&self, arguments: impl IntoIterator<Item = S>, stdin: &str) -> Outcome {
         Run::new(tool("kubectl"))
             .env("KUBECONFIG", &self.kubeconfig)
             // Where it keeps what it learnt of the server.
@@ -36,7 +36,7 @@ impl Kubectl {
     /// Applies manifests as the documentation says, but with the server as a strict judge: an unknown or doubled field
     /// is an error, and so is a warning. The objects, as the server answered them.
     #[track_caller]
-    pub(crate) fn apply(&self, yaml: &str) -> Vec<Value> {
+    pub fn apply(&self, yaml: &str) -> Vec<Value> {
         let arguments = ["apply", "--server-side", "--validate=strict", "-o", "json", "-f", "-"];
         let outcome = self.run(arguments, yaml);
         assert!(outcome.succeeded() && outcome.stderr.is_empty(), "{outcome}\n{yaml}");
@@ -50,31 +50,31 @@ impl Kubectl {
 
 /// A copy of manifests/, for a test to edit as an operator would.
 #[derive(Debug)]
-pub(crate) struct Manifests {
+pub struct Manifests {
     folder: TempDir,
 }
 
 impl Manifests {
-    pub(crate) fn copy() -> Self {
+    pub fn copy() -> Self {
         let folder = temporary();
         copy_all(&root().join("manifests"), folder.path());
         Self { folder }
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Replaces a text that must be there.
     #[track_caller]
-    pub(crate) fn edit(&self, file: &str, old: &str, new: &str) {
+    pub fn edit(&self, file: &str, old: &str, new: &str) {
         let text = fs::read_to_string(self.path(file)).expect("a file of manifests/ is text");
         assert!(text.contains(old), "{file} has no {old:?}");
         fs::write(self.path(file), text.replace(old, new)).expect("a copy can be written");
     }
 
     /// Every file, by its path below manifests/.
-    pub(crate) fn files(&self) -> Vec<String> {
+    pub fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         collect(self.folder.path(), &mut files);
         let below = |path: PathBuf| {
@@ -88,7 +88,7 @@ impl Manifests {
 
     /// What a folder comes to. A component is no whole: it is put on the folder "reconciler".
     #[track_caller]
-    pub(crate) fn kustomize(&self, folder: &str) -> String {
+    pub fn kustomize(&self, folder: &str) -> String {
         let text = fs::read_to_string(self.path(folder).join("kustomization.yaml")).expect("it can be read");
         if text.contains("\nkind: Component\n") { self.with_component(folder) } else { self.build(folder) }
     }

@@ -1,6 +1,7 @@
 //! For a test's own store that meddles with some requests of a real one.
 
 /// Inside of `impl Kv`: what such a store leaves to the real one in its field `etcd`.
+#[macro_export]
 macro_rules! left_to_etcd {
     () => {
         fn expect(&self, cluster: u64) {
@@ -23,5 +24,3 @@ macro_rules! left_to_etcd {
         }
     };
 }
-
-pub(crate) use left_to_etcd;

@@ -6,13 +6,13 @@ use metes::pool::{NetworkName, Range, RangeSet, RangeSpec};
 use metes::store::etcd::{Access, Etcd};
 
 /// The library's connection to an etcd without TLS, which gives up after `give_up` where nobody listens.
-pub(crate) fn plain_store(endpoint: &str, give_up: Duration) -> Etcd {
+pub fn plain_store(endpoint: &str, give_up: Duration) -> Etcd {
     let (endpoints, prefix) = (vec![endpoint.to_owned()], String::new());
     Etcd::new(Access { endpoints, tls: None, user: None, prefix, give_up })
 }
 
 /// A set of one range of the default network.
-pub(crate) fn range_set(subnet: &str, first: &str, last: &str) -> RangeSet {
+pub fn range_set(subnet: &str, first: &str, last: &str) -> RangeSet {
     let spec = RangeSpec {
         network: NetworkName::default(),
         subnet: subnet.parse().expect("a prefix"),

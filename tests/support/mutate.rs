@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// Changes some bytes; none of them becomes zero, because no variable can hold that.
-pub(crate) fn mutate_bytes(dice: &mut Dice, bytes: &[u8]) -> Vec<u8> {
+pub fn mutate_bytes(dice: &mut Dice, bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let at = dice.below(bytes.len() as u64 + 1) as usize;
     let end = (at + dice.below(8) as usize).min(bytes.len());
@@ -52,7 +52,7 @@ const TOKENS: [&str; 24] = [
 ];
 
 /// Changes one value, or one key, of a document; one that is none stays as it is.
-pub(crate) fn mutate_json(dice: &mut Dice, text: &[u8]) -> Vec<u8> {
+pub fn mutate_json(dice: &mut Dice, text: &[u8]) -> Vec<u8> {
     let Ok(mut document) = serde_json::from_slice::<Value>(text) else { return text.to_vec() };
     let mut paths = Vec::new();
     collect_paths(&document, String::new(), &mut paths);
@@ -150,14 +150,14 @@ fn odd_value(dice: &mut Dice) -> Value {
 }
 
 /// Numbers that follow from a seed.
-pub(crate) struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -165,7 +165,7 @@ impl Dice {
         (mixed ^ (mixed >> 31)) % limit.max(1)
     }
 
-    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize].clone()
     }
 }

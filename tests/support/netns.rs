@@ -11,35 +11,35 @@ use super::run::Run;
 
 /// A network namespace with its loopback up.
 #[derive(Debug)]
-pub(crate) struct Netns {
+pub struct Netns {
     name: String,
 }
 
 impl Netns {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let netns = Self { name: unique("metes-test-") };
         ip(["netns", "add", &netns.name]).silent();
         ip(["-n", &netns.name, "link", "set", "lo", "up"]).silent();
         netns
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(&self.name)
     }
 
     /// Runs a program inside: `netns.exec(["ping", "-c", "1", "10.0.0.1"])`.
     #[track_caller]
-    pub(crate) fn exec<const N: usize>(&self, command: [&str; N]) -> Outcome {
+    pub fn exec<const N: usize>(&self, command: [&str; N]) -> Outcome {
         Run::new("ip").arguments(["netns", "exec", &self.name]).arguments(command).run()
     }
 
     /// The addresses of an interface with their prefix lengths, link-local ones left out.
     #[track_caller]
-    pub(crate) fn addresses(&self, interface: &str) -> Vec<String> {
+    pub fn addresses(&self, interface: &str) -> Vec<String> {
         let links = ip(["-j", "-n", &self.name, "address", "show", "dev", interface]).ok();
         let infos = links.as_array().into_iter().flatten().flat_map(|link| link["addr_info"].as_array());
         infos
@@ -51,7 +51,7 @@ impl Netns {
 
     /// Three pings, one of which must come back.
     #[track_caller]
-    pub(crate) fn ping(&self, address: &str) {
+    pub fn ping(&self, address: &str) {
         let outcome = self.exec(["ping", "-c", "3", "-i", "0.2", "-W", "2", address]);
         assert!(outcome.succeeded(), "no answer from {address}: {outcome}");
     }
@@ -65,17 +65,17 @@ impl Drop for Netns {
 
 /// The name of a bridge that a bridge plugin will make.
 #[derive(Debug)]
-pub(crate) struct Bridge {
+pub struct Bridge {
     name: String,
 }
 
 impl Bridge {
     /// At most 15 bytes, as every interface name.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { name: unique("mt") }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 }
@@ -97,6 +97,6 @@ fn forget<const N: usize>(arguments: [&str; N]) {
 }
 
 /// A configuration of the bridge plugin that delegates to metes.
-pub(crate) fn bridge_plugin(bridge: &Bridge, ipam: &Value) -> Value {
+pub fn bridge_plugin(bridge: &Bridge, ipam: &Value) -> Value {
     serde_json::json!({"type": "bridge", "bridge": bridge.name(), "ipam": ipam})
 }

@@ -7,17 +7,17 @@ use serde_json::Value;
 
 /// The end of one run of the plugin, or of another program.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// What was run, for messages.
-    pub(crate) what: String,
-    pub(crate) status: ExitStatus,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-    pub(crate) elapsed: Duration,
+    pub what: String,
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+    pub elapsed: Duration,
 }
 
 impl Outcome {
-    pub(crate) fn new(what: String, output: Output, elapsed: Duration) -> Self {
+    pub fn new(what: String, output: Output, elapsed: Duration) -> Self {
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         Self { what, status: output.status, stdout, stderr, elapsed }
@@ -25,32 +25,32 @@ impl Outcome {
 
     /// stdout as the one JSON document that it must be.
     #[track_caller]
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout)
             .unwrap_or_else(|error| panic!("no JSON on stdout ({error}): {self}"))
     }
 
-    pub(crate) fn succeeded(&self) -> bool {
+    pub fn succeeded(&self) -> bool {
         self.status.success()
     }
 
     /// It succeeded; what it printed.
     #[track_caller]
-    pub(crate) fn ok(&self) -> Value {
+    pub fn ok(&self) -> Value {
         assert!(self.succeeded(), "should have succeeded: {self}");
         if self.stdout.trim().is_empty() { Value::Null } else { self.json() }
     }
 
     /// It succeeded and said nothing on stdout, as DEL, CHECK, GC and STATUS do.
     #[track_caller]
-    pub(crate) fn silent(&self) {
+    pub fn silent(&self) {
         assert!(self.succeeded(), "should have succeeded: {self}");
         assert!(self.stdout.is_empty(), "should have printed nothing: {self}");
     }
 
     /// It failed with this CNI error; the error object.
     #[track_caller]
-    pub(crate) fn error(&self, code: u64) -> Value {
+    pub fn error(&self, code: u64) -> Value {
         assert_eq!(self.status.code(), Some(1), "should have failed with exit status 1: {self}");
         let error = self.json();
         assert_eq!(error["code"].as_u64(), Some(code), "should have been error {code}: {self}");
@@ -59,13 +59,13 @@ impl Outcome {
     }
 
     /// The code of the error, if it failed with one.
-    pub(crate) fn error_code(&self) -> Option<u64> {
+    pub fn error_code(&self) -> Option<u64> {
         serde_json::from_str::<Value>(&self.stdout).ok()?["code"].as_u64()
     }
 
     /// The addresses of a successful ADD with their prefix lengths, in any CNI version's shape.
     #[track_caller]
-    pub(crate) fn addresses(&self) -> Vec<String> {
+    pub fn addresses(&self) -> Vec<String> {
         let result = self.ok();
         let old = [&result["ip4"]["ip"], &result["ip6"]["ip"]];
         let new = result["ips"].as_array().into_iter().flatten().map(|ip| &ip["address"]);
@@ -74,7 +74,7 @@ impl Outcome {
 
     /// The only address of a successful ADD, without its prefix length.
     #[track_caller]
-    pub(crate) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         let addresses = self.addresses();
         assert_eq!(addresses.len(), 1, "should be one address: {self}");
         addresses[0].split('/').next().expect("split yields at least one part").to_owned()

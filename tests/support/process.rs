@@ -12,6 +12,7 @@ use std::{env, fs, process, thread};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use super::tool::root;
 use super::wait::wait_for;
 
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -22,7 +23,7 @@ type Request = (Command, Sender<io::Result<Child>>);
 ///
 /// A parent-death signal counts the death of the *thread* that started the child, and test threads end with
 /// their test: a thread that never ends starts them all.
-pub(crate) fn spawn_bound(program: &Path, configure: impl FnOnce(&mut Command)) -> io::Result<Child> {
+pub fn spawn_bound(program: &Path, configure: impl FnOnce(&mut Command)) -> io::Result<Child> {
     static KEEPER: OnceLock<Mutex<Sender<Request>>> = OnceLock::new();
     let keeper = KEEPER.get_or_init(|| Mutex::new(start_keeper()));
     let mut command = Command::new("setpriv");
@@ -73,7 +74,7 @@ pub(crate) fn unique(stem: &str) -> String {
 }
 
 /// A new folder that is removed with its value; what a killed run left behind goes with the next one.
-pub(crate) fn temporary() -> TempDir {
+pub fn temporary() -> TempDir {
     static BASE: OnceLock<PathBuf> = OnceLock::new();
     let base = BASE.get_or_init(|| {
         let base = folder_base();
@@ -87,8 +88,8 @@ pub(crate) fn temporary() -> TempDir {
 /// On the disk of the target folder, which hack/bench names: a folder in memory would make fsync free.
 fn folder_base() -> PathBuf {
     let given = env::var_os("METES_TEST_FOLDER").map(PathBuf::from);
-    let target = option_env!("CARGO_TARGET_TMPDIR").map(PathBuf::from);
-    given.or(target).expect("outside of tests METES_TEST_FOLDER names a folder").join("run")
+    let target = || env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    given.unwrap_or_else(|| target().join("tmp")).join("run")
 }
 
 /// Removes the folders of processes that are gone: `<process id>-<random>`.

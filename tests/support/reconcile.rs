@@ -11,7 +11,7 @@ use super::tool::reconciler;
 
 /// A pass that is being prepared: `cluster.reconciler(&api).args(["--dry-run"]).run()`.
 #[derive(Clone, Debug)]
-pub(crate) struct Reconciler {
+pub struct Reconciler {
     run: Run,
     config: PathBuf,
     kubeconfig: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Reconciler {
 impl Cluster {
     /// With the host file of a node "reconciler" and as the administrator of `api`, a server or a proxy before one. No
     /// grace is longer than --grace unless a flag says so: Kubernetes knows few of the nodes in tests.
-    pub(crate) fn reconciler(&self, api: &impl Reachable) -> Reconciler {
+    pub fn reconciler(&self, api: &impl Reachable) -> Reconciler {
         Reconciler {
             run: Run::new(reconciler())
                 .env("METES_RECONCILER_READY_GRACE", "0s")
@@ -35,34 +35,34 @@ impl Cluster {
 
 impl Reconciler {
     /// Flags and a subcommand, after `--config` and `--kubeconfig`.
-    pub(crate) fn args<S: AsRef<str>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+    pub fn args<S: AsRef<str>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
     /// Another build of it.
-    pub(crate) fn program(mut self, program: impl Into<PathBuf>) -> Self {
+    pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.run = self.run.program(program);
         self
     }
 
-    pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.run = self.run.env(name, value);
         self
     }
 
     /// Another host file.
-    pub(crate) fn config(self, path: impl AsRef<Path>) -> Self {
+    pub fn config(self, path: impl AsRef<Path>) -> Self {
         Self { config: path.as_ref().to_owned(), ..self }
     }
 
     /// Another kubeconfig.
-    pub(crate) fn kubeconfig(self, path: impl AsRef<Path>) -> Self {
+    pub fn kubeconfig(self, path: impl AsRef<Path>) -> Self {
         Self { kubeconfig: path.as_ref().to_owned(), ..self }
     }
 
     /// With these supplementary groups, as a container has them whose pod names an fsGroup.
-    pub(crate) fn in_groups(mut self, groups: &[u32]) -> Self {
+    pub fn in_groups(mut self, groups: &[u32]) -> Self {
         let groups: Vec<String> = groups.iter().map(u32::to_string).collect();
         let program = reconciler();
         let program = program.to_str().expect("a built program has a plain path");
@@ -71,13 +71,13 @@ impl Reconciler {
     }
 
     #[track_caller]
-    pub(crate) fn run(self) -> Outcome {
+    pub fn run(self) -> Outcome {
         self.prepared().run()
     }
 
     /// To be stopped, killed or waited for.
     #[track_caller]
-    pub(crate) fn spawn(self) -> Running {
+    pub fn spawn(self) -> Running {
         self.prepared().spawn()
     }
 

@@ -25,7 +25,7 @@ const PIPE_BYTES: usize = 32 * 1024;
 
 /// A run that is being prepared. Its environment is what is set here and PATH, nothing else.
 #[derive(Clone, Debug)]
-pub(crate) struct Run {
+pub struct Run {
     program: PathBuf,
     arguments: Vec<String>,
     env: BTreeMap<String, OsString>,
@@ -35,7 +35,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(program: impl Into<PathBuf>) -> Self {
+    pub fn new(program: impl Into<PathBuf>) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let env = BTreeMap::from([("PATH".to_owned(), path)]);
         Self {
@@ -49,80 +49,80 @@ impl Run {
     }
 
     /// Another build of it.
-    pub(crate) fn program(self, program: impl Into<PathBuf>) -> Self {
+    pub fn program(self, program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), ..self }
     }
 
-    pub(crate) fn arguments<S: AsRef<str>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+    pub fn arguments<S: AsRef<str>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
         self
     }
 
-    pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.insert(name.to_owned(), value.into());
         self
     }
 
-    pub(crate) fn without(mut self, name: &str) -> Self {
+    pub fn without(mut self, name: &str) -> Self {
         self.env.remove(name);
         self
     }
 
-    pub(crate) fn container(self, id: &str) -> Self {
+    pub fn container(self, id: &str) -> Self {
         self.env("CNI_CONTAINERID", id)
     }
 
-    pub(crate) fn ifname(self, name: &str) -> Self {
+    pub fn ifname(self, name: &str) -> Self {
         self.env("CNI_IFNAME", name)
     }
 
-    pub(crate) fn netns(self, path: impl AsRef<Path>) -> Self {
+    pub fn netns(self, path: impl AsRef<Path>) -> Self {
         self.env("CNI_NETNS", path.as_ref())
     }
 
-    pub(crate) fn cni_path(self, path: impl AsRef<Path>) -> Self {
+    pub fn cni_path(self, path: impl AsRef<Path>) -> Self {
         self.env("CNI_PATH", path.as_ref())
     }
 
     /// CNI_ARGS as written.
-    pub(crate) fn args(self, args: &str) -> Self {
+    pub fn args(self, args: &str) -> Self {
         self.env("CNI_ARGS", args)
     }
 
     /// CNI_ARGS as container runtimes write them for a pod.
-    pub(crate) fn pod(self, namespace: &str, name: &str, uid: &str) -> Self {
+    pub fn pod(self, namespace: &str, name: &str, uid: &str) -> Self {
         let pod = format!("K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_UID={uid}");
         self.args(&format!("IgnoreUnknown=1;{pod}"))
     }
 
     /// The network configuration on stdin.
-    pub(crate) fn config(self, config: &Value) -> Self {
+    pub fn config(self, config: &Value) -> Self {
         self.stdin(config.to_string())
     }
 
     /// stdin as it is, for what is no valid configuration.
-    pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
         self
     }
 
     /// Its current folder.
-    pub(crate) fn within(self, folder: &Path) -> Self {
+    pub fn within(self, folder: &Path) -> Self {
         Self { folder: Some(folder.to_owned()), ..self }
     }
 
     /// stdin is not closed as long as it runs.
-    pub(crate) fn keeps_stdin_open(self) -> Self {
+    pub fn keeps_stdin_open(self) -> Self {
         Self { keeps_stdin_open: true, ..self }
     }
 
     #[track_caller]
-    pub(crate) fn run(self) -> Outcome {
+    pub fn run(self) -> Outcome {
         self.spawn().wait()
     }
 
     #[track_caller]
-    pub(crate) fn spawn(self) -> Running {
+    pub fn spawn(self) -> Running {
         let what = self.describe();
         let start = Instant::now();
         let folder = self.folder.as_deref().unwrap_or(Path::new("."));
@@ -177,7 +177,7 @@ fn read_all(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
 
 /// A run under way. Dropped without [`Running::wait`], it is killed.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub struct Running {
     child: Child,
     what: String,
     start: Instant,
@@ -188,55 +188,55 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// SIGSTOP; it has stopped when this returns.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         stop(&self.child);
     }
 
     /// SIGCONT.
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         signal(&self.child, Signal::CONT);
     }
 
     /// SIGTERM; [`Running::wait`] tells how it ended.
-    pub(crate) fn terminate(&self) {
+    pub fn terminate(&self) {
         signal(&self.child, Signal::TERM);
     }
 
     /// SIGINT; [`Running::wait`] tells how it ended.
-    pub(crate) fn interrupt(&self) {
+    pub fn interrupt(&self) {
         signal(&self.child, Signal::INT);
     }
 
     /// SIGKILL; [`Running::wait`] tells how it ended.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.child.kill().expect("an own child can be killed");
     }
 
     /// Whether it has stopped itself; an end is none.
-    pub(crate) fn has_stopped(&self) -> bool {
+    pub fn has_stopped(&self) -> bool {
         state(&self.child) == Some('T')
     }
 
     /// Waits until it has stopped itself.
     #[track_caller]
-    pub(crate) fn wait_until_stopped(&mut self) {
+    pub fn wait_until_stopped(&mut self) {
         wait_for("it to stop itself", RUN_MAX, || {
             assert!(self.is_running(), "it ended and did not stop itself: {}", self.what);
             if self.has_stopped() { Ok(()) } else { Err("it runs".to_owned()) }
         });
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("an own child can be asked").is_none()
     }
 
     #[track_caller]
-    pub(crate) fn wait(mut self) -> Outcome {
+    pub fn wait(mut self) -> Outcome {
         let [stdout, stderr] = [&self.stdout, &self.stderr].map(|pipe| {
             pipe.recv_timeout(RUN_MAX).unwrap_or_else(|_| panic!("not done in {RUN_MAX:?}: {}", self.what))
         });

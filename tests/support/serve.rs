@@ -20,17 +20,17 @@ const SOON: Duration = Duration::from_secs(30);
 const HTTP_MAX: Duration = Duration::from_secs(3);
 
 /// A server that makes a pass so often, without any grace.
-pub(crate) fn serve(world: &World, every: &str) -> Server {
+pub fn serve(world: &World, every: &str) -> Server {
     serve_through(world, &world.api, every, &[])
 }
 
 /// The same through another API server, and with more flags.
-pub(crate) fn serve_through(world: &World, api: &impl Reachable, every: &str, args: &[&str]) -> Server {
+pub fn serve_through(world: &World, api: &impl Reachable, every: &str, args: &[&str]) -> Server {
     start(world.cluster.reconciler(api).args(args), every)
 }
 
 /// The same of a reconciler that is being prepared.
-pub(crate) fn start(reconciler: Reconciler, every: &str) -> Server {
+pub fn start(reconciler: Reconciler, every: &str) -> Server {
     let [port] = free_ports();
     let listen = format!("127.0.0.1:{port}");
     let reconciler =
@@ -41,21 +41,21 @@ pub(crate) fn start(reconciler: Reconciler, every: &str) -> Server {
 }
 
 /// A reconciler that stays.
-pub(crate) struct Server {
-    pub(crate) running: Running,
-    pub(crate) port: u16,
+pub struct Server {
+    pub running: Running,
+    pub port: u16,
 }
 
 impl Server {
     /// Status and body.
-    pub(crate) fn get(&self, path: &str) -> io::Result<(u16, String)> {
+    pub fn get(&self, path: &str) -> io::Result<(u16, String)> {
         let answer = self.ask(&format!("GET {path} HTTP/1.1\r\nHost: metes\r\n\r\n"))?;
         let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         Ok((status.ok_or(io::ErrorKind::InvalidData)?, body.to_owned()))
     }
 
-    pub(crate) fn ask(&self, request: &str) -> io::Result<String> {
+    pub fn ask(&self, request: &str) -> io::Result<String> {
         let mut stream = self.connect()?;
         stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
@@ -63,7 +63,7 @@ impl Server {
         Ok(answer)
     }
 
-    pub(crate) fn connect(&self) -> io::Result<TcpStream> {
+    pub fn connect(&self) -> io::Result<TcpStream> {
         let stream =
             TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), HTTP_MAX)?;
         stream.set_read_timeout(Some(HTTP_MAX * 4))?;
@@ -71,24 +71,24 @@ impl Server {
     }
 
     #[track_caller]
-    pub(crate) fn metrics(&self) -> Metrics {
+    pub fn metrics(&self) -> Metrics {
         let (status, body) = self.get("/metrics").expect("it answers");
         assert_eq!(status, 200);
         Metrics::parse(&body)
     }
 
     #[track_caller]
-    pub(crate) fn is_leader(&self) -> bool {
+    pub fn is_leader(&self) -> bool {
         self.metrics().value("leader") == 1.0
     }
 
     #[track_caller]
-    pub(crate) fn passes(&self, outcome: &str) -> f64 {
+    pub fn passes(&self, outcome: &str) -> f64 {
         self.metrics().value(&format!("passes_total{{outcome=\"{outcome}\"}}"))
     }
 
     #[track_caller]
-    pub(crate) fn wait_for_lead(&self, deadline: Duration) {
+    pub fn wait_for_lead(&self, deadline: Duration) {
         wait_for(
             "the lead",
             deadline,
@@ -97,7 +97,7 @@ impl Server {
     }
 
     #[track_caller]
-    pub(crate) fn wait_for_page(&self, path: &str, status: u16) -> String {
+    pub fn wait_for_page(&self, path: &str, status: u16) -> String {
         wait_for(&format!("{path} to say {status}"), SOON, || match self.get(path) {
             Ok((found, body)) if found == status => Ok(body),
             other => Err(format!("{other:?}")),
@@ -106,12 +106,12 @@ impl Server {
 
     /// A restart of it would be of no use.
     #[track_caller]
-    pub(crate) fn assert_healthy(&self) {
+    pub fn assert_healthy(&self) {
         assert_eq!(self.get("/healthz").expect("it answers"), (200, "ok\n".to_owned()));
     }
 
     #[track_caller]
-    pub(crate) fn end(self) -> Outcome {
+    pub fn end(self) -> Outcome {
         self.running.terminate();
         let outcome = self.running.wait();
         assert!(outcome.succeeded(), "{outcome}");
@@ -121,11 +121,11 @@ impl Server {
 }
 
 /// Text in Prometheus' format, read strictly. Names are without `metes_reconciler_`, if they begin with it.
-pub(crate) struct Metrics(BTreeMap<String, f64>);
+pub struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
     #[track_caller]
-    pub(crate) fn parse(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         assert!(text.ends_with('\n'), "{text}");
         let mut values = BTreeMap::new();
         let mut heads: Vec<(String, String)> = Vec::new();
@@ -162,21 +162,21 @@ impl Metrics {
     }
 
     #[track_caller]
-    pub(crate) fn of_file(path: &Path) -> Self {
+    pub fn of_file(path: &Path) -> Self {
         Self::parse(&fs::read_to_string(path).expect("the file is there"))
     }
 
-    pub(crate) fn has(&self, sample: &str) -> bool {
+    pub fn has(&self, sample: &str) -> bool {
         self.0.contains_key(sample)
     }
 
     #[track_caller]
-    pub(crate) fn value(&self, sample: &str) -> f64 {
+    pub fn value(&self, sample: &str) -> f64 {
         *self.0.get(sample).unwrap_or_else(|| panic!("no {sample} in {:?}", self.0))
     }
 
     #[track_caller]
-    pub(crate) fn assert(&self, expected: &[(&str, f64)]) {
+    pub fn assert(&self, expected: &[(&str, f64)]) {
         for (sample, value) in expected {
             assert_eq!(self.value(sample), *value, "{sample}");
         }

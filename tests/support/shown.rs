@@ -7,21 +7,21 @@ use super::tool::root;
 
 /// A fenced block of a document, without its indentation.
 #[derive(Clone, Debug)]
-pub(crate) struct Block {
-    pub(crate) language: String,
-    pub(crate) lines: Vec<String>,
+pub struct Block {
+    pub language: String,
+    pub lines: Vec<String>,
 }
 
 /// A command of a block, and what the document shows below it.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
-    pub(crate) command: String,
-    pub(crate) output: String,
+pub struct Shown {
+    pub command: String,
+    pub output: String,
 }
 
 impl Block {
     /// All blocks of a document, in order.
-    pub(crate) fn all(file: &str) -> Vec<Self> {
+    pub fn all(file: &str) -> Vec<Self> {
         let text = fs::read_to_string(root().join(file)).expect(file);
         let mut lines = text.lines();
         let mut blocks = Vec::new();
@@ -35,12 +35,12 @@ impl Block {
         blocks
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         self.lines.join("\n")
     }
 
     /// What is typed after `$ ` or `# `. A command goes on after a backslash.
-    pub(crate) fn commands(&self) -> Vec<Shown> {
+    pub fn commands(&self) -> Vec<Shown> {
         let mut commands: Vec<Shown> = Vec::new();
         for line in &self.lines {
             match (line.strip_prefix("$ ").or(line.strip_prefix("# ")), commands.last_mut()) {
@@ -60,7 +60,7 @@ impl Block {
 
 /// The words of each line; a time, an address of etcd, an id of a store, a version, a revision and a duration by their
 /// names alone.
-pub(crate) fn normalized(text: &str) -> Vec<String> {
+pub fn normalized(text: &str) -> Vec<String> {
     text.lines().map(|line| words(line).join(" ")).collect()
 }
 

@@ -23,7 +23,7 @@ const PART_BYTES: usize = 64 << 10;
 
 /// Relays on the loopback, one before each of some servers. On drop they close every connection.
 #[derive(Debug)]
-pub(crate) struct Relays {
+pub struct Relays {
     addresses: Vec<SocketAddr>,
     /// Closed, it ends the thread.
     end: Option<PipeWriter>,
@@ -32,7 +32,7 @@ pub(crate) struct Relays {
 
 impl Relays {
     /// Everything takes `one_way` to a server, and as long back.
-    pub(crate) fn before(servers: &[SocketAddr], one_way: Duration) -> Self {
+    pub fn before(servers: &[SocketAddr], one_way: Duration) -> Self {
         let routes: Vec<Route> = servers.iter().map(|&server| Route::to(server)).collect();
         let address = |route: &Route| route.listener.local_addr().expect("a listener has an address");
         let addresses = routes.iter().map(address).collect();
@@ -43,7 +43,7 @@ impl Relays {
     }
 
     /// Before a single server at `http://HOST:PORT`. The relay's own address has the same form.
-    pub(crate) fn before_endpoint(endpoint: &str, one_way: Duration) -> (Self, String) {
+    pub fn before_endpoint(endpoint: &str, one_way: Duration) -> (Self, String) {
         let server = endpoint.strip_prefix("http://").and_then(|server| server.parse().ok());
         let relays = Self::before(&[server.expect("an endpoint like http://HOST:PORT")], one_way);
         let endpoint = format!("http://{}", relays.addresses[0]);
@@ -222,14 +222,14 @@ impl Connection {
 /// Three running members on the loopback, whose links to each other take a while. Clients reach them directly. On drop
 /// the members are killed, and their data removed.
 #[derive(Debug)]
-pub(crate) struct SlowTrio {
+pub struct SlowTrio {
     members: Vec<Etcd>,
     _relays: Option<Relays>,
 }
 
 impl SlowTrio {
     /// Every link takes `one_way` in each direction; without it there are no relays at all.
-    pub(crate) fn start(options: &EtcdOptions, one_way: Option<Duration>) -> Self {
+    pub fn start(options: &EtcdOptions, one_way: Option<Duration>) -> Self {
         let [a, b, c, d, e, f, g, h, i] = free_ports();
         let ports =
             [[a, b, c], [d, e, f], [g, h, i]].map(|[client, peer, metrics]| Ports { client, peer, metrics });
@@ -254,21 +254,21 @@ impl SlowTrio {
     }
 
     /// In the order of the members' numbers.
-    pub(crate) fn endpoints(&self) -> Vec<String> {
+    pub fn endpoints(&self) -> Vec<String> {
         self.members.iter().map(Etcd::endpoint).collect()
     }
 
-    pub(crate) fn members(&self) -> &[Etcd] {
+    pub fn members(&self) -> &[Etcd] {
         &self.members
     }
 
     /// Kills a member and starts it again with its data; does not wait until it answers.
-    pub(crate) fn relaunch(&mut self, index: usize) {
+    pub fn relaunch(&mut self, index: usize) {
         self.members[index].relaunch();
     }
 
     #[track_caller]
-    pub(crate) fn wait_until_ready(&mut self) {
+    pub fn wait_until_ready(&mut self) {
         self.members.iter_mut().for_each(Etcd::assert_ready);
     }
 }

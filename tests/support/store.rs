@@ -27,43 +27,40 @@ const TXN_BYTES: usize = 1 << 20;
 /// it takes one that answers.
 /// Keys are relative to the prefix it was opened with.
 #[derive(Clone)]
-pub(crate) struct Store {
+pub struct Store {
     prefix: String,
     endpoints: Vec<String>,
     options: Option<ConnectOptions>,
 }
 
 impl Store {
-    pub(crate) fn open(etcd: &Etcd, prefix: &str) -> Self {
+    pub fn open(etcd: &Etcd, prefix: &str) -> Self {
         Self::of(vec![etcd.endpoint()], etcd.tls(), prefix)
     }
 
-    pub(super) fn of(endpoints: Vec<String>, tls: Option<&Tls>, prefix: &str) -> Self {
+    pub(crate) fn of(endpoints: Vec<String>, tls: Option<&Tls>, prefix: &str) -> Self {
         let options = tls.map(|tls| with_client(tls, &(tls.client_cert(), tls.client_key())));
         Self { prefix: prefix.to_owned(), endpoints, options }
     }
 
     /// The same as another client: its certificate and key.
-    pub(crate) fn as_client(&self, tls: &Tls, client: &(PathBuf, PathBuf)) -> Self {
+    pub fn as_client(&self, tls: &Tls, client: &(PathBuf, PathBuf)) -> Self {
         Self { options: Some(with_client(tls, client)), ..self.clone() }
     }
 
     /// The same server as a user of etcd's own authentication.
-    pub(crate) fn as_user(&self, name: &str, password: &str) -> Self {
+    pub fn as_user(&self, name: &str, password: &str) -> Self {
         let options = self.options.clone().unwrap_or_default().with_user(name, password);
         Self { options: Some(options), ..self.clone() }
     }
 
     /// Anything that the helpers below do not have: `store.run(async |client| client.alarm(...).await)`.
     #[track_caller]
-    pub(crate) fn run<T>(&self, work: impl AsyncFnOnce(&mut Client) -> Result<T, Error>) -> T {
+    pub fn run<T>(&self, work: impl AsyncFnOnce(&mut Client) -> Result<T, Error>) -> T {
         self.try_run(work).expect("etcd does as it is asked")
     }
 
-    pub(crate) fn try_run<T>(
-        &self,
-        work: impl AsyncFnOnce(&mut Client) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    pub fn try_run<T>(&self, work: impl AsyncFnOnce(&mut Client) -> Result<T, Error>) -> Result<T, Error> {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
         runtime.block_on(async {
             let mut client = self.connect().await?;
@@ -72,7 +69,7 @@ impl Store {
     }
 
     /// Fills the store until it refuses; the keys lie outside of every test's prefix.
-    pub(crate) fn fill(&self) {
+    pub fn fill(&self) {
         let full = self.try_run(async |client| {
             for index in 0..64 {
                 client.put(format!("/filling/{index}"), vec![b'x'; 1 << 20], None).await?;
@@ -86,7 +83,7 @@ impl Store {
     }
 
     /// The last step of an operator whose store was out of space.
-    pub(crate) fn clear_alarms(&self) {
+    pub fn clear_alarms(&self) {
         self.run(async |client| {
             let alarms = client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await?;
             for alarm in alarms.alarms() {
@@ -117,18 +114,18 @@ impl Store {
     }
 
     /// The absolute name of a key.
-    pub(crate) fn key(&self, key: &str) -> String {
+    pub fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
 
-    pub(crate) fn get(&self, key: &str) -> Option<Vec<u8>> {
+    pub fn get(&self, key: &str) -> Option<Vec<u8>> {
         let key = self.key(key);
         let answer = self.run(async |client| client.get(key, None).await);
         answer.kvs().first().map(|kv| kv.value().to_vec())
     }
 
     /// Every key that begins with `prefix` and its value, in order; names are relative.
-    pub(crate) fn entries(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
+    pub fn entries(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
         let prefix = self.key(prefix);
         let options = GetOptions::new().with_prefix();
         let answer = self.run(async |client| client.get(prefix, Some(options)).await);
@@ -136,17 +133,17 @@ impl Store {
         answer.kvs().iter().map(|kv| (relative(kv.key()), kv.value().to_vec())).collect()
     }
 
-    pub(crate) fn keys(&self, prefix: &str) -> Vec<String> {
+    pub fn keys(&self, prefix: &str) -> Vec<String> {
         self.entries(prefix).into_iter().map(|(key, _)| key).collect()
     }
 
-    pub(crate) fn put(&self, key: &str, value: impl Into<Vec<u8>>) {
+    pub fn put(&self, key: &str, value: impl Into<Vec<u8>>) {
         let key = self.key(key);
         self.run(async |client| client.put(key, value, None).await);
     }
 
     /// Gives `v1/meta` these keys besides or instead of those that it has; `null` takes one away.
-    pub(crate) fn change_meta(&self, keys: &Value) {
+    pub fn change_meta(&self, keys: &Value) {
         let meta = self.get("v1/meta").expect("there is a meta");
         let mut meta: serde_json::Map<String, Value> = serde_json::from_slice(&meta).expect("meta is JSON");
         for (key, value) in keys.as_object().expect("keys are an object") {
@@ -157,7 +154,7 @@ impl Store {
     }
 
     /// Very many keys, a hundred in one transaction.
-    pub(crate) fn put_all(&self, entries: impl IntoIterator<Item = (String, Vec<u8>)>) {
+    pub fn put_all(&self, entries: impl IntoIterator<Item = (String, Vec<u8>)>) {
         let mut entries = entries.into_iter().peekable();
         self.run(async |client| {
             while entries.peek().is_some() {
@@ -174,7 +171,7 @@ impl Store {
     }
 
     /// A key on a new lease of `ttl_s`, as a queue's ticket is; the id of the lease.
-    pub(crate) fn put_leased(&self, key: &str, value: impl Into<Vec<u8>>, ttl_s: i64) -> i64 {
+    pub fn put_leased(&self, key: &str, value: impl Into<Vec<u8>>, ttl_s: i64) -> i64 {
         let key = self.key(key);
         self.run(async |client| {
             let lease = client.lease_grant(ttl_s, None).await?.id();
@@ -183,19 +180,19 @@ impl Store {
         })
     }
 
-    pub(crate) fn delete(&self, key: &str) {
+    pub fn delete(&self, key: &str) {
         let key = self.key(key);
         self.run(async |client| client.delete(key, None).await);
     }
 
-    pub(crate) fn delete_prefix(&self, prefix: &str) {
+    pub fn delete_prefix(&self, prefix: &str) {
         let prefix = self.key(prefix);
         let options = DeleteOptions::new().with_prefix();
         self.run(async |client| client.delete(prefix, Some(options)).await);
     }
 
     /// The store's revision now: unchanged means that nothing was written at all.
-    pub(crate) fn revision(&self) -> i64 {
+    pub fn revision(&self) -> i64 {
         let answer = self.run(async |client| client.get("\0", None).await);
         answer.header().expect("an answer has a header").revision()
     }

@@ -38,13 +38,13 @@ const SERVER_NAMES: &str = "IP:127.0.0.1, DNS:localhost, DNS:etcd.test";
 
 /// The files of one authority, a server of its and a client.
 #[derive(Clone, Debug)]
-pub(crate) struct Tls {
+pub struct Tls {
     folder: PathBuf,
     server: String,
 }
 
 impl Tls {
-    pub(crate) fn create(folder: &Path) -> Self {
+    pub fn create(folder: &Path) -> Self {
         fs::create_dir_all(folder).expect("a folder can be made");
         fs::write(folder.join("openssl.cnf"), CONFIG).expect("a file can be written");
         let tls = Self { folder: folder.to_owned(), server: "server".to_owned() };
@@ -56,13 +56,13 @@ impl Tls {
     }
 
     /// The same authority and client with another server: a key and a certificate of its own, for one address only.
-    pub(crate) fn with_server(&self, name: &str, host: Ipv4Addr) -> Self {
+    pub fn with_server(&self, name: &str, host: Ipv4Addr) -> Self {
         self.certify(name, "server", &format!("/CN={name}"), &SIGNED, &format!("IP:{host}"));
         Self { folder: self.folder.clone(), server: name.to_owned() }
     }
 
     /// Gives such a server another certificate and key in place of those that it has, one file after the other.
-    pub(crate) fn renew_server(&self, name: &str, host: Ipv4Addr) {
+    pub fn renew_server(&self, name: &str, host: Ipv4Addr) {
         let next = self.with_server(&format!("{name}-next"), host);
         for (file, extension) in [(next.server_cert(), "pem"), (next.server_key(), "key")] {
             fs::rename(file, self.folder.join(format!("{name}.{extension}")))
@@ -71,29 +71,29 @@ impl Tls {
     }
 
     /// Another client's certificate and key.
-    pub(crate) fn client(&self, file: &str, common_name: &str) -> (PathBuf, PathBuf) {
+    pub fn client(&self, file: &str, common_name: &str) -> (PathBuf, PathBuf) {
         self.certify(file, "client", &format!("/CN={common_name}"), &SIGNED, SERVER_NAMES);
         (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
     }
 
     /// Gives the server a certificate that is valid from one of these times to the other, as openssl writes them.
-    pub(crate) fn date_server(&self, from: &str, to: &str) {
+    pub fn date_server(&self, from: &str, to: &str) {
         self.date(&self.server, Some("server"), "localhost", [from, to]);
     }
 
     /// Gives the server a certificate of X.509 version 1.
-    pub(crate) fn make_server_version_1(&self) {
+    pub fn make_server_version_1(&self) {
         self.date(&self.server, None, "localhost", VALID);
     }
 
     /// A client's certificate of X.509 version 1.
-    pub(crate) fn version_1_client(&self, file: &str) -> (PathBuf, PathBuf) {
+    pub fn version_1_client(&self, file: &str) -> (PathBuf, PathBuf) {
         self.date(file, None, "metes", VALID);
         (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
     }
 
     /// The same for a client of that name.
-    pub(crate) fn dated_client(&self, file: &str, from: &str, to: &str) -> (PathBuf, PathBuf) {
+    pub fn dated_client(&self, file: &str, from: &str, to: &str) -> (PathBuf, PathBuf) {
         self.date(file, Some("client"), "metes", [from, to]);
         (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
     }
@@ -115,23 +115,23 @@ impl Tls {
         self.openssl(&[signer.as_slice(), &signed, &dates, extensions].concat(), SERVER_NAMES);
     }
 
-    pub(crate) fn ca(&self) -> PathBuf {
+    pub fn ca(&self) -> PathBuf {
         self.folder.join("ca.pem")
     }
 
-    pub(crate) fn server_cert(&self) -> PathBuf {
+    pub fn server_cert(&self) -> PathBuf {
         self.folder.join(format!("{}.pem", self.server))
     }
 
-    pub(crate) fn server_key(&self) -> PathBuf {
+    pub fn server_key(&self) -> PathBuf {
         self.folder.join(format!("{}.key", self.server))
     }
 
-    pub(crate) fn client_cert(&self) -> PathBuf {
+    pub fn client_cert(&self) -> PathBuf {
         self.folder.join("client.pem")
     }
 
-    pub(crate) fn client_key(&self) -> PathBuf {
+    pub fn client_key(&self) -> PathBuf {
         self.folder.join("client.key")
     }
 

@@ -7,38 +7,32 @@ use std::sync::Mutex;
 
 static FOUND: Mutex<Vec<(String, PathBuf)>> = Mutex::new(Vec::new());
 
-/// The plugin under test: hack/test names the release build, plain `cargo test` takes its own.
-pub(crate) fn metes() -> PathBuf {
-    let built = option_env!("CARGO_BIN_EXE_metes").map(PathBuf::from);
-    env::var_os("METES_BIN")
-        .map(PathBuf::from)
-        .or(built)
-        .expect("outside of tests METES_BIN names the binary")
+/// The plugin under test: the release build.
+pub fn metes() -> PathBuf {
+    named("METES_BIN")
 }
 
 /// The reconciler under test: as [`metes()`], and otherwise the one that was built beside it.
-pub(crate) fn reconciler() -> PathBuf {
+pub fn reconciler() -> PathBuf {
     env::var_os("RECONCILER_BIN").map_or_else(|| metes().with_file_name("metes-reconciler"), PathBuf::from)
 }
 
-/// The plugin with failure points, which hack/test builds.
-pub(crate) fn failing_metes() -> PathBuf {
-    named_by_test("FAILPOINTS_BIN")
+/// The plugin with failure points.
+pub fn failing_metes() -> PathBuf {
+    named("FAILPOINTS_BIN")
 }
 
 /// The reconciler with failure points.
-pub(crate) fn failing_reconciler() -> PathBuf {
-    named_by_test("FAILPOINTS_RECONCILER_BIN")
+pub fn failing_reconciler() -> PathBuf {
+    named("FAILPOINTS_RECONCILER_BIN")
 }
 
-fn named_by_test(variable: &str) -> PathBuf {
-    let path = env::var_os(variable);
-    path.unwrap_or_else(|| panic!("{variable} names a build with the feature `failpoints`: run hack/test"))
-        .into()
+fn named(variable: &str) -> PathBuf {
+    env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no program: run hack/test")).into()
 }
 
 /// A tool by its name in hack/tool. hack/test has put it in the environment; otherwise hack/tool is asked once.
-pub(crate) fn tool(name: &str) -> PathBuf {
+pub fn tool(name: &str) -> PathBuf {
     if let Some(path) = env::var_os(variable(name)) {
         return path.into();
     }
@@ -52,8 +46,8 @@ pub(crate) fn tool(name: &str) -> PathBuf {
 }
 
 /// The root of the repository.
-pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in it")
 }
 
 fn variable(name: &str) -> &'static str {

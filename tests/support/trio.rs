@@ -24,7 +24,7 @@ use super::store::Store;
 use super::tls::Tls;
 use super::wait::wait_for;
 
-pub(crate) const MEMBERS: usize = 3;
+pub const MEMBERS: usize = 3;
 
 /// A member that is stopped or cut off does not answer at all.
 const STATUS_MAX: Duration = Duration::from_millis(500);
@@ -36,7 +36,7 @@ const PORTS: Ports = Ports { client: 2379, peer: 2380, metrics: 2381 };
 
 /// Three running members: on drop they are killed, and their namespaces and data removed.
 #[derive(Debug)]
-pub(crate) struct Trio {
+pub struct Trio {
     // Before the network that they use.
     members: Vec<Etcd>,
     network: Network,
@@ -46,22 +46,22 @@ pub(crate) struct Trio {
 }
 
 impl Trio {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::start_with(EtcdOptions::default())
     }
 
     /// Every member with these flags.
-    pub(crate) fn with_args(args: &[&str]) -> Self {
+    pub fn with_args(args: &[&str]) -> Self {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
         Self::start_with(EtcdOptions { args, ..EtcdOptions::default() })
     }
 
     /// Every member with a server's certificate of its own, for its own address only.
-    pub(crate) fn start_mtls() -> Self {
+    pub fn start_mtls() -> Self {
         Self::start_with(EtcdOptions { mtls: true, ..EtcdOptions::default() })
     }
 
-    pub(crate) fn start_with(options: EtcdOptions) -> Self {
+    pub fn start_with(options: EtcdOptions) -> Self {
         let network = Network::new();
         let folder = temporary();
         let tls = options.mtls.then(|| Tls::create(&folder.path().join("tls")));
@@ -75,28 +75,28 @@ impl Trio {
     }
 
     /// In the order of the members' numbers.
-    pub(crate) fn endpoints(&self) -> Vec<String> {
+    pub fn endpoints(&self) -> Vec<String> {
         self.members.iter().map(Etcd::endpoint).collect()
     }
 
     /// The authority and its client.
-    pub(crate) fn tls(&self) -> Option<&Tls> {
+    pub fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }
 
     /// Gives a member another certificate, which it reads for the next connection.
-    pub(crate) fn renew_certificate(&self, index: usize) {
+    pub fn renew_certificate(&self, index: usize) {
         let tls = self.tls.as_ref().expect("it has TLS");
         tls.renew_server(&member_name(index), self.network.host(index));
     }
 
-    pub(crate) fn member(&self, index: usize) -> &Etcd {
+    pub fn member(&self, index: usize) -> &Etcd {
         &self.members[index]
     }
 
     /// The number of the member that leads; waits for an election to end.
     #[track_caller]
-    pub(crate) fn leader(&self) -> usize {
+    pub fn leader(&self) -> usize {
         wait_for("a leader", LEADER_MAX, || {
             let mut statuses = (0..MEMBERS).filter_map(|index| Some((index, self.status(index)?)));
             let leads = |status: &StatusResponse| id(status) == status.leader();
@@ -107,13 +107,13 @@ impl Trio {
 
     /// One of the two that do not lead.
     #[track_caller]
-    pub(crate) fn follower(&self) -> usize {
+    pub fn follower(&self) -> usize {
         (self.leader() + 1) % MEMBERS
     }
 
     /// Makes another member the leader, as an operator does before an upgrade.
     #[track_caller]
-    pub(crate) fn move_leader(&self, to: usize) {
+    pub fn move_leader(&self, to: usize) {
         let target = id(&self.status(to).expect("a member that is to lead answers"));
         wait_for("the lead to move", LEADER_MAX, || {
             let leader = self.leader();
@@ -130,53 +130,53 @@ impl Trio {
     }
 
     /// SIGSTOP: connections stay open and new ones are accepted, nothing answers.
-    pub(crate) fn stop(&self, index: usize) {
+    pub fn stop(&self, index: usize) {
         self.members[index].stop();
     }
 
     /// SIGCONT.
-    pub(crate) fn resume(&self, index: usize) {
+    pub fn resume(&self, index: usize) {
         self.members[index].resume();
     }
 
     /// SIGKILL, and waits for the end: from here on connections are refused.
-    pub(crate) fn kill(&mut self, index: usize) {
+    pub fn kill(&mut self, index: usize) {
         self.members[index].kill();
     }
 
     /// Starts a member again with its data, and waits until it answers; that takes a quorum.
-    pub(crate) fn restart(&mut self, index: usize) {
+    pub fn restart(&mut self, index: usize) {
         self.restart_all(&[index]);
     }
 
     /// Several at once, which together may be the quorum.
-    pub(crate) fn restart_all(&mut self, indexes: &[usize]) {
+    pub fn restart_all(&mut self, indexes: &[usize]) {
         indexes.iter().for_each(|&index| self.members[index].relaunch());
         indexes.iter().for_each(|&index| self.members[index].assert_ready());
     }
 
     /// From now on every packet from and to this member vanishes.
-    pub(crate) fn blackhole(&self, index: usize) {
+    pub fn blackhole(&self, index: usize) {
         self.network.set_plugged(index, false);
     }
 
     /// From now on this member reaches no other, and is reached by its clients as before.
-    pub(crate) fn isolate(&self, index: usize) {
+    pub fn isolate(&self, index: usize) {
         self.network.set_isolated(index, true);
     }
 
     /// Ends [`Trio::isolate`].
-    pub(crate) fn rejoin(&self, index: usize) {
+    pub fn rejoin(&self, index: usize) {
         self.network.set_isolated(index, false);
     }
 
     /// Ends [`Trio::blackhole`].
-    pub(crate) fn heal(&self, index: usize) {
+    pub fn heal(&self, index: usize) {
         self.network.set_plugged(index, true);
     }
 
     /// Access to one member, for what is asked of each: its status, its defragmentation.
-    pub(crate) fn through(&self, index: usize) -> Store {
+    pub fn through(&self, index: usize) -> Store {
         let member = &self.members[index];
         Store::of(vec![member.endpoint()], self.tls(), "/")
     }

@@ -1,6 +1,6 @@
 //! Bounded waiting and bounded parallelism.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const WORKER_STACK: usize = 16 << 20;
 
 /// Asks again until `look` answers `Ok`; what its last `Err` said stands in the panic.
-pub(crate) fn wait_for<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
+pub fn wait_for<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();
     loop {
         match look() {
@@ -22,7 +22,7 @@ pub(crate) fn wait_for<T>(what: &str, deadline: Duration, mut look: impl FnMut()
 }
 
 /// Does every job, at most `workers` at a time; the answers stand in the order of the jobs.
-pub(crate) fn in_parallel<J: Send, R: Send>(
+pub fn in_parallel<J: Send, R: Send>(
     workers: usize,
     jobs: impl IntoIterator<Item = J>,
     work: impl Fn(J) -> R + Sync,
@@ -45,4 +45,10 @@ pub(crate) fn in_parallel<J: Send, R: Send>(
     });
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// For a test that needs the machine for itself: no other one of its program runs until the guard is dropped.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,54 +16,54 @@ use super::run::Run;
 
 /// One test's share of an API server: a namespace and nodes of its own; and a store of its own.
 #[derive(Debug)]
-pub(crate) struct World {
-    pub(crate) cluster: Cluster,
-    pub(crate) api: KubeApi,
-    pub(crate) namespace: String,
+pub struct World {
+    pub cluster: Cluster,
+    pub api: KubeApi,
+    pub namespace: String,
     /// The node of all runs that name no other one. Kubernetes does not know it.
-    pub(crate) node: Node,
+    pub node: Node,
     next_uid: AtomicU32,
 }
 
 impl World {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::of(Cluster::new(), KubeApi::shared())
     }
 
     /// On a store of the test's own.
-    pub(crate) fn on(etcd: &Etcd) -> Self {
+    pub fn on(etcd: &Etcd) -> Self {
         Self::of(Cluster::on(etcd), KubeApi::shared())
     }
 
-    pub(crate) fn of(cluster: Cluster, api: &KubeApi) -> Self {
+    pub fn of(cluster: Cluster, api: &KubeApi) -> Self {
         let namespace = api.new_namespace();
         let node = cluster.node(&format!("n1-{namespace}"));
         Self { cluster, api: api.clone(), namespace, node, next_uid: AtomicU32::new(0) }
     }
 
     /// A name that no other test uses for a node: node objects belong to no namespace.
-    pub(crate) fn node_name(&self, name: &str) -> String {
+    pub fn node_name(&self, name: &str) -> String {
         format!("{name}-{}", self.namespace)
     }
 
     /// A range of 256 addresses.
-    pub(crate) fn config() -> Value {
+    pub fn config() -> Value {
         network(json!({"range": "10.70.0.0/24"}))
     }
 
     /// An ADD for a pod, in a container of the pod's name.
-    pub(crate) fn attach(&self, pod: &Pod) -> Run {
+    pub fn attach(&self, pod: &Pod) -> Run {
         self.attach_as(pod.name(), pod.name(), pod.uid())
     }
 
     /// An ADD for a pod of this namespace that need not exist.
-    pub(crate) fn attach_as(&self, container: &str, name: &str, uid: &str) -> Run {
+    pub fn attach_as(&self, container: &str, name: &str, uid: &str) -> Run {
         self.node.add(container).config(&Self::config()).pod(&self.namespace, name, uid)
     }
 
     /// A pod that exists and holds an address, in a container of its name.
     #[track_caller]
-    pub(crate) fn living(&self, name: &str) -> Pod {
+    pub fn living(&self, name: &str) -> Pod {
         let pod = self.api.pod(&self.namespace, name).phase("Running").create();
         self.attach(&pod).run().address();
         pod
@@ -71,20 +71,20 @@ impl World {
 
     /// The address of a pod that does not exist, in a container of its name.
     #[track_caller]
-    pub(crate) fn orphan(&self, name: &str) -> String {
+    pub fn orphan(&self, name: &str) -> String {
         let number = self.next_uid.fetch_add(1, Ordering::Relaxed);
         self.attach_as(name, name, &format!("00000000-{}-{number}", self.namespace)).run().address()
     }
 
     /// An ADD with CNI_ARGS as written.
     #[track_caller]
-    pub(crate) fn hold(&self, container: &str, args: &str) {
+    pub fn hold(&self, container: &str, args: &str) {
         let args = format!("IgnoreUnknown=1;{args}");
         self.node.add(container).config(&Self::config()).args(&args).run().address();
     }
 
     /// The containers that hold addresses, each once.
-    pub(crate) fn held(&self) -> Vec<String> {
+    pub fn held(&self) -> Vec<String> {
         let list = self.node.list();
         let mut held: Vec<String> =
             list.iter().filter_map(|row| row["container_id"].as_str()).map(str::to_owned).collect();
@@ -94,50 +94,50 @@ impl World {
     }
 
     /// The keys of what the cluster's reconciler remembers.
-    pub(crate) fn sightings(&self) -> Vec<String> {
+    pub fn sightings(&self) -> Vec<String> {
         self.cluster.store().keys("v1/orphan/test/")
     }
 
-    pub(crate) fn proxy(&self) -> ApiProxy {
+    pub fn proxy(&self) -> ApiProxy {
         ApiProxy::before(&self.api)
     }
 
     /// A pass that reports in JSON.
-    pub(crate) fn reconciler(&self, api: &impl Reachable) -> Reconciler {
+    pub fn reconciler(&self, api: &impl Reachable) -> Reconciler {
         self.cluster.reconciler(api).args(["-o", "json"])
     }
 
     #[track_caller]
-    pub(crate) fn pass<S: AsRef<str>>(&self, flags: impl IntoIterator<Item = S>) -> Pass {
+    pub fn pass<S: AsRef<str>>(&self, flags: impl IntoIterator<Item = S>) -> Pass {
         self.reconciler(&self.api).args(flags).pass()
     }
 }
 
 /// What a pass that reports in JSON came to.
 #[derive(Debug)]
-pub(crate) struct Pass {
-    pub(crate) code: Option<i32>,
-    pub(crate) report: Value,
-    pub(crate) outcome: Outcome,
+pub struct Pass {
+    pub code: Option<i32>,
+    pub report: Value,
+    pub outcome: Outcome,
 }
 
 impl Reconciler {
     /// Runs one pass, whose report is in JSON.
     #[track_caller]
-    pub(crate) fn pass(self) -> Pass {
+    pub fn pass(self) -> Pass {
         Pass::of(self.run())
     }
 }
 
 impl Pass {
     #[track_caller]
-    pub(crate) fn of(outcome: Outcome) -> Self {
+    pub fn of(outcome: Outcome) -> Self {
         Self { code: outcome.status.code(), report: outcome.json(), outcome }
     }
 
     /// It ended well.
     #[track_caller]
-    pub(crate) fn ok(self) -> Self {
+    pub fn ok(self) -> Self {
         assert_eq!(self.code, Some(0), "should have succeeded: {}", self.outcome);
         assert_eq!(self.report["error"], Value::Null, "{}", self.outcome);
         self
@@ -145,7 +145,7 @@ impl Pass {
 
     /// It ended with this status, an error that has these words, and freed nothing.
     #[track_caller]
-    pub(crate) fn refused(self, code: i32, words: &str) -> Self {
+    pub fn refused(self, code: i32, words: &str) -> Self {
         assert_eq!(self.code, Some(code), "{}", self.outcome);
         let error = self.report["error"].as_str().unwrap_or_default();
         assert!(error.contains(words), "should have said {words:?}: {}", self.outcome);
@@ -155,14 +155,14 @@ impl Pass {
 
     /// How many were kept, by reason, and nobody else.
     #[track_caller]
-    pub(crate) fn kept(self, reasons: Value) -> Self {
+    pub fn kept(self, reasons: Value) -> Self {
         assert_eq!(self.report["kept"], reasons, "kept: {}", self.outcome);
         self
     }
 
     /// How many were freed, by reason, and nobody else.
     #[track_caller]
-    pub(crate) fn freed(self, reasons: Value) -> Self {
+    pub fn freed(self, reasons: Value) -> Self {
         assert_eq!(self.done("freed"), reasons, "freed: {}", self.outcome);
         self
     }
@@ -175,7 +175,7 @@ impl Pass {
 
     /// What was repaired; what is not named was not.
     #[track_caller]
-    pub(crate) fn repaired(self, expected: Value) -> Self {
+    pub fn repaired(self, expected: Value) -> Self {
         let mut repaired = self.done("repaired").as_object().expect("it is an object").clone();
         repaired.retain(|_, count| *count != 0);
         assert_eq!(Value::Object(repaired), expected, "repaired: {}", self.outcome);

@@ -1,9 +1,6 @@
 //! Pods come and go on a real etcd, a real reconciler judges them, and a real Prometheus scrapes it. At the end draw.py
 //! draws what Prometheus answers. hack/dashboard starts it.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::collections::VecDeque;
 use std::f64::consts::TAU;
 use std::path::Path;

@@ -35,9 +35,6 @@
 
 #![allow(clippy::print_stdout, reason = "the table is its output")]
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 mod args;
 mod crew;
 mod node;

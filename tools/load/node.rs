@@ -22,7 +22,7 @@ use metes::store::session::Session;
 use tokio::time::Instant;
 
 use crate::crew::{Client, Log};
-use crate::support::plain_store;
+use support::plain_store;
 
 /// How many addresses a node holds at most if it also gives some back.
 const HELD_MAX: usize = 8;

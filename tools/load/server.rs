@@ -9,7 +9,7 @@ use etcd_client::{Client, DeleteOptions};
 use tokio::task::JoinSet;
 
 use crate::puts::connect;
-use crate::support::{Etcd, EtcdOptions, SlowTrio};
+use support::{Etcd, EtcdOptions, SlowTrio};
 
 /// A lease lives for 30 s, and etcd ends at most 1,000 in a second.
 const LEASES_END_MAX: Duration = Duration::from_secs(90);

@@ -10,11 +10,6 @@
 
 #![allow(clippy::print_stdout, reason = "the report is its output")]
 
-#[path = "../../tests/chaos_proxies/mod.rs"]
-mod chaos_proxies;
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 mod soak;
 
 use std::process::ExitCode;

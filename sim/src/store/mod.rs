@@ -1,8 +1,8 @@
 //! A model of etcd in memory: synchronous, deterministic, and exact in all that metes can see of etcd.
 //!
-//! It answers as [`metes::store::etcd::Etcd`] does over a real etcd 3.6, word for word. `tests/differential.rs` holds
-//! it to that: the same requests go to both, and the answers must be equal, revisions and the texts of refusals
-//! included.
+//! It answers as [`metes::store::etcd::Etcd`] does over a real etcd 3.6, word for word.
+//! `sim/tests/simulation/differential.rs` holds it to that: the same requests go to both, and the answers must be
+//! equal, revisions and the texts of refusals included.
 //!
 //! # What is modelled, and where etcd says so
 //!

@@ -9,7 +9,7 @@ use std::{env, fs};
 use serde_json::{Value, json};
 
 use crate::options::Options;
-use crate::support::{Cluster, Etcd, EtcdOptions, Node, Run, SlowTrio, network, network_as, tool};
+use support::{Cluster, Etcd, EtcdOptions, Node, Run, SlowTrio, network, network_as, tool};
 
 /// How many nodes a storm comes from.
 pub(crate) const NODES: usize = 16;

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::SystemTime;
 
-use crate::support::{metes, tool};
+use support::{metes, tool};
 
 #[derive(Debug)]
 pub(crate) struct Machine {

@@ -20,8 +20,6 @@ mod options;
 mod output;
 mod results;
 mod samples;
-#[path = "../../../tests/support/mod.rs"]
-mod support;
 
 use clap::Parser;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::Outcome;
+use support::Outcome;
 
 /// The times of one kind of process, and how many of them failed.
 #[derive(Clone, Debug, Default)]

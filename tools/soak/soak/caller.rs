@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::Soak;
 use super::processes::End;
 use super::report::code;
-use crate::chaos_proxies::next_random;
-use crate::support::{Outcome, Run};
+use support::chaos_proxies::next_random;
+use support::{Outcome, Run};
 
 /// The pods of all callers fit into a network, and not many more.
 const PODS_MAX: usize = 5;

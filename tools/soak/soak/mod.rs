@@ -1,4 +1,4 @@
-//! The soak: callers, faults, and what must hold. hack/soak and tests/soak.rs run it.
+//! The soak: callers, faults, and what must hold. hack/soak and tests/alone/soak_minute.rs run it.
 
 mod caller;
 mod ledger;
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use etcd_client::GetOptions;
 use serde_json::{Value, json};
 
-use crate::chaos_proxies::{GrpcProxy, TcpProxy, next_random};
-use crate::support::{Cluster, Node, Run, Trio, in_parallel, network_as};
 use caller::Caller;
 use ledger::Ledger;
 use nemesis::Nemesis;
 use processes::Processes;
 pub(crate) use report::Report;
+use support::chaos_proxies::{GrpcProxy, TcpProxy, next_random};
+use support::{Cluster, Node, Run, Trio, in_parallel, network_as};
 
 /// Enough to keep two cores busy while some wait.
 pub(crate) const CALLERS: u64 = 24;

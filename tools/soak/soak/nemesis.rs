@@ -7,8 +7,8 @@ use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions};
 use tonic::Code;
 
 use super::{Proxies, Soak};
-use crate::chaos_proxies::{GrpcRule, Kind, Loss, TcpFault, next_random};
-use crate::support::Trio;
+use support::Trio;
+use support::chaos_proxies::{GrpcRule, Kind, Loss, TcpFault, next_random};
 
 const EVERY: Duration = Duration::from_secs(5);
 /// Shorter than that, so that one fault is over before the next.

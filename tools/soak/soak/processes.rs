@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Outcome, Run, Running};
+use support::{Outcome, Run, Running};
 
 const POLL: Duration = Duration::from_millis(2);
 /// Longer than every deadline of the plugin and every stop together.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::support::Outcome;
+use support::Outcome;
 
 /// Counted while it runs.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use crate::measure::single::ROUNDS_WARM_UP;
 use crate::options::{Options, Section};
 use crate::results::Results;
 use crate::samples::Sample;
-use crate::support::{Cluster, EtcdOptions, Node, Trio};
+use support::{Cluster, EtcdOptions, Node, Trio};
 
 /// A third of all runs tries the failed member first, and waits for it for up to two seconds.
 const ROUNDS_MAX: usize = 150;

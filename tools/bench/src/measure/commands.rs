@@ -14,7 +14,7 @@ use crate::lab::{Lab, Wire, of_pod};
 use crate::options::{Options, Section};
 use crate::results::{Data, Results};
 use crate::samples::Sample;
-use crate::support::{Cluster, Node, metes, network_as};
+use support::{Cluster, Node, metes, network_as};
 
 /// How many addresses the small network holds.
 const FEW: usize = 10;

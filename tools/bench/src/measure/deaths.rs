@@ -15,7 +15,7 @@ use crate::measure::storms::show_failures;
 use crate::options::{Options, Section};
 use crate::results::{Data, Results, Suffix};
 use crate::samples::{Sample, Storm};
-use crate::support::{
+use support::{
     Cluster, EtcdOptions, MEMBERS, Node, Outcome, Relays, Running, SlowTrio, in_parallel, spawn_bound,
 };
 

@@ -8,7 +8,7 @@ use crate::measure::single::{Floors, ROUNDS_WARM_UP};
 use crate::options::{Options, Section};
 use crate::results::Results;
 use crate::samples::Sample;
-use crate::support::{in_parallel, network_as};
+use support::{in_parallel, network_as};
 
 /// How many ranges of 253 addresses each pair has.
 const RANGES: [usize; 2] = [2, 200];

@@ -16,7 +16,7 @@ use crate::lab::{Floor, Lab, Wire, of_pod, plain_network};
 use crate::options::{Options, Section};
 use crate::results::{Data, Results};
 use crate::samples::{float, median};
-use crate::support::{metes, wait_for};
+use support::{metes, wait_for};
 
 const MIB: f64 = 1024.0 * 1024.0;
 /// Instructions hardly differ from run to run, memory a little.

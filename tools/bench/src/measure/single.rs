@@ -7,7 +7,7 @@ use crate::lab::{Floor, Lab, Wire, of_pod, plain_network};
 use crate::options::{Options, Section};
 use crate::results::Results;
 use crate::samples::Sample;
-use crate::support::Node;
+use support::Node;
 
 /// Rounds that are not counted: they fill caches, map the binaries' pages and write etcd's first keys.
 pub(crate) const ROUNDS_WARM_UP: usize = 10;

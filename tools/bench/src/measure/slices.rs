@@ -11,7 +11,7 @@ use crate::measure::storms::show_failures;
 use crate::options::{Options, Section};
 use crate::results::{Data, Results, Suffix};
 use crate::samples::{Sample, Storm, float};
-use crate::support::{Node, Outcome, in_parallel, network_as};
+use support::{Node, Outcome, in_parallel, network_as};
 
 /// As many as a /20 has /28.
 const NODES: usize = 256;

@@ -9,7 +9,7 @@ use crate::measure::storms::{Blown, Load, Weather};
 use crate::options::{Options, Section};
 use crate::results::{Data, Results, Suffix};
 use crate::samples::{Sample, float};
-use crate::support::{Etcd, Outcome, Run};
+use support::{Etcd, Outcome, Run};
 
 const ROUNDS_MAX: usize = 150;
 
@@ -177,7 +177,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use crate::support::Relays;
+    use support::Relays;
 
     /// More than the buffers of sockets hold, so that a receiver that waits blocks the relay.
     const BYTES: usize = 32 << 20;

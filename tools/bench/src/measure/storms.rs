@@ -12,7 +12,7 @@ use crate::lab::{Floor, Lab, NODES, Wire, of_pod, plain_network};
 use crate::options::{Options, Section};
 use crate::results::{Data, Results, Suffix};
 use crate::samples::{Sample, Storm, float};
-use crate::support::{Node, Outcome, Run, Store, in_parallel};
+use support::{Node, Outcome, Run, Store, in_parallel};
 
 const AT_A_TIME: usize = 128;
 const NETWORKS: usize = 16;

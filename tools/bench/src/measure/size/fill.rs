@@ -10,7 +10,7 @@ use metes::pool::{Addr, Bits, NetworkName, Page, Summary};
 use metes::store::keys::{Keys, Scope, digest_hex};
 use tokio::task::JoinSet;
 
-use crate::support::Store;
+use support::Store;
 
 /// etcd's default for `--max-txn-ops`.
 const TXN_OPS: usize = 128;

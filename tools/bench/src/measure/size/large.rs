@@ -13,7 +13,7 @@ use crate::measure::single::ROUNDS_WARM_UP;
 use crate::options::{Options, Section};
 use crate::results::{Data, Results};
 use crate::samples::{Sample, float};
-use crate::support::{Cluster, Etcd, Node, network_as};
+use support::{Cluster, Etcd, Node, network_as};
 
 /// For each part of a listing, etcd counts all that is left of it: a walk over twice as much takes four times as long.
 const CHECKED_AT_MOST: usize = 300_000;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::lab::of_pod;
 use crate::options::Options;
 use crate::results::Results;
-use crate::support::Node;
+use support::Node;
 
 pub(crate) fn measure(options: &Options, results: &mut Results) {
     large::measure(options, results);

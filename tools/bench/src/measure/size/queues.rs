@@ -19,7 +19,7 @@ use crate::lab::{Lab, Wire, plain_network};
 use crate::options::{Options, Section};
 use crate::results::Results;
 use crate::samples::Sample;
-use crate::support::{Store, plain_store};
+use support::{Store, plain_store};
 
 const WAITERS: usize = 5000;
 /// Rounds without and with the waiters in turn, so that a slow moment hits both.

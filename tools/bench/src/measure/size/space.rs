@@ -7,7 +7,7 @@ use crate::lab::{Lab, Wire};
 use crate::options::{Options, Section};
 use crate::results::{Data, Results};
 use crate::samples::float;
-use crate::support::{Store, in_parallel, network_as};
+use support::{Store, in_parallel, network_as};
 
 const NAME: &str = "a-name-of-forty-characters-as-they-are-x";
 const AT_A_TIME: usize = 16;

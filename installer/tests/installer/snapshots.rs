@@ -1,0 +1,239 @@
+//! Snapshots of etcd by the real program: kept, listed and restored.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use ring::digest::{SHA256, digest};
+use serde_json::json;
+use tempfile::TempDir;
+
+struct Node {
+    folder: TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let node = Self { folder: tempfile::tempdir().expect("a folder can be made") };
+        fs::create_dir(node.path("snapshots")).expect("a folder can be made");
+        let endpoints = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| format!("https://{ip}:12379"));
+        let template = json!({"cluster": "c1", "etcd": {"endpoints": endpoints}});
+        node.write("template", template.to_string().as_bytes());
+        node
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: &[u8]) {
+        fs::write(self.path(name), content).expect("a file can be written");
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// What is in a folder, in order.
+    fn names(&self, folder: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(folder)).expect("a folder can be listed").flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// As etcd ends a snapshot: with the digest of what is before.
+    fn snapshot(&self, name: &str, content: &[u8]) -> Vec<u8> {
+        let digest = digest(&SHA256, content).as_ref().to_vec();
+        self.write(name, &[content, &digest].concat());
+        digest
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_metes-install"))
+            .args(arguments)
+            .env_clear()
+            .envs([("NODE_NAME", "alpha"), ("NODE_IP", "10.0.0.2"), ("PATH", "/usr/bin:/bin")])
+            .current_dir(self.folder.path())
+            .output()
+            .expect("the program runs")
+    }
+
+    fn restore(&self) -> Output {
+        let arguments = [
+            "etcd-restore",
+            "--template=template",
+            "--snapshot=snapshots/restore.db",
+            "--data-dir=etcd/data",
+            "--etcdutl=./etcdutl",
+        ];
+        self.run(&arguments)
+    }
+
+    /// By a pod that may start again.
+    fn restore_for(&self, uid: &str) -> Output {
+        let name = format!("--once-for={uid}");
+        self.run(&[
+            "etcd-restore",
+            "--template=template",
+            "--snapshot=snapshots/restore.db",
+            "--data-dir=etcd/data",
+            "--etcdutl=./etcdutl",
+            &name,
+        ])
+    }
+
+    /// Stands for etcd's own program: hack/e2e runs that.
+    fn etcdutl(&self, status: i32) {
+        let script = format!(
+            "#!/bin/sh\necho \"$@\" >said\n[ {status} = 0 ] || exit {status}\nmkdir -p \"$5\" && cp \"$3\" \"$5/db\"\n"
+        );
+        self.write("script", script.as_bytes());
+        // Copied by another process: what this one has open to be written cannot be run.
+        let copied =
+            Command::new("install").arg("-m755").args([self.path("script"), self.path("etcdutl")]).status();
+        assert!(copied.expect("install runs").success());
+    }
+}
+
+#[track_caller]
+fn said(output: &Output, succeeded: bool) -> String {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8(text).expect("it is text");
+    assert_eq!(output.status.success(), succeeded, "{text}");
+    text
+}
+
+const ADD: [&str; 4] = ["snapshots", "--folder=snapshots", "--add=snapshots/.new.db", "--keep=3"];
+
+#[test]
+fn the_newest_are_kept_by_their_time_and_only_whole_ones() {
+    let node = Node::new();
+    for second in 0..5 {
+        node.snapshot(&format!("snapshots/etcd-20200101T00000{second}Z.db"), b"old");
+    }
+    node.snapshot("snapshots/etcd-before-upgrade.db", b"a person's");
+    node.snapshot("snapshots/.new.db", &vec![7; 200_000]);
+    let text = said(&node.run(&ADD), true);
+    let lines: Vec<&str> = text.lines().collect();
+    let [newest, second, third] = lines[..] else { panic!("three are kept: {text}") };
+    assert!(newest.starts_with("etcd-20") && newest.ends_with("Z.db  196 KiB  alpha"), "{text}");
+    assert_eq!(second, "etcd-20200101T000004Z.db  1 KiB  alpha");
+    assert_eq!(third, "etcd-20200101T000003Z.db  1 KiB  alpha");
+    let names = node.names("snapshots");
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert!(names.contains(&"etcd-before-upgrade.db".to_owned()), "{names:?}");
+
+    // Half of one, and nothing.
+    let whole = fs::read(node.path(&format!("snapshots/{}", names[2]))).expect("it is there");
+    for half in [&whole[..whole.len() / 2], &[]] {
+        node.write("snapshots/.new.db", half);
+        let text = said(&node.run(&ADD), false);
+        assert!(text.contains("snapshots/.new.db is no whole snapshot"), "{text}");
+        assert_eq!(node.names("snapshots").len(), 5);
+    }
+    assert_eq!(said(&node.run(&["snapshots", "--folder=snapshots"]), true).lines().count(), 3);
+}
+
+#[test]
+fn a_member_is_restored_and_what_it_had_is_set_aside() {
+    let node = Node::new();
+    let digest = node.snapshot("snapshots/restore.db", b"the content");
+    fs::create_dir_all(node.path("etcd/data/member/snap")).expect("a folder can be made");
+    node.write("etcd/data/member/snap/db", b"before");
+    // What a killed run has left.
+    fs::create_dir_all(node.path("etcd/data.restoring/member")).expect("a folder can be made");
+    node.etcdutl(0);
+    let text = said(&node.restore(), true);
+    assert!(text.contains("restored member 10.0.0.2"), "{text}");
+    let names = node.names("etcd");
+    assert!(names.len() == 2 && names[0] == "data" && names[1].starts_with("data.old-20"), "{names:?}");
+    assert_eq!(node.names("etcd/data"), ["db"]);
+    assert_eq!(node.read(&format!("etcd/{}/member/snap/db", names[1])), "before");
+    let token: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    let members = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| format!("{ip}=https://{ip}:12380")).join(",");
+    assert_eq!(
+        node.read("said").trim(),
+        format!(
+            "snapshot restore snapshots/restore.db --data-dir etcd/data.restoring --name 10.0.0.2 \
+             --initial-cluster {members} --initial-cluster-token restored-{token} \
+             --initial-advertise-peer-urls https://10.0.0.2:12380"
+        )
+    );
+}
+
+#[test]
+fn a_restore_that_is_refused_leaves_the_member_as_it_is() {
+    let node = Node::new();
+    node.snapshot("snapshots/restore.db", b"the content");
+    fs::create_dir_all(node.path("etcd/data/member/snap")).expect("a folder can be made");
+    node.write("etcd/data/member/snap/db", b"before");
+    node.etcdutl(0);
+    // As etcd holds its database.
+    let database = File::open(node.path("etcd/data/member/snap/db")).expect("it is there");
+    database.lock().expect("nobody else has it");
+    let text = said(&node.restore(), false);
+    assert!(text.contains("etcd is running on etcd/data: scale the StatefulSet down"), "{text}");
+    drop(database);
+    node.etcdutl(1);
+    assert!(said(&node.restore(), false).contains("etcdutl failed"));
+    node.etcdutl(0);
+    node.write("snapshots/restore.db", b"half of one");
+    assert!(said(&node.restore(), false).contains("is no whole snapshot"));
+    fs::remove_file(node.path("snapshots/restore.db")).expect("it is there");
+    assert!(said(&node.restore(), false).contains("cannot read snapshots/restore.db"));
+    assert_eq!(node.names("etcd"), ["data"]);
+    assert_eq!(node.read("etcd/data/member/snap/db"), "before");
+}
+
+/// With brackets where the address is of IPv6, and the port of the host file.
+#[test]
+fn etcdctl_asks_the_member_on_its_node() {
+    let node = Node::new();
+    let endpoints = ["https://10.0.0.2:2379", "https://[fd00::2]:2379"];
+    node.write("template", json!({"cluster": "c1", "etcd": {"endpoints": endpoints}}).to_string().as_bytes());
+    let ask = |ip: &str, etcdctl: &str| {
+        let (ip, etcdctl) = (format!("--node-ip={ip}"), format!("--etcdctl={etcdctl}"));
+        node.run(&[
+            "etcdctl",
+            "--template=template",
+            &ip,
+            &etcdctl,
+            "--",
+            "-c",
+            "echo $ETCDCTL_ENDPOINTS; exit 3",
+        ])
+    };
+    for (ip, expected) in [("10.0.0.2", "https://10.0.0.2:2379\n"), ("fd00::2", "https://[fd00::2]:2379\n")] {
+        let output = ask(ip, "/bin/sh");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+        assert_eq!(output.status.code(), Some(3), "etcdctl's own");
+    }
+    assert!(said(&ask("10.0.0.9", "/bin/sh"), false).contains("10.0.0.9 is not among etcd.endpoints"));
+    assert!(said(&ask("10.0.0.2", "/nowhere"), false).contains("cannot run /nowhere"));
+}
+
+/// The sandbox of a pod is made again when its node reboots: by then etcd may have written.
+#[test]
+fn a_pod_restores_once() {
+    let node = Node::new();
+    node.snapshot("snapshots/restore.db", b"the content");
+    fs::create_dir(node.path("etcd")).expect("a folder can be made");
+    node.etcdutl(0);
+    said(&node.restore_for("u-1"), true);
+    node.write("etcd/data/written-since", b"");
+    let text = said(&node.restore_for("u-1"), true);
+    assert!(text.contains("was restored before by this pod"), "{text}");
+    assert_eq!(node.names("etcd/data"), ["db", "written-since"]);
+    said(&node.restore_for("u-2"), true);
+    assert_eq!(node.names("etcd/data"), ["db"]);
+}
+
+#[test]
+fn the_program_copies_itself() {
+    let node = Node::new();
+    said(&node.run(&["copy", "--out=metes-install"]), true);
+    let copy = Command::new(node.path("metes-install")).arg("--version").output().expect("it runs");
+    assert!(said(&copy, true).starts_with("metes-install "));
+}

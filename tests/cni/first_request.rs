@@ -1,0 +1,209 @@
+//! An ADD whose node has left hints in its scope sends its commit first: one request, one durable write. By etcd's own
+//! count.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use support::{Cluster, Etcd, Node, network};
+
+fn range(third: u8) -> Value {
+    network(json!({"range": format!("10.81.{third}.0/24")}))
+}
+
+fn add(node: &Node, container: &str, range: &Value) -> String {
+    node.add(container).config(range).run().address()
+}
+
+/// The hints of a node, one file for each scope.
+fn hints(node: &Node) -> Vec<PathBuf> {
+    let folder = fs::read_dir(node.spool()).expect("a spool folder").flatten().next();
+    let files = fs::read_dir(folder.expect("a folder of the prefix").path().join("scopes"));
+    files.expect("a run has left hints").flatten().map(|entry| entry.path()).collect()
+}
+
+/// What work costs etcd: requests for keys, and proposals.
+fn cost(etcd: &Etcd, work: impl FnOnce()) -> [u64; 2] {
+    let count = || {
+        let keys = ["grpc_service=\"etcdserverpb.KV\""];
+        let requests = etcd.metric("grpc_server_started_total", &keys);
+        [requests, etcd.metric("etcd_server_proposals_committed_total", &[])].map(|count| count as u64)
+    };
+    let before = count();
+    work();
+    let after = count();
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+/// The cost of a look and a commit.
+const LOOK_AND_COMMIT: [u64; 2] = [2, 1];
+
+#[test]
+fn an_add_whose_hints_hold_is_one_request_and_one_proposal() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    let configs = ["lowest", "next", "spread"].into_iter().enumerate().map(|(index, order)| {
+        let mut config = range(index as u8);
+        config["ipam"]["order"] = json!(order);
+        (order, config)
+    });
+    let configs: Vec<(&str, Value)> = configs.collect();
+    for (order, config) in &configs {
+        add(&node, &format!("{order}-0"), config);
+        for number in 1..4 {
+            let one = cost(&etcd, || drop(add(&node, &format!("{order}-{number}"), config)));
+            assert_eq!(one, [1, 1], "{order} {number}");
+        }
+    }
+    // These ranges lie in one page, and share a file. None has displaced what another one needs.
+    assert_eq!(hints(&node).len(), 1);
+    for (order, config) in &configs {
+        let again = cost(&etcd, || drop(add(&node, &format!("{order}-again"), config)));
+        assert_eq!(again, [1, 1], "{order}");
+    }
+    // A DEL changes the page, too.
+    node.del("lowest-1").config(&range(0)).run().silent();
+    assert_eq!(cost(&etcd, || assert_eq!(add(&node, "after-a-del", &range(0)), "10.81.0.2")), [1, 1]);
+    // Without hints, or with torn ones, it looks.
+    for file in hints(&node) {
+        let whole = fs::read(&file).expect("readable");
+        fs::write(&file, &whole[..whole.len() / 2]).expect("written");
+    }
+    assert_eq!(cost(&etcd, || drop(add(&node, "torn", &range(0)))), LOOK_AND_COMMIT);
+    assert_eq!(cost(&etcd, || drop(add(&node, "whole", &range(0)))), [1, 1]);
+    cluster.assert_clean();
+}
+
+#[test]
+fn an_add_from_a_pool_costs_what_one_from_a_range_does() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    let config = network(json!({"pool": "storage"}));
+    let write = |range: &str| {
+        let definition = json!({"pool": "storage", "ranges": [{"range": range}]});
+        cluster.store().put("v1/pool/storage", json!({"v": 1, "definition": definition}).to_string());
+    };
+    write("10.90.0.0/24");
+    assert_eq!(add(&node, "first", &config), "10.90.0.1");
+    for number in 2..5 {
+        let one = cost(&etcd, || {
+            assert_eq!(add(&node, &format!("c{number}"), &config), format!("10.90.0.{number}"));
+        });
+        assert_eq!(one, [1, 1], "{number}");
+    }
+    // The commit by the old text is refused, and its answer has the new one, whose page is read then.
+    write("10.91.0.0/24");
+    assert_eq!(cost(&etcd, || assert_eq!(add(&node, "changed", &config), "10.91.0.1")), [3, 2]);
+    // A repetition is answered from the record.
+    assert_eq!(add(&node, "first", &config), "10.90.0.1");
+    cluster.assert_clean();
+}
+
+#[test]
+fn an_add_whose_pool_is_chosen_costs_what_one_from_a_range_does() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    let config = network(json!({"pool": "auto"}));
+    let write = |priority: u8| {
+        let pools = ["a", "b"].map(|pool| {
+            let priority = if pool == "b" { priority } else { 1 };
+            json!({"pool": pool, "for": {"namespaces": ["ns"]}, "priority": priority})
+        });
+        let mut sorted = pools.to_vec();
+        sorted.sort_by_key(|pool| -pool["priority"].as_i64().expect("a number"));
+        cluster.store().put("v1/pools", json!({"v": 1, "auto": sorted}).to_string());
+        for (pool, range) in pools.iter().zip(["10.92.0.0/24", "10.93.0.0/24"]) {
+            let mut definition = pool.clone();
+            definition["ranges"] = json!([{"range": range}]);
+            let name = pool["pool"].as_str().expect("a name");
+            cluster
+                .store()
+                .put(&format!("v1/pool/{name}"), json!({"v": 1, "definition": definition}).to_string());
+        }
+    };
+    let add = |container: &str| node.add(container).pod("ns", "p", container).config(&config).run().address();
+    write(0);
+    assert_eq!(add("first"), "10.92.0.1");
+    for number in 2..5 {
+        let one = cost(&etcd, || assert_eq!(add(&format!("c{number}")), format!("10.92.0.{number}")));
+        assert_eq!(one, [1, 1], "{number}");
+    }
+    // Another pool is for this namespace now: its text and its page are read after the commit that is refused.
+    write(2);
+    assert_eq!(cost(&etcd, || assert_eq!(add("changed"), "10.93.0.1")), [4, 2]);
+    assert_eq!(add("first"), "10.92.0.1");
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_wrong_hint_costs_a_proposal_and_no_request() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let [node, other] = ["n1", "n2"].map(|name| cluster.node(name));
+    add(&node, "a", &range(0));
+    add(&other, "b", &range(0));
+    // The page has changed since.
+    let mut address = String::new();
+    assert_eq!(cost(&etcd, || address = add(&node, "c", &range(0))), [2, 2]);
+    assert_eq!(address, "10.81.0.3");
+    // What this run holds already is its answer, whatever the hints say.
+    assert_eq!(add(&node, "c", &range(0)), address);
+    cluster.assert_clean();
+}
+
+#[test]
+fn nodes_that_take_turns_on_a_range_stop_trying() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let nodes = ["n1", "n2"].map(|name| cluster.node(name));
+    let leases = || etcd.metric("etcd_debugging_lease_granted_total", &[]) as u64;
+    let granted = leases();
+    const TURNS: u64 = 20;
+    let [_, proposals] = cost(&etcd, || {
+        for turn in 0..TURNS {
+            nodes.iter().for_each(|node| drop(add(node, &format!("c{turn}"), &range(0))));
+        }
+    });
+    // Each of the two may miss once in the first second, once in the next two, in the next four, and so on.
+    let wasted = proposals - 2 * TURNS - (leases() - granted);
+    assert!(wasted <= 2 * 7, "{wasted} of {proposals} proposals were for nothing");
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_store_that_went_back_and_took_a_first_commit_is_suspect_and_keeps_nothing_of_it() {
+    the_next_add_is_refused_after_a_restore(|_| ());
+}
+
+/// Its ticket gets the very revision that the node has seen last.
+#[test]
+fn a_store_that_went_back_by_one_commit_is_suspect_to_an_add_without_hints() {
+    the_next_add_is_refused_after_a_restore(|node| {
+        hints(node).iter().for_each(|file| fs::remove_file(file).expect("a file can be removed"));
+    });
+}
+
+fn the_next_add_is_refused_after_a_restore(meanwhile: impl FnOnce(&Node)) {
+    let mut etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    add(&node, "a", &range(0));
+    let backup = etcd.copy_data();
+    // What the hints for the first range say stays true in the backup.
+    add(&node, "b", &range(1));
+    etcd.restore_data(&backup);
+    meanwhile(&node);
+    node.add("c").config(&range(0)).run().error(102);
+    let holders: Vec<Value> = node.list().iter().map(|row| row["container_id"].clone()).collect();
+    assert_eq!(holders, ["a"]);
+    let spooled = node.spooled().into_iter().filter(|file| file.extension().is_some_and(|e| e == "del"));
+    assert_eq!(spooled.count(), 0, "it was freed at once");
+    node.add("d").config(&range(1)).run().error(102);
+    cluster.node("n2").add("e").config(&range(0)).run().error(102);
+    assert!(node.cli(["check", "--accept-store", "--yes"]).succeeded());
+    assert_eq!(add(&node, "f", &range(0)), "10.81.0.2");
+    cluster.assert_clean();
+}

@@ -1,0 +1,85 @@
+//! What each verb costs etcd's log, by etcd's own count: a proposal is a durable write on every member.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Cluster, Etcd, network, wait_for};
+
+/// Each verb so often.
+const RUNS: usize = 20;
+/// Leases live for 30 s, and etcd ends some of them a moment later. Those of tombstones live on.
+const LEASES_END_MAX: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_verb_proposes_no_more_than_it_must() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    let config = network(json!({"range": "10.80.0.0/24"}));
+    let id = |i: usize| format!("c{i}");
+    // The first ADD of a prefix also makes its meta.
+    node.add("first").config(&config).run().address();
+    let begin = Count::of(&etcd);
+
+    let mut results = Vec::new();
+    let adds = Count::since(&etcd, || {
+        results = (0..RUNS).map(|i| node.add(&id(i)).config(&config).run().ok()).collect::<Vec<Value>>();
+    });
+    let checks = Count::since(&etcd, || {
+        for (i, result) in results.iter().enumerate() {
+            let mut config = config.clone();
+            config["prevResult"] = result.clone();
+            node.check(&id(i)).config(&config).run().silent();
+        }
+    });
+    let statuses = Count::since(&etcd, || {
+        let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "ipam": config["ipam"]});
+        (0..RUNS).for_each(|_| node.status().config(&config).run().silent());
+    });
+    let dels =
+        Count::since(&etcd, || (0..RUNS).for_each(|i| node.del(&id(i)).config(&config).run().silent()));
+
+    assert_eq!([checks.proposals, statuses.proposals], [0.0, 0.0], "CHECK and STATUS only read");
+    // Where nobody contends: a commit each, and a lease for all runs of the node within a while.
+    for (verb, cost) in [("ADD", adds), ("DEL", dels)] {
+        assert!(cost.proposals > 0.0 && cost.proposals <= RUNS as f64 + cost.leases, "{verb}: {cost:?}");
+        assert!(cost.leases < RUNS as f64 / 4.0, "{verb}: {cost:?}");
+    }
+    // And the leases' ends, which nobody waits for.
+    wait_for("the leases of ADDs to end", LEASES_END_MAX, || {
+        let [granted, revoked] = ["granted", "revoked"]
+            .map(|what| etcd.metric(&format!("etcd_debugging_lease_{what}_total"), &[]));
+        if granted - revoked <= dels.leases { Ok(()) } else { Err(format!("{revoked} of {granted} have")) }
+    });
+    let whole = Count::of(&etcd).after(&begin);
+    // The lease of the ADD before all the others ends among them.
+    assert!(whole.proposals <= 2.0 * (RUNS as f64 + whole.leases) + 1.0, "{whole:?}");
+    cluster.assert_clean();
+}
+
+/// What etcd has counted.
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    proposals: f64,
+    /// Leases that were granted.
+    leases: f64,
+}
+
+impl Count {
+    fn of(etcd: &Etcd) -> Self {
+        Self {
+            proposals: etcd.metric("etcd_server_proposals_committed_total", &[]),
+            leases: etcd.metric("etcd_debugging_lease_granted_total", &[]),
+        }
+    }
+
+    fn since(etcd: &Etcd, work: impl FnOnce()) -> Self {
+        let before = Self::of(etcd);
+        work();
+        Self::of(etcd).after(&before)
+    }
+
+    fn after(self, before: &Self) -> Self {
+        Self { proposals: self.proposals - before.proposals, leases: self.leases - before.leases }
+    }
+}

@@ -1,0 +1,10 @@
+//! A store that fails, and runs that end at the wrong moment.
+
+mod chaos;
+mod failpoints;
+mod faults;
+mod fence;
+mod lead;
+mod quorum;
+mod stores;
+mod unreachable;

@@ -1,0 +1,13 @@
+//! The reconciler, the webhook and the manifests, on a real kube-apiserver.
+
+mod adopt;
+mod import;
+mod kube_api;
+mod manifests;
+mod manifests_api;
+mod monitoring;
+mod rbac;
+mod reconcile;
+mod reconcile_faults;
+mod serve;
+mod webhook;

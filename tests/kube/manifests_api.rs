@@ -1,0 +1,953 @@
+//! What a real API server makes of manifests/: it takes all of it, strictly, and what it then has keeps the promises.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{KubeApi, Kubectl, Manifests, alone, wait_for};
+use tempfile::TempDir;
+
+const CRD_MAX: Duration = Duration::from_secs(30);
+/// What an operator applies as it is; the other folders are parts of these.
+const WHOLE: [&str; 8] =
+    ["", "byo-etcd", "adopt", "etcd-restore", "etcd-roles", "import-whereabouts", "uninstall", "webhook"];
+/// What must write to folders of the node. All else would run under the strictest policy, but for the node's network.
+const ON_THE_NODE: [&str; 6] = [
+    "etcd",
+    "metes-etcd-restore",
+    "metes-etcd-snapshot",
+    "metes-etcd-snapshot-list",
+    "metes-installer",
+    "metes-uninstall",
+];
+/// What may wait until pods have a network. All else must run before, because metes may be what gives it to them.
+const IN_A_POD_NETWORK: [&str; 1] = ["metes-webhook"];
+/// What a node has whose network is not up, and what distributions give to nodes of the control plane.
+const BEFORE_ITS_NETWORK: [(&str, &str); 8] = [
+    ("node.kubernetes.io/not-ready", "NoSchedule"),
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/network-unavailable", "NoSchedule"),
+    ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule"),
+    ("node-role.kubernetes.io/control-plane", "NoSchedule"),
+    ("node-role.kubernetes.io/etcd", "NoExecute"),
+    ("CriticalAddonsOnly", "NoSchedule"),
+    ("CriticalAddonsOnly", "NoExecute"),
+];
+/// Runs what is on the node where an account must be allowed that. It has no rights in the API.
+const NODE_ACCOUNT: &str = "metes-node";
+/// The folders of overlays/: where the distribution's runtime looks for plugins, and which file says so, if one does.
+const OVERLAYS: [(&str, &str, Option<&str>); 10] = [
+    ("aks", "/opt/cni/bin", Some("/etc/containerd/config.toml")),
+    ("eks", "/opt/cni/bin", Some("/etc/containerd/config.toml")),
+    ("gke", "/home/kubernetes/bin", Some("/etc/containerd/config.toml")),
+    ("k3s", "/var/lib/rancher/k3s/data/cni", Some("/var/lib/rancher/k3s/agent/etc/containerd/config.toml")),
+    ("kind", "/opt/cni/bin", Some("/etc/containerd/config.toml")),
+    ("microk8s", "/var/snap/microk8s/current/opt/cni/bin", None),
+    ("minikube", "/opt/cni/bin", Some("/etc/containerd/config.toml")),
+    ("openshift", "/var/lib/cni/bin", Some("/etc/crio/crio.conf")),
+    ("rke2", "/opt/cni/bin", Some("/var/lib/rancher/rke2/agent/etc/containerd/config.toml")),
+    ("talos", "/opt/cni/bin", Some("/etc/cri/containerd.toml")),
+];
+
+/// Everything in manifests/, applied once, folder by folder; examples by their file.
+struct Applied {
+    api: KubeApi,
+    manifests: Manifests,
+    objects: BTreeMap<String, Vec<Value>>,
+    _folder: TempDir,
+}
+
+impl Applied {
+    fn get() -> &'static Self {
+        static APPLIED: OnceLock<Applied> = OnceLock::new();
+        APPLIED.get_or_init(Self::make)
+    }
+
+    fn make() -> Self {
+        let api = KubeApi::start();
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let kubectl = Kubectl::new(api.kubeconfig(folder.path()));
+        api.install_crds();
+        install_crds_of_others(&api);
+        let manifests = Manifests::copy();
+        let mut objects = BTreeMap::new();
+        // The whole comes first: it brings the namespace.
+        let mut sources: Vec<(String, String)> = kustomizations(&manifests)
+            .into_iter()
+            .map(|name| (name.clone(), manifests.kustomize(&name)))
+            .collect();
+        for name in manifests.files().into_iter().filter(|name| is_example(name)) {
+            let text = fs::read_to_string(manifests.path(&name)).expect("it can be read");
+            sources.push((name, text));
+        }
+        for (name, yaml) in sources {
+            objects.insert(name.clone(), apply_and_delete(&api, &kubectl, &name, &yaml));
+        }
+        Self { api, manifests, objects, _folder: folder }
+    }
+
+    /// Each object, with the folder or file that it comes from.
+    fn all(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.objects
+            .iter()
+            .flat_map(|(name, objects)| objects.iter().map(move |object| (name.as_str(), object)))
+    }
+
+    #[track_caller]
+    fn one(&self, source: &str, kind: &str, name: &str) -> &Value {
+        let objects = self.objects.get(source).unwrap_or_else(|| panic!("there is no {source}"));
+        let mut found =
+            objects.iter().filter(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+        let one = found.next().unwrap_or_else(|| panic!("{source} has no {kind} {name}"));
+        assert!(found.next().is_none(), "{source} has {kind} {name} twice");
+        one
+    }
+}
+
+/// Applies it twice; what the server has after the first time, which the second must not change.
+fn apply_and_delete(api: &KubeApi, kubectl: &Kubectl, source: &str, yaml: &str) -> Vec<Value> {
+    // What belongs to no namespace is there once: two tests must not have it at one time.
+    let _alone = alone();
+    let answered = kubectl.apply(yaml);
+    let read = |objects: &[Value]| -> Vec<Value> {
+        objects.iter().map(|object| api.get(&api.path_of(object))).collect()
+    };
+    let first = read(&answered);
+    let second = read(&kubectl.apply(yaml));
+    assert_eq!(first, second, "{source}: applied again, it changes");
+    // Nobody here ends the deletion of a namespace.
+    for object in first.iter().filter(|object| object["kind"] != "Namespace") {
+        let path = api.path_of(object);
+        // A Job would otherwise wait for somebody who takes its pods along.
+        api.ask("DELETE", &path, Some(&json!({"propagationPolicy": "Background"}))).ok(&path);
+        assert!(api.find(&path).is_none(), "{path} stays");
+    }
+    first
+}
+
+/// The folders with a kustomization that somebody applies, the root as "".
+fn kustomizations(manifests: &Manifests) -> Vec<String> {
+    let files = manifests.files();
+    let folders = files.iter().filter_map(|file| file.strip_suffix("kustomization.yaml"));
+    folders
+        .map(|folder| applied_as(folder.trim_end_matches('/')).to_owned())
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
+}
+
+/// The folder with which this one is applied.
+fn applied_as(folder: &str) -> &str {
+    let component = folder.strip_suffix("/component").filter(|folder| folder.starts_with("overlays/"));
+    component.unwrap_or(if folder == "base" { "" } else { folder })
+}
+
+fn is_example(file: &str) -> bool {
+    file.starts_with("examples/") && file.ends_with(".yaml")
+}
+
+/// Those of cert-manager and of the Prometheus operator, which take anything as `spec`.
+fn install_crds_of_others(api: &KubeApi) {
+    install_constraints(api);
+    const CERT_MANAGER: &str = "cert-manager.io";
+    const PROMETHEUS: &str = "monitoring.coreos.com";
+    for (group, kind, plural) in [
+        (CERT_MANAGER, "Issuer", "issuers"),
+        (CERT_MANAGER, "Certificate", "certificates"),
+        (PROMETHEUS, "PrometheusRule", "prometheusrules"),
+        (PROMETHEUS, "ServiceMonitor", "servicemonitors"),
+    ] {
+        let spec = json!({"type": "object", "properties": {"spec": any_object()}});
+        install_definition(api, group, [kind, plural, &kind.to_lowercase()], "Namespaced", spec);
+        let list = format!("/apis/{group}/v1/{plural}");
+        wait_for(&list, CRD_MAX, || {
+            let discovered = api.ask("GET", &format!("/apis/{group}/v1"), None).body;
+            let known = discovered["resources"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|one| one["kind"] == kind));
+            let status = api.ask("GET", &list, None).status;
+            if known && status == 200 { Ok(()) } else { Err(format!("{status}, {discovered}")) }
+        });
+    }
+}
+
+/// OpenShift's, which takes anything.
+fn install_constraints(api: &KubeApi) {
+    let names = ["SecurityContextConstraints", "securitycontextconstraints", "securitycontextconstraints"];
+    install_definition(api, "security.openshift.io", names, "Cluster", any_object());
+}
+
+fn any_object() -> Value {
+    json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// Installs a definition whose objects have this schema.
+fn install_definition(
+    api: &KubeApi,
+    group: &str,
+    [kind, plural, singular]: [&str; 3],
+    scope: &str,
+    schema: Value,
+) {
+    api.apply(&json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural, "singular": singular},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }));
+}
+
+/// Kind and name of each document of a YAML file.
+fn documents(text: &str) -> Vec<(String, String)> {
+    let value = |line: &str, key: &str| line.strip_prefix(key).map(|rest| rest.trim().to_owned());
+    let is_content = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
+    text.split("\n---\n")
+        .filter(|document| document.lines().any(|line| is_content(&line)))
+        .map(|document| {
+            let kind = document.lines().find_map(|line| value(line, "kind: "));
+            let in_metadata = document.lines().skip_while(|line| *line != "metadata:");
+            let name = in_metadata.skip(1).find_map(|line| value(line, "  name: "));
+            (kind.expect("a document has a kind"), name.expect("a document has a name"))
+        })
+        .collect()
+}
+
+#[test]
+fn all_that_is_there_is_applied() {
+    let applied = Applied::get();
+    let mut count = 0;
+    for file in applied.manifests.files() {
+        let folder = applied_as(file.rsplit_once('/').map_or("", |(folder, _)| folder));
+        let extension = file.rsplit_once('.').map_or("", |(_, extension)| extension);
+        let text = fs::read_to_string(applied.manifests.path(&file)).expect("manifests are text");
+        match extension {
+            _ if file.ends_with("kustomization.yaml") => {
+                assert!(applied.objects.contains_key(folder), "{file}")
+            }
+            "yaml" => {
+                let source = if is_example(&file) { &file } else { folder };
+                for (kind, name) in documents(&text) {
+                    applied.one(source, &kind, &name);
+                    count += 1;
+                }
+            }
+            // They come as a part of a ConfigMap.
+            "conf" | "json" => {
+                let key = file.rsplit('/').next().unwrap_or_default();
+                let has_it =
+                    |object: &&Value| object["kind"] == "ConfigMap" && object["data"][key] == text.as_str();
+                assert!(applied.objects[folder].iter().any(|object| has_it(&object)), "{file}");
+            }
+            // Of no use to an API server.
+            "conflist" | "md" | "metes-install" | "metes-reconciler" => {}
+            _ => panic!("{file} is applied by nobody"),
+        }
+    }
+    assert!(count > 40, "only {count} documents were found");
+}
+
+/// A workload and the template of its pods.
+struct Workload {
+    source: &'static str,
+    object: &'static Value,
+    template: &'static Value,
+}
+
+impl Workload {
+    fn every() -> Vec<Self> {
+        let of = |(source, object): (&'static str, &'static Value)| {
+            let template = match object["kind"].as_str()? {
+                "DaemonSet" | "Deployment" | "StatefulSet" | "Job" => &object["spec"]["template"],
+                "CronJob" => &object["spec"]["jobTemplate"]["spec"]["template"],
+                _ => return None,
+            };
+            Some(Self { source, object, template })
+        };
+        Applied::get().all().filter_map(of).collect()
+    }
+
+    fn of(source: &'static str, kind: &str, name: &str) -> Self {
+        let object = Applied::get().one(source, kind, name);
+        let every = Self::every();
+        every.into_iter().find(|one| std::ptr::eq(one.object, object)).expect("it has a template")
+    }
+
+    fn name(&self) -> &'static str {
+        self.object["metadata"]["name"].as_str().expect("a workload has a name")
+    }
+
+    fn spec(&self) -> &'static Value {
+        &self.template["spec"]
+    }
+
+    fn containers(&self) -> Vec<&'static Value> {
+        let spec = self.spec();
+        let both = [&spec["initContainers"], &spec["containers"]];
+        both.into_iter().filter_map(Value::as_array).flatten().collect()
+    }
+
+    /// It comes from what somebody applies as it is, and not from a part of that.
+    fn is_of_a_whole(&self) -> bool {
+        WHOLE.contains(&self.source) || self.source.starts_with("overlays/")
+    }
+
+    fn tolerates(&self, key: &str, effect: &str) -> bool {
+        let tolerations = self.spec()["tolerations"].as_array();
+        let meets = |value: &Value, one: &str| value.is_null() || value == one;
+        tolerations.into_iter().flatten().any(|toleration| {
+            toleration["operator"] == "Exists"
+                && meets(&toleration["key"], key)
+                && meets(&toleration["effect"], effect)
+        })
+    }
+
+    fn volumes(&self) -> &'static [Value] {
+        self.spec()["volumes"].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// The folders of the node that it can write to, or those that it can only read.
+    fn host_paths(&self, read_only: bool) -> BTreeSet<&'static str> {
+        let containers = self.containers();
+        let mounts = containers.iter().flat_map(|one| one["volumeMounts"].as_array()).flatten();
+        let writable: BTreeSet<&str> =
+            mounts.filter(|one| one["readOnly"] != true).filter_map(|one| one["name"].as_str()).collect();
+        let volumes = self.volumes().iter();
+        volumes
+            .filter(|volume| volume["name"].as_str().is_some_and(|name| writable.contains(name) != read_only))
+            .filter_map(|volume| volume["hostPath"]["path"].as_str())
+            .collect()
+    }
+
+    /// The folder of the node for plugins, and what the kubelet asks of it.
+    fn plugins(&self) -> (&'static str, &'static str) {
+        let volume = self.volumes().iter().find(|volume| volume["name"] == "cni-bin");
+        let folder = &volume.expect("it is among the volumes")["hostPath"];
+        (folder["path"].as_str().expect("a path"), folder["type"].as_str().expect("a type"))
+    }
+
+    /// A variable of its one container.
+    fn variable(&self, name: &str) -> Option<&'static str> {
+        let variables = self.containers()[0]["env"].as_array()?.iter();
+        variables.filter(|one| one["name"] == name).find_map(|one| one["value"].as_str())
+    }
+}
+
+/// The server's own policy judges each pod, as it would when the controllers create it.
+#[test]
+fn pods_have_no_more_rights_than_the_namespace_must_give() {
+    let api = &Applied::get().api;
+    for level in ["baseline", "restricted"] {
+        let labels = json!({"pod-security.kubernetes.io/enforce": level});
+        api.create_missing("/api/v1/namespaces", &json!({"metadata": {"name": level, "labels": labels}}));
+    }
+    for workload in Workload::every() {
+        let name = workload.name();
+        let pod = json!({"metadata": {"generateName": "p-"}, "spec": workload.spec()});
+        let create = |namespace: &str| {
+            api.ask("POST", &format!("/api/v1/namespaces/{namespace}/pods?dryRun=All"), Some(&pod))
+        };
+        create("metes").ok(name);
+        if ON_THE_NODE.contains(&name) {
+            let refused = create("baseline");
+            assert_eq!(refused.status, 403, "{name} needs no privileged namespace: {}", refused.body);
+        } else if workload.spec()["hostNetwork"] == true {
+            assert_eq!(create("baseline").status, 403, "{name}");
+            let pod = json!({"metadata": {"generateName": "p-"}, "spec": in_a_pod_network(workload.spec())});
+            let path = "/api/v1/namespaces/restricted/pods?dryRun=All";
+            api.ask("POST", path, Some(&pod)).ok(name);
+        } else {
+            create("restricted").ok(name);
+        }
+    }
+    let namespace = Applied::get().one("", "Namespace", "metes");
+    let enforced = &namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"];
+    assert_eq!(enforced, "privileged", "some need it");
+}
+
+/// The same pod without the network of its node.
+fn in_a_pod_network(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    spec["hostNetwork"] = json!(false);
+    for container in spec["containers"].as_array_mut().expect("it has containers") {
+        for port in container["ports"].as_array_mut().into_iter().flatten() {
+            port.as_object_mut().expect("a port").remove("hostPort");
+        }
+    }
+    spec
+}
+
+/// If metes serves the default network, a pod gets an address only when all of this has run.
+#[test]
+fn what_pods_wait_for_waits_for_no_pod() {
+    let wholes = Workload::every().into_iter().filter(Workload::is_of_a_whole);
+    for workload in wholes.filter(|one| !IN_A_POD_NETWORK.contains(&one.name())) {
+        let (name, spec) = (workload.name(), workload.spec());
+        assert_eq!(spec["hostNetwork"], true, "{}: {name}", workload.source);
+        for (key, effect) in BEFORE_ITS_NETWORK {
+            assert!(workload.tolerates(key, effect), "{}: {name} waits for {key}:{effect}", workload.source);
+        }
+        // A DaemonSet and etcd belong to their nodes. Whatever may run elsewhere must not wait on a dead one.
+        let anywhere =
+            workload.object["kind"] != "DaemonSet" && spec["nodeSelector"]["metes.dev/etcd"].is_null();
+        let is_kept_from =
+            |key| !workload.tolerates(key, "NoSchedule") && !workload.tolerates(key, "NoExecute");
+        if anywhere {
+            assert!(is_kept_from("node.kubernetes.io/unreachable"), "{}: {name}", workload.source);
+            assert!(is_kept_from("node.kubernetes.io/unschedulable"), "{}: {name}", workload.source);
+        }
+        // Services have their names from DNS, which runs in pods; an address of IPv6 would need brackets.
+        let text = format!("{:?}", workload.containers());
+        assert!(!text.contains(".svc"), "{name} asks a Service: {text}");
+        let endpoints = name != "etcd" && text.contains("ETCDCTL_ENDPOINTS");
+        assert!(!endpoints, "{name} does not go by metes.conf: {text}");
+    }
+}
+
+#[test]
+fn containers_have_no_privileges_and_limits() {
+    for workload in Workload::every() {
+        let (name, spec) = (workload.name(), workload.spec());
+        assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{name}");
+        for key in ["hostPID", "hostIPC", "shareProcessNamespace"] {
+            assert!(spec[key].is_null(), "{name}: {key}");
+        }
+        assert!(!IN_A_POD_NETWORK.contains(&name) || spec["hostNetwork"] != true, "{name}: hostNetwork");
+        for container in workload.containers() {
+            let security = &container["securityContext"];
+            assert_ne!(security["privileged"], true, "{name}");
+            assert_eq!(security["allowPrivilegeEscalation"], false, "{name}");
+            assert_eq!(security["readOnlyRootFilesystem"], true, "{name}");
+            assert_eq!(security["capabilities"], json!({"drop": ["ALL"]}), "{name}");
+            for resource in ["cpu", "memory"] {
+                assert!(container["resources"]["requests"][resource].is_string(), "{name}: {resource}");
+            }
+            assert!(container["resources"]["limits"]["memory"].is_string(), "{name}");
+        }
+        if !ON_THE_NODE.contains(&name) {
+            assert_eq!(spec["securityContext"]["runAsNonRoot"], true, "{name}");
+            assert_ne!(spec["securityContext"]["runAsUser"], 0, "{name}");
+        }
+    }
+}
+
+/// Only who asks the API has a token, and it is that of an account of its own, which comes along.
+#[test]
+fn tokens_are_for_those_who_need_one() {
+    let applied = Applied::get();
+    for workload in Workload::every() {
+        let (name, account) = (workload.name(), &workload.spec()["serviceAccountName"]);
+        let has_token = workload.spec()["automountServiceAccountToken"] == true;
+        assert_eq!(has_token, account.is_string() && account != NODE_ACCOUNT, "{name}");
+        assert!(has_token || workload.spec()["automountServiceAccountToken"] == false, "{name}");
+        if let Some(account) = account.as_str() {
+            let account = applied.one(workload.source, "ServiceAccount", account);
+            assert_eq!(account["automountServiceAccountToken"], false, "{name}");
+            assert_eq!(account["metadata"]["namespace"], workload.object["metadata"]["namespace"], "{name}");
+        }
+    }
+}
+
+#[test]
+fn passes_end_before_the_next_and_leave_little_behind() {
+    let cronjob = Workload::of("", "CronJob", "metes-reconciler");
+    let spec = &cronjob.object["spec"];
+    assert_eq!(
+        (&spec["successfulJobsHistoryLimit"], &spec["failedJobsHistoryLimit"]),
+        (&json!(1), &json!(3))
+    );
+    assert_eq!(spec["jobTemplate"]["spec"]["backoffLimit"], 0, "the next pass is the second try");
+    let deadline = spec["jobTemplate"]["spec"]["activeDeadlineSeconds"].as_u64();
+    assert!(spec["schedule"] == "*/5 * * * *" && deadline.is_some_and(|s| s < 300), "{spec}");
+    assert_eq!(cronjob.spec()["restartPolicy"], "Never");
+    assert!(cronjob.host_paths(false).is_empty() && cronjob.host_paths(true).is_empty());
+    for workload in Workload::every().into_iter().filter(|one| one.object["kind"] == "CronJob") {
+        let spec = &workload.object["spec"];
+        // A Job whose pod is on a dead node does not end, and must not stop those that come after it.
+        let by_policy = if spec["suspend"] == true { "Forbid" } else { "Replace" };
+        assert_eq!(spec["concurrencyPolicy"], by_policy, "{}", workload.name());
+        assert!(spec["jobTemplate"]["spec"]["activeDeadlineSeconds"].is_u64(), "{}", workload.name());
+        let source = workload.source;
+        let by_hand = matches!(source, "adopt" | "etcd-roles" | "import-whereabouts")
+            || ["-force", "-dry-run", "-list"].iter().any(|end| workload.name().ends_with(end));
+        assert_eq!(spec["suspend"] == true, by_hand, "{source}: {}", workload.name());
+    }
+}
+
+#[test]
+fn the_installer_writes_to_two_folders_of_the_node() {
+    let installer = Workload::of("", "DaemonSet", "metes-installer");
+    let folders = ["/opt/cni/bin", "/etc/cni/net.d/metes.d"];
+    assert_eq!(installer.host_paths(false), BTreeSet::from(folders));
+    assert_eq!(installer.host_paths(true), BTreeSet::from(["/etc/containerd"]));
+    assert_eq!(installer.spec()["tolerations"], json!([{"operator": "Exists"}]));
+    let uninstall = Workload::of("uninstall", "DaemonSet", "metes-uninstall");
+    assert_eq!(uninstall.host_paths(false), BTreeSet::from([folders[0], folders[1], "/var/lib/cni"]));
+}
+
+#[test]
+fn each_distribution_gets_the_plugin_where_its_runtime_looks() {
+    let applied = Applied::get();
+    let files = applied.manifests.files();
+    let names: BTreeSet<&str> =
+        files.iter().filter_map(|file| file.strip_prefix("overlays/")?.split('/').next()).collect();
+    assert_eq!(names, OVERLAYS.iter().map(|overlay| overlay.0).collect());
+    let page = fs::read_to_string(support::root().join("docs/install.md")).expect("the page");
+    for (name, bin_dir, config) in OVERLAYS {
+        let overlay = format!("overlays/{name}");
+        assert!(
+            page.contains(&format!("| `manifests/{overlay}` | `{bin_dir}` |")),
+            "docs/install.md lacks {name}"
+        );
+        let text = fs::read_to_string(applied.manifests.path(&overlay).join("kustomization.yaml"));
+        assert!(text.is_ok_and(|text| text.contains("# https://")), "{name} names no document");
+        let source = |folder: &str| -> &'static str {
+            applied.objects.get_key_value(folder).unwrap_or_else(|| panic!("there is no {folder}")).0
+        };
+        let installer = Workload::of(source(&overlay), "DaemonSet", "metes-installer");
+        // The kubelet of Talos cannot look at it. Elsewhere a folder that is missing must not be made.
+        let asked = if name == "talos" { "" } else { "Directory" };
+        assert_eq!(installer.plugins(), (bin_dir, asked), "{name}");
+        assert_eq!(installer.variable("NODE_BIN_DIR"), Some(bin_dir), "{name}");
+        assert_eq!(installer.variable("RUNTIME_CONFIG"), config, "{name}");
+        let folder = config.and_then(|config| config.rsplit_once('/')).map(|(folder, _)| folder);
+        assert_eq!(installer.host_paths(true), folder.into_iter().collect(), "{name}");
+        assert_eq!(
+            installer.host_paths(false),
+            BTreeSet::from([bin_dir, "/etc/cni/net.d/metes.d"]),
+            "{name}"
+        );
+        let own = format!("{overlay}/uninstall");
+        let uninstall = if applied.objects.contains_key(&own) { source(&own) } else { "uninstall" };
+        assert_eq!(
+            Workload::of(uninstall, "DaemonSet", "metes-uninstall").plugins(),
+            (bin_dir, asked),
+            "{name}"
+        );
+        // Whatever taints its control plane nodes have.
+        for (kind, workload) in
+            [("StatefulSet", "etcd"), ("DaemonSet", "metes-installer"), ("CronJob", "metes-etcd-snapshot")]
+        {
+            let tolerated = &Workload::of(source(&overlay), kind, workload).spec()["tolerations"];
+            assert_eq!(*tolerated, json!([{"operator": "Exists"}]), "{name}: {workload}");
+        }
+        let namespace = applied.one(&overlay, "Namespace", "metes");
+        let label = &namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"];
+        assert_eq!(label, "privileged", "{name}");
+    }
+}
+
+/// The installer looks at it once a minute, and a member of etcd when it starts.
+#[test]
+fn a_changed_host_file_restarts_no_pod() {
+    let manifests = Manifests::copy();
+    let others = || -> Vec<String> {
+        let built = manifests.kustomize("");
+        let documents = built.split("\n---\n").filter(|one| !one.contains("\nkind: ConfigMap\n"));
+        documents.map(str::to_owned).collect()
+    };
+    let before = others();
+    manifests.edit("base/metes.conf", "192.0.2.13", "192.0.2.14");
+    assert_eq!(others(), before);
+    assert!(before.iter().any(|one| one.contains("\nkind: StatefulSet\n")), "etcd is among them");
+}
+
+/// etcdctl takes an address of IPv6 only in brackets, and Kubernetes gives it without them.
+#[test]
+fn with_addresses_of_ipv6_etcdctl_gets_them_in_brackets() {
+    let manifests = Manifests::copy();
+    let endpoint = || -> String {
+        let built = manifests.kustomize("");
+        let (_, rest) = built.split_once("- name: ETCDCTL_ENDPOINTS\n").expect("etcd's pods have it");
+        rest.lines().next().unwrap_or_default().trim().to_owned()
+    };
+    assert_eq!(endpoint(), "value: https://$(NODE_IP):12379");
+    manifests.edit("base/kustomization.yaml", "components:\n", "components:\n  - ../ipv6\n");
+    assert_eq!(endpoint(), "value: https://[$(NODE_IP)]:12379");
+}
+
+/// As GKE judges it: a pod of such a class needs a quota for it in its namespace.
+#[test]
+fn gke_has_a_quota_for_every_critical_class() {
+    let quota = Applied::get().one("overlays/gke", "ResourceQuota", "metes-critical-pods");
+    let scope = &quota["spec"]["scopeSelector"]["matchExpressions"][0];
+    assert_eq!((&scope["scopeName"], &scope["operator"]), (&json!("PriorityClass"), &json!("In")));
+    let classes = scope["values"].as_array().expect("it names classes");
+    for workload in Workload::every().into_iter().filter(|one| one.source == "overlays/gke") {
+        let class = &workload.spec()["priorityClassName"];
+        assert!(class.is_null() || classes.contains(class), "{}: {class}", workload.name());
+    }
+    assert_eq!(classes.len(), 2);
+}
+
+/// The server's own authorizer says which security context constraints the accounts of the pods may use.
+#[test]
+fn openshift_lets_each_account_use_what_its_pods_need() {
+    let source = "overlays/openshift";
+    let api = &Applied::get().api;
+    api.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "system:openshift:scc:privileged"},
+        "rules": [{
+            "apiGroups": ["security.openshift.io"], "resources": ["securitycontextconstraints"],
+            "resourceNames": ["privileged"], "verbs": ["use"],
+        }],
+    }));
+    for (kind, name) in
+        [("Role", "metes-scc"), ("RoleBinding", "metes-node-scc"), ("RoleBinding", "metes-scc")]
+    {
+        let mut object = Applied::get().one(source, kind, name).clone();
+        object["metadata"] = json!({"name": name, "namespace": "metes"});
+        api.apply(&object);
+    }
+    let constraints = Applied::get().one(source, "SecurityContextConstraints", "metes-nonroot");
+    let may_use = |account: &str, scc: &str| {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
+                "user": format!("system:serviceaccount:metes:{account}"),
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:metes", "system:authenticated"],
+                "resourceAttributes": {
+                    "group": "security.openshift.io", "resource": "securitycontextconstraints",
+                    "name": scc, "namespace": "metes", "verb": "use",
+                },
+            },
+        });
+        api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)["status"]["allowed"] == true
+    };
+    wait_for("the bindings to count", CRD_MAX, || {
+        let counts = may_use(NODE_ACCOUNT, "privileged") && may_use("default", "metes-nonroot");
+        if counts { Ok(()) } else { Err("not yet".to_owned()) }
+    });
+    let is_of_openshift = |one: &Workload| one.source.starts_with(source);
+    for workload in Workload::every().into_iter().filter(is_of_openshift) {
+        let (name, spec) = (workload.name(), workload.spec());
+        let account = spec["serviceAccountName"].as_str().unwrap_or("default");
+        let on_the_node = ON_THE_NODE.contains(&name);
+        assert_eq!(may_use(account, "privileged"), on_the_node, "{name}");
+        assert!(may_use(account, "metes-nonroot"), "{name}");
+        if !on_the_node {
+            assert_constrained_as(constraints, &workload);
+        }
+        let selinux = &spec["securityContext"]["seLinuxOptions"]["type"];
+        assert_eq!(selinux == "spc_t", on_the_node, "{name}: {selinux}");
+    }
+    let namespace = Applied::get().one(source, "Namespace", "metes");
+    assert_eq!(namespace["metadata"]["annotations"]["openshift.io/node-selector"], "");
+}
+
+/// As OpenShift judges a pod by the constraints of its account.
+fn assert_constrained_as(constraints: &Value, workload: &Workload) {
+    let (name, spec) = (workload.name(), workload.spec());
+    assert_eq!(
+        (&constraints["allowHostNetwork"], &constraints["allowHostPorts"]),
+        (&json!(true), &json!(true))
+    );
+    assert_eq!(constraints["runAsUser"]["type"], "MustRunAsNonRoot");
+    assert_eq!(spec["securityContext"]["runAsNonRoot"], true, "{name}");
+    let kinds = constraints["volumes"].as_array().expect("they list kinds of volumes");
+    for volume in workload.volumes() {
+        let kind = volume.as_object().into_iter().flatten().map(|(key, _)| key).find(|key| *key != "name");
+        assert!(kinds.iter().any(|one| one.as_str() == kind.map(String::as_str)), "{name}: {volume}");
+    }
+}
+
+#[test]
+fn etcd_is_three_members_that_speak_to_nobody_without_a_certificate() {
+    let applied = Applied::get();
+    let etcd = Workload::of("", "StatefulSet", "etcd");
+    assert_eq!(etcd.object["spec"]["replicas"], 3);
+    assert_eq!(etcd.spec()["hostNetwork"], true);
+    let apart = &etcd.spec()["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    assert_eq!(apart[0]["topologyKey"], "kubernetes.io/hostname");
+    assert_eq!(apart[0]["labelSelector"]["matchLabels"], etcd.object["spec"]["selector"]["matchLabels"]);
+    assert_eq!(applied.one("", "PodDisruptionBudget", "etcd")["spec"]["maxUnavailable"], 1);
+
+    let configs = etcd.volumes().iter().flat_map(|volume| volume["projected"]["sources"].as_array());
+    let mut names = configs.flatten().filter_map(|one| one["configMap"]["name"].as_str());
+    let name = names.find(|name| name.starts_with("metes-etcd-")).expect("its name tells its content");
+    let text = applied.one("", "ConfigMap", name)["data"]["etcd.json"].as_str().expect("it is text");
+    let config: Value = serde_json::from_str(text).expect("etcd.json is JSON");
+    assert_eq!(config["quota-backend-bytes"], 8_u64 << 30);
+    assert_eq!(
+        (&config["auto-compaction-mode"], &config["auto-compaction-retention"]),
+        (&json!("periodic"), &json!("1h"))
+    );
+    for side in ["client-transport-security", "peer-transport-security"] {
+        assert_eq!(config[side]["client-cert-auth"], true, "{side}");
+        assert!(config[side]["trusted-ca-file"].is_string(), "{side}");
+    }
+    // How a member begins is found out before each start of etcd, also if only its container starts again.
+    assert!(config["initial-cluster-state"].is_null());
+    let container = &etcd.spec()["containers"][0];
+    assert_eq!(container["command"], json!(["/tools/metes-install"]));
+    assert_eq!(container["args"][0], "etcd");
+    let mounts = container["volumeMounts"].as_array().expect("it has mounts");
+    let folders: BTreeSet<&str> = mounts.iter().filter_map(|one| one["mountPath"].as_str()).collect();
+    for folder in ["/tools", "/etc/metes", "/run/etcd", "/var/lib/etcd", "/etc/etcd/server", "/etc/etcd/peer"]
+    {
+        assert!(folders.contains(folder), "{folder}");
+    }
+}
+
+/// Without its ConfigMap the Jobs are as before. With it, they have the file where the documentation says.
+#[test]
+fn adopt_takes_the_default_network_that_a_person_names() {
+    let docs = fs::read_to_string(support::root().join("docs/operations.md"));
+    let docs = docs.expect("it is there");
+    let (name, file) = ("metes-default-network", "default-network.conflist");
+    assert!(docs.contains(&format!("create configmap {name} --from-literal=path=/etc/metes/{file}")));
+    assert!(docs.contains(&format!("--from-file={file}=")));
+    for cronjob in ["metes-adopt", "metes-adopt-dry-run"] {
+        let workload = Workload::of("adopt", "CronJob", cronjob);
+        let container = workload.containers()[0];
+        let variable = &container["env"][0];
+        assert_eq!(variable["name"], "METES_RECONCILER_DEFAULT_NETWORK");
+        let reference = json!({"name": name, "key": "path", "optional": true});
+        assert_eq!(variable["valueFrom"]["configMapKeyRef"], reference, "{cronjob}");
+        assert_eq!(container["volumeMounts"][0]["mountPath"], "/etc/metes");
+        let whole = json!({"configMap": {"name": name, "optional": true}});
+        assert!(volume_sources(&workload).contains(&&whole), "{cronjob}");
+    }
+}
+
+/// A snapshot is for all members, and each of their nodes has its own of every day.
+#[test]
+fn each_node_of_etcd_keeps_snapshots_and_can_be_restored() {
+    let etcd = Workload::of("", "StatefulSet", "etcd");
+    for name in ["metes-etcd-snapshot", "metes-etcd-snapshot-list"] {
+        let workload = Workload::of("", "CronJob", name);
+        let (job, spec) = (&workload.object["spec"]["jobTemplate"]["spec"], workload.spec());
+        assert_eq!((&job["completions"], &job["parallelism"]), (&json!(3), &json!(3)), "{name}");
+        assert_eq!(spec["nodeSelector"], etcd.spec()["nodeSelector"], "{name}");
+        let apart = &spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
+        assert_eq!(apart["topologyKey"], "kubernetes.io/hostname", "{name}");
+        assert_eq!(apart["labelSelector"]["matchLabels"]["app.kubernetes.io/name"], name);
+    }
+    let folder = "/var/lib/metes-etcd-snapshots";
+    let snapshot = Workload::of("", "CronJob", "metes-etcd-snapshot");
+    assert_eq!(snapshot.host_paths(false), BTreeSet::from([folder]));
+    let args = |container: &'static Value| container["args"].as_array().expect("it has arguments");
+    let [_, saved, kept] = snapshot.containers()[..] else { panic!("it copies, saves, then keeps") };
+    assert!(args(saved).contains(&json!("/snapshots/.new.db")), "{saved}");
+    assert!(args(kept).contains(&json!("--add=/snapshots/.new.db")), "{kept}");
+    let restore = Workload::of("etcd-restore", "DaemonSet", "metes-etcd-restore");
+    assert_eq!(restore.spec()["nodeSelector"], etcd.spec()["nodeSelector"]);
+    assert_eq!(restore.host_paths(true), BTreeSet::from([folder]), "a snapshot is only read");
+    let data = etcd.volumes().iter().find_map(|one| one["hostPath"]["path"].as_str()).expect("it has data");
+    assert_eq!(restore.host_paths(false), BTreeSet::from([data]));
+}
+
+/// What pods name is there, or made by those who make the certificates.
+#[test]
+fn what_pods_name_comes_along() {
+    let applied = Applied::get();
+    let certificates: BTreeSet<&str> = applied.objects["etcd-cert-manager"]
+        .iter()
+        .filter_map(|object| object["spec"]["secretName"].as_str())
+        .collect();
+    let rules = &applied.one("", "Role", "metes-certificates")["rules"];
+    let patched =
+        rules.as_array().expect("a role has rules").iter().find(|rule| rule["verbs"] == json!(["patch"]));
+    let made: BTreeSet<&str> = patched.expect("it may patch")["resourceNames"]
+        .as_array()
+        .expect("by name")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    assert_eq!(made, certificates, "the Job and cert-manager make the same");
+    for workload in Workload::every() {
+        let name = workload.name();
+        for source in volume_sources(&workload) {
+            let secret = source["secret"]["secretName"].as_str().or(source["secret"]["name"].as_str());
+            if let Some(secret) = secret {
+                assert!(made.contains(secret), "{name} names the Secret {secret}");
+            }
+            let config = source["configMap"]["name"].as_str();
+            let Some(config) = config.filter(|_| WHOLE[..2].contains(&workload.source)) else { continue };
+            let data = &applied.one(workload.source, "ConfigMap", config)["data"];
+            for item in source["configMap"]["items"].as_array().into_iter().flatten() {
+                let key = item["key"].as_str().expect("an item has a key");
+                assert!(data[key].is_string(), "{name} names {key} of {config}");
+            }
+        }
+    }
+}
+
+fn volume_sources(workload: &Workload) -> Vec<&'static Value> {
+    let mut sources = Vec::new();
+    for volume in workload.volumes() {
+        sources.push(volume);
+        sources.extend(volume["projected"]["sources"].as_array().into_iter().flatten());
+    }
+    sources
+}
+
+#[test]
+fn services_and_budgets_select_pods() {
+    for source in WHOLE.into_iter().chain(["reconciler-deployment"]) {
+        let objects = &Applied::get().objects[source];
+        let workloads = Workload::every();
+        let workloads: Vec<&Workload> = workloads.iter().filter(|one| one.source == source).collect();
+        for object in objects {
+            let selector = match object["kind"].as_str() {
+                Some("Service") => &object["spec"]["selector"],
+                Some("PodDisruptionBudget") => &object["spec"]["selector"]["matchLabels"],
+                _ => continue,
+            };
+            let selector = selector.as_object().expect("it selects");
+            let selected: Vec<&&Workload> = workloads
+                .iter()
+                .filter(|one| {
+                    selector.iter().all(|(key, value)| one.template["metadata"]["labels"][key] == *value)
+                })
+                .collect();
+            assert_eq!(selected.len(), 1, "{source}: {}", object["metadata"]["name"]);
+            let ports = object["spec"]["ports"].as_array().into_iter().flatten();
+            for port in ports.map(|port| &port["targetPort"]) {
+                let containers = selected[0].containers();
+                let mut named = containers.iter().flat_map(|one| one["ports"].as_array()).flatten();
+                assert!(named.any(|one| one["name"] == *port), "{source}: port {port}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_image_has_a_version_and_is_renamed_in_one_place() {
+    let renamed = Manifests::copy();
+    for image in ["metes-install", "metes-reconciler"] {
+        let (old, new) = (format!("newName: {image}\n"), format!("newName: registry.example/{image}\n"));
+        renamed.edit("images/kustomization.yaml", &old, &new);
+    }
+    for source in WHOLE {
+        let workloads: Vec<Workload> =
+            Workload::every().into_iter().filter(|one| one.source == source).collect();
+        assert!(!workloads.is_empty(), "{source}");
+        for container in workloads.iter().flat_map(Workload::containers) {
+            let image = container["image"].as_str().expect("a container has an image");
+            let (_, tag) = image.rsplit_once(':').unwrap_or_default();
+            assert!(tag.contains('.'), "{source}: {image}");
+        }
+        let yaml = renamed.kustomize(source);
+        let images =
+            yaml.lines().filter_map(|line| line.trim_start_matches(['-', ' ']).strip_prefix("image: "));
+        for image in images {
+            assert!(
+                image.starts_with("registry.example/metes-") || !image.contains("metes"),
+                "{source}: {image}"
+            );
+        }
+    }
+}
+
+/// A GitOps tool creates what is missing and changes what differs: a Job that is deleted when it is done would be
+/// created for ever, and one whose image changes cannot be changed.
+#[test]
+fn a_gitops_tool_finds_nothing_to_do_and_can_upgrade() {
+    let applied = Applied::get();
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let kubectl = Kubectl::new(applied.api.kubeconfig(folder.path()));
+    let others = Manifests::copy();
+    others.edit("base/kustomization.yaml", "components:\n", "components:\n  - ../gitops\n");
+    let job = |text: String| -> String {
+        let mut documents = text.split("\n---\n").filter(|one| one.contains("\nkind: Job\n"));
+        let job = documents.next().expect("there is a Job").to_owned();
+        assert!(documents.next().is_none(), "there is one Job");
+        // Another name than the other tests have.
+        job.replace("name: metes-certificates\n", "name: metes-certificates-gitops\n")
+    };
+    let (first, usual) = (job(others.kustomize("")), applied.one("", "Job", "metes-certificates"));
+    let objects = kubectl.apply(&first);
+    assert!(usual["spec"]["ttlSecondsAfterFinished"].is_u64(), "kubectl apply needs it gone: {usual}");
+    assert!(objects[0]["spec"]["ttlSecondsAfterFinished"].is_null(), "{}", objects[0]);
+    let annotations = &objects[0]["metadata"]["annotations"];
+    assert_eq!(annotations["argocd.argoproj.io/hook"], "Sync");
+    assert_eq!(annotations["argocd.argoproj.io/hook-delete-policy"], "BeforeHookCreation");
+    assert_eq!(annotations["kustomize.toolkit.fluxcd.io/force"], "enabled");
+
+    others.edit(
+        "images/kustomization.yaml",
+        &format!("newTag: {}\n", env!("CARGO_PKG_VERSION")),
+        "newTag: 99.0.0\n",
+    );
+    let second = job(others.kustomize(""));
+    let refused = kubectl.run(["apply", "--server-side", "-f", "-"], &second);
+    assert!(!refused.succeeded() && refused.stderr.contains("immutable"), "{refused}");
+    // What Argo CD and Flux do where these annotations stand, and what a person does who does not want to wait.
+    let path = applied.api.path_of(&objects[0]);
+    let delete =
+        || applied.api.ask("DELETE", &path, Some(&json!({"propagationPolicy": "Background"}))).ok(&path);
+    delete();
+    kubectl.apply(&second);
+    delete();
+}
+
+/// Nothing keeps to the namespace "metes" if a kustomization above names another one. What names it in certificates of
+/// cert-manager is left out here: docs/install.md says so.
+#[test]
+fn any_namespace_will_do() {
+    let applied = Applied::get();
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let kubectl = Kubectl::new(applied.api.kubeconfig(folder.path()));
+    let other = Manifests::copy();
+    fs::create_dir(other.path("other")).expect("a folder can be made");
+    other.edit("base/metes.conf", "change-me", "c1");
+    // The first one brings the namespace.
+    let parts = WHOLE.into_iter().map(|name| if name.is_empty() { "base" } else { name });
+    for whole in parts.chain(["overlays/openshift", "overlays/gke"]) {
+        let text = format!("namespace: other\nresources: [../{whole}]\n");
+        fs::write(other.path("other/kustomization.yaml"), text).expect("a file can be written");
+        let yaml = other.kustomize("other").replace("inject-ca-from: metes/", "inject-ca-from: other/");
+        for word in ["metes.svc", "namespace: metes\n", "serviceaccounts:metes"] {
+            assert!(!yaml.contains(word), "{whole} has {word:?}: {yaml}");
+        }
+        let objects = apply_and_delete(&applied.api, &kubectl, whole, &yaml);
+        for object in objects {
+            let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
+            let namespace = &object["metadata"]["namespace"];
+            assert!(namespace.is_null() || namespace == "other", "{whole}: {kind} {name} in {namespace}");
+            for subject in object["subjects"].as_array().into_iter().flatten() {
+                assert!(
+                    subject["kind"] == "Group" || subject["namespace"] == "other",
+                    "{whole}: {name}: {subject}"
+                );
+            }
+        }
+    }
+}
+
+/// The choices that the documentation offers.
+#[test]
+fn other_ways_are_applied_too() {
+    let applied = Applied::get();
+    let other = Manifests::copy();
+    other.edit("base/kustomization.yaml", "  - ../reconciler\n", "  - ../reconciler-deployment\n");
+    other.edit("base/kustomization.yaml", "  - ../etcd-certificates\n", "  - ../etcd-cert-manager\n");
+    other.edit("base/kustomization.yaml", "components:\n", "components:\n  - ../events\n");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let kubectl = Kubectl::new(applied.api.kubeconfig(folder.path()));
+    let objects = apply_and_delete(&applied.api, &kubectl, "other ways", &other.kustomize(""));
+    let of_kind = |kind: &str| -> Vec<&Value> { objects.iter().filter(|one| one["kind"] == kind).collect() };
+    let deployment = of_kind("Deployment")[0];
+    let spec = &deployment["spec"]["template"]["spec"];
+    let args = spec["containers"][0]["args"].as_array().expect("it has arguments");
+    assert!(args.contains(&json!("--events")), "{args:?}");
+    assert!(spec["containers"][0]["image"].as_str().is_some_and(|image| image.contains(':')), "{spec}");
+    // A node has room for one of its replicas: a rollout must end where there is no other node.
+    assert_eq!(spec["hostNetwork"], true);
+    let rollout = &deployment["spec"]["strategy"]["rollingUpdate"];
+    assert_eq!((&rollout["maxSurge"], &rollout["maxUnavailable"]), (&json!(0), &json!(1)));
+    let cronjobs: BTreeSet<&str> =
+        of_kind("CronJob").iter().filter_map(|one| one["metadata"]["name"].as_str()).collect();
+    let by_hand = ["metes-etcd-snapshot-list", "metes-reconciler-dry-run", "metes-reconciler-force"];
+    let expected = ["metes-etcd-defrag", "metes-etcd-snapshot"].into_iter().chain(by_hand);
+    assert_eq!(cronjobs, expected.collect());
+    assert_eq!(of_kind("Certificate").len(), 6);
+    assert!(of_kind("Job").is_empty() && of_kind("Role").is_empty());
+}
