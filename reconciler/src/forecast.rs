@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What is older does not count.
+/// Older samples do not count.
 const WINDOW: Duration = Duration::from_secs(3600);
 /// A sample is taken if the last one is at least so old, so that frequent passes cost no memory.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -12,18 +12,18 @@ const SPAN_MIN: Duration = Duration::from_secs(600);
 /// Fewer samples than this say nothing.
 const SAMPLES_MIN: usize = 5;
 
-/// How many addresses there were, at one moment.
+/// The numbers of addresses at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fill {
-    /// How many can be given, held or not.
+    /// The addresses that can be given, held or not.
     pub size: u128,
-    /// How many are held.
+    /// Those that are held.
     pub held: usize,
-    /// How many are free.
+    /// Those that are free.
     pub free: u128,
 }
 
-/// What was held in the last hour. Moments are the time since one start.
+/// The numbers of held addresses in the last hour. Moments are the time since one start.
 #[derive(Debug, Clone, Default)]
 pub struct Trend {
     samples: VecDeque<(Duration, usize)>,
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(after([1000]), Some(0.0));
         assert_eq!(after(vec![1000; 60]), Some(0.0));
         assert_eq!(after((0..60).map(|_| 999).chain([1000])), Some(0.0));
-        // What gives nothing is not full.
+        // A pool that gives nothing is not full.
         let mut trend = Trend::default();
         trend.take(MINUTE, Fill { size: 0, held: 0, free: 0 });
         assert_eq!(trend.full_in_seconds(), None);

@@ -48,7 +48,7 @@ pub struct PassOptions {
     pub force: bool,
 }
 
-/// Why a pass did not do all that it should. What it had freed until then stays freed.
+/// A pass that did not do all that it should. Owners freed until then stay freed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PassError {
     /// The pass ended early.
@@ -60,11 +60,11 @@ pub enum PassError {
          look at the report of --dry-run --force, then free them with --force"
     )]
     Brake {
-        /// How many there are.
+        /// The number of orphans.
         orphans: usize,
-        /// How many records of this cluster there are.
+        /// The number of records of this cluster.
         records: usize,
-        /// How many orphans are never suspicious.
+        /// The number of orphans that is never suspicious.
         limit: usize,
     },
     /// etcd refused to free some orphans.
@@ -72,7 +72,7 @@ pub enum PassError {
         "{orphans} orphans cannot be freed, all others are: {why}; look for their records with `metes show`"
     )]
     Refused {
-        /// How many.
+        /// The number of orphans.
         orphans: usize,
         /// The error for the first of them.
         why: Failure,
@@ -85,7 +85,7 @@ impl<E: Into<RunError>> From<E> for PassError {
     }
 }
 
-/// What this means for a pass, and what to do.
+/// The meaning of an error for a pass, and the remedy.
 fn advice(e: &RunError) -> String {
     match e {
         RunError::Api(_) | RunError::Store(_) => "; nothing more is freed".to_owned(),
@@ -110,9 +110,10 @@ pub struct Pass<'a, K, A> {
     pub context: Context<'a, K, A>,
     /// Its options.
     pub options: PassOptions,
-    /// Which prefixes each network may use. Without them the pass does not compare what pods report with the store.
+    /// The prefixes that each network may use. Without them the pass does not compare the reports of pods with the
+    /// store.
     pub settings: Option<&'a Settings>,
-    /// What it has done so far.
+    /// The result so far.
     pub report: &'a RefCell<PassReport>,
 }
 
@@ -127,7 +128,7 @@ struct Orphans {
     /// Why none of them may be freed, if there are suspiciously many.
     brake: Option<PassError>,
     nodes: Nodes,
-    /// Whether new nodes and new orphans could be remembered.
+    /// An error if new nodes or new orphans could not be remembered.
     remembered: Result<(), Failure>,
 }
 
@@ -144,7 +145,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         self.context.claim_name().await?;
         let Orphans { due, owners, brake, nodes, remembered } = self.look().await?;
         if let Some(brake) = brake {
-            // How full the ranges are is of interest just then. Nothing is repaired.
+            // The counts of the ranges are of interest just then. Nothing is repaired.
             if let Err(why) = self.audit(owners).await {
                 tracing::warn!(%why, "the addresses cannot be counted");
             }
@@ -187,7 +188,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         Ok(Orphans { remembered: judged.remembered.and(written), ..judged })
     }
 
-    /// What the networks of this cluster's pods say, if the pass compares what pods report.
+    /// The networks of this cluster's pods, if the pass compares the reports of pods.
     async fn definitions(&self) -> Result<Definitions, PassError> {
         let Some(settings) = self.settings else { return Ok(Definitions::default()) };
         let pools = pools::read(self.context.session).await?;
@@ -435,7 +436,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         }
     }
 
-    /// What the record that was judged holds; otherwise why none of it is freed.
+    /// The addresses that the judged record holds; otherwise the reason why none of it is freed.
     async fn held(
         &self,
         holder: &Holder,

@@ -53,7 +53,7 @@ use reserved::Reserved;
 pub struct Adoption<'a, K> {
     /// The store, the cluster and its Kubernetes.
     pub context: Context<'a, K, Kubernetes>,
-    /// Which prefixes each network may use.
+    /// The prefixes that each network may use.
     pub settings: &'a Settings,
     /// The pools that definitions may name.
     pub pools: &'a Pools,
@@ -61,9 +61,9 @@ pub struct Adoption<'a, K> {
     pub default_network: Option<Rc<Network>>,
     /// Networks that do not use metes, as `namespace/name`, whatever their definitions say.
     pub not_metes: &'a [String],
-    /// Whether every other cluster that shares the store has adopted what it uses; none if no other cluster shares it.
+    /// True if every other cluster that shares the store has adopted what it uses; none if no other cluster shares it.
     pub is_last: Option<bool>,
-    /// What it has done so far.
+    /// The result so far.
     pub report: &'a RefCell<AdoptionReport>,
 }
 
@@ -75,7 +75,7 @@ pub async fn run<K: Kv>(adoption: Adoption<'_, K>, timeout: Duration) -> Result<
     within(timeout, "it", Box::pin(adoption.run())).await
 }
 
-/// What Kubernetes knows about who may be using addresses.
+/// Kubernetes' knowledge of who may be using addresses.
 struct InUse {
     pods: Pods,
     nodes: Nodes,
@@ -169,7 +169,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
         pods.map(|[_, uid]| (uid.clone(), String::new())).collect()
     }
 
-    /// What the configuration of a device says of its network.
+    /// The network that the configuration of a device describes.
     fn definition_of(&self, device: &Device) -> Definition {
         let Some(config) = &device.config else {
             return Definition::Unclear("it has no configuration of CNI".to_owned());

@@ -131,7 +131,8 @@ impl<K: Kv> Adoption<'_, K> {
         Ok(orphaned(&holder, &pods, &in_use.nodes, &Graces::NONE).err().map(|keep| keep.to_string()))
     }
 
-    /// What the owner's own pod now reports for that interface, if it reports that it does not use `held`.
+    /// The addresses that the owner's own pod now reports for that interface, if it reports that it does not use
+    /// `held`.
     pub(super) async fn uses_instead(
         &self,
         owner: &Owner,
