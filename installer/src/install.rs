@@ -23,10 +23,10 @@ pub(crate) const PLUGIN: &str = "metes";
 pub(crate) const HOST_FILE: &str = "metes.conf";
 pub(crate) const TLS_PREFIX: &str = "tls-";
 
-/// How long an older folder stays: longer than any run of the plugin.
+/// The time for which an older folder stays: longer than any run of the plugin.
 const OLD_FOLDER_STAYS: Duration = Duration::from_secs(600);
 
-/// What should be on the node, and where.
+/// The target state of the node: the files, and their places.
 struct Wanted {
     template: Template,
     files: Vec<Named>,
@@ -87,9 +87,9 @@ fn node_name(name: &str) -> Result<String, Failure> {
     Err(Failure::new(format!("the node's name {name:?} has characters that metes does not take")))
 }
 
-/// What a pass has to say.
+/// The news of a pass.
 pub(crate) struct Done {
-    /// What was changed.
+    /// The changes that were made.
     pub(crate) changes: Vec<String>,
     /// Why the plugin may be in the wrong folder.
     pub(crate) doubt: Option<String>,

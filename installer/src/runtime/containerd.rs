@@ -34,7 +34,7 @@ pub(super) fn plugin_folders(files: &NodeFiles<'_>) -> Result<Vec<PathBuf>, Stri
     }
 }
 
-/// What the files say that were read so far.
+/// The settings in the files that were read so far.
 #[derive(Debug, Default)]
 struct Settings {
     bin_dir: Option<PathBuf>,
