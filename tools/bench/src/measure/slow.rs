@@ -130,7 +130,7 @@ fn storms(options: &Options, lab: &Lab, suffix: Suffix, results: &mut Results) {
     weather.report_floor(results);
 }
 
-/// What etcd has counted.
+/// Counts from etcd's metrics.
 #[derive(Default)]
 pub(super) struct Counts {
     requests: f64,
