@@ -54,7 +54,7 @@ impl Addr {
         }
     }
 
-    /// Whether this is an IPv4 address in its v4-mapped form.
+    /// True for an IPv4 address in its v4-mapped form.
     #[must_use]
     pub fn is_v4(self) -> bool {
         self.0 >> 32 == V4_BASE >> 32

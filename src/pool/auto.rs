@@ -1,4 +1,4 @@
-//! Which pools `"pool": "auto"` means. An ADD and `metes pool which` decide by the same function.
+//! The pools that `"pool": "auto"` means. An ADD and `metes pool which` decide by the same function.
 
 use std::cmp::Reverse;
 
@@ -16,12 +16,12 @@ pub struct AutoPool {
     /// A pool of a higher priority is chosen first.
     #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
-    /// Whom it is for.
+    /// The pods that it is for.
     #[serde(rename = "for")]
     pub selector: Selector,
 }
 
-/// Whether `auto` chooses a pool, and why not.
+/// The verdict of `auto` on a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AutoVerdict {
     /// It does.

@@ -47,7 +47,7 @@ crate::named_enum! {
 }
 
 impl Order {
-    /// Whether the last address that was handed out is kept in a cursor.
+    /// True if the last address that was handed out is kept in a cursor.
     #[must_use]
     pub fn uses_cursor(self) -> bool {
         match self {
@@ -56,7 +56,7 @@ impl Order {
         }
     }
 
-    /// Whether each node starts at a page of its own.
+    /// True if each node starts at a page of its own.
     #[must_use]
     pub fn starts_per_node(self) -> bool {
         match self {
@@ -66,7 +66,7 @@ impl Order {
     }
 }
 
-/// What a call of [`choose`] comes to.
+/// The outcome of [`choose`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
     /// One address for each wish, in the order of the wishes.
@@ -124,7 +124,7 @@ fn first_unfit_request(wishes: &[Wish<'_>]) -> Option<Choice> {
 /// A choice in the making.
 struct Draft<'a> {
     view: &'a View,
-    /// What no later set may take, settled or not.
+    /// The addresses that no later set may take, settled or not.
     given: Vec<GivenAddress<'a>>,
     picks: Vec<Pick>,
     needs: Vec<Need>,
@@ -182,7 +182,7 @@ impl<'a> Draft<'a> {
         if self.needs.is_empty() { verdict } else { self.finish() }
     }
 
-    /// Whoever fills a page must mark it in its summary, and so must know the summary.
+    /// A commit that fills a page marks it in its summary, so the summary must be known.
     fn ask_for_filled_summaries(&mut self) {
         let filled: Vec<Need> = self.picks.iter().filter_map(|pick| self.filled_summary(pick)).collect();
         filled.into_iter().for_each(|summary| self.ask(summary));
@@ -265,7 +265,7 @@ mod tests {
     /// More steps than any search here may take.
     const STEPS: usize = 64;
 
-    /// What is held in the cluster: plain lists of spans.
+    /// The held addresses of the cluster: plain lists of spans.
     #[derive(Debug, Clone, Default)]
     struct Cluster(BTreeMap<NetworkName, Vec<Span>>);
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The longest name of a domain, in characters.
 const NAME_MAX: usize = 253;
 
-/// What a pool adds to the DNS of a result.
+/// The part that a pool adds to the DNS of a result.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "`dns`, such as {nameservers: [10.0.0.53]}")]
 pub struct PoolDns {
@@ -26,7 +26,7 @@ pub struct PoolDns {
 }
 
 impl PoolDns {
-    /// Whether it says nothing.
+    /// True if it adds nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

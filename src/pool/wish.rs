@@ -1,4 +1,4 @@
-//! What a choice of addresses is asked for.
+//! The wishes that a choice of addresses fulfils.
 
 use super::{Addr, RangeSet};
 
