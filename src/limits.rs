@@ -53,7 +53,7 @@ pub const COOLING_SHARED: Duration = Duration::from_secs(15);
 /// The age up to which such a lease is used when a free is planned. The rest of [`COOLING_SHARED`] is for the commit
 /// itself.
 pub const COOLING_USED_WITHIN: Duration = Duration::from_secs(10);
-/// For how long after a run has met others in a queue those of its node take a ticket without looking first.
+/// The time after a meeting of others in a queue in which the runs of a node take a ticket without looking first.
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
 /// The number of former names that a machine remembers. A DEL reads under each of them.
@@ -62,7 +62,7 @@ pub const FORMER_NAMES: usize = 4;
 /// The longest that a run tries to change the node's mark while others do. It holds the lock for less than a
 /// millisecond.
 pub const MARK_LOCK: Duration = Duration::from_millis(50);
-/// For how long a mark that does not decode is read again: another run may be overwriting it.
+/// The time for which a mark that does not decode is read again: another run may be overwriting it.
 pub const MARK_READ: Duration = Duration::from_millis(10);
 /// The pause between two tries of either.
 pub const LOCK_PAUSE: Duration = Duration::from_millis(1);
@@ -77,7 +77,7 @@ pub const SCOPE_HINTS: usize = 64;
 pub const CHOICE_READS: usize = 3;
 /// The size of the hints of one scope, in bytes in base64: more than a walk reads that finds an address.
 pub const SCOPE_HINTS_BYTES: usize = 96 << 10;
-/// For how long a node's runs look first in a scope after its hints were wrong. It doubles with each time.
+/// The time for which a node's runs look first in a scope after its hints were wrong. It doubles with each time.
 pub const MISS_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such time.
 pub const MISS_PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -127,7 +127,7 @@ pub const PATIENCE_LATENCIES: u32 = 4;
 pub const PATIENCE_AT_MOST: Duration = Duration::from_secs(2);
 /// When a ticket is seen to vanish, the owner's record is seen so soon if the run was served.
 pub const SERVED_WITHIN: Duration = Duration::from_millis(20);
-/// For how long a run that has its own result serves others.
+/// The time for which a run that has its own result serves others.
 pub const HEAD_SERVES: Duration = Duration::from_millis(100);
 /// The most time that it takes beyond that to end, where requests are slow.
 pub const HEAD_ENDS: Duration = Duration::from_millis(500);

@@ -30,7 +30,7 @@ struct Pair {
     key: String,
 }
 
-/// The file of a Secret that says what its certificate is. It saves reading the certificate itself.
+/// The file of a Secret that describes its certificate. It saves reading the certificate itself.
 const MADE: &str = "made.json";
 
 /// The properties that a certificate was made with.

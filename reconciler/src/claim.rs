@@ -113,7 +113,7 @@ pub struct Made {
     pub replaced: Vec<Owner>,
 }
 
-/// Why an address cannot be claimed.
+/// An address that cannot be claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The address.
@@ -149,7 +149,7 @@ pub enum Why {
     TooMany,
 }
 
-/// Why the result of a claim is not known, or why no claim can be made at all.
+/// A claim whose result is not known, or that cannot be made at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// The store failed. Repeating the claim does no harm.
@@ -598,7 +598,7 @@ impl<'a> Claims<'a> {
         base
     }
 
-    /// Finds the owner of each claimed address, and what follows from that.
+    /// Finds the owner of each claimed address, and its consequence.
     fn judge(&self, snapshot: &Snapshot) -> Result<Judged, ClaimError> {
         let keys = self.keys;
         let missing: Vec<Bytes> = self.base_keys().into_iter().filter(|key| !snapshot.knows(key)).collect();

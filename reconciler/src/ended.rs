@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::pass::PassError;
 use crate::report::PassReport;
 
-/// Why a pass did not do all that it should.
+/// A pass that did not do all that it should.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
     /// It could not begin: something on this machine cannot be used.

@@ -1,4 +1,5 @@
-//! When addresses will have run out: a straight line through what was held in the last hour. Pure.
+//! A forecast of the time at which addresses will have run out: a straight line through the held addresses of the last
+//! hour. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,8 +32,8 @@ pub struct Trend {
 }
 
 impl Trend {
-    /// Takes what there is at a moment, which comes after those that were taken before. If the size changes, all that
-    /// was held before says nothing.
+    /// Takes the numbers at a moment, which comes after those taken before. If the size changes, all earlier numbers
+    /// say nothing.
     pub fn take(&mut self, at: Duration, fill: Fill) {
         if fill.size != self.last.size {
             self.samples.clear();
@@ -46,7 +47,7 @@ impl Trend {
         }
     }
 
-    /// In how many seconds nothing will be free: 0 if nothing is free now; none if less and less is held, if about the
+    /// The seconds until nothing will be free: 0 if nothing is free now; none if less and less is held, if about the
     /// same is held, or if too little is known.
     #[must_use]
     pub fn full_in_seconds(&self) -> Option<f64> {

@@ -43,7 +43,7 @@ impl Kubernetes {
     /// Prepares to speak to the cluster that `kubeconfig` names, otherwise to the one that KUBECONFIG names, otherwise
     /// to the one that this program runs in. Nothing is sent before the first request.
     ///
-    /// `page_size`: how many objects one answer may hold.
+    /// `page_size`: the number of objects that one answer may hold.
     ///
     /// # Errors
     /// [`ApiError`] if there is no configuration that can be used.

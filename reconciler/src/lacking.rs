@@ -76,7 +76,7 @@ struct Remembered {
     of_others: BTreeSet<NetworkName>,
 }
 
-/// A look at what pods report.
+/// A look at the reports of pods.
 pub(crate) struct Look<'a, K, A> {
     pub(crate) context: Context<'a, K, A>,
     pub(crate) definitions: &'a Definitions,
@@ -84,7 +84,8 @@ pub(crate) struct Look<'a, K, A> {
 }
 
 impl<K: Kv, A: Api> Look<'_, K, A> {
-    /// Finds out which of these addresses the store lacks, and remembers them. The second part says whether it could.
+    /// Finds those of these addresses that the store lacks, and remembers them. The second part is an error if it could
+    /// not.
     ///
     /// # Errors
     /// [`RunError`]

@@ -1,4 +1,4 @@
-//! NetworkAttachmentDefinitions: which of them use metes, and which of its networks an address belongs to.
+//! NetworkAttachmentDefinitions: those that use metes, and the network of each of their addresses.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;

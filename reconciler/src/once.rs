@@ -1,4 +1,4 @@
-//! Makes one pass, with all that it needs, and reports it: what a CronJob runs.
+//! One pass, with all that it needs, and its report: the work of a CronJob.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

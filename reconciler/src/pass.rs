@@ -42,7 +42,7 @@ use crate::world::{Nodes, Pods};
 /// The options of a pass.
 #[derive(Debug, Clone, Copy)]
 pub struct PassOptions {
-    /// For how long orphans must have been seen as such.
+    /// The times for which orphans must have been seen as such.
     pub graces: Graces,
     /// Free all orphans, however many there are.
     pub force: bool,
@@ -125,7 +125,7 @@ struct Orphans {
     due: Vec<Due>,
     /// All of them.
     owners: BTreeSet<Owner>,
-    /// Why none of them may be freed, if there are suspiciously many.
+    /// The reason why none of them may be freed, if there are suspiciously many.
     brake: Option<PassError>,
     nodes: Nodes,
     /// An error if new nodes or new orphans could not be remembered.
@@ -158,7 +158,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Why a migration is under way; none if there is no migration.
+    /// The reason for a migration that is under way; none if there is no migration.
     async fn paused(&self) -> Result<Option<String>, RunError> {
         let StoredMeta { meta, .. } = read_meta(self.context.session).await?;
         Ok(meta.and_then(|meta| meta.paused))
@@ -497,7 +497,7 @@ fn unless_full(remembered: Result<(), Failure>) -> Result<Result<(), Failure>, P
 /// Runs a pass, at most for `timeout`.
 ///
 /// # Errors
-/// [`PassError`]; `report` tells what was done until then.
+/// [`PassError`]; `report` has the work done until then.
 pub async fn run<K: Kv, A: Api>(pass: Pass<'_, K, A>, timeout: Duration) -> Result<(), PassError> {
     within(timeout, "the pass", Box::pin(pass.run())).await
 }

@@ -129,7 +129,7 @@ fn emptiness(row: &CountedRange) -> f64 {
     if row.is_given { row.counts.free as f64 / row.counts.size.max(1) as f64 } else { 2.0 }
 }
 
-/// The states of a row, with how many addresses are in each. Every held address is in one of `held`, `draining` and
+/// The states of a row, each with its number of addresses. Every held address is in one of `held`, `draining` and
 /// `outside`.
 fn states(row: &CountedRange) -> Vec<(&'static str, u128)> {
     let RangeCounts { size, held, set_aside, cooling, free } = row.counts;

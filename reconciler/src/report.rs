@@ -104,7 +104,7 @@ impl PassReport {
         self.freed.push(FreedOwner { holder: holder.clone(), reason, held: held.to_vec() });
     }
 
-    /// Takes what running pods use and the store lacks.
+    /// Takes the addresses that running pods use and the store lacks.
     pub fn lack(&mut self, lacking: LackingAddresses) {
         for one in lacking.certain.iter().filter(|one| one.is_new) {
             tracing::warn!("{one}");
@@ -249,7 +249,7 @@ fn address_json(held: &Held) -> Value {
     json!({"address": held.address, "network": held.network})
 }
 
-/// For people: what was looked at, who keeps what, who was freed and why, and what was repaired.
+/// For people: the numbers looked at, the owners kept and freed with the reasons, and the repairs.
 impl fmt::Display for PassReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(why) = &self.paused {

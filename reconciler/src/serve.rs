@@ -71,7 +71,7 @@ fn own_name() -> String {
     format!("{}-{:016x}", name.trim(), random())
 }
 
-/// The passes, and what they need.
+/// The passes, and their needs.
 struct Loop<'a> {
     cli: &'a Cli,
     /// Its name as a candidate.

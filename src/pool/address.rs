@@ -101,7 +101,7 @@ impl Page {
         Addr(self.0 << PAGE_SHIFT | bit as u128)
     }
 
-    /// The summary that says whether this page is full.
+    /// The summary with the bit that tells if this page is full.
     #[must_use]
     pub fn summary(self) -> Summary {
         Summary(self.0 >> (SUMMARY_SHIFT - PAGE_SHIFT))

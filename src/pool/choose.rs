@@ -1,8 +1,8 @@
 //! The choice of one address from each range set, on a partial view of the cluster.
 //!
-//! The caller of [`choose`] hands it what is known. The answer is the addresses, or what must be known first. Then the
-//! caller reads that, adds it to the view and calls again. A need that was answered is never asked for again, so the
-//! loop ends.
+//! The caller of [`choose`] hands it a view of the known state. The answer is the addresses, or the needs that must be
+//! known first. Then the caller reads those, adds them to the view and calls again. A need that was answered is never
+//! asked for again, so the loop ends.
 //!
 //! All sets are chosen on one merged view. Requested addresses are settled first, so that no set takes an address that
 //! another one requests. The other sets follow in order, and each sees what those before it took. So two sets that
@@ -91,10 +91,9 @@ pub enum Choice {
     },
 }
 
-/// Chooses one address for each wish, or says what must be known first.
+/// Chooses one address for each wish, or returns the needs that must be known first.
 ///
-/// A requested address is judged by its reservation, not by its bit. A page that the view knows
-/// outweighs what its summary says of it.
+/// A requested address is judged by its reservation, not by its bit. A page that the view knows outweighs its summary.
 #[must_use]
 pub fn choose(wishes: &[Wish<'_>], view: &View) -> Choice {
     if let Some(refused) = first_unfit_request(wishes) {
@@ -151,7 +150,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Settles the wishes that take what is free; an `Err` is the answer to all wishes.
+    /// Settles the wishes without a request; an `Err` is the answer to all wishes.
     fn settle_others(&mut self, wishes: &[Wish<'a>]) -> Result<(), Choice> {
         for (set, wish) in wishes.iter().enumerate().filter(|(_, wish)| wish.request.is_none()) {
             match scan(wish, self.view, &self.given) {

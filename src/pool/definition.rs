@@ -19,9 +19,9 @@ use super::names::{AUTO, NetworkName, PoolName};
 use super::range::{Range, RangeError, RangeSpec, excludes_nothing, is_on_link, usable};
 use super::selector::{Facts, Selector};
 
-/// The largest record of all pools' `for`, in bytes.
+/// The largest text of a pool, in bytes.
 pub const POOL_BYTES: usize = 64 << 10;
-/// The largest record of what all pools say of whom they are for, in bytes.
+/// The largest record of all pools' `for`, in bytes.
 pub const POOL_CHANGES_BYTES: usize = 256 << 10;
 
 /// A pool as it is written and stored.
@@ -178,7 +178,7 @@ impl PoolDefinition {
         self.order.unwrap_or(Order::Next)
     }
 
-    /// The fact because of which it gives nothing to whoever has these facts.
+    /// The fact for which it gives nothing to an asker with these facts.
     #[must_use]
     pub fn refuses(&self, facts: Facts<'_>) -> Option<String> {
         self.allow.as_ref()?.mismatch(facts)

@@ -32,7 +32,7 @@ impl PoolDns {
         *self == Self::default()
     }
 
-    /// Adds what another pool says. Of two local domains the first one stays.
+    /// Adds the entries of another pool. Of two local domains the first one stays.
     pub(crate) fn join(&mut self, other: &Self) {
         add(&mut self.nameservers, &other.nameservers);
         add(&mut self.search, &other.search);

@@ -1,4 +1,4 @@
-//! Ranges of addresses: what a configuration lets be handed out, as sorted spans.
+//! Ranges of addresses: the assignable addresses of a configuration, as sorted spans.
 //!
 //! Nothing here costs more for a larger range; only the number of excludes counts.
 
@@ -296,7 +296,7 @@ impl Span {
 }
 
 impl Range {
-    /// Checks what a configuration says of a range and works out what may be handed out.
+    /// Checks a range of a configuration and works out its assignable addresses.
     ///
     /// # Errors
     /// [`RangeError`] if the families differ, a bound is outside the subnet, the start is
@@ -317,8 +317,8 @@ impl Range {
         Ok(Self { network, subnet, cidr, bounds, gateways, spans, gateway })
     }
 
-    /// Appends what tells it from all other ranges. The length of each list stands before it, so no two ranges append
-    /// the same.
+    /// Appends the bytes that tell it from all other ranges. The length of each list stands before it, so no two ranges
+    /// append the same.
     pub(super) fn identify(&self, bytes: &mut Vec<u8>) {
         let Self { network, subnet, cidr: _, bounds, gateways, spans, gateway } = self;
         identify_text(network.as_str(), bytes);

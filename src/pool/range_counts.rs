@@ -19,7 +19,7 @@ pub struct RangeCounts {
 }
 
 impl RangeCounts {
-    /// Counts `held`, the addresses that are held from the range's first to its last one, with whether each is set
+    /// Counts `held`, the addresses that are held from the range's first to its last one, each with a flag for set
     /// aside; and `cooling`, those of them that are cooling. Both are in order.
     pub fn of(
         range: &Range,

@@ -94,7 +94,7 @@ impl PoolElement {
         Self { names, at: 0, auto: false }
     }
 
-    /// The pools that are for whoever asks.
+    /// The pools that are for the asker.
     #[must_use]
     pub fn auto() -> Self {
         Self { auto: true, ..Self::of(Vec::new()) }

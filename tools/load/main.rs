@@ -1,4 +1,4 @@
-//! Measures how many ADDs 1 to 1,000 virtual nodes get through on a real etcd, next to plain puts on the same etcd.
+//! Measures the ADDs that 1 to 1,000 virtual nodes get through on a real etcd, next to plain puts on the same etcd.
 //! hack/load starts it; `hack/load --help` shows the flags.
 //!
 //! A virtual node has what a node with the plugin has: a name, a state folder and a connection of its own. It sends one

@@ -1,4 +1,4 @@
-//! The etcd under load, and what it says of itself.
+//! The etcd under load, and its counts.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -30,7 +30,7 @@ use steps::Answering;
 use tls::Tls;
 pub(crate) use tls::TlsFiles;
 
-/// Where a member is, and where the others are.
+/// The places of a member and of the others.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) me: Seat,
@@ -260,7 +260,7 @@ impl Place {
     }
 }
 
-/// Says what changes at once, and what stays the same from time to time.
+/// Says a change at once, and an unchanged state from time to time.
 #[derive(Default)]
 struct Voice {
     last: Option<(String, Instant)>,

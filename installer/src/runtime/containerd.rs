@@ -44,7 +44,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// Takes what the next file says.
+    /// Takes the settings of the next file.
     fn take(&mut self, file: &Table) {
         let disabled = texts(file.get("disabled_plugins"));
         self.is_disabled |= disabled.iter().any(|name| PLUGINS.contains(name));

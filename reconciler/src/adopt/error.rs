@@ -1,4 +1,4 @@
-//! Why an adoption ends without taking the store into service.
+//! The errors that end an adoption without taking the store into service.
 
 use crate::api::ApiError;
 use crate::error::RunError;

@@ -136,7 +136,7 @@ impl AdoptionReport {
     }
 }
 
-/// For people: what was found, what was reserved, and what is left to do.
+/// For people: the findings, the new reservations, and the work left to do.
 impl fmt::Display for AdoptionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let AdoptionScan { addresses, pods, networks } = self.scanned;

@@ -1,4 +1,4 @@
-//! Claims what interfaces use, and replaces an owner whose pod is gone.
+//! Claims of missing addresses. An owner whose pod is gone is replaced.
 
 use std::cell::Cell;
 
@@ -109,7 +109,7 @@ impl<K: Kv> Adoption<'_, K> {
         RunError::of_claim(e).map_or_else(|| self.changed(), AdoptionError::from)
     }
 
-    /// Why an owner keeps what it has. None if its pod is gone, both in the listing and at a second look.
+    /// The reason why an owner keeps its addresses. None if its pod is gone, both in the listing and at a second look.
     pub(super) async fn stays(
         &self,
         owner: &Owner,

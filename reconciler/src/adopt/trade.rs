@@ -133,7 +133,7 @@ impl<K: Kv> Adoption<'_, K> {
     }
 }
 
-/// Why a trade for `wanted` cannot be made: `held` is in the way of an owner that takes part.
+/// The reason why a trade for `wanted` cannot be made: `held` is in the way of an owner that takes part.
 fn in_trade(of: &Demand, wanted: &Held, held: &Held, why: String) -> String {
     if held == wanted {
         return why;

@@ -1,4 +1,4 @@
-//! Why an import ends early, or does not take over everything.
+//! The errors that end an import early, or leave something that is not taken over.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub enum ImportError {
         humantime::format_duration(*.settle), whole_seconds(*.left)
     )]
     TooEarly {
-        /// For how long the definitions must not have changed.
+        /// The time for which the definitions must not have changed.
         settle: Duration,
         /// The rest of that time.
         left: Duration,

@@ -1,4 +1,5 @@
-//! Groups whereabouts' entries by the interface that they belong to, and so finds out who is to hold what. Pure.
+//! Groups whereabouts' entries by the interface that they belong to, and so finds the addresses that each owner is to
+//! hold. Pure.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -7,7 +7,7 @@ use metes::pool::names::ContainerId;
 use metes::pool::record::{Held, Labels, Owner};
 use metes::store::keys::Scope;
 
-/// One interface of one container, and what it is to hold.
+/// One interface of one container, and the addresses that it is to hold.
 #[derive(Debug, Clone)]
 pub struct Group {
     /// The owner.

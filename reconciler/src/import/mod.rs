@@ -7,9 +7,9 @@
 //! Pools are read before pods, so that if an entry has no pod, that pod is gone. Either step may be killed at any point
 //! and run again.
 //!
-//! - `objects` reads from Kubernetes; `facts` keeps what is needed of it.
-//! - `nads`, `pools` and [`gather`] find out what follows from it (`gathered`); pure.
-//! - `take` claims what each interface uses.
+//! - `objects` reads from Kubernetes; `facts` keeps the needed parts.
+//! - `nads`, `pools` and [`gather`] work out the claims (`gathered`); pure.
+//! - `take` claims the addresses of each interface.
 //! - `pause` keeps ADD waiting, and remembers for how long the definitions have not changed.
 
 mod error;
@@ -104,7 +104,7 @@ pub struct Import<'a, K> {
 /// Runs an import, at most for `timeout`.
 ///
 /// # Errors
-/// [`ImportError`]; `report` tells what was done until then.
+/// [`ImportError`]; `report` has the work done until then.
 pub async fn run<K: Kv>(mut import: Import<'_, K>, timeout: Duration) -> Result<(), ImportError> {
     let ended = within(timeout, "it", Box::pin(import.run())).await;
     import.report.sort();

@@ -188,7 +188,7 @@ pub(super) fn pod_name(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace, pod.name)
 }
 
-/// For people: what was looked at, what was taken over and what was not, and the next step.
+/// For people: the numbers looked at, the entries taken over and refused, and the next step.
 impl fmt::Display for ImportReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ImportScan { definitions, pools, reservations, entries, .. } = self.scanned;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// The version of requests and answers.
 const API_VERSION: &str = "admission.k8s.io/v1";
-/// The status of what is refused, and its name.
+/// The status of a refused request, and its name.
 const INVALID: (u16, &str) = (422, "Invalid");
 
 /// The decision about a request.
@@ -17,7 +17,7 @@ pub struct Admission {
     uid: String,
     /// The definition, as `namespace/name`.
     pub label: String,
-    /// Why it is refused; empty if it is not.
+    /// The reasons for a refusal; empty if it is allowed.
     pub refusals: Vec<String>,
     /// Hints for its author.
     pub warnings: Vec<String>,

@@ -1,4 +1,4 @@
-//! The soak: callers, faults, and what must hold. hack/soak and tests/soak.rs run it.
+//! The soak: callers, faults, and the promises that must hold. hack/soak and tests/soak.rs run it.
 
 mod caller;
 mod ledger;

@@ -1,4 +1,4 @@
-//! ADDs while very many runs wait in another queue, and what a ticket costs in that queue.
+//! ADDs while very many runs wait in another queue, and the cost of a ticket in that queue.
 
 use std::time::{Duration, Instant};
 
