@@ -1,4 +1,4 @@
-//! What the pure engine costs: no etcd, no clock, no disk. Run with `cargo bench --bench engine`.
+//! The costs of the pure engine: no etcd, no clock, no disk. Run with `cargo bench --bench engine`.
 //!
 //! One ADD waits about a millisecond for etcd, so all of this together should stay well below a tenth of that. The
 //! mark: a scan of a full /12 through its summary takes less than 50 microseconds.
@@ -175,7 +175,7 @@ fn decide_cases() -> Vec<(&'static str, Store)> {
     ]
 }
 
-/// What etcd would hold, and an ADD that reads it.
+/// The content of an imaginary etcd, and an ADD that reads it.
 struct Store {
     ask: Ask,
     keys: Keys,

@@ -28,7 +28,7 @@ use metes::store::session::Session;
 use metes::store::snapshot::{BadRecord, Snapshot};
 use metes::store::txn::{Entry, Op};
 
-/// What one owner is to hold.
+/// The addresses that one owner is to hold.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// The owner.
@@ -41,14 +41,14 @@ pub struct Claim {
     pub labels: Labels,
     /// For people, on each reservation.
     pub created_at: String,
-    /// What keeps ADD from handing out anything.
+    /// The state of the store in which ADD hands out nothing.
     pub under: Under,
     /// Owners that were judged to be gone, with the revisions of the records that were judged. If one of them holds a
     /// claimed address, everything that it holds is freed. This includes an older owner of the claim's own pod.
     pub gone: Vec<Gone>,
 }
 
-/// What keeps ADD from handing out anything while claims are made.
+/// A state of the store in which ADD hands out nothing while claims are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Under {
     /// The store may have gone back in time.
@@ -104,16 +104,16 @@ impl Together {
     }
 }
 
-/// What a claim has written.
+/// The changes that a claim has written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Made {
-    /// What was not reserved for this pod before.
+    /// The addresses that were not reserved for this pod before.
     pub held: Vec<Held>,
     /// The owners that were freed for it.
     pub replaced: Vec<Owner>,
 }
 
-/// Why an address cannot be claimed.
+/// An address that cannot be claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The address.
@@ -122,7 +122,7 @@ pub struct Conflict {
     pub why: Why,
 }
 
-/// What stands in the way of a claim.
+/// An obstacle to a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
     /// Another owner.
@@ -136,7 +136,7 @@ pub enum Why {
     },
     /// A reservation whose owner has no record that lists it.
     NoRecord {
-        /// Whom the reservation names.
+        /// The owner that the reservation names.
         owner: Owner,
         /// The pod that it names.
         pod: Pod,
@@ -149,7 +149,7 @@ pub enum Why {
     TooMany,
 }
 
-/// Why the result of a claim is not known, or why no claim can be made at all.
+/// A claim whose result is not known, or that cannot be made at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// The store failed. Repeating the claim does no harm.
@@ -174,7 +174,7 @@ pub async fn claim<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Clai
     Ok(claim_all(session, std::slice::from_ref(claim)).await?.alone())
 }
 
-/// What a claim would result in. It is read without a ticket and without regard to [`Under`], and nothing is written.
+/// Foresees the result of a claim. It reads without a ticket and without regard to [`Under`], and writes nothing.
 ///
 /// # Errors
 /// [`ClaimError`]
@@ -226,7 +226,7 @@ pub async fn foresee_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Re
     })
 }
 
-/// What must be made, or the result if nothing must be made.
+/// The changes to be made, or the result if no change must be made.
 async fn look<K: Kv>(
     session: Session<'_, K>,
     claims: &Claims<'_>,
@@ -378,7 +378,7 @@ impl Claim {
         Ok(Ok(making))
     }
 
-    /// Whether both have the same entries in the pod index.
+    /// True if both have the same entries in the pod index.
     fn shares_index(&self, owner: &Owner, record: &OwnerRecord) -> bool {
         (&owner.cluster, &owner.ifname, &record.labels.pod.uid)
             == (&self.owner.cluster, &self.owner.ifname, &self.labels.pod.uid)
@@ -433,8 +433,9 @@ impl Claim {
         Ok(Standing::InTheWay(Why::Holder { owner, record, revision }))
     }
 
-    /// A free address must still be free, and a held address must still have the same holder.
-    /// Whether it is known which addresses cool, as of when their reservations were read. A free may come in between.
+    /// True if the cooling keys of its addresses were read no earlier than their reservations. A free may come in
+    /// between.
+    /// between.
     fn knows_cooling(&self, keys: &Keys, snapshot: &Snapshot) -> bool {
         self.reserved().all(|(network, address)| {
             let read_at = snapshot.read_at(&keys.ip(network, address));
@@ -442,6 +443,7 @@ impl Claim {
         })
     }
 
+    /// A free address must still be free, and a held address must still have the same holder.
     fn reserve(
         &self,
         keys: &Keys,
@@ -470,7 +472,7 @@ impl Claim {
         }
     }
 
-    /// What the owner already holds stays first.
+    /// The addresses that the owner already holds stay first.
     fn put_owner(&self, keys: &Keys, making: &Making, builder: &mut Builder<'_>) {
         let own = keys.owner(&self.owner);
         builder.unchanged(own.clone());
@@ -596,7 +598,7 @@ impl<'a> Claims<'a> {
         base
     }
 
-    /// Finds the owner of each claimed address, and what follows from that.
+    /// Finds the owner of each claimed address, and its consequence.
     fn judge(&self, snapshot: &Snapshot) -> Result<Judged, ClaimError> {
         let keys = self.keys;
         let missing: Vec<Bytes> = self.base_keys().into_iter().filter(|key| !snapshot.knows(key)).collect();

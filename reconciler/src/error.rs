@@ -1,4 +1,4 @@
-//! Why a run of any kind ends early. Each kind of run says itself what this means and what to do.
+//! The errors that end a run of any kind early. Each kind of run adds their meaning and the remedy.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use metes::store::snapshot::BadRecord;
 use crate::api::ApiError;
 use crate::claim::ClaimError;
 
-/// Why a run of any kind ends early.
+/// The early end of a run of any kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// Kubernetes.

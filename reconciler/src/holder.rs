@@ -1,4 +1,4 @@
-//! What the verdict needs to know of an owner that holds addresses.
+//! The owners that hold addresses, with the facts that the verdict needs.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Whether it belongs to a ResourceClaim. A DRA driver for networks calls the plugin with the claim's UID as
+    /// True if it belongs to a ResourceClaim. A DRA driver for networks calls the plugin with the claim's UID as
     /// container id, and with the name of one pod that the claim is reserved for. A runtime's own container ids are not
     /// UUIDs.
     #[must_use]
@@ -27,7 +27,7 @@ impl Holder {
     }
 }
 
-/// Whether a container id is a UUID, as a claim's UID is.
+/// True if a container id is a UUID, as a claim's UID is.
 pub(crate) fn is_uuid(text: &str) -> bool {
     let is_hyphen_where_due = |(at, byte): (usize, u8)| match at {
         8 | 13 | 18 | 23 => byte == b'-',
@@ -36,20 +36,20 @@ pub(crate) fn is_uuid(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_hyphen_where_due)
 }
 
-/// What the verdict needs of an owner record.
+/// The facts of an owner record that the verdict needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerFacts {
-    /// Which cluster's pods decide about it.
+    /// The cluster whose pods decide about it.
     pub stamp: Stamp,
     /// Its pod, if it is known.
     pub pod: Pod,
     /// The boot that it was reserved in; none in adopted records.
     pub boot: Option<Rc<str>>,
-    /// Whether the pod index names another owner in every network in which it holds an address.
+    /// True if the pod index names another owner in every network in which it holds an address.
     pub replaced: bool,
 }
 
-/// Which cluster's pods can decide about a record.
+/// The cluster whose pods can decide about a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
     /// This cluster's.
@@ -61,7 +61,7 @@ pub enum Stamp {
 }
 
 impl Stamp {
-    /// What the cluster's name on a record means in the cluster `ours`.
+    /// The meaning of the cluster's name on a record, in the cluster `ours`.
     #[must_use]
     pub fn of(stamped: Option<&ClusterName>, ours: &ClusterName) -> Self {
         match stamped {

@@ -18,7 +18,7 @@ use metes::store::walk::walk;
 
 use crate::context::Context;
 
-/// What a pass found of holds.
+/// The numbers of holds that a pass found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HoldCounts {
     /// Addresses that are set aside.

@@ -14,7 +14,7 @@ use crate::world::{Nodes, Pods};
 /// The longest name that Kubernetes gives to a pod or a namespace.
 const NAME_MAX: usize = 253;
 
-/// What happens to an owner.
+/// The fate of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
     /// It keeps what it has.
@@ -196,8 +196,8 @@ fn pod_reason(record: &OwnerFacts, pods: &Pods, has_lost_its_boot: bool) -> Resu
     }
 }
 
-/// Whether the API can be asked for a record's pod: both names are there, and Kubernetes could have given them. They
-/// come from whoever ran the plugin, and must not lead to another path of the API.
+/// True if the API can be asked for a record's pod: both names are there, and Kubernetes could have given them. They
+/// come from any caller of the plugin, and must not lead to another path of the API.
 #[must_use]
 pub fn is_named(pod: &record::Pod) -> bool {
     let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'.');

@@ -1,4 +1,4 @@
-//! What is allotted: addresses, pages of bits, ranges, the choice, and the records kept of it.
+//! The model of allotment: addresses, pages of bits, ranges, the choice, and the records kept of it.
 //!
 //! Everything here is pure: values in, values out. No I/O, no clock, no randomness, no logging.
 

@@ -1,4 +1,4 @@
-//! What was reserved before the adoption, and for whom.
+//! The reservations from before the adoption, with their owners.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -20,7 +20,7 @@ pub(crate) struct Reserved {
     claims: HashSet<(Box<str>, Addr)>,
 }
 
-/// Whose a reservation is: the interface, and the pod's UID, or its full name if it has no UID.
+/// The holder of a reservation: the interface, and the pod's UID, or its full name if it has no UID.
 struct Mark {
     pod: Box<str>,
     ifname: Rc<str>,
@@ -55,17 +55,17 @@ impl Reserved {
         known
     }
 
-    /// How many addresses are reserved.
+    /// The number of reserved addresses.
     pub(crate) fn len(&self) -> usize {
         self.holders.len()
     }
 
-    /// Whether an address is reserved for the ResourceClaim with this UID, in whatever network.
+    /// True if an address is reserved for the ResourceClaim with this UID, in whatever network.
     pub(crate) fn has_claim(&self, uid: &str, address: Addr) -> bool {
         self.claims.contains(&(uid.into(), address))
     }
 
-    /// Whether an address is reserved for this interface of a pod that has one of these names.
+    /// True if an address is reserved for this interface of a pod that has one of these names.
     pub(crate) fn is_for(&self, at: &(NetworkName, Addr), names: &[&str], ifname: &str) -> bool {
         self.interface_of(at, names) == Some(ifname)
     }

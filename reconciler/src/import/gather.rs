@@ -1,4 +1,5 @@
-//! Groups whereabouts' entries by the interface that they belong to, and so finds out who is to hold what. Pure.
+//! Groups whereabouts' entries by the interface that they belong to, and so finds the addresses that each owner is to
+//! hold. Pure.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -41,7 +42,7 @@ struct FoundAddress {
 struct Member<'a> {
     pod: PodRef,
     facts: Cow<'a, PodFacts>,
-    /// Whether the pod is written on its records, so that the records can be freed when the pod is gone.
+    /// True if the pod is written on its records, so that the records can be freed when the pod is gone.
     is_labelled: bool,
     found: Vec<FoundAddress>,
 }
@@ -176,7 +177,7 @@ impl<'a> Gathering<'a> {
         self.members.entry(owner).or_insert(member).found.push(found);
     }
 
-    /// What a running pod reports that it uses although no entry gives it to the pod.
+    /// Takes the addresses that a running pod reports and that no entry gives to it.
     fn told(&mut self, pod: &PodRef, facts: &'a PodFacts) {
         let at = "annotation network-status".to_owned();
         if let Some(Err(why)) = &facts.interfaces {
@@ -417,7 +418,7 @@ fn made_up_container(pod: &PodRef, facts: &PodFacts) -> String {
     }
 }
 
-/// The owner of an entry. What the entry does not say comes from the pod, or is made up.
+/// The owner of an entry. A part that the entry lacks comes from the pod, or is made up.
 fn owner(
     cluster: &ClusterName,
     node: &str,

@@ -7,9 +7,9 @@
 //! Pools are read before pods, so that if an entry has no pod, that pod is gone. Either step may be killed at any point
 //! and run again.
 //!
-//! - `objects` reads from Kubernetes; `facts` keeps what is needed of it.
-//! - `nads`, `pools` and [`gather`] find out what follows from it (`gathered`); pure.
-//! - `take` claims what each interface uses.
+//! - `objects` reads from Kubernetes; `facts` keeps the needed parts.
+//! - `nads`, `pools` and [`gather`] work out the claims (`gathered`); pure.
+//! - `take` claims the addresses of each interface.
 //! - `pause` keeps ADD waiting, and remembers for how long the definitions have not changed.
 
 mod error;
@@ -50,7 +50,7 @@ use pause::{Pause, PauseState, digest};
 use report::{GivenUp, ImportReport, Taken, Unusable, pod_name};
 use take::TakeOver;
 
-/// How often the definitions are read while they must not change.
+/// The time between two reads of the definitions while they must not change.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The beginning of the container id of an adopted owner.
 const ADOPTED: &str = "adopted-";
@@ -81,7 +81,7 @@ impl ImportStep {
 /// The options of an import.
 #[derive(Debug, Clone, Copy)]
 pub struct ImportOptions {
-    /// Which step it is.
+    /// The step.
     pub step: ImportStep,
     /// Wait until the definitions have been unchanged for long enough.
     pub wait: bool,
@@ -97,14 +97,14 @@ pub struct Import<'a, K> {
     pub context: Context<'a, K, Kubernetes>,
     /// Its options.
     pub options: ImportOptions,
-    /// What it has done so far.
+    /// The result so far.
     pub report: &'a mut ImportReport,
 }
 
 /// Runs an import, at most for `timeout`.
 ///
 /// # Errors
-/// [`ImportError`]; `report` tells what was done until then.
+/// [`ImportError`]; `report` has the work done until then.
 pub async fn run<K: Kv>(mut import: Import<'_, K>, timeout: Duration) -> Result<(), ImportError> {
     let ended = within(timeout, "it", Box::pin(import.run())).await;
     import.report.sort();
@@ -329,7 +329,7 @@ fn pod_ref(record: &OwnerRecord) -> PodRef {
     PodRef { namespace: pod.namespace.clone(), name: pod.name.clone() }
 }
 
-/// What earlier imports reserved for a running pod although whereabouts no longer lists it.
+/// The addresses that earlier imports reserved for a running pod and that whereabouts no longer lists.
 fn given_up(imported: &[Imported], gathered: &Gathered, pods: &HashMap<PodRef, PodFacts>) -> Vec<GivenUp> {
     let held =
         gathered.groups.iter().flat_map(|group| group.held.iter().map(|one| (&group.labels.pod.uid, one)));
