@@ -13,17 +13,20 @@ use crate::pool::asked::AskedRanges;
 use crate::pool::cooldown::{Cooldown, WhenFull};
 use crate::pool::names::PoolName;
 use crate::pool::record::{Held, Meta, Record, RunStart};
-use crate::pool::{NetworkName, Range, RangeSet, Standing};
+use crate::pool::{NetworkName, Range, RangeSet, Standing, Wanted};
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::Ask;
+use crate::store::change::Change;
 use crate::store::drive::{Acknowledged, Driver, Stopped};
 use crate::store::keys::{Bytes, Key, LeaseId, Scope};
 use crate::store::known::HighWater;
+use crate::store::known_pool::decode_pool;
 use crate::store::kv::{Failure, Kv};
 use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease, Witness};
-use crate::store::pools::{AskedPools, PoolRefused, PoolResult, decode_pool};
+use crate::store::pools::{PoolRefused, PoolResult, ReadPools};
 use crate::store::repair::{CoolingSeen, SomeRepaired, repair_some};
 use crate::store::snapshot::Snapshot;
+use crate::store::source::Full;
 use crate::store::txn::{Entry, List, Op, Txn};
 
 /// What an ADD comes to.
@@ -86,33 +89,25 @@ async fn allot<K: Kv>(
     loop {
         let allotted = driver.run(allotment).await;
         leave_hints(run, allotment, driver, left);
-        let asked = allotment.asked(driver.shared());
-        let pools = asked.as_ref().and_then(|asked| asked.pools.as_ref());
-        let set = match allotted {
+        let full = match allotted {
             Ok(Allotted::Held(Added { held, repeats })) => {
-                let of_pools = match pools {
-                    Some(pools) => in_result(run, pools, &held).await?,
-                    None => PoolResult::default(),
+                let of_pools = match &ask.wanted {
+                    Wanted::Ranges(_) => PoolResult::default(),
+                    Wanted::Pools(_) => in_result(run, &allotment.pools(driver.shared()), &held).await?,
                 };
                 return Ok(AddDone { held, repeats, of_pools });
             }
-            Ok(Allotted::Full { set }) => set,
+            Ok(Allotted::Full(full)) => full,
             Err(stopped) => return Err(error(run, ask, stopped).await),
         };
-        let full = |taken| match (pools.and_then(|pools| pools.of_element(set)), asked.as_deref()) {
-            (Some(pool), _) => errors::pool_full(pool, taken),
-            (None, Some(Ask { wanted, .. })) => match wanted.sets.get(set) {
-                Some(set) => errors::full(set, taken),
-                None => errors::out_of_time(),
-            },
-            (None, None) => errors::out_of_time(),
+        let said = |taken| match &full {
+            Full::Ranges(set, _) => errors::full(set, taken),
+            Full::Pool { pool, .. } => errors::pool_full(&pool.definition, taken),
         };
         // Stray bits may fill the set, and others may have freed something since.
         let is_wanted = || run.must_go_on().is_ok();
-        let of_set =
-            asked.as_ref().and_then(|asked| Some((asked.wanted.sets.get(set)?, asked.cooldown(set))));
         let may_repair = repairs < limits::REPAIRS;
-        let repaired = match of_set {
+        let repaired = match full.set() {
             Some((set, Cooldown { when_full, .. })) => {
                 // The last look is only to tell what is cooling.
                 let when_full = if may_repair { when_full } else { WhenFull::Wait };
@@ -125,15 +120,15 @@ async fn allot<K: Kv>(
         } else {
             if all_cool.is_none() && !repaired.cooling.is_empty() {
                 let left = first_end(run, &repaired.cooling).await;
-                all_cool = Some(errors::all_cool(repaired.cooling.len(), left, full(errors::OR_COOLING)));
+                all_cool = Some(errors::all_cool(repaired.cooling.len(), left, said(errors::OR_COOLING)));
             }
-            let (full, range_set) = (full(errors::HELD), of_set.map(|(set, _)| set.clone()));
-            drop(asked);
-            if !allotment.turn_to_next_pool(set, driver.shared()) {
-                return Err(match (all_cool, range_set) {
+            if !allotment.turn_to_next_pool(&full) {
+                return Err(match (all_cool, full.set()) {
                     (Some(all_cool), _) => all_cool,
-                    (None, Some(set)) => errors::with_set_aside(full, set_aside(run, &set).await),
-                    (None, None) => full,
+                    (None, Some((set, _))) => {
+                        errors::with_set_aside(said(errors::HELD), set_aside(run, set).await)
+                    }
+                    (None, None) => said(errors::HELD),
                 });
             }
             repairs = 0;
@@ -143,11 +138,7 @@ async fn allot<K: Kv>(
 }
 
 /// What pools add to the result. An owner may hold an address of a pool that is not for it any more.
-async fn in_result<K: Kv>(
-    run: &Run<'_, K>,
-    pools: &AskedPools,
-    held: &[Held],
-) -> Result<PoolResult, Failure> {
+async fn in_result<K: Kv>(run: &Run<'_, K>, pools: &ReadPools, held: &[Held]) -> Result<PoolResult, Failure> {
     let names = pools.unused(held);
     let keys: Vec<Bytes> = names.iter().map(|name| run.session.keys.pool(name)).collect();
     let mut seen = Snapshot::default();
@@ -219,8 +210,8 @@ impl LeftBehind {
         // What `auto` chooses by says which texts it needs.
         let auto = take(allotment.auto_scope());
         let pools = take(allotment.pools_scope(&auto));
-        let asked = allotment.asked(&pools);
-        let scope = asked.and_then(|asked| run.scope_hints.read(&asked.scope())).filter(is_of_store);
+        let scope =
+            allotment.scope(&pools).and_then(|scope| run.scope_hints.read(&scope)).filter(is_of_store);
         Self { mark: Some(mark), pools, scope }
     }
 

@@ -84,7 +84,7 @@ impl<'a, K: Kv> Run<'a, K> {
 
     /// What an ADD of this run asks for.
     #[must_use]
-    pub fn ask(&self, owner: Owner, labels: Labels, wanted: Wanted) -> Ask {
+    pub fn ask(&self, owner: Owner, labels: Labels, wanted: impl Into<Wanted>) -> Ask {
         let (start, machine) = (self.start.clone(), self.identity.machine.clone());
         let stamp = RunStamp { start, machine, store_id: random_id(), created_at: node::timestamp() };
         Ask::new(owner, labels, wanted, stamp)

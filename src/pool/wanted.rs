@@ -13,9 +13,38 @@ use super::range::RangeSet;
 use super::record::Held;
 use super::selector::NodeLabels;
 
-/// What one ADD is to reserve.
+/// What one ADD is to reserve: its configuration has ranges of its own, or names pools.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub enum Wanted {
+    /// Addresses of these ranges, and static ones.
+    Ranges(RangesWanted),
+    /// Addresses of pools, and nothing else.
+    Pools(PoolsWanted),
+}
+
+impl Wanted {
+    /// The lowest free address of each set.
+    #[must_use]
+    pub fn lowest_of(sets: Vec<RangeSet>) -> Self {
+        Self::Ranges(RangesWanted::lowest_of(sets))
+    }
+}
+
+impl From<RangesWanted> for Wanted {
+    fn from(ranges: RangesWanted) -> Self {
+        Self::Ranges(ranges)
+    }
+}
+
+impl From<PoolsWanted> for Wanted {
+    fn from(pools: PoolsWanted) -> Self {
+        Self::Pools(pools)
+    }
+}
+
+/// What one ADD is to reserve of the ranges of its configuration.
+#[derive(Debug, Clone)]
+pub struct RangesWanted {
     /// The range sets, in result order: one address is taken from each.
     pub sets: Vec<RangeSet>,
     /// One for each set: the address asked of it. The set covers it, but it may not be assignable.
@@ -28,7 +57,7 @@ pub struct Wanted {
     pub cooldown: Cooldown,
 }
 
-impl Wanted {
+impl RangesWanted {
     /// The lowest free address of each set.
     #[must_use]
     pub fn lowest_of(sets: Vec<RangeSet>) -> Self {
@@ -48,7 +77,7 @@ pub const POOLED_MAX: usize = 16;
 pub const POOLS_MAX: usize = 32;
 
 /// What one ADD is to take from pools. What that comes to, the pools say as they are read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolsWanted {
     /// One address is taken from each element, in result order.
