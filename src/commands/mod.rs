@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::cni::error::{Code, Error};
 use crate::cni::request::Attachment;
 use crate::limits;
-use crate::local::mark::{Hints, Mark, MarkFile};
+use crate::local::mark::{Mark, MarkFile};
 use crate::local::node::{self, Identity};
 use crate::local::scope_hints::ScopeHintFiles;
 use crate::local::spool::{Kept, Spool, Spooled};
@@ -153,13 +153,6 @@ impl<'a, K: Kv> Run<'a, K> {
         WitnessRun::Reserves(NodeRecord::new(self.start.boot.clone(), at.to_owned()).encode())
     }
 
-    /// Raises the mark to what was seen, and leaves hints for the next run.
-    pub fn leave_mark(&self, seen: HighWater, leave: impl FnOnce(&mut Hints)) {
-        #[cfg(feature = "failpoints")]
-        crate::failpoints::pass("mark.before");
-        self.mark.raise(seen, leave);
-    }
-
     /// The keys by which the store is judged: they are read with the first request.
     fn judged_by(&self, known: Option<&HighWater>) -> Vec<Bytes> {
         judged_by(self.session.keys, &self.own_key, known)
@@ -183,7 +176,7 @@ impl<'a, K: Kv> Run<'a, K> {
         }
         let etcd = self.session.kv.cluster().unwrap_or_default();
         if let Some(shown) = HighWater::shown(keys, snapshot, &self.own_key, known.as_ref()) {
-            self.leave_mark(HighWater { etcd, ..shown }, |_| {});
+            self.mark.raise(HighWater { etcd, ..shown }, |_| {});
         }
         None
     }
