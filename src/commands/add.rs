@@ -3,28 +3,21 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::{Run, errors};
 use crate::cni::error::{Code, Error};
 use crate::limits;
-use crate::local::mark::{Hints, Mark, MarkFile, NodeLease};
-use crate::local::node;
-use crate::local::scope_hints::{ScopeHintFiles, ScopeHints};
-use crate::pool::asked::AskedRanges;
+use crate::local::recall::LeftBehind;
+use crate::local::remember::Leaving;
 use crate::pool::cooldown::{Cooldown, WhenFull};
 use crate::pool::names::PoolName;
-use crate::pool::record::{Held, Meta, Record, RunStart};
+use crate::pool::record::Held;
 use crate::pool::{NetworkName, Range, RangeSet, Standing, Wanted};
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::Ask;
-use crate::store::change::Change;
-use crate::store::drive::{Acknowledged, Driver, Stopped};
-use crate::store::keys::{Bytes, Key, Keys, LeaseId, Scope};
-use crate::store::known::HighWater;
+use crate::store::drive::{Driver, Stopped};
+use crate::store::keys::{Bytes, Key, LeaseId};
 use crate::store::known_pool::decode_pool;
 use crate::store::kv::{Failure, Kv};
-use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease, Witness};
 use crate::store::pools::{PoolRefused, PoolResult, ReadPools};
 use crate::store::repair::{CoolingSeen, SomeRepaired, repair_some};
 use crate::store::snapshot::Snapshot;
@@ -188,228 +181,6 @@ pub async fn undo<K: Kv>(run: &Run<'_, K>, ask: &Ask) {
     }
     if let Err(kept) = run.spool.keep(&spooled) {
         tracing::error!(?freed, spool = %kept, "an address that nobody heard of cannot be given back");
-    }
-}
-
-/// What earlier runs of the node have left behind.
-#[derive(Default)]
-pub struct LeftBehind {
-    mark: Option<Mark>,
-    pools: Snapshot,
-    /// Of the scope of this ADD.
-    scope: Option<ScopeHints>,
-}
-
-impl LeftBehind {
-    /// Reads the hints that this ADD can use. Without a mark there are none: they may be of another store.
-    #[must_use]
-    pub fn read(mark: Option<Mark>, files: &ScopeHintFiles, keys: &Keys, allotment: &Allotment<'_>) -> Self {
-        let Some(mark) = mark else { return Self::default() };
-        let read = |scope: Scope| {
-            let hints = files.read(&scope)?;
-            let meta = hints.keys.record::<Meta>(&keys.meta()).ok()??;
-            mark.seen.is_of(&meta).then_some(hints)
-        };
-        let mut pools = Snapshot::default();
-        let mut take = |scope: Option<Scope>| {
-            let hints = scope.and_then(read).map(|hints| hints.keys).unwrap_or_default();
-            let of_pools = hints.iter().filter(|(key, _)| is_pool(keys, key));
-            of_pools.for_each(|(key, entry)| pools.set(key, entry.cloned()));
-            pools.clone()
-        };
-        // What `auto` chooses by says which texts it needs.
-        let auto = take(allotment.auto_scope());
-        let pools = take(allotment.pools_scope(&auto));
-        let scope = allotment.scope(&pools).and_then(read);
-        Self { mark: Some(mark), pools, scope }
-    }
-
-    /// Whether no run of this node has left a mark: then it knows no etcd yet.
-    #[must_use]
-    pub fn is_nothing(&self) -> bool {
-        self.mark.is_none()
-    }
-
-    /// The pools of this ADD, as they were read last.
-    #[must_use]
-    pub fn pools(&self) -> &Snapshot {
-        &self.pools
-    }
-
-    /// What the node knew of the store.
-    #[must_use]
-    pub fn known(&self) -> Option<HighWater> {
-        self.mark.as_ref().map(|mark| mark.seen.clone())
-    }
-
-    /// Whether the last ADD of this machine left this key in the store: it had the name that the machine has now.
-    #[must_use]
-    pub fn has_own_key(&self, own_key: &[u8]) -> bool {
-        let key = self.mark.as_ref().and_then(|mark| mark.seen.key.as_ref());
-        key.is_some_and(|key| key.name.as_bytes() == own_key)
-    }
-
-    /// Whether the node has kept the ranges under this key a short while before `now`.
-    #[must_use]
-    pub fn has_kept_ranges(&self, key: &[u8], now: &str) -> bool {
-        let kept = || self.scope.as_ref()?.keys.record::<AskedRanges>(key).ok()?;
-        kept().is_some_and(|asked| is_young(&asked, now))
-    }
-
-    /// How an ADD that began at `start` is carried out. Its commits write the key `fence`.
-    #[must_use]
-    pub fn policy<'a>(
-        &self,
-        start: &RunStart,
-        fence: Bytes,
-        wait_until: Instant,
-        witness: Witness<'a>,
-        is_wanted: &'a dyn Fn() -> bool,
-    ) -> Policy<'a> {
-        let hints = self.hints();
-        let shared = hints.lease_for(start);
-        Policy {
-            fencing: FencePolicy::LeaseOrTicket(fence),
-            lease: LeasePolicy {
-                used: LeaseUse::Always,
-                ttl: limits::LEASE_TTL,
-                shared: shared.map(|lease| SharedLease { id: LeaseId(lease.id), stands: None }),
-            },
-            tickets: TicketLease::Own(hints.tickets_for(start).map(|lease| LeaseId(lease.id))),
-            is_crowded: hints.is_crowded(start),
-            wait_until,
-            witness: Some(witness),
-            remembered: self.remembered(start),
-            is_wanted,
-        }
-    }
-
-    /// The keys that the first commit of a run may be planned on.
-    fn remembered(&self, start: &RunStart) -> Option<Snapshot> {
-        let mut keys = self.scope.as_ref().filter(|scope| scope.serves(start))?.keys.clone();
-        self.pools.iter().for_each(|(key, entry)| keys.set(key, entry.cloned()));
-        Some(keys)
-    }
-
-    fn hints(&self) -> Hints {
-        self.mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default()
-    }
-}
-
-/// Whether a node need not write again yet which ranges are asked for.
-fn is_young(asked: &AskedRanges, now: &str) -> bool {
-    asked.age(now).is_some_and(|age| age < limits::ASKED_AGAIN)
-}
-
-fn is_pool(keys: &Keys, key: &[u8]) -> bool {
-    matches!(keys.parse(key), Ok(Key::Pool(_) | Key::PoolChanges))
-}
-
-/// Where a run leaves something behind, and when.
-pub struct Leaving<'a> {
-    /// The keys of the store.
-    pub keys: &'a Keys,
-    /// The mark of the node.
-    pub mark: &'a MarkFile,
-    /// The hints of the node.
-    pub scope_hints: &'a ScopeHintFiles,
-    /// The start of the run.
-    pub start: &'a RunStart,
-    /// The present boot-time clock, in the form of a start.
-    pub now: RunStart,
-}
-
-impl Leaving<'_> {
-    /// Leaves what the run knows after a commit of it was acknowledged. `before` is what it has recalled.
-    pub fn remember<K: Kv>(self, allotment: &Allotment<'_>, driver: &mut Driver<'_, K>, before: &LeftBehind) {
-        let Some(Acknowledged { scope, asked }) = driver.take_acknowledged() else { return };
-        let Some(seen) = driver.seen_store().cloned() else { return };
-        let hints = before.hints();
-        let since_when = |LeaseId(id), known: &Option<NodeLease>| match known {
-            Some(known) if known.id == id => known.clone(),
-            _ => NodeLease { id, since: self.start.clone() },
-        };
-        let lease = driver.lease().map(|lease| since_when(lease, &hints.lease));
-        let tickets = driver.own_ticket_lease().map(|lease| since_when(lease, &hints.tickets));
-        let crowded = driver.met_others().then(|| self.now.clone());
-        // Without a scope, what this run has read of the pages is older than what another run has written for it.
-        if let Some(scope) = scope {
-            self.leave_scope(allotment, driver, &scope, asked);
-        }
-        self.leave_pools(allotment, driver.shared(), before.pools());
-        self.mark.raise(seen, |hints| {
-            (hints.lease, hints.tickets) = (lease, tickets);
-            hints.crowded = crowded.or(hints.crowded.take());
-        });
-    }
-
-    /// Leaves what this run knows of its scope, beside what runs of other ranges have left there.
-    fn leave_scope<K: Kv>(
-        &self,
-        allotment: &Allotment<'_>,
-        driver: &Driver<'_, K>,
-        scope: &Scope,
-        asked: Option<(Bytes, Vec<u8>)>,
-    ) {
-        let meta = self.keys.meta();
-        let meta_of = |keys: &Snapshot| keys.entry(&meta).map(|meta| meta.value.clone());
-        let mut shared = driver.shared().clone();
-        // It is read again, because other runs of the node may have left something meanwhile.
-        let known = self.scope_hints.read(scope).filter(|known| meta_of(&known.keys) == meta_of(&shared));
-        let mut known = known.unwrap_or_default();
-        let own_cursors = allotment.cursors(&shared);
-        shared.retain(|key| match self.keys.parse(key) {
-            Ok(Key::Pool(_) | Key::PoolChanges) => false,
-            // A head has read the cursors of all whom it has served.
-            Ok(Key::Cursor(..)) => known.keys.knows(key) || own_cursors.iter().any(|own| own == key),
-            _ => true,
-        });
-        // No look reads the records of ranges that are asked for. So what this run has written is added to what was
-        // known. Only their time is kept: the ranges of many configurations would be too much.
-        let now_for_people = node::timestamp();
-        let is_asked = |key: &[u8]| matches!(self.keys.parse(key), Ok(Key::Asked(_)));
-        let earlier = known.keys.iter().filter(|(key, _)| is_asked(key));
-        let earlier = earlier.filter_map(|(key, entry)| Some((key.clone(), entry?.value.clone())));
-        for (key, value) in earlier.chain(asked) {
-            let record = AskedRanges::decode(&value).ok();
-            if let Some(young) = record.filter(|asked| is_young(asked, &now_for_people)) {
-                let value = young.without_ranges().encode();
-                let entry = Entry { key, value, create_revision: 0, mod_revision: 0, lease: 0 };
-                shared.set(&entry.key.clone(), Some(entry));
-            }
-        }
-        known.keys.retain(|key| !is_asked(key));
-        self.scope_hints.keep(scope, &known.left(shared, driver.first(), self.now.clone()));
-    }
-
-    /// Leaves what `auto` chooses by, and the texts of the pools that it has chosen or that were named.
-    fn leave_pools(&self, allotment: &Allotment<'_>, seen: &Snapshot, before: &Snapshot) {
-        if let Some(scope) = allotment.auto_scope() {
-            self.leave_unless_known(&scope, seen, before, |key| matches!(key, Key::PoolChanges));
-        }
-        if let Some(scope) = allotment.pools_scope(seen) {
-            self.leave_unless_known(&scope, seen, before, |key| matches!(key, Key::Pool(_)));
-        }
-    }
-
-    /// Leaves the keys that are meant, unless they were known `before`. Meta goes with them: it says of which store
-    /// they are.
-    fn leave_unless_known(
-        &self,
-        scope: &Scope,
-        seen: &Snapshot,
-        before: &Snapshot,
-        is_meant: impl Fn(&Key) -> bool,
-    ) {
-        let meta = self.keys.meta();
-        let mut keys = seen.clone();
-        keys.retain(|key| *key == *meta || self.keys.parse(key).is_ok_and(|key| is_meant(&key)));
-        let is_known = |(key, entry): (&Bytes, Option<&Entry>)| {
-            *key == meta || before.knows(key) && before.entry(key) == entry
-        };
-        if !keys.iter().all(is_known) {
-            self.scope_hints.keep(scope, &ScopeHints { keys, missed: None });
-        }
     }
 }
 
