@@ -16,6 +16,7 @@ use crate::cni::request::Attachment;
 use crate::limits;
 use crate::local::mark::{Mark, MarkFile};
 use crate::local::node::{self, Identity};
+use crate::local::remember::Leaving;
 use crate::local::scope_hints::ScopeHintFiles;
 use crate::local::spool::{Kept, Spool, Spooled};
 use crate::local::state::NodeState;
@@ -151,6 +152,17 @@ impl<'a, K: Kv> Run<'a, K> {
     /// What an ADD of this run leaves under the node's key.
     fn own_value(&self, at: &str) -> WitnessRun {
         WitnessRun::Reserves(NodeRecord::new(self.start.boot.clone(), at.to_owned()).encode())
+    }
+
+    /// Where an ADD of this run leaves something for the next run, now.
+    fn leaving(&self) -> Leaving<'_> {
+        Leaving {
+            keys: self.session.keys,
+            mark: &self.mark,
+            scope_hints: &self.scope_hints,
+            start: &self.start,
+            now: (self.clock)(),
+        }
     }
 
     /// The keys by which the store is judged: they are read with the first request.
