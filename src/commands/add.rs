@@ -21,14 +21,14 @@ use crate::store::policy::Witness;
 use crate::store::pools::{PoolResult, ReadPools};
 use crate::store::snapshot::Snapshot;
 
-/// What an ADD comes to.
+/// The addresses that an ADD has reserved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddDone {
     /// The addresses, in result order.
     pub held: Vec<Held>,
-    /// Whether the owner held them before this run.
+    /// The owner held them before this run.
     pub repeats: bool,
-    /// What the pools that they are from add to the result.
+    /// The part of the result that their pools add.
     pub of_pools: PoolResult,
 }
 
@@ -96,7 +96,7 @@ async fn allot<K: Kv>(
     }
 }
 
-/// What pools add to the result. An owner may hold an address of a pool that is not for it any more.
+/// The part of the result that pools add. An owner may hold an address of a pool that is not for it any more.
 async fn in_result<K: Kv>(run: &Run<'_, K>, pools: &ReadPools, held: &[Held]) -> Result<PoolResult, Failure> {
     let names = pools.unused(held);
     let keys: Vec<Bytes> = names.iter().map(|name| run.session.keys.pool(name)).collect();

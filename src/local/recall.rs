@@ -1,4 +1,4 @@
-//! What an ADD recalls: what earlier runs of its node have left behind. These are hints, and nothing relies on them.
+//! An ADD recalls what earlier runs of its node have left behind. These are hints, and nothing relies on them.
 
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::store::known::HighWater;
 use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease, Witness};
 use crate::store::snapshot::Snapshot;
 
-/// What earlier runs of the node have left behind.
+/// The mark and the hints that earlier runs of the node have left behind.
 #[derive(Default)]
 pub struct LeftBehind {
     mark: Option<Mark>,
@@ -40,14 +40,14 @@ impl LeftBehind {
             of_pools.for_each(|(key, entry)| pools.set(key, entry.cloned()));
             pools.clone()
         };
-        // What `auto` chooses by says which texts it needs.
+        // By the choice of `auto` it is known which texts are needed.
         let auto = take(allotment.auto_scope());
         let pools = take(allotment.pools_scope(&auto));
         let scope = allotment.scope(&pools).and_then(read);
         Self { mark: Some(mark), pools, scope }
     }
 
-    /// Whether no run of this node has left a mark: then it knows no etcd yet.
+    /// True if no run of this node has left a mark: then the node knows no etcd yet.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.mark.is_none()
@@ -59,27 +59,27 @@ impl LeftBehind {
         &self.pools
     }
 
-    /// What the node knew of the store.
+    /// The store as the node knew it.
     #[must_use]
     pub fn known(&self) -> Option<HighWater> {
         self.mark.as_ref().map(|mark| mark.seen.clone())
     }
 
-    /// Whether the last ADD of this machine left this key in the store: it had the name that the machine has now.
+    /// True if the last ADD of this machine left this key in the store: it had the name that the machine has now.
     #[must_use]
     pub fn has_own_key(&self, own_key: &[u8]) -> bool {
         let key = self.mark.as_ref().and_then(|mark| mark.seen.key.as_ref());
         key.is_some_and(|key| key.name.as_bytes() == own_key)
     }
 
-    /// Whether the node has kept the ranges under this key a short while before `now`.
+    /// True if the node has kept the ranges under this key a short while before `now`.
     #[must_use]
     pub fn has_kept_ranges(&self, key: &[u8], now: &str) -> bool {
         let kept = || self.scope.as_ref()?.keys.record::<AskedRanges>(key).ok()?;
         kept().is_some_and(|asked| is_young(&asked, now))
     }
 
-    /// How an ADD that began at `start` is carried out. Its commits write the key `fence`.
+    /// The policy of an ADD that began at `start`. Its commits write the key `fence`.
     #[must_use]
     pub fn policy<'a>(
         &self,
@@ -119,7 +119,7 @@ impl LeftBehind {
     }
 }
 
-/// Whether a node need not write again yet which ranges are asked for.
+/// True if a node need not write again yet which ranges are asked for.
 pub(super) fn is_young(asked: &AskedRanges, now: &str) -> bool {
     asked.age(now).is_some_and(|age| age < limits::ASKED_AGAIN)
 }

@@ -1,4 +1,4 @@
-//! What an ADD leaves behind: it raises the mark of its node, and leaves hints that may save the next run a request.
+//! An ADD raises the mark of its node, and leaves hints that may save the next run a request.
 
 use super::mark::{MarkFile, NodeLease};
 use super::node;

@@ -1,4 +1,4 @@
-//! What an ADD does next, from what it has read. Pure, so that a test can play every case, and a simulation makes the
+//! The next step of an ADD, from what it has read. Pure, so that a test can play every case, and a simulation makes the
 //! same decisions.
 
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ use super::txn::{Entry, Txn};
 use crate::pool::Wanted;
 use crate::pool::record::{Caller, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone};
 
-/// What an ADD comes to.
+/// The end of an ADD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allotted {
     /// The owner holds what it asked for.
@@ -35,12 +35,12 @@ pub enum Allotted {
     Full(Full),
 }
 
-/// What an owner holds after an ADD.
+/// The addresses of an owner after an ADD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
     /// The addresses, in result order.
     pub held: Vec<Held>,
-    /// Whether the owner held them before this run.
+    /// The owner held them before this run.
     pub repeats: bool,
 }
 
@@ -50,11 +50,11 @@ pub struct Allotment<'a> {
     ask: Cow<'a, Ask>,
     keys: &'a Keys,
     pools: DecodedPools,
-    /// Whether a tombstone of this owner was ever seen. Then nothing is taken over.
+    /// A tombstone of this owner was seen. Then nothing is taken over.
     was_deleted: bool,
-    /// For what an older sandbox has to give up.
+    /// The leases for what an older sandbox has to give up.
     leases: CoolingLeases,
-    /// What its commit keeps of the ranges that are asked for.
+    /// The record of the ranges that are asked for, if its commit keeps one.
     kept: Option<KeptRanges>,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Allotment<'a> {
         self.resolve(seen).ok().and_then(Resolved::into_pools).unwrap_or_default()
     }
 
-    /// What it asks for by what was read, or the keys of the pools that were not.
+    /// Resolves it by what was read, or tells the keys of the pools that were not.
     pub(super) fn resolve(&self, seen: &Snapshot) -> Result<Resolved<'_>, Vec<Bytes>> {
         Resolved::of(&self.ask, self.keys, seen, &self.pools)
     }
@@ -139,11 +139,11 @@ impl Change for Allotment<'_> {
         }
     }
 
-    /// What a repetition and a takeover write belongs to the owner alone.
+    /// All that a repetition and a takeover write belongs to the owner alone.
     fn is_unhindered(&self, seen: &Snapshot) -> bool {
         let Ok(asked) = self.resolve(seen) else { return false };
-        let own = asked.index_keys(self.keys).into_iter().chain([self.keys.owner(&self.ask.owner)]);
-        own.into_iter().any(|key| seen.entry(&key).is_some())
+        let mut own = asked.index_keys(self.keys).into_iter().chain([self.keys.owner(&self.ask.owner)]);
+        own.any(|key| seen.entry(&key).is_some())
     }
 
     fn own_keys(&self, seen: &Snapshot) -> Vec<Bytes> {
@@ -273,7 +273,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// Whether there is an older tombstone. A younger one ends this run.
+    /// True if there is an older tombstone. A younger one ends this run.
     fn judge_tombstone(&self) -> Result<bool, Halt> {
         let dead = self.keys.tombstone(&self.asked.ask.owner);
         match self.snapshot.record::<Tombstone>(&dead)? {
@@ -409,7 +409,7 @@ impl Deciding<'_> {
         finish(builder)
     }
 
-    /// What every commit of an ADD relies on: its fence, tombstone, meta.
+    /// Every commit of an ADD relies on its fence, tombstone, meta and pools.
     fn commit_builder(&self) -> Builder<'_> {
         let mut builder = Builder::new("commit", self.snapshot);
         self.fence.guard(&mut builder);

@@ -1,4 +1,4 @@
-//! What one ADD asks for, as it is configured. Pure.
+//! An ADD as it is configured: it asks for addresses. Pure.
 
 use super::keys::{Bytes, Keys, Scope, digest_hex};
 use super::known_pool::DecodedPools;
@@ -9,22 +9,22 @@ use crate::pool::record::{Labels, Meta, Owner, Record, Reservation, RunStart};
 use crate::pool::selector::Facts;
 use crate::pool::{PoolsWanted, Wanted};
 
-/// What one ADD asks for. By what was read, it becomes a [`Resolved`](super::resolved::Resolved).
+/// An ADD as its caller asks for it. By what was read, it becomes a `Resolved`.
 #[derive(Debug, Clone)]
 pub struct Ask {
     /// For whom.
     pub owner: Owner,
     /// Labels for the records: the pod and the CNI network.
     pub labels: Labels,
-    /// What is to be reserved.
+    /// The addresses that it is to reserve.
     pub wanted: Wanted,
-    /// Which run asks.
+    /// The run that asks.
     pub stamp: RunStamp,
     /// Selects the node's page for `spread`.
     pub node_seed: u64,
 }
 
-/// What a run says of itself on the records that it writes.
+/// A run, as the records say that it writes.
 #[derive(Debug, Clone)]
 pub struct RunStamp {
     /// When it began.
@@ -38,7 +38,7 @@ pub struct RunStamp {
 }
 
 impl Ask {
-    /// What a run asks for on behalf of `owner`.
+    /// A run asks on behalf of `owner`.
     #[must_use]
     pub fn new(owner: Owner, labels: Labels, wanted: impl Into<Wanted>, stamp: RunStamp) -> Self {
         let digest = digest_hex(owner.node.as_str().as_bytes());
@@ -72,7 +72,7 @@ impl Ask {
         texts_scope(&chosen)
     }
 
-    /// What pools may go by.
+    /// The facts that pools may go by.
     pub(super) fn facts<'a>(&'a self, pools: &'a PoolsWanted) -> Facts<'a> {
         Facts {
             cluster: self.owner.cluster.as_ref().map_or("", |cluster| cluster.as_str()),

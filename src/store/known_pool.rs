@@ -18,7 +18,7 @@ use crate::pool::record::{PoolChanges, PoolRecord, Record, Undecodable};
 pub struct KnownPool {
     /// The stored record.
     text: Vec<u8>,
-    /// What it says.
+    /// The definition in it.
     pub definition: PoolDefinition,
     /// The ranges that addresses are given from; none if no range is open.
     pub(super) open: Option<RangeSet>,

@@ -50,7 +50,7 @@ mod refused;
 pub mod release;
 pub mod repair;
 pub mod request;
-pub mod resolved;
+mod resolved;
 pub mod session;
 pub mod settle;
 pub mod snapshot;

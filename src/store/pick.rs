@@ -1,5 +1,5 @@
-//! Which free addresses an ADD takes, by what was read. Pure. A run decides with it for itself, and the run at the head
-//! of a queue for those behind it.
+//! The free addresses that an ADD takes, by what was read. Pure. A run decides with it for itself, and the run at the
+//! head of a queue for those behind it.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::pool::choose::{Choice, Refusal, choose};
 use crate::pool::record::Undecodable;
 use crate::pool::{Addr, Bits, Need, NetworkName, Page, View};
 
-/// What picking comes to.
+/// The end of picking.
 pub(super) enum Picked {
     /// These addresses are free.
     Addresses(Picks),

@@ -1,4 +1,4 @@
-//! What an ADD from pools asks for, by what the pools say. Pure.
+//! The pools of an ADD, and the ranges that they give it. Pure.
 //!
 //! A pool is read like all else that a decision relies on, and every commit compares it. So no address is given by a
 //! text that has been replaced: not by a head that serves others, and not by a first commit that was planned on a hint.
@@ -21,7 +21,7 @@ use crate::pool::{Addr, NetworkName, Order, POOLS_MAX, PoolElement, PoolsWanted,
 /// The pools of one ADD, as they were read.
 #[derive(Debug, Default)]
 pub struct ReadPools {
-    /// What the configuration asks of them, with the pools that `auto` has chosen.
+    /// As the configuration asks for them, with the pools that `auto` has chosen.
     wanted: PoolsWanted,
     known: BTreeMap<PoolName, Rc<KnownPool>>,
 }
@@ -29,7 +29,7 @@ pub struct ReadPools {
 /// The sets that the pools of one ADD give, one for each element, and the order of allocation; or why they give none.
 type GivenSets = Result<(Vec<SourceSet>, Order), PoolRefused>;
 
-/// What pools add to a result besides addresses.
+/// The part of a result that pools add besides addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolResult {
     /// Routes.
@@ -72,14 +72,12 @@ pub enum PoolRefused {
 }
 
 /// Under which name a node remembers what `auto` chooses by; none without `auto`. No queue has it.
-#[must_use]
-pub fn auto_scope(wanted: &PoolsWanted) -> Option<Scope> {
+pub(super) fn auto_scope(wanted: &PoolsWanted) -> Option<Scope> {
     wanted.has_auto().then(|| Scope::stored("pools,@auto").ok())?
 }
 
 /// Under which name a node remembers the texts of these pools. No queue has it.
-#[must_use]
-pub fn texts_scope(wanted: &PoolsWanted) -> Option<Scope> {
+pub(super) fn texts_scope(wanted: &PoolsWanted) -> Option<Scope> {
     let names: Vec<&str> = wanted.names().map(PoolName::as_str).collect();
     Scope::stored(&format!("pools,@{}", digest_hex(names.join("/").as_bytes()))).ok()
 }
@@ -203,7 +201,7 @@ impl ReadPools {
         Some(Full::Pool { element, pool, open: None, has_next: self.has_next(element) })
     }
 
-    /// Whether there is another pool for an element.
+    /// True if there is another pool for an element.
     pub(super) fn has_next(&self, element: usize) -> bool {
         self.wanted.elements.get(element).is_some_and(PoolElement::has_next)
     }
@@ -248,7 +246,7 @@ impl ReadPools {
         pools_of(held).into_iter().filter(is_unused).cloned().collect()
     }
 
-    /// What the pools that these addresses are from add to the result, as they are now. `unused` are those of
+    /// The part of a result that the pools of these addresses add, as they are now. `unused` are those of
     /// [`ReadPools::unused`] that exist.
     #[must_use]
     pub fn in_result(&self, held: &[Held], unused: &[PoolDefinition]) -> PoolResult {
@@ -275,7 +273,7 @@ impl ReadPools {
         self.definitions().map(|pool| &pool.network)
     }
 
-    /// Whether an owner may keep these addresses: each is from a pool of its element, or lies in a range of one, and
+    /// True if an owner may keep these addresses: each is from a pool of its element, or lies in a range of one, and
     /// those that are asked for are among them. Of `auto` it may be from any pool: whom a pool is for may have changed
     /// since.
     pub(super) fn fits(&self, addresses: &[Held]) -> bool {
@@ -288,7 +286,7 @@ impl ReadPools {
             && self.wanted.requests.iter().all(|asked| addresses.iter().any(|held| held.address == *asked))
     }
 
-    /// Whether no range of the pools has this address as its gateway.
+    /// True if no range of the pools has this address as its gateway.
     pub(super) fn is_no_gateway(&self, held: &Held) -> bool {
         !self.definitions().any(|pool| {
             held.network.as_ref() == Some(&pool.network)
@@ -307,7 +305,7 @@ impl ReadPools {
         Held { pool, ..held }
     }
 
-    /// What the first of these pools that has the address says of it.
+    /// The first of these pools that has the address, with its prefix length and gateway.
     fn gave(&self, names: &[PoolName], held: &Held) -> Option<FromPool> {
         FromPool::of(&names.iter().filter_map(|name| self.definition(name)).collect::<Vec<_>>(), held)
     }

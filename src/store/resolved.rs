@@ -1,4 +1,4 @@
-//! What one ADD asks for by what was read, and the keys that it leads to. Pure.
+//! An ADD by what was read: the sets that give its addresses, and the keys that they lead to. Pure.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use crate::pool::range::Standing;
 use crate::pool::record::{Held, Owner, OwnerRecord};
 use crate::pool::{Addr, Need, NetworkName, Page, Range, RangeSet, RangesWanted, Start, View, Wanted, Wish};
 
-/// What one ADD asks for, once it is known which ranges give its addresses.
+/// An ADD of which it is known which ranges give its addresses.
 #[derive(Debug)]
-pub struct Resolved<'a> {
+pub(super) struct Resolved<'a> {
     /// As it was asked.
-    pub ask: &'a Ask,
+    pub(super) ask: &'a Ask,
     /// One address is taken from each, in result order; or why its pools give none.
     sets: Result<Vec<SourceSet>, PoolRefused>,
     /// Static addresses, in result order after those of the sets.
@@ -29,11 +29,11 @@ pub struct Resolved<'a> {
 }
 
 impl<'a> Resolved<'a> {
-    /// What `ask` asks for by what was read. One without pools needs nothing.
+    /// Resolves `ask` by what was read. One without pools needs nothing.
     ///
     /// # Errors
     /// The keys of the pools that were not read yet.
-    pub fn of(
+    pub(super) fn of(
         ask: &'a Ask,
         keys: &Keys,
         seen: &Snapshot,
@@ -51,7 +51,7 @@ impl<'a> Resolved<'a> {
         Ok(Self { ask, sets, statics: &[], order, pools: Some(pools) })
     }
 
-    /// What one asks for that has ranges of its own.
+    /// Resolves one that has ranges of its own.
     #[cfg(test)]
     pub(super) fn without_pools(ask: &'a Ask) -> Self {
         match &ask.wanted {
@@ -117,8 +117,7 @@ impl<'a> Resolved<'a> {
     }
 
     /// The queue to stand in.
-    #[must_use]
-    pub fn scope(&self) -> Scope {
+    pub(super) fn scope(&self) -> Scope {
         let Some(SourceSet { set, source, .. }) = self.sets().first() else { return Scope::of(&[], None) };
         let start = self.start_page(set);
         match source {
@@ -128,8 +127,7 @@ impl<'a> Resolved<'a> {
     }
 
     /// All keys that the first look needs, also those of the pages that will most likely serve.
-    #[must_use]
-    pub fn first_reads(&self, keys: &Keys) -> Vec<Bytes> {
+    pub(super) fn first_reads(&self, keys: &Keys) -> Vec<Bytes> {
         let mut reads = self.base_keys(keys);
         reads.extend(self.pools.iter().flat_map(|pools| pools.keys(keys)));
         reads.extend(self.cooling_keys(keys));
@@ -193,13 +191,13 @@ impl<'a> Resolved<'a> {
         self.statics.iter().filter_map(|held| Some((held.network.as_ref()?, Addr::from(held.address))))
     }
 
-    /// What the owner holds if it gets these addresses, one from each set, in result order.
+    /// The owner's addresses if it gets these, one from each set, in result order.
     pub(super) fn held(&self, taken: &[NetworkAddress]) -> Vec<Held> {
         let given = self.sets().iter().zip(taken).map(|(of, address)| of.source.give(address));
         given.chain(self.statics.iter().cloned()).collect()
     }
 
-    /// What the owner keeps of what it, or an older owner, holds already.
+    /// The owner's addresses if it keeps these, which it, or an older owner, holds already.
     pub(super) fn kept(&self, held: Vec<Held>) -> Vec<Held> {
         let Some(pools) = &self.pools else { return held };
         held.into_iter().enumerate().map(|(element, held)| pools.keep(element, held)).collect()
@@ -233,10 +231,9 @@ impl<'a> Resolved<'a> {
             .collect()
     }
 
-    /// Whether this configuration could give what an owner holds. Start, end and excludes may have changed since;
+    /// True if this configuration could give what an owner holds. Start, end and excludes may have changed since;
     /// ranges, networks and static addresses may not. Of a pool only its name counts.
-    #[must_use]
-    pub fn fits(&self, addresses: &[Held]) -> bool {
+    pub(super) fn fits(&self, addresses: &[Held]) -> bool {
         if let Some(pools) = &self.pools {
             return pools.fits(addresses);
         }
@@ -247,7 +244,7 @@ impl<'a> Resolved<'a> {
             && sets.iter().zip(from_sets).all(|(of, held)| of.fits(held))
     }
 
-    /// Whether this sandbox may inherit what another sandbox of the pod holds: it fits, and no address of it is now a
+    /// True if this sandbox may inherit what another sandbox of the pod holds: it fits, and no address of it is now a
     /// gateway, network or broadcast address.
     pub(super) fn gives(&self, addresses: &[Held]) -> bool {
         if let Some(pools) = &self.pools {

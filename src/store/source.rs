@@ -1,4 +1,4 @@
-//! Where the addresses of an ADD come from. Pure.
+//! The sources of an ADD's addresses. Pure.
 
 use std::rc::Rc;
 
@@ -10,17 +10,17 @@ use crate::pool::{Addr, Range, RangeSet};
 
 /// A range set that one address is taken from.
 #[derive(Debug, Clone)]
-pub struct SourceSet {
+pub(super) struct SourceSet {
     /// The set.
-    pub set: RangeSet,
+    pub(super) set: RangeSet,
     /// The address that is asked of it. The set covers it, but it may not be assignable.
-    pub request: Option<Addr>,
-    /// Whose ranges these are.
-    pub source: Source,
+    pub(super) request: Option<Addr>,
+    /// The source of its addresses.
+    pub(super) source: Source,
 }
 
 impl SourceSet {
-    /// Whether an owner of this address may keep it. Start, end and excludes may have changed since.
+    /// True if an owner of this address may keep it. Start, end and excludes may have changed since.
     pub(super) fn fits(&self, held: &Held) -> bool {
         let address = Addr::from(held.address);
         let has_it = |range: &Range| range.covers(address) && held.network.as_ref() == Some(range.network());
@@ -28,26 +28,25 @@ impl SourceSet {
     }
 }
 
-/// Whose range gives an address.
+/// The source of an address.
 #[derive(Debug, Clone)]
-pub enum Source {
-    /// One of the configuration, whose addresses rest for so long after they were freed.
+pub(super) enum Source {
+    /// The configuration, with the cooldown of its addresses.
     Config(Cooldown),
-    /// One of this pool.
+    /// A pool.
     Pool(Rc<KnownPool>),
 }
 
 impl Source {
-    /// What it says of the time after an address was freed.
-    #[must_use]
-    pub fn cooldown(&self) -> Cooldown {
+    /// The cooldown of its addresses.
+    fn cooldown(&self) -> Cooldown {
         match self {
             Source::Config(cooldown) => *cooldown,
             Source::Pool(pool) => pool.definition.cooldown(),
         }
     }
 
-    /// What an owner holds that it gives this address to.
+    /// The address as an owner holds it that gets it from here.
     pub(super) fn give(&self, (network, address): &NetworkAddress) -> Held {
         let cooldown_s = self.cooldown().time.seconds();
         let held = Held { cooldown_s, ..Held::new(address.ip(), Some(network.clone())) };
@@ -65,13 +64,13 @@ pub enum Full {
     Ranges(RangeSet, Cooldown),
     /// The pool of an element.
     Pool {
-        /// Which element.
+        /// The element's position.
         element: usize,
         /// The pool.
         pool: Rc<KnownPool>,
         /// Its open ranges; none if it gives nothing to whoever asks.
         open: Option<RangeSet>,
-        /// Whether the element has another pool after this one.
+        /// The element has another pool after this one.
         has_next: bool,
     },
 }

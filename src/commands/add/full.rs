@@ -16,10 +16,10 @@ use crate::store::snapshot::Snapshot;
 use crate::store::source::Full;
 use crate::store::txn::{Entry, List, Op, Txn};
 
-/// What an ADD has done so far about full sets and pools.
+/// The shortage that an ADD meets, and its remedies so far.
 #[derive(Default)]
 pub(super) struct Shortage {
-    /// How many repairs of the present set or pool made room.
+    /// So many repairs of the present set or pool made room.
     repairs: u32,
     /// The first set or pool in which all that nobody holds is cooling, as an error.
     all_cool: Option<Error>,
@@ -60,7 +60,7 @@ impl Shortage {
     }
 }
 
-/// Stray bits may fill the set, and others may have freed something since. The last look is only to tell which addresses
+/// Stray bits may fill the set, and others may have freed something since. The last look only shows the addresses that
 /// are cooling.
 async fn repair<K: Kv>(
     run: &Run<'_, K>,
@@ -81,7 +81,7 @@ fn in_words(full: &Full, taken: &str) -> Error {
     }
 }
 
-/// For how long the first of these addresses still cools, as far as that is known.
+/// The time until the first of these addresses has cooled, as far as that is known.
 async fn first_end<K: Kv>(run: &Run<'_, K>, cooling: &[CoolingSeen]) -> Option<Duration> {
     let leases: BTreeSet<i64> = cooling.iter().map(|seen| seen.entry.lease).collect();
     let mut first = None;
@@ -94,10 +94,10 @@ async fn first_end<K: Kv>(run: &Run<'_, K>, cooling: &[CoolingSeen]) -> Option<D
     first
 }
 
-/// Of how many leases an ADD asks how long they live, to say when an address will be free.
+/// An ADD asks so many leases how long they live, to say when an address will be free.
 const LEASES_ASKED: usize = 4;
 
-/// How many addresses of a full set are set aside, as far as it can be read.
+/// The number of addresses of a full set that are set aside, as far as it can be read.
 async fn set_aside<K: Kv>(run: &Run<'_, K>, full: &Full) -> usize {
     let Some((set, _)) = full.set() else { return 0 };
     let networks: BTreeSet<&NetworkName> = set.ranges().iter().map(Range::network).collect();

@@ -20,7 +20,7 @@ pub(super) async fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<A
         }
         Stopped::Refused(why) => why.into(),
         Stopped::Failed(failure) => failure.into(),
-        // What the owner held before this run stays held, because another run has answered with it.
+        // The owner keeps what it held before this run, because another run has answered with it.
         Stopped::Unsettled(Some(Allotted::Held(Added { repeats: true, .. })), failure) => failure.into(),
         Stopped::Unsettled(_, failure) => spool(run, ask, &failure),
         Stopped::Suspect(epoch) => errors::suspect(epoch),
