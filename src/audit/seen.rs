@@ -21,7 +21,7 @@ use crate::pool::record::{
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
 use crate::store::keys::{Bytes, Key, Keys, NetworkAddress, PodInterface, prefix_end};
-use crate::store::pools::decode_pool;
+use crate::store::known_pool::decode_pool;
 use crate::store::txn::Entry;
 
 /// An audit under way. Keys may come in any order.

@@ -117,7 +117,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
     }
     let Some(seen) = left.seen_store.clone() else { return };
     let new = |lease: LeaseId| NodeLease { id: lease.0, since: run.start.clone() };
-    run.leave_mark(seen, |hints| {
+    run.mark.raise(seen, |hints| {
         hints.tombstones = left.lease.map(new).or(hints.tombstones.take());
         hints.tickets = left.tickets.map(new).or(hints.tickets.take());
         hints.keep_cooling(leases, &run.start);

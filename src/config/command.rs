@@ -11,7 +11,7 @@ use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Version};
 use crate::pool::names::PodUid;
 use crate::pool::record::{Held, Labels};
-use crate::pool::{PoolsWanted, RangeSet, Wanted};
+use crate::pool::{RangeSet, RangesWanted, Wanted};
 
 /// A command of CNI that works with the store. VERSION, which does not, is none of them.
 #[derive(Debug)]
@@ -37,8 +37,6 @@ pub struct AddConfig {
     pub labels: Labels,
     /// What is to be reserved.
     pub wanted: Wanted,
-    /// What is taken from pools instead.
-    pub pools: Option<PoolsWanted>,
     /// What the result says besides.
     pub result: ResultConfig,
 }
@@ -99,19 +97,25 @@ impl AddConfig {
     /// As [`Config::parse`] and [`Settings::check_allowed`].
     pub fn parse(request: Request, settings: &Settings) -> Result<(Self, Vec<String>), Error> {
         let (config, notes) = judge_add(&request, settings);
-        let Config { sets, requests, statics, mut pools, order, cooldown, routes, dns, resolv_conf, .. } =
+        let Config { sets, requests, statics, pools, order, cooldown, routes, dns, resolv_conf, .. } =
             config.map_err(|e| e.with_notes(&notes))?;
-        if let Some(pools) = &mut pools {
-            pools.node_labels = settings.node_labels.clone();
-            let allowed = settings.allowed.as_ref().filter(|_| pools.has_auto());
-            pools.allowed = allowed.map(|allowed| allowed.pools.clone());
-        }
-        let held = |fixed: &Static| Held::new(fixed.address.ip(), fixed.network.clone());
+        let wanted = match pools {
+            Some(mut pools) => {
+                pools.node_labels = settings.node_labels.clone();
+                let allowed = settings.allowed.as_ref().filter(|_| pools.has_auto());
+                pools.allowed = allowed.map(|allowed| allowed.pools.clone());
+                Wanted::Pools(pools)
+            }
+            None => {
+                let held = |fixed: &Static| Held::new(fixed.address.ip(), fixed.network.clone());
+                let statics = statics.iter().map(held).collect();
+                Wanted::Ranges(RangesWanted { sets, requests, statics, order, cooldown })
+            }
+        };
         let add = Self {
             attachment: request.attachment()?.clone(),
             labels: Labels { pod: request.args.pod, cni_network: request.name },
-            wanted: Wanted { sets, requests, order, statics: statics.iter().map(held).collect(), cooldown },
-            pools,
+            wanted,
             result: ResultConfig { version: request.version, statics, routes, dns, resolv_conf },
         };
         Ok((add, notes))

@@ -28,5 +28,5 @@ pub use names::NetworkName;
 pub use range::{Family, Range, RangeError, RangeSet, RangeSetError, RangeSpec, Span, Standing};
 pub use range_counts::RangeCounts;
 pub use view::{Need, View};
-pub use wanted::{POOLED_MAX, POOLS_MAX, PoolElement, PoolsWanted, Wanted, place};
+pub use wanted::{POOLED_MAX, POOLS_MAX, PoolElement, PoolsWanted, RangesWanted, Wanted, place};
 pub use wish::{Start, Wish};

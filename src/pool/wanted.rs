@@ -13,9 +13,38 @@ use super::range::RangeSet;
 use super::record::Held;
 use super::selector::NodeLabels;
 
-/// The addresses that one ADD is to reserve.
+/// The addresses that one ADD is to reserve: its configuration has ranges of its own, or names pools.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub enum Wanted {
+    /// Addresses of these ranges, and static ones.
+    Ranges(RangesWanted),
+    /// Addresses of pools, and nothing else.
+    Pools(PoolsWanted),
+}
+
+impl Wanted {
+    /// The lowest free address of each set.
+    #[must_use]
+    pub fn lowest_of(sets: Vec<RangeSet>) -> Self {
+        Self::Ranges(RangesWanted::lowest_of(sets))
+    }
+}
+
+impl From<RangesWanted> for Wanted {
+    fn from(ranges: RangesWanted) -> Self {
+        Self::Ranges(ranges)
+    }
+}
+
+impl From<PoolsWanted> for Wanted {
+    fn from(pools: PoolsWanted) -> Self {
+        Self::Pools(pools)
+    }
+}
+
+/// The addresses that one ADD is to reserve in the ranges of its configuration.
+#[derive(Debug, Clone)]
+pub struct RangesWanted {
     /// The range sets, in result order: one address is taken from each.
     pub sets: Vec<RangeSet>,
     /// One for each set: the address asked of it. The set covers it, but it may not be assignable.
@@ -24,11 +53,11 @@ pub struct Wanted {
     pub statics: Vec<Held>,
     /// The order of allocation.
     pub order: Order,
-    /// The time that the addresses of the sets rest after they were freed.
+    /// The cooldown of the sets' addresses.
     pub cooldown: Cooldown,
 }
 
-impl Wanted {
+impl RangesWanted {
     /// The lowest free address of each set.
     #[must_use]
     pub fn lowest_of(sets: Vec<RangeSet>) -> Self {
@@ -47,8 +76,8 @@ pub const POOLED_MAX: usize = 16;
 /// The most pools that one configuration may name. All of them are read in one request.
 pub const POOLS_MAX: usize = 32;
 
-/// The addresses that one ADD is to take from pools. The pools tell their ranges as they are read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The addresses that one ADD is to take from pools. The pools say their ranges as they are read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolsWanted {
     /// One address is taken from each element, in result order.
@@ -78,7 +107,7 @@ pub struct PoolElement {
     pub names: Vec<PoolName>,
     /// The position of the one that is used now.
     pub at: usize,
-    /// True for `auto`: the names are those of the pools that are chosen by the records read.
+    /// It is `auto`: the names are those of the pools that are chosen by what was read.
     #[serde(default, skip_serializing_if = "is_false")]
     pub auto: bool,
 }
@@ -134,7 +163,7 @@ impl PoolsWanted {
         }
     }
 
-    /// True if another run may decide for it: each element has a pool or is `auto`, there are no more than a
+    /// True if somebody else may decide for it: each element has a pool or is `auto`, there are no more than a
     /// configuration may name, and no address is asked for.
     #[must_use]
     pub fn is_servable(&self) -> bool {

@@ -16,16 +16,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ask::{Ask, cursor};
+use super::ask::Ask;
 use super::builder::{self, BitChanges, Builder};
 use super::free::{self, FreeGuard};
 use super::keys::{Bytes, Key, Keys, LeaseId, NetworkAddress, Scope};
+use super::known_pool::DecodedPools;
 use super::line::{Line, Waiting};
 use super::meta;
 use super::pick::{Picked, Picking, Picks};
-use super::pools::DecodedPools;
 use super::refused::{Halt, require};
 use super::request::{Asked, FreeRequest};
+use super::resolved::{Resolved, cursor};
 use super::snapshot::Snapshot;
 use super::ticket::Ticket;
 use super::txn::{Compare, Entry, Found, Op, Txn};
@@ -83,9 +84,9 @@ impl<'a> Batch<'a> {
     }
 
     /// Notes what one run takes.
-    pub(super) fn take(&mut self, ask: &Ask, picks: &Picks) -> Result<(), Halt> {
+    pub(super) fn take(&mut self, asked: &Resolved<'_>, picks: &Picks) -> Result<(), Halt> {
         for (network, address) in picks.all() {
-            let picking = Picking { ask, keys: self.keys, snapshot: self.snapshot };
+            let picking = Picking { asked, keys: self.keys, snapshot: self.snapshot };
             picking.refuse_bad_page(network, address.page())?;
             let reserved = picking.reserved_in(network, address.page());
             let key = self.keys.page(network, address.page());
@@ -99,7 +100,7 @@ impl<'a> Batch<'a> {
             self.laid_over.lay(key, bits.to_bytes());
         }
         let mut seen = BTreeSet::new();
-        for (key, (_, address)) in ask.cursor_keys(self.keys).into_iter().zip(&picks.taken) {
+        for (key, (_, address)) in asked.cursor_keys(self.keys).into_iter().zip(&picks.taken) {
             let undecodable = self.snapshot.entry(&key).is_some() && cursor(&key, self.snapshot).is_none();
             // Two sets with the same ranges have one cursor. The address of the first one is written.
             if seen.insert(key.clone()) && !undecodable {
@@ -108,8 +109,8 @@ impl<'a> Batch<'a> {
                 self.cursors.insert(key, value);
             }
         }
-        self.written.insert(self.keys.owner(&ask.owner));
-        self.written.extend(ask.index_keys(self.keys));
+        self.written.insert(self.keys.owner(&asked.ask.owner));
+        self.written.extend(asked.index_keys(self.keys));
         self.written.extend(picks.all().map(|(network, address)| self.keys.ip(network, *address)));
         Ok(())
     }
@@ -276,19 +277,19 @@ impl<'a> Batch<'a> {
 
     /// The transaction that serves one run; none if it is left for its own turn.
     fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Txn>, Halt> {
-        let ask = &*ask.resolved(self.keys, self.snapshot, &self.pools).map_err(Halt::read)?;
+        let asked = &Resolved::of(ask, self.keys, self.snapshot, &self.pools).map_err(Halt::read)?;
         // It has errors of its own.
-        if ask.refused_by_pools().is_some() {
+        if asked.refused_by_pools().is_some() {
             return Ok(None);
         }
         // A repetition, a takeover or a deleted owner, as an earlier batch has found, or another run of this batch is
         // of the same owner or pod.
         let is_known = |key: &Bytes| self.written.contains(key) || self.snapshot.entry(key).is_some();
-        if ask.scope() != *scope || ask.own_keys(self.keys).iter().any(is_known) {
+        if asked.scope() != *scope || asked.own_keys(self.keys).iter().any(is_known) {
             return Ok(None);
         }
         let (own, tombstone) = (self.keys.owner(&ask.owner), self.keys.tombstone(&ask.owner));
-        let picks = match (Picking { ask, keys: self.keys, snapshot: &self.laid_over }).pick() {
+        let picks = match (Picking { asked, keys: self.keys, snapshot: &self.laid_over }).pick() {
             Ok(Picked::Addresses(picks)) => picks,
             // It has errors of its own.
             Ok(Picked::Full { .. }) | Err(Halt::Refuse(_)) => return Ok(None),
@@ -298,13 +299,13 @@ impl<'a> Batch<'a> {
         if picks.all().any(|(network, address)| self.written.contains(&self.keys.ip(network, *address))) {
             return Ok(None);
         }
-        self.take(ask, &picks)?;
-        let record = ask.record(ask.held(picks.taken.iter()));
+        self.take(asked, &picks)?;
+        let record = asked.record(asked.held(&picks.taken));
         let mut builder = Builder::new(SERVE, self.snapshot);
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
         builder.absent(tombstone);
         builder.absent(own.clone());
-        ask.rely_on_pools(self.keys, &mut builder);
+        asked.rely_on_pools(self.keys, &mut builder);
         for (network, address) in picks.all() {
             let key = self.keys.ip(network, *address);
             builder.absent(key.clone());

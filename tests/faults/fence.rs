@@ -12,12 +12,15 @@ use metes::local::spool::Spooled;
 use metes::local::state::NodeState;
 use metes::pool::Wanted;
 use metes::pool::record::{Held, Labels, Owner, RunStart};
+use metes::store::allot::Allotment;
+use metes::store::change::Change;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::free::{Free, FreeGuard, Freed};
 use metes::store::keys::{Bytes, Key, Keys, LeaseId};
 use metes::store::kv::{Failure, Kv, LeaseAge};
 use metes::store::release::{self, FreeHints, Left};
 use metes::store::session::Session;
+use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Op, Reply, Txn};
 use serde_json::json;
 use support::{Cluster, Etcd, left_to_etcd, network, plain_store, range_set};
@@ -508,7 +511,8 @@ impl World {
     async fn let_others_queue(&self, kv: &Meddling<'_>) {
         let wanted = Wanted::lowest_of(vec![range_set("10.0.0.0/28", "10.0.0.1", "10.0.0.14")]);
         let ask = self.run(kv, 1, &|| true).ask(owner("other"), Labels::default(), wanted);
-        let tail = Op::Put(self.keys.tail(&ask.scope()), b"other".to_vec(), None);
+        let scope = Allotment::new(&ask, &self.keys).scope(&Snapshot::default()).expect("it has ranges");
+        let tail = Op::Put(self.keys.tail(&scope), b"other".to_vec(), None);
         kv.send(&Txn { then: vec![tail], ..Txn::default() }).await.expect("a tail is written");
     }
 

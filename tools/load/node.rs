@@ -12,7 +12,7 @@ use metes::limits;
 use metes::local::node::{self, Identity};
 use metes::local::state::NodeState;
 use metes::pool::record::{Labels, Owner, Pod, RunStart};
-use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec, Wanted};
+use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec, RangesWanted};
 use metes::random::random_below;
 use metes::store::ask::Ask;
 use metes::store::etcd::Etcd;
@@ -149,7 +149,7 @@ impl Node {
             uid: format!("0c7f3f0e-3d6e-{:04x}-{number:04x}-7a7c7f2f3b11", self.index).parse().ok(),
         };
         let labels = Labels { pod, cni_network: "net".to_owned() };
-        run.ask(owner, labels, Wanted { order: self.order, ..Wanted::lowest_of(vec![set]) })
+        run.ask(owner, labels, RangesWanted { order: self.order, ..RangesWanted::lowest_of(vec![set]) })
     }
 }
 

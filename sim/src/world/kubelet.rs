@@ -9,9 +9,9 @@ use metes::cni::error::Code;
 use metes::cni::request::Attachment;
 use metes::commands::del::Done;
 use metes::local::spool::Spool;
-use metes::pool::Wanted;
 use metes::pool::names::{ContainerId, PodUid};
 use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, RunStart};
+use metes::pool::{RangesWanted, Wanted};
 use metes::random::random_id;
 use metes::store::ask::{Ask, RunStamp};
 use metes_reconciler::claim::{Claim, Gone, Under};
@@ -395,7 +395,11 @@ impl World<'_> {
         requests[0] = sandbox.request.map(metes::pool::Addr::from);
         let statics = config.fixed.iter().filter(|_| sandbox.with_fixed).cloned().collect();
         let Config { order, cooldown, .. } = *config;
-        let wanted = Wanted { requests, statics, order, cooldown, ..Wanted::lowest_of(config.sets.clone()) };
+        let sets = config.sets.clone();
+        let wanted: Wanted = match config.is_pooled {
+            true => pools::wanted(config, sandbox.request).into(),
+            false => RangesWanted { sets, requests, statics, order, cooldown }.into(),
+        };
         let stamp = RunStamp {
             start: begun.start.clone(),
             machine: begun.boot.identity.machine.clone(),
@@ -403,7 +407,6 @@ impl World<'_> {
             created_at: String::new(),
         };
         let ask = Ask::new(sandbox.owner.clone(), self.labels(sandbox.config, pod), wanted, stamp);
-        let ask = if config.is_pooled { ask.from_pools(pools::wanted(config, sandbox.request)) } else { ask };
         Ask { node_seed: sandbox.node as u64 * 7, ..ask }
     }
 

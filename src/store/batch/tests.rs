@@ -4,7 +4,7 @@ use super::*;
 use crate::pool::choose::Order;
 use crate::pool::range::fixtures::{addr, cidr, set};
 use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Pod, Reservation, RunStart, Tombstone};
-use crate::pool::{Addr, NetworkName, Wanted};
+use crate::pool::{Addr, NetworkName, RangesWanted, Wanted};
 use crate::store::ask::RunStamp;
 use crate::store::keys::TicketId;
 use crate::store::line::Waiting;
@@ -42,7 +42,7 @@ impl World {
         let keys = Keys::new("/m/");
         let mut store = Memory::default();
         store.put(keys.meta(), Meta::first("s".into()).encode());
-        let scope = ask("any").scope();
+        let scope = Resolved::without_pools(&ask("any")).scope();
         Self { keys, store, scope, seen: Snapshot::default(), tickets: Vec::new() }
     }
 
@@ -164,7 +164,12 @@ fn one_that_cannot_be_served_any_more_does_not_stop_the_others() {
             let tombstone = Tombstone::new(RunStart { boot: "b".into(), ns: 9 });
             world.store.put(world.keys.tombstone(&ask("a").owner), tombstone.encode());
         },
-        |world, _| world.store.put(world.keys.owner(&ask("a").owner), ask("a").record(Vec::new()).encode()),
+        |world, _| {
+            world.store.put(
+                world.keys.owner(&ask("a").owner),
+                Resolved::without_pools(&ask("a")).record(Vec::new()).encode(),
+            )
+        },
         |world, address| {
             world.store.put(world.keys.ip(&NetworkName::default(), address), ask("x").reservation());
         },
@@ -206,7 +211,7 @@ fn who_must_decide_alone_gets_a_turn_once_and_is_then_passed() {
     let other_epoch = TicketRecord::asking(&ask("a"), 2);
     let other_scope = {
         let mut ask = ask("a");
-        ask.wanted.sets.reverse();
+        ask.ranges().sets.reverse();
         TicketRecord::asking(&ask, 1)
     };
     for alone in [TicketRecord::of(ask("a").owner), other_epoch, other_scope] {
@@ -280,7 +285,7 @@ fn cursors_move_to_the_last_one_and_a_full_queue_fits() {
     let mut world = World::new();
     for at in 0..150 {
         let mut ask = ask(&format!("c{at}"));
-        ask.wanted.order = Order::Next;
+        ask.ranges().order = Order::Next;
         world.stand(&TicketRecord::asking(&ask, 1));
     }
     let line = world.line(false);
@@ -289,7 +294,7 @@ fn cursors_move_to_the_last_one_and_a_full_queue_fits() {
     let reply = world.apply(&txn);
     assert_eq!(served(&txn, &reply.found).len(), SIZES[0]);
     assert!(world.has_tail());
-    let cursor = world.keys.cursor(&ask("any").wanted.sets[0], None);
+    let cursor = world.keys.cursor(&ask("any").ranges().sets[0], None);
     assert_eq!(
         world.store.get(&cursor).expect("a cursor").value,
         format!("10.0.0.{}", SIZES[0]).into_bytes()
@@ -444,7 +449,7 @@ fn a_batch_frees_only_the_record_that_the_del_has_read() {
     let mut later = ask("a");
     later.stamp.start = RunStart { boot: "later".into(), ns: 1 };
     let held = OwnerRecord::decode(&world.store.get(&own).expect("held").value).expect("decodes").addresses;
-    world.store.put(own.clone(), later.record(held).encode());
+    world.store.put(own.clone(), Resolved::without_pools(&later).record(held).encode());
     let written = world.store.get(&own).cloned();
     world.seen = Snapshot::default();
     world.stand(&del);
@@ -488,7 +493,7 @@ fn a_del_that_fits_into_no_batch_gets_its_turn() {
         world.store.put(world.keys.page(&network, address.page()), crate::pool::Bits::empty().to_bytes());
         held.push(Held::new(address.ip(), Some(network)));
     }
-    world.store.put(world.keys.owner(&owner), ask("wide").record(held).encode());
+    world.store.put(world.keys.owner(&owner), Resolved::without_pools(&ask("wide")).record(held).encode());
     let del = freeing(&world, "wide", 9);
     let wide = world.stand(&del);
     world.ask("b");
@@ -500,17 +505,17 @@ fn a_del_that_fits_into_no_batch_gets_its_turn() {
 /// One that asks for an address of a /28 of its own, in the page of all others.
 fn of_own_range(at: usize) -> Ask {
     let range = cidr(&format!("10.0.{}.{}/28", at / 16, at % 16 * 16));
-    let wanted = Wanted { order: Order::Next, ..Wanted::lowest_of(vec![set([range])]) };
-    Ask { wanted, ..ask(&format!("c{at}")) }
+    let wanted = RangesWanted { order: Order::Next, ..RangesWanted::lowest_of(vec![set([range])]) };
+    Ask { wanted: wanted.into(), ..ask(&format!("c{at}")) }
 }
 
 #[test]
 fn runs_of_many_ranges_of_a_page_are_served_together_and_each_moves_its_own_cursor() {
     let mut world = World::new();
-    world.scope = of_own_range(0).scope();
+    world.scope = Resolved::without_pools(&of_own_range(0)).scope();
     let asks: Vec<Ask> = (0..200).map(of_own_range).collect();
     for ask in &asks {
-        assert_eq!(ask.scope(), world.scope);
+        assert_eq!(Resolved::without_pools(ask).scope(), world.scope);
         world.stand(&TicketRecord::asking(ask, 1));
     }
     let mut commits = 0;
@@ -521,9 +526,10 @@ fn runs_of_many_ranges_of_a_page_are_served_together_and_each_moves_its_own_curs
     }
     assert!(commits <= 5, "{commits}");
     for (at, ask) in asks.iter().enumerate() {
-        let first = ask.wanted.sets[0].ranges()[0].first();
+        let asked = Resolved::without_pools(ask);
+        let first = asked.sets()[0].set.ranges()[0].first();
         assert_eq!(world.held(&format!("c{at}")), Some(first.to_string()));
-        let cursor = world.store.get(&ask.cursor_keys(&world.keys)[0]).expect("a cursor");
+        let cursor = world.store.get(&asked.cursor_keys(&world.keys)[0]).expect("a cursor");
         assert_eq!(cursor.value, first.to_string().into_bytes());
     }
 }
