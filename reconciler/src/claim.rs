@@ -661,18 +661,18 @@ impl<'a> Claims<'a> {
             unread.extend(claim.put_index(keys, snapshot, making, &freed, &mut builder)?);
         }
         changes.plan(keys, &mut builder);
-        let txn = match builder.finish() {
-            Ok(txn) if unread.is_empty() => txn,
+        let planned = match builder.planned() {
+            Ok(planned) if unread.is_empty() => planned,
             Ok(_) => return Ok(Step::read(unread)),
             Err(missing) => return Ok(Step::read(missing.into_iter().chain(unread).collect())),
         };
         let (index, held) = first_made(&all);
-        if !txn.fits() {
+        if !planned.txn.fits() {
             return Ok(Step::Done(Together::conflict(index, held, Why::TooMany)));
         }
         let proof = keys.owner(&self.all[index].owner);
         let made = all.into_iter().map(Made::from).collect();
-        Ok(Step::Commit(Commit { txn, done: Some(Together::Made(made)), proof }))
+        Ok(Step::Commit(Commit::new(planned, Some(Together::Made(made)), proof)))
     }
 
     /// Frees all that an owner holds, except for the addresses that change hands. Keys that are written again are not

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ask::{Ask, cursor};
 use super::builder::{self, BitChanges, Builder};
+use super::effects::{Place, Planned, Serving};
 use super::free::{self, FreeGuard};
 use super::keys::{Bytes, Key, Keys, LeaseId, NetworkAddress, Scope};
 use super::line::{Line, Waiting};
@@ -66,6 +67,14 @@ pub(super) struct Batch<'a> {
     read_again: BTreeSet<Bytes>,
     /// The owners' keys that are written. No key may be written twice.
     written: BTreeSet<Bytes>,
+}
+
+/// An ADD that is to be served: its transaction, and what [`Serving`] says of it.
+struct Add {
+    txn: Txn,
+    ticket: Bytes,
+    addresses: Vec<NetworkAddress>,
+    end: Option<Place>,
 }
 
 impl<'a> Batch<'a> {
@@ -127,7 +136,7 @@ impl<'a> Batch<'a> {
         // A store that hands out nothing still lets those who wait have their turns, one after the other.
         let is_in_service = meta::judge(&meta).is_ok();
         self.read_for_frees(line, scope)?;
-        let mut nested: Vec<Txn> = Vec::new();
+        let mut adds: Vec<Add> = Vec::new();
         let mut served = 0;
         // The first run that must decide for itself, and that no head has passed yet; or else the one that is kept.
         let mut next: Option<&Waiting> = None;
@@ -160,7 +169,7 @@ impl<'a> Batch<'a> {
                         decided => decided?,
                     };
                     ends_with_add = decided.is_some();
-                    nested.extend(decided);
+                    adds.extend(decided);
                     ends_with_add
                 }
                 Some(Asked::Add(..)) => false,
@@ -182,18 +191,27 @@ impl<'a> Batch<'a> {
             return Err(Halt::Read(lacking));
         }
         if let Some(next) = next {
-            builder.push(signal(&next.ticket));
+            builder.effects.turn = Some(builder.nest(signal(&next.ticket)));
         }
         // Nobody waits any more, if nobody has come since the line was read.
         if let (true, Some(last)) = (all_are_served, line.waiting.last()) {
             let end = head.end_of_queue(&last.ticket.key);
-            match nested.last_mut() {
+            match adds.last_mut() {
                 // Only if that one is served. A run that drops out is still in the queue.
-                Some(add) if ends_with_add => add.then.push(end),
-                _ => builder.push(end),
+                Some(add) if ends_with_add => {
+                    add.end = Some(Place(add.txn.then.len()));
+                    add.txn.then.push(Op::Nested(Box::new(end)));
+                }
+                _ => {
+                    let end = builder.nest(end);
+                    builder.effects.ends.push(end);
+                }
             }
         }
-        nested.into_iter().for_each(|txn| builder.push(Op::Nested(Box::new(txn))));
+        for Add { txn, ticket, addresses, end } in adds {
+            let place = builder.nest(txn);
+            builder.effects.serves.push(Serving { place, ticket, addresses, end });
+        }
         Ok(())
     }
 
@@ -270,12 +288,13 @@ impl<'a> Batch<'a> {
         free::free_index(self.keys, owner, &record, builder);
         free::bury(self.keys, owner, start, LeaseId(*lease), builder)?;
         builder.delete(waiting.ticket.key.clone());
+        builder.effects.removes.push(waiting.ticket.key.clone());
         self.written.extend(keys);
         Ok(true)
     }
 
     /// The transaction that serves one run; none if it is left for its own turn.
-    fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Txn>, Halt> {
+    fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Add>, Halt> {
         let ask = &*ask.resolved(self.keys, self.snapshot, &self.pools).map_err(Halt::read)?;
         // It has errors of its own.
         if ask.refused_by_pools().is_some() {
@@ -324,7 +343,8 @@ impl<'a> Batch<'a> {
             }
             _ => true,
         });
-        Ok(Some(txn))
+        let (ticket, addresses) = (waiting.ticket.key.clone(), picks.all().cloned().collect());
+        Ok(Some(Add { txn, ticket, addresses, end: None }))
     }
 
     /// Adds what all of them have written together.
@@ -341,14 +361,14 @@ impl<'a> Batch<'a> {
 }
 
 /// Gives a run its turn: its ticket is written again, which it watches. A ticket that is gone stays gone.
-fn signal(ticket: &Entry) -> Op {
+fn signal(ticket: &Entry) -> Txn {
     let lease = (ticket.lease != 0).then_some(LeaseId(ticket.lease));
-    Op::Nested(Box::new(Txn {
+    Txn {
         step: SIGNAL,
         compares: vec![Compare::Create(ticket.key.clone(), ticket.create_revision)],
         then: vec![Op::Put(ticket.key.clone(), ticket.value.clone(), lease)],
         ..Txn::default()
-    }))
+    }
 }
 
 /// The next commit of a head that has its own answer; none if there is nobody to serve and nobody to give a turn to.
@@ -361,8 +381,8 @@ pub fn plan(
     head: &Ticket,
     scope: &Scope,
     line: &Line,
-) -> Result<Option<Txn>, Vec<Op>> {
-    let try_one = |runs| -> Result<Txn, Halt> {
+) -> Result<Option<Planned>, Vec<Op>> {
+    let try_one = |runs| -> Result<Planned, Halt> {
         let mut builder = Builder::new("batch", seen);
         require(seen, vec![keys.meta()])?;
         builder.same_value(keys.meta());
@@ -371,13 +391,13 @@ pub fn plan(
         batch.serve(line, head, scope, runs, &mut builder)?;
         batch.finish(Cursors::Moved, &mut builder);
         builder.push(head.moves_queue());
-        builder.finish().map_err(Halt::read)
+        builder.planned().map_err(Halt::read)
     };
     for runs in SIZES.into_iter().chain([NOBODY]) {
         match try_one(runs) {
             // Apart from its turn, it writes nothing.
-            Ok(txn) if txn.then.len() == 1 => return Ok(None),
-            Ok(txn) if txn.fits_with_own_key() => return Ok(Some(txn)),
+            Ok(planned) if planned.txn.then.len() == 1 => return Ok(None),
+            Ok(planned) if planned.txn.fits_with_own_key() => return Ok(Some(planned)),
             Ok(_) => {}
             Err(Halt::Read(ops)) => return Err(ops),
             Err(Halt::Refuse(_)) => return Ok(None),

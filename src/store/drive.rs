@@ -21,9 +21,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::queued::{Head, send};
+use self::queued::{Head, check, send};
 use super::change::{Change, Commit, Step};
 use super::cooling;
+use super::effects::Effects;
 use super::fence::Fence;
 use super::first::{self, FirstRequest};
 use super::keys::{Bytes, Key, LeaseId, Scope};
@@ -383,13 +384,14 @@ impl<'a, K: Kv> Driver<'a, K> {
         let Some(mut commit) = first::commit_first(change, keys, &fence, &remembered, look) else {
             return Ok(None);
         };
-        commit.txn = self.with_own_key(commit.txn, &fence, &remembered);
+        self.add_own_key(&mut commit, &fence, &remembered);
         match self.session.txn(&commit.txn).await {
             Ok(reply) if reply.succeeded => {
                 self.first = FirstRequest::Applied;
                 *seen = remembered;
                 seen.apply(&commit.txn, &reply);
-                self.acknowledge(Some((Some(scope), &commit.txn)), AppliedAt::written(&reply), seen).await?;
+                let written = Some((Some(scope), commit.effects));
+                self.acknowledge(written, AppliedAt::written(&reply), seen).await?;
                 Ok(Some(Attempt::Committed(commit.done)))
             }
             Ok(reply) => {
@@ -597,7 +599,11 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Step::Done(done) => return Ok(Attempt::Done(done)),
                 Step::Commit(commit) => commit,
             };
-            let founds = commit.txn.compares.iter().any(|compare| matches!(compare, Compare::Empty(_)));
+            let founds = commit.effects.founds;
+            debug_assert_eq!(
+                founds,
+                commit.txn.compares.iter().any(|compare| matches!(compare, Compare::Empty(_)))
+            );
             if founds {
                 let other_store =
                     self.policy.witness.as_ref().and_then(|witness| witness.other_store.as_ref());
@@ -611,7 +617,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 // Another run of the node has seen a store since. A look says what became of it.
                 return Ok(Attempt::Again);
             }
-            commit.txn = self.with_own_key(commit.txn, fence, seen);
+            self.add_own_key(&mut commit, fence, seen);
             // Where a crowd was met, others have come since the queue was read.
             let crowd = match (fence, scope) {
                 (Fence::Ticket(_), Some(scope)) if self.policy.is_crowded || self.met_others => {
@@ -625,9 +631,12 @@ impl<'a, K: Kv> Driver<'a, K> {
                     seen.apply(&commit.txn, &reply);
                     if let Fence::Ticket(ticket) = fence {
                         head.listed = listed;
-                        head.has_committed(self.session.keys, ticket, &commit.txn, &reply);
+                        check(self.session.keys, Some(ticket), (&commit.txn, &commit.effects), &reply.found);
+                        head.has_committed(&commit.effects, &reply.found);
                     }
-                    self.acknowledge(Some((scope, &commit.txn)), AppliedAt::written(&reply), seen).await?;
+                    debug_assert_eq!(asked(self.session.keys, &commit.txn), commit.effects.asked);
+                    let written = Some((scope, commit.effects));
+                    self.acknowledge(written, AppliedAt::written(&reply), seen).await?;
                     return Ok(Attempt::Committed(commit.done));
                 }
                 Ok(reply) => {
@@ -676,22 +685,18 @@ impl<'a, K: Kv> Driver<'a, K> {
     /// forgotten nothing.
     async fn acknowledge<D, R>(
         &mut self,
-        written: Option<(Option<&Scope>, &Txn)>,
+        written: Option<(Option<&Scope>, Effects)>,
         at: AppliedAt,
         seen: &mut Snapshot,
     ) -> Result<(), Stopped<D, R>> {
-        let keys = self.session.keys;
-        if let Some((_, txn)) = written {
-            self.has_put_own_key(txn, at.revision);
+        if written.as_ref().is_some_and(|(_, effects)| effects.puts_own_key) {
+            self.put_at = Some(at.revision);
         }
         self.acknowledge_store(at, seen).await?;
-        let scope = written.and_then(|(scope, _)| scope.cloned());
-        let is_asked = |key: &[u8]| matches!(keys.parse(key), Ok(Key::Asked(_)));
-        let mut ops = written.iter().flat_map(|(_, txn)| &txn.then);
-        let asked = ops.find_map(|op| match op {
-            Op::Put(key, value, _) if is_asked(key) => Some((key.clone(), value.clone())),
-            _ => None,
-        });
+        let (scope, asked) = match written {
+            Some((scope, effects)) => (scope.cloned(), effects.asked),
+            None => (None, None),
+        };
         self.acknowledged = Some(Acknowledged { scope, asked });
         Ok(())
     }
@@ -756,4 +761,13 @@ impl AppliedAt {
 /// nobody has seen before.
 fn before(revision: i64) -> i64 {
     revision - 1
+}
+
+/// The record that a transaction writes of the ranges that are asked for.
+fn asked(keys: &super::keys::Keys, txn: &Txn) -> Option<(Bytes, Vec<u8>)> {
+    let is_asked = |key: &[u8]| matches!(keys.parse(key), Ok(Key::Asked(_)));
+    txn.then.iter().find_map(|op| match op {
+        Op::Put(key, value, _) if is_asked(key) => Some((key.clone(), value.clone())),
+        _ => None,
+    })
 }

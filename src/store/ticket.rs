@@ -43,19 +43,15 @@ impl Ticket {
     /// The operations that remove the ticket, and also the tail if it still names this ticket.
     #[must_use]
     pub fn removal(&self) -> [Op; 2] {
-        [Op::Delete(self.key.clone()), self.end_of_queue(&self.key)]
+        [Op::Delete(self.key.clone()), Op::Nested(Box::new(self.end_of_queue(&self.key)))]
     }
 
-    /// The operation that removes the tail if it names the ticket of this key: then nobody waits.
+    /// The transaction that removes the tail if it names the ticket of this key: then nobody waits.
     #[must_use]
-    pub fn end_of_queue(&self, ticket: &[u8]) -> Op {
+    pub fn end_of_queue(&self, ticket: &[u8]) -> Txn {
         let names_it = Compare::Value(self.tail.clone(), tail_value(ticket).to_vec());
-        Op::Nested(Box::new(Txn {
-            step: "end-of-queue",
-            compares: vec![names_it],
-            then: vec![Op::Delete(self.tail.clone())],
-            ..Txn::default()
-        }))
+        let then = vec![Op::Delete(self.tail.clone())];
+        Txn { step: "end-of-queue", compares: vec![names_it], then, ..Txn::default() }
     }
 
     /// The operation that shows those who wait that the queue moves.

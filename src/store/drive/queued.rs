@@ -9,6 +9,7 @@ use super::{AppliedAt, Attempt, Attempted, Driver, Stopped, before};
 use crate::limits;
 use crate::store::batch;
 use crate::store::change::Change;
+use crate::store::effects::{Effects, Outcome, Planned};
 use crate::store::fence::Fence;
 use crate::store::keys::{Bytes, Keys, NetworkAddress, Scope};
 use crate::store::kv::{Failure, Kv};
@@ -16,7 +17,7 @@ use crate::store::line::{Line, Waiting};
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 use crate::store::ticket::{Queue, Taken, Ticket, Turn};
-use crate::store::txn::{Entry, Op, Reply, Txn};
+use crate::store::txn::{Entry, Found, Op, Reply, Txn};
 
 /// What a run knows at the head of its queue.
 #[derive(Default)]
@@ -37,11 +38,12 @@ pub(super) struct Head {
 
 impl Head {
     /// Notes what a commit from the queue has done.
-    pub(super) fn has_committed(&mut self, keys: &Keys, ticket: &Ticket, txn: &Txn, reply: &Reply) {
-        self.gone.extend(batch::served(txn, &reply.found));
-        self.stray = batch::left_out(keys, txn, &reply.found);
-        let was_last = ticket.was_last(txn, &reply.found) && self.stray.is_empty();
-        self.owes_turn &= !(was_last && self.has_served_all() || batch::has_handed_over(txn, &reply.found));
+    pub(super) fn has_committed(&mut self, effects: &Effects, found: &[Found]) {
+        let Outcome { gone, stray, has_given_turn, has_ended_queue } = effects.outcome(found);
+        self.gone.extend(gone);
+        self.stray = stray;
+        let was_last = has_ended_queue && self.stray.is_empty();
+        self.owes_turn &= !(was_last && self.has_served_all() || has_given_turn);
     }
 
     /// Whether nobody is left of those who were read, apart from runs that have had their turn. The last one in the
@@ -180,14 +182,17 @@ impl<K: Kv> Driver<'_, K> {
         let mut line = std::mem::take(&mut head.line);
         line.waiting.insert(0, Waiting::of(own));
         self.recall();
-        let Some(txn) = self.plan_batch(queue, ticket, &line, seen).await? else { return Ok(None) };
+        let Some(Planned { txn, effects }) = self.plan_batch(queue, ticket, &line, seen).await? else {
+            return Ok(None);
+        };
         let reply = self.session.txn(&txn).await?;
         if !reply.succeeded {
             seen.absorb(&txn.otherwise, &reply);
             return Ok(head.gives_way.then_some(Attempt::GivesWay));
         }
         seen.apply(&txn, &reply);
-        head.has_committed(self.session.keys, ticket, &txn, &reply);
+        check(self.session.keys, Some(ticket), (&txn, &effects), &reply.found);
+        head.has_committed(&effects, &reply.found);
         let is_served = head.gone.contains(&ticket.key);
         Ok(is_served.then_some(Attempt::Committed(Some(done))))
     }
@@ -271,18 +276,20 @@ impl<K: Kv> Driver<'_, K> {
             head.line.hands_over = Instant::now() >= stop_at;
             head.line.stray.clone_from(&head.stray);
             self.recall();
-            let txn = match self.plan_batch(queue, ticket, &head.line, seen).await? {
-                Some(txn) => txn,
+            let Planned { txn, effects } = match self.plan_batch(queue, ticket, &head.line, seen).await? {
+                Some(planned) => planned,
                 None if is_fresh => return Ok(()),
                 // Others may have come since.
                 None => continue,
             };
-            let goes_on = head.owes_turn && !batch::hands_over(&txn);
+            let goes_on = head.owes_turn && effects.turn.is_none();
+            debug_assert_eq!(effects.turn.is_some(), batch::hands_over(&txn));
             let (committed, listed) = send(queue.session(), &txn, goes_on.then_some(queue)).await;
             let reply = committed?;
             if reply.succeeded {
                 seen.apply(&txn, &reply);
-                head.has_committed(self.session.keys, ticket, &txn, &reply);
+                check(self.session.keys, Some(ticket), (&txn, &effects), &reply.found);
+                head.has_committed(&effects, &reply.found);
                 head.listed = listed;
             } else {
                 // Another run is at the head, too.
@@ -301,10 +308,15 @@ impl<K: Kv> Driver<'_, K> {
         head: &Ticket,
         line: &Line,
         seen: &mut Snapshot,
-    ) -> Result<Option<Txn>, Failure> {
+    ) -> Result<Option<Planned>, Failure> {
         loop {
             match batch::plan(self.session.keys, seen, head, queue.scope(), line) {
-                Ok(txn) => return Ok(txn.map(|txn| self.comparing_own_key(txn, seen))),
+                Ok(mut planned) => {
+                    if let Some(planned) = &mut planned {
+                        self.compare_own_key(&mut planned.txn, seen);
+                    }
+                    return Ok(planned);
+                }
                 Err(lacking) => queue.session().read_all(lacking, seen).await?,
             }
         }
@@ -325,11 +337,25 @@ pub(super) async fn send<K: Kv>(
     (committed, listed.ok().and_then(Result::ok))
 }
 
+/// The effects that were planned are those that the transaction shows.
+pub(super) fn check(keys: &Keys, ticket: Option<&Ticket>, (txn, effects): (&Txn, &Effects), found: &[Found]) {
+    let outcome = effects.outcome(found);
+    let is_ticket = |key: &Bytes| matches!(keys.parse(key), Ok(crate::store::keys::Key::Ticket(..)));
+    let served: BTreeSet<Bytes> = batch::served(txn, found).into_iter().filter(is_ticket).collect();
+    debug_assert_eq!(outcome.gone.iter().cloned().collect::<BTreeSet<_>>(), served);
+    debug_assert_eq!(outcome.stray, batch::left_out(keys, txn, found));
+    debug_assert_eq!(outcome.has_given_turn, batch::has_handed_over(txn, found));
+    if let Some(ticket) = ticket {
+        debug_assert_eq!(outcome.has_ended_queue, ticket.was_last(txn, found));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::keys::{LeaseId, TicketId};
-    use crate::store::txn::{Found, NestedReply};
+    use crate::store::effects::Place;
+    use crate::store::keys::TicketId;
+    use crate::store::txn::NestedReply;
 
     /// A dead run is before those that wait, and the last one of them becomes the head out of impatience.
     #[test]
@@ -344,18 +370,14 @@ mod tests {
             mod_revision: id + turn,
             lease: 7,
         };
-        let (tail, moved) = (keys.tail(&scope), keys.moved(&scope));
-        let lease = LeaseId(7);
-        let ticket = Ticket { key: key(9), create_revision: 9, lease, tombstones: lease, tail, moved };
-        let txn = Txn { then: ticket.removal().to_vec(), ..Txn::default() };
+        let effects = Effects { removes: vec![key(9)], ends: vec![Place(1)], ..Effects::default() };
         let end = NestedReply { succeeded: true, found: vec![Found::default()] };
         let found = vec![Found::default(), Found { nested: Some(end), ..Found::default() }];
-        let reply = Reply { succeeded: true, revision: 20, found };
         let owes = |tickets: &[Entry], gone: &[Bytes]| {
             let line = Line::new(tickets, |_| false);
             let gone = gone.iter().cloned().collect();
             let mut head = Head { line, owes_turn: true, gone, ..Head::default() };
-            head.has_committed(&keys, &ticket, &txn, &reply);
+            head.has_committed(&effects, &found);
             head.owes_turn
         };
         assert!(owes(&[entry(1, 0), entry(2, 0)], &[key(1)]), "one is left");
