@@ -29,7 +29,7 @@ use super::refused::{Halt, require};
 use super::request::{Asked, FreeRequest};
 use super::snapshot::Snapshot;
 use super::ticket::Ticket;
-use super::txn::{Compare, Entry, Found, Op, Txn};
+use super::txn::{Compare, Entry, Op, Txn};
 use crate::limits;
 use crate::pool::record::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone};
 
@@ -41,11 +41,6 @@ const NOBODY: usize = 0;
 /// How many frees a batch reads for at most, and how many compares one of them has about.
 const FREES: usize = 20;
 const FREE_COMPARES: usize = 7;
-
-/// The step of the transaction that serves one run.
-const SERVE: &str = "serve";
-/// The step of the transaction that gives a run its turn.
-const SIGNAL: &str = "signal";
 
 /// Whether a commit moves the cursors of `next` and `spread`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -319,7 +314,7 @@ impl<'a> Batch<'a> {
         }
         self.take(ask, &picks)?;
         let record = ask.record(ask.held(picks.taken.iter()));
-        let mut builder = Builder::new(SERVE, self.snapshot);
+        let mut builder = Builder::new("serve", self.snapshot);
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
         builder.absent(tombstone);
         builder.absent(own.clone());
@@ -364,7 +359,7 @@ impl<'a> Batch<'a> {
 fn signal(ticket: &Entry) -> Txn {
     let lease = (ticket.lease != 0).then_some(LeaseId(ticket.lease));
     Txn {
-        step: SIGNAL,
+        step: "signal",
         compares: vec![Compare::Create(ticket.key.clone(), ticket.create_revision)],
         then: vec![Op::Put(ticket.key.clone(), ticket.value.clone(), lease)],
         ..Txn::default()
@@ -382,7 +377,7 @@ pub fn plan(
     scope: &Scope,
     line: &Line,
 ) -> Result<Option<Planned>, Vec<Op>> {
-    let try_one = |runs| -> Result<Planned, Halt> {
+    let try_one = |runs| -> Result<Option<Planned>, Halt> {
         let mut builder = Builder::new("batch", seen);
         require(seen, vec![keys.meta()])?;
         builder.same_value(keys.meta());
@@ -390,75 +385,20 @@ pub fn plan(
         batch.clear(&line.stray, &mut builder);
         batch.serve(line, head, scope, runs, &mut builder)?;
         batch.finish(Cursors::Moved, &mut builder);
+        let is_idle = builder.is_idle();
         builder.push(head.moves_queue());
-        builder.planned().map_err(Halt::read)
+        let planned = builder.planned().map_err(Halt::read)?;
+        Ok((!is_idle).then_some(planned))
     };
     for runs in SIZES.into_iter().chain([NOBODY]) {
         match try_one(runs) {
-            // Apart from its turn, it writes nothing.
-            Ok(planned) if planned.txn.then.len() == 1 => return Ok(None),
-            Ok(planned) if planned.txn.fits_with_own_key() => return Ok(Some(planned)),
-            Ok(_) => {}
+            Ok(Some(planned)) if !planned.txn.fits_with_own_key() => {}
+            Ok(planned) => return Ok(planned),
             Err(Halt::Read(ops)) => return Err(ops),
             Err(Halt::Refuse(_)) => return Ok(None),
         }
     }
     Ok(None)
-}
-
-/// The tickets of the runs that an applied commit has served, among other keys that it has deleted.
-#[must_use]
-pub fn served(txn: &Txn, found: &[Found]) -> Vec<Bytes> {
-    let adds = adds(txn, found, true).filter_map(|add| match add.compares.first() {
-        Some(Compare::Create(ticket, _)) => Some(ticket.clone()),
-        _ => None,
-    });
-    let frees = txn.then.iter().filter_map(|op| match op {
-        Op::Delete(key) => Some(key.clone()),
-        _ => None,
-    });
-    adds.chain(frees).collect()
-}
-
-/// The addresses that an applied commit has meant for runs which it could not serve any more. Their bits are set, and
-/// nobody holds them.
-#[must_use]
-pub fn left_out(keys: &Keys, txn: &Txn, found: &[Found]) -> Vec<NetworkAddress> {
-    let meant = adds(txn, found, false).flat_map(|add| &add.then).filter_map(|op| match op {
-        Op::Put(key, ..) => match keys.parse(key) {
-            Ok(Key::Ip(network, address)) => Some((network, address)),
-            _ => None,
-        },
-        _ => None,
-    });
-    meant.collect()
-}
-
-/// The ADDs of an applied commit that it has served, or that it could not serve.
-fn adds<'t>(txn: &'t Txn, found: &'t [Found], are_served: bool) -> impl Iterator<Item = &'t Txn> {
-    txn.then.iter().zip(found).filter_map(move |(op, found)| match op {
-        Op::Nested(nested) if nested.step == SERVE => {
-            (found.nested.as_ref()?.succeeded == are_served).then_some(&**nested)
-        }
-        _ => None,
-    })
-}
-
-/// Whether a commit is to give another run its turn. Then its head stops.
-#[must_use]
-pub fn hands_over(txn: &Txn) -> bool {
-    txn.then.iter().any(is_signal)
-}
-
-/// Whether an applied commit has given another run its turn: that run was still there.
-#[must_use]
-pub fn has_handed_over(txn: &Txn, found: &[Found]) -> bool {
-    let has_succeeded = |found: &Found| found.nested.as_ref().is_some_and(|nested| nested.succeeded);
-    txn.then.iter().zip(found).any(|(op, found)| is_signal(op) && has_succeeded(found))
-}
-
-fn is_signal(op: &Op) -> bool {
-    matches!(op, Op::Nested(nested) if nested.step == SIGNAL)
 }
 
 #[cfg(test)]

@@ -78,6 +78,12 @@ impl<'a> Builder<'a> {
         self.txn.compares.len()
     }
 
+    /// Whether it does nothing yet.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.txn.then.is_empty()
+    }
+
     /// Adds an operation.
     pub fn push(&mut self, op: Op) {
         self.txn.then.push(op);

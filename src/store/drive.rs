@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::queued::{Head, check, send};
+use self::queued::{Head, send};
 use super::change::{Change, Commit, Step};
 use super::cooling;
 use super::effects::Effects;
 use super::fence::Fence;
 use super::first::{self, FirstRequest};
-use super::keys::{Bytes, Key, LeaseId, Scope};
+use super::keys::{Bytes, LeaseId, Scope};
 use super::known::HighWater;
 use super::kv::{Failure, Kv};
 use super::meta;
@@ -37,7 +37,7 @@ use super::settle::settle;
 use super::snapshot::Snapshot;
 use super::ticket::{Queue, TICKET_OPS, new_lease};
 use super::tried::Tried;
-use super::txn::{Compare, Entry, Op, Reply, Txn};
+use super::txn::{Entry, Op, Reply};
 use crate::limits;
 use crate::random::random_pause;
 
@@ -600,10 +600,6 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Step::Commit(commit) => commit,
             };
             let founds = commit.effects.founds;
-            debug_assert_eq!(
-                founds,
-                commit.txn.compares.iter().any(|compare| matches!(compare, Compare::Empty(_)))
-            );
             if founds {
                 let other_store =
                     self.policy.witness.as_ref().and_then(|witness| witness.other_store.as_ref());
@@ -629,12 +625,10 @@ impl<'a, K: Kv> Driver<'a, K> {
             match committed {
                 Ok(reply) if reply.succeeded => {
                     seen.apply(&commit.txn, &reply);
-                    if let Fence::Ticket(ticket) = fence {
+                    if matches!(fence, Fence::Ticket(_)) {
                         head.listed = listed;
-                        check(self.session.keys, Some(ticket), (&commit.txn, &commit.effects), &reply.found);
                         head.has_committed(&commit.effects, &reply.found);
                     }
-                    debug_assert_eq!(asked(self.session.keys, &commit.txn), commit.effects.asked);
                     let written = Some((scope, commit.effects));
                     self.acknowledge(written, AppliedAt::written(&reply), seen).await?;
                     return Ok(Attempt::Committed(commit.done));
@@ -761,13 +755,4 @@ impl AppliedAt {
 /// nobody has seen before.
 fn before(revision: i64) -> i64 {
     revision - 1
-}
-
-/// The record that a transaction writes of the ranges that are asked for.
-fn asked(keys: &super::keys::Keys, txn: &Txn) -> Option<(Bytes, Vec<u8>)> {
-    let is_asked = |key: &[u8]| matches!(keys.parse(key), Ok(Key::Asked(_)));
-    txn.then.iter().find_map(|op| match op {
-        Op::Put(key, value, _) if is_asked(key) => Some((key.clone(), value.clone())),
-        _ => None,
-    })
 }

@@ -52,16 +52,16 @@ pub struct Serving {
 pub struct Place(pub usize);
 
 impl Place {
-    /// The answers inside, if the transaction of this place was carried out. `found` is the answer to an applied one
-    /// around it.
+    /// Whether the transaction of this place was carried out. `found` is the answer to an applied one around it.
     #[must_use]
-    pub fn carried_out(self, found: &[Found]) -> Option<&[Found]> {
-        let reply = found.get(self.0)?.nested.as_ref()?;
-        reply.succeeded.then_some(&reply.found)
+    pub fn is_carried_out(self, found: &[Found]) -> bool {
+        self.carried_out(found).is_some()
     }
 
-    fn is_carried_out(self, found: &[Found]) -> bool {
-        self.carried_out(found).is_some()
+    /// The answers inside, if it was carried out.
+    fn carried_out(self, found: &[Found]) -> Option<&[Found]> {
+        let reply = found.get(self.0)?.nested.as_ref()?;
+        reply.succeeded.then_some(&reply.found)
     }
 }
 

@@ -35,23 +35,10 @@ pub fn commit_first<C: Change>(
     let mut remembered = remembered.clone();
     // The first meta of a store is for a run that has looked.
     remembered.entry(&keys.meta())?;
-    let own_keys = change.own_keys(&remembered);
-    let mut absent = own_keys.clone();
-    absent.push(tail.clone());
-    absent.iter().for_each(|key| remembered.set(key, None));
-    let old = change.plan(&remembered, fence, &Line::default());
-    remembered.assume_absent(own_keys);
+    remembered.assume_absent(change.own_keys(&remembered));
     // What cannot be done by a hint may be possible all the same, and what is finished by a hint is not.
     let Ok(Step::Commit(mut commit)) = change.plan(&remembered, fence, &Line::default()) else { return None };
     commit.done.as_ref()?;
-    if let Ok(Step::Commit(old)) = old {
-        let mut old = old.txn;
-        old.compares.retain(|compare| !absent.contains(compare.key()));
-        old.compares.extend(absent.into_iter().map(|key| Compare::Create(key, 0)));
-        let mut new = commit.txn.clone();
-        new.compares.push(Compare::Create(tail.clone(), 0));
-        debug_assert_eq!(old, new);
-    }
     let Txn { step, compares, otherwise, .. } = &mut commit.txn;
     *step = "commit-first";
     compares.push(Compare::Create(tail, 0));

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::effects::Place;
 use super::keys::{Bytes, LeaseId, Scope, TicketId};
 use super::kv::{Event, Failure, Kv, Watch};
 use super::request::TicketRecord;
 use super::session::Session;
 use super::snapshot::Snapshot;
 use super::tried::Tried;
-use super::txn::{Compare, Entry, Found, Op, Reply, Txn, answered};
+use super::txn::{Compare, Entry, Op, Reply, Txn};
 use crate::limits;
 use crate::pool::record::Record;
 use crate::random::{random, random_pause};
@@ -40,6 +41,9 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// The place, in its removal, of the transaction that ends the queue.
+    pub const END: Place = Place(1);
+
     /// The operations that remove the ticket, and also the tail if it still names this ticket.
     #[must_use]
     pub fn removal(&self) -> [Op; 2] {
@@ -64,12 +68,6 @@ impl Ticket {
     #[must_use]
     pub fn stands(&self, seen: &Snapshot) -> bool {
         seen.entry(&self.key).is_some_and(|entry| entry.create_revision == self.create_revision)
-    }
-
-    /// Whether an applied transaction has left the queue empty.
-    #[must_use]
-    pub fn was_last(&self, txn: &Txn, found: &[Found]) -> bool {
-        answered(&txn.then, found).into_iter().any(|(op, _)| *op == Op::Delete(self.tail.clone()))
     }
 }
 

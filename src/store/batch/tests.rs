@@ -6,6 +6,7 @@ use crate::pool::range::fixtures::{addr, cidr, set};
 use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Pod, Reservation, RunStart, Tombstone};
 use crate::pool::{Addr, NetworkName, Wanted};
 use crate::store::ask::RunStamp;
+use crate::store::effects::Outcome;
 use crate::store::keys::TicketId;
 use crate::store::line::Waiting;
 use crate::store::memory::Memory;
@@ -90,10 +91,14 @@ impl World {
         panic!("it goes on reading");
     }
 
-    /// Applies a batch, and takes over what it shows.
-    fn apply(&mut self, Planned { txn, .. }: &Planned) -> Reply {
+    /// Applies a batch, and takes over what it shows. What its effects say of the queue is what became of it.
+    fn apply(&mut self, Planned { txn, effects }: &Planned) -> Reply {
+        let (stood, had_tail) = (self.standing(), self.has_tail());
         let reply = self.store.apply(txn);
         if reply.succeeded {
+            let Outcome { gone, has_ended_queue, .. } = effects.outcome(&reply.found);
+            assert_eq!(gone.into_iter().collect::<BTreeSet<_>>(), &stood - &self.standing());
+            assert_eq!(has_ended_queue, had_tail && !self.has_tail());
             self.seen.apply(txn, &reply)
         } else {
             self.seen.absorb(&txn.otherwise, &reply)
@@ -120,6 +125,11 @@ impl World {
             assert!(crate::pool::Bits::from_bytes(&page.value).expect("bits").get(address.bit()));
         }
         Some(record.addresses[0].address.to_string())
+    }
+
+    /// The tickets that are there.
+    fn standing(&self) -> BTreeSet<Bytes> {
+        self.tickets.iter().filter(|key| self.store.get(key).is_some()).cloned().collect()
     }
 
     fn has_tail(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::store::batch;
 use crate::store::change::Change;
 use crate::store::effects::{Effects, Outcome, Planned};
 use crate::store::fence::Fence;
-use crate::store::keys::{Bytes, Keys, NetworkAddress, Scope};
+use crate::store::keys::{Bytes, NetworkAddress, Scope};
 use crate::store::kv::{Failure, Kv};
 use crate::store::line::{Line, Waiting};
 use crate::store::session::Session;
@@ -191,7 +191,6 @@ impl<K: Kv> Driver<'_, K> {
             return Ok(head.gives_way.then_some(Attempt::GivesWay));
         }
         seen.apply(&txn, &reply);
-        check(self.session.keys, Some(ticket), (&txn, &effects), &reply.found);
         head.has_committed(&effects, &reply.found);
         let is_served = head.gone.contains(&ticket.key);
         Ok(is_served.then_some(Attempt::Committed(Some(done))))
@@ -211,8 +210,7 @@ impl<K: Kv> Driver<'_, K> {
             self.may_be_served = true;
             return attempted;
         };
-        let removal = Txn { then: ticket.removal().to_vec(), ..Txn::default() };
-        head.owes_turn &= !(ticket.was_last(&removal, &reply.found) && head.has_served_all());
+        head.owes_turn &= !(Ticket::END.is_carried_out(&reply.found) && head.has_served_all());
         let found = reply.found.last().and_then(|found| found.one());
         let Some(done) = found.and_then(|found| change.served(found)) else { return attempted };
         match attempted {
@@ -283,12 +281,10 @@ impl<K: Kv> Driver<'_, K> {
                 None => continue,
             };
             let goes_on = head.owes_turn && effects.turn.is_none();
-            debug_assert_eq!(effects.turn.is_some(), batch::hands_over(&txn));
             let (committed, listed) = send(queue.session(), &txn, goes_on.then_some(queue)).await;
             let reply = committed?;
             if reply.succeeded {
                 seen.apply(&txn, &reply);
-                check(self.session.keys, Some(ticket), (&txn, &effects), &reply.found);
                 head.has_committed(&effects, &reply.found);
                 head.listed = listed;
             } else {
@@ -337,24 +333,11 @@ pub(super) async fn send<K: Kv>(
     (committed, listed.ok().and_then(Result::ok))
 }
 
-/// The effects that were planned are those that the transaction shows.
-pub(super) fn check(keys: &Keys, ticket: Option<&Ticket>, (txn, effects): (&Txn, &Effects), found: &[Found]) {
-    let outcome = effects.outcome(found);
-    let is_ticket = |key: &Bytes| matches!(keys.parse(key), Ok(crate::store::keys::Key::Ticket(..)));
-    let served: BTreeSet<Bytes> = batch::served(txn, found).into_iter().filter(is_ticket).collect();
-    debug_assert_eq!(outcome.gone.iter().cloned().collect::<BTreeSet<_>>(), served);
-    debug_assert_eq!(outcome.stray, batch::left_out(keys, txn, found));
-    debug_assert_eq!(outcome.has_given_turn, batch::has_handed_over(txn, found));
-    if let Some(ticket) = ticket {
-        debug_assert_eq!(outcome.has_ended_queue, ticket.was_last(txn, found));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::effects::Place;
-    use crate::store::keys::TicketId;
+    use crate::store::keys::{Keys, TicketId};
     use crate::store::txn::NestedReply;
 
     /// A dead run is before those that wait, and the last one of them becomes the head out of impatience.
