@@ -288,6 +288,7 @@ fn leave_hints<K: Kv>(
     driver: &mut Driver<'_, K>,
     before: &LeftBehind,
 ) {
+    driver.share_lease();
     let Some(Acknowledged { scope, asked }) = driver.take_acknowledged() else { return };
     let keys = driver.shared();
     let Some(seen) = driver.seen_store().cloned() else { return };

@@ -208,11 +208,14 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.may_be_served
     }
 
-    /// The last commit that was acknowledged. A second call returns none.
+    /// Takes the last commit that was acknowledged, so that it is told once.
     pub fn take_acknowledged(&mut self) -> Option<Acknowledged> {
-        // Whoever asks leaves the lease for other runs.
-        self.is_new = false;
         self.acknowledged.take()
+    }
+
+    /// Shares the lease of its commits with other runs: from now on no ticket hangs on it.
+    pub fn share_lease(&mut self) {
+        self.is_new = false;
     }
 
     /// What its answers have shown of the store, as far as they contradict nothing; for the node's mark.
