@@ -20,7 +20,7 @@ use crate::store::drive::{Acknowledged, Driver, Stopped};
 use crate::store::keys::{Bytes, Key, LeaseId, Scope};
 use crate::store::known::HighWater;
 use crate::store::kv::{Failure, Kv};
-use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease, Witness};
+use crate::store::policy::{Policy, SharedLease, TicketLease, Witness};
 use crate::store::pools::{AskedPools, PoolRefused, PoolResult, decode_pool};
 use crate::store::repair::{CoolingSeen, SomeRepaired, repair_some};
 use crate::store::snapshot::Snapshot;
@@ -265,19 +265,16 @@ fn policy<'a, K: Kv>(
 ) -> Policy<'a> {
     let hints = left.hints();
     let shared = hints.lease_for(&run.start);
+    let fence = run.session.keys.fence(&run.identity.node);
+    let mut policy = Policy::add(fence, run.session.until);
+    policy.lease.shared = shared.map(|lease| SharedLease { id: LeaseId(lease.id), stands: None });
     Policy {
-        fencing: FencePolicy::LeaseOrTicket(run.session.keys.fence(&run.identity.node)),
-        lease: LeasePolicy {
-            used: LeaseUse::Always,
-            ttl: limits::LEASE_TTL,
-            shared: shared.map(|lease| SharedLease { id: LeaseId(lease.id), stands: None }),
-        },
         tickets: TicketLease::Own(hints.tickets_for(&run.start).map(|lease| LeaseId(lease.id))),
         is_crowded: hints.is_crowded(&run.start),
-        wait_until: run.session.until,
         witness: Some(witness),
         remembered: left.remembered(&run.start),
         is_wanted,
+        ..policy
     }
 }
 
