@@ -94,6 +94,13 @@ enum Attempt<D> {
     GivesWay,
 }
 
+/// The queue of a commit, as far as it has one, and its fence.
+#[derive(Clone, Copy)]
+struct Footing<'a> {
+    scope: Option<&'a Scope>,
+    fence: &'a Fence,
+}
+
 /// How the next attempt begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Approach {
@@ -393,8 +400,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 self.first = FirstRequest::Applied;
                 *seen = remembered;
                 seen.apply(&commit.txn, &reply);
-                let written = Some((Some(scope), commit.effects));
-                self.acknowledge(written, AppliedAt::written(&reply), seen).await?;
+                self.acknowledge(Some(scope), commit.effects, AppliedAt::written(&reply), seen).await?;
                 Ok(Some(Attempt::Committed(commit.done)))
             }
             Ok(reply) => {
@@ -570,14 +576,14 @@ impl<'a, K: Kv> Driver<'a, K> {
             (FencePolicy::LeaseOrTicket(key), Some(lease)) => Fence::Lease { key: key.clone(), lease },
             _ => Fence::Unfenced { lease },
         };
-        self.commit(change, (scope, &fence), &mut Head::default(), seen).await
+        self.commit(change, Footing { scope, fence: &fence }, &mut Head::default(), seen).await
     }
 
     /// Plans, reads what the plan lacks, and commits, until it is done or has lost.
     async fn commit<C: Change>(
         &mut self,
         change: &mut C,
-        (scope, fence): (Option<&Scope>, &Fence),
+        Footing { scope, fence }: Footing<'_>,
         head: &mut Head,
         seen: &mut Snapshot,
     ) -> Attempted<C> {
@@ -632,8 +638,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                         head.listed = listed;
                         head.has_committed(&commit.effects, &reply.found);
                     }
-                    let written = Some((scope, commit.effects));
-                    self.acknowledge(written, AppliedAt::written(&reply), seen).await?;
+                    self.acknowledge(scope, commit.effects, AppliedAt::written(&reply), seen).await?;
                     return Ok(Attempt::Committed(commit.done));
                 }
                 Ok(reply) => {
@@ -679,22 +684,19 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 
     /// A commit was applied, by this run or for it. Only now is it certain that the store which applied it has
-    /// forgotten nothing.
+    /// forgotten nothing. If it was for it, the effects are none, and there is no scope.
     async fn acknowledge<D, R>(
         &mut self,
-        written: Option<(Option<&Scope>, Effects)>,
+        scope: Option<&Scope>,
+        effects: Effects,
         at: AppliedAt,
         seen: &mut Snapshot,
     ) -> Result<(), Stopped<D, R>> {
-        if written.as_ref().is_some_and(|(_, effects)| effects.puts_own_key) {
+        if effects.puts_own_key {
             self.put_at = Some(at.revision);
         }
         self.acknowledge_store(at, seen).await?;
-        let (scope, asked) = match written {
-            Some((scope, effects)) => (scope.cloned(), effects.asked),
-            None => (None, None),
-        };
-        self.acknowledged = Some(Acknowledged { scope, asked });
+        self.acknowledged = Some(Acknowledged { scope: scope.cloned(), asked: effects.asked });
         Ok(())
     }
 
@@ -717,7 +719,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         let found = seen.entry(&commit.proof).cloned();
         match change.applied(commit, found.as_ref()) {
             Some(done) => {
-                self.acknowledge(None, AppliedAt::found(seen.revision), seen).await?;
+                self.acknowledge(None, Effects::default(), AppliedAt::found(seen.revision), seen).await?;
                 Ok(Attempt::Committed(Some(done)))
             }
             // It was not applied, and etcd would refuse it again.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tokio::time::{Instant, timeout};
 
-use super::{AppliedAt, Attempt, Attempted, Driver, Stopped, before};
+use super::{AppliedAt, Attempt, Attempted, Driver, Footing, Stopped, before};
 use crate::limits;
 use crate::store::batch;
 use crate::store::change::Change;
@@ -110,10 +110,11 @@ impl<K: Kv> Driver<'_, K> {
             self.has_put_beside(&ticket, seen);
         }
         let fence = Fence::Ticket(ticket.clone());
+        let footing = Footing { scope: Some(queue.scope()), fence: &fence };
         if change.is_unhindered(seen) {
             // Nobody is before it, so those who have come since wait for it.
             head.owes_turn = taken.is_first;
-            return self.commit(change, (Some(queue.scope()), &fence), head, seen).await;
+            return self.commit(change, footing, head, seen).await;
         }
         let proof = change.proof();
         let mut has_given_way = false;
@@ -125,7 +126,7 @@ impl<K: Kv> Driver<'_, K> {
                     // Once. Where it is a neighbouring queue that is quicker, nobody serves this run.
                     Turn::Impatient => !has_given_way,
                     Turn::Served(found) => {
-                        self.acknowledge(None, AppliedAt::shown(&found), seen).await?;
+                        self.acknowledge(None, Effects::default(), AppliedAt::shown(&found), seen).await?;
                         return Ok(Attempt::Committed(change.served(&found)));
                     }
                     Turn::Gone => {
@@ -142,7 +143,7 @@ impl<K: Kv> Driver<'_, K> {
             taken.is_first = false;
             let attempted = match self.commit_in_line(change, &ticket, queue, head, seen).await? {
                 Some(attempt) => Ok(attempt),
-                None => self.commit(change, (Some(queue.scope()), &fence), head, seen).await,
+                None => self.commit(change, footing, head, seen).await,
             };
             match attempted {
                 // Another run is at the head, and will probably serve this one.
@@ -235,7 +236,7 @@ impl<K: Kv> Driver<'_, K> {
         let found = seen.entry(&change.proof());
         match found.and_then(|found| change.served(found)) {
             Some(done) => {
-                self.acknowledge(None, AppliedAt::found(seen.revision), seen).await?;
+                self.acknowledge(None, Effects::default(), AppliedAt::found(seen.revision), seen).await?;
                 Ok(Attempt::Committed(Some(done)))
             }
             None => {
