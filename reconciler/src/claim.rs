@@ -9,7 +9,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use metes::limits;
 use metes::pool::record::{
     Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone, VERSION,
 };
@@ -23,7 +22,7 @@ use metes::store::keys::{Bytes, Keys, Scope};
 use metes::store::kv::{Failure, Kv};
 use metes::store::line::Line;
 use metes::store::meta;
-use metes::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, TicketLease};
+use metes::store::policy::Policy;
 use metes::store::session::Session;
 use metes::store::snapshot::{BadRecord, Snapshot};
 use metes::store::txn::{Entry, Op};
@@ -198,17 +197,7 @@ pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Resu
         claims.judge_meta(&seen)?;
         return Ok(ended);
     }
-    let policy = Policy {
-        fencing: FencePolicy::Ticket,
-        lease: LeasePolicy { used: LeaseUse::ForTicket, ttl: limits::LEASE_TTL, shared: None },
-        tickets: TicketLease::OfCommits,
-        is_crowded: false,
-        wait_until: session.until,
-        witness: None,
-        remembered: None,
-        is_wanted: &|| true,
-    };
-    Ok(Driver::new(session, policy).run(&mut claims).await?)
+    Ok(Driver::new(session, Policy::claim(session.until)).run(&mut claims).await?)
 }
 
 /// Like [`foresee`], for [`claim_all`].
@@ -663,18 +652,18 @@ impl<'a> Claims<'a> {
             unread.extend(claim.put_index(keys, snapshot, making, &freed, &mut builder)?);
         }
         changes.plan(keys, &mut builder);
-        let txn = match builder.finish() {
-            Ok(txn) if unread.is_empty() => txn,
+        let planned = match builder.planned() {
+            Ok(planned) if unread.is_empty() => planned,
             Ok(_) => return Ok(Step::read(unread)),
             Err(missing) => return Ok(Step::read(missing.into_iter().chain(unread).collect())),
         };
         let (index, held) = first_made(&all);
-        if !txn.fits() {
+        if !planned.txn.fits() {
             return Ok(Step::Done(Together::conflict(index, held, Why::TooMany)));
         }
         let proof = keys.owner(&self.all[index].owner);
         let made = all.into_iter().map(Made::from).collect();
-        Ok(Step::Commit(Commit { txn, done: Some(Together::Made(made)), proof }))
+        Ok(Step::Commit(Commit::new(planned, Some(Together::Made(made)), proof)))
     }
 
     /// Frees all that an owner holds, except for the addresses that change hands. Keys that are written again are not

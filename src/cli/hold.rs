@@ -52,7 +52,7 @@ async fn hold_all<K: Kv>(
     let placed = network::of_new(context, args).await?;
     // etcd counts whole seconds.
     let seconds = args.time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0));
-    let policy = Policy::of_holds(seconds.map(Duration::from_secs), session.until);
+    let policy = Policy::hold(seconds.map(Duration::from_secs), session.until);
     let mut driver = Driver::new(session, policy);
     let (mut refused, mut written) = (false, false);
     let mut stopped = None;

@@ -11,7 +11,7 @@ use crate::store::allot::Allotment;
 use crate::store::change::Change;
 use crate::store::keys::{Bytes, Key, Keys, LeaseId, Scope};
 use crate::store::known::HighWater;
-use crate::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease, Witness};
+use crate::store::policy::{Policy, SharedLease, TicketLease, Witness};
 use crate::store::snapshot::Snapshot;
 
 /// The mark and the hints that earlier runs of the node have left behind.
@@ -91,19 +91,15 @@ impl LeftBehind {
     ) -> Policy<'a> {
         let hints = self.hints();
         let shared = hints.lease_for(start);
+        let mut policy = Policy::add(fence, wait_until);
+        policy.lease.shared = shared.map(|lease| SharedLease { id: LeaseId(lease.id), stands: None });
         Policy {
-            fencing: FencePolicy::LeaseOrTicket(fence),
-            lease: LeasePolicy {
-                used: LeaseUse::Always,
-                ttl: limits::LEASE_TTL,
-                shared: shared.map(|lease| SharedLease { id: LeaseId(lease.id), stands: None }),
-            },
             tickets: TicketLease::Own(hints.tickets_for(start).map(|lease| LeaseId(lease.id))),
             is_crowded: hints.is_crowded(start),
-            wait_until,
             witness: Some(witness),
             remembered: self.remembered(start),
             is_wanted,
+            ..policy
         }
     }
 

@@ -30,6 +30,7 @@ pub struct Leaving<'a> {
 impl Leaving<'_> {
     /// Leaves what the run knows after a commit of it was acknowledged. `before` is what it has recalled.
     pub fn remember<K: Kv>(self, allotment: &Allotment<'_>, driver: &mut Driver<'_, K>, before: &LeftBehind) {
+        driver.share_lease();
         let Some(Acknowledged { scope, asked }) = driver.take_acknowledged() else { return };
         let Some(seen) = driver.seen_store().cloned() else { return };
         let hints = before.hints();

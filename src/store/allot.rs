@@ -8,6 +8,7 @@ use super::batch::{self, Batch, Cursors};
 use super::builder::Builder;
 use super::change::{Change, Commit, Step};
 use super::cooling::CoolingLeases;
+use super::effects::Planned;
 use super::fence::Fence;
 use super::free::{self, Freeable, Mode};
 use super::keys::{Bytes, Keys, LeaseId, Scope};
@@ -22,7 +23,7 @@ use super::request::TicketRecord;
 use super::resolved::Resolved;
 use super::snapshot::Snapshot;
 use super::source::Full;
-use super::txn::{Entry, Txn};
+use super::txn::Entry;
 use crate::pool::Wanted;
 use crate::pool::record::{Caller, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone};
 
@@ -336,11 +337,12 @@ impl Deciding<'_> {
         let Older { owner, record } = older;
         let freed = Freeable { owner, record, leases: Some(self.leases) };
         let planned = free::transaction(self.keys, self.snapshot, freed, None, self.fence, Mode::First)?;
-        Ok(Step::Commit(Commit { txn: planned.map_err(Halt::read)?, done: None, proof: self.proof() }))
+        Ok(Step::Commit(Commit::new(planned.map_err(Halt::read)?, None, self.proof())))
     }
 
-    fn commit(&self, txn: Txn, held: Vec<Held>, repeats: bool) -> Step<Allotted> {
-        Step::Commit(Commit { txn, done: Some(Allotted::Held(Added { held, repeats })), proof: self.proof() })
+    fn commit(&self, planned: Planned, held: Vec<Held>, repeats: bool) -> Step<Allotted> {
+        let done = Allotted::Held(Added { held, repeats });
+        Step::Commit(Commit::new(planned, Some(done), self.proof()))
     }
 
     fn proof(&self) -> Bytes {
@@ -374,9 +376,9 @@ impl Deciding<'_> {
         let tries = served.iter().map(|&runs| (runs, Cursors::Moved));
         let alone = [(0, Cursors::Moved), (0, Cursors::Kept)];
         for (runs, cursors) in tries.chain(alone) {
-            let txn = self.plan_allotment(picks, &record, (runs, cursors))?;
-            if txn.fits_with_own_key() || cursors == Cursors::Kept {
-                return Ok(self.commit(txn, record.addresses, false));
+            let planned = self.plan_allotment(picks, &record, (runs, cursors))?;
+            if planned.txn.fits_with_own_key() || cursors == Cursors::Kept {
+                return Ok(self.commit(planned, record.addresses, false));
             }
         }
         unreachable!("the last try is taken in any case")
@@ -387,7 +389,7 @@ impl Deciding<'_> {
         picks: &Picks,
         record: &OwnerRecord,
         (runs, cursors): (usize, Cursors),
-    ) -> Result<Txn, Halt> {
+    ) -> Result<Planned, Halt> {
         let mut builder = self.commit_builder();
         for (network, address) in picks.all() {
             let key = self.keys.ip(network, *address);
@@ -399,6 +401,7 @@ impl Deciding<'_> {
         // Like the cursors, it helps people and is left out where there is no room.
         if let (Some((key, value)), Cursors::Moved) = (self.kept, cursors) {
             builder.put(key.clone(), value.clone());
+            builder.effects.asked = Some((key.clone(), value.clone()));
         }
         let mut batch = Batch::new(self.keys, self.snapshot);
         batch.take(self.asked, picks)?;
@@ -467,8 +470,8 @@ fn older_owner(asked: &Resolved<'_>, keys: &Keys, snapshot: &Snapshot) -> Result
     Ok(None)
 }
 
-fn finish(builder: Builder<'_>) -> Result<Txn, Halt> {
-    builder.finish().map_err(Halt::read)
+fn finish(builder: Builder<'_>) -> Result<Planned, Halt> {
+    builder.planned().map_err(Halt::read)
 }
 
 #[cfg(test)]

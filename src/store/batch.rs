@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ask::Ask;
 use super::builder::{self, BitChanges, Builder};
+use super::effects::{Place, Planned, Serving};
 use super::free::{self, FreeGuard};
 use super::keys::{Bytes, Key, Keys, LeaseId, NetworkAddress, Scope};
 use super::known_pool::DecodedPools;
@@ -29,7 +30,7 @@ use super::request::{Asked, FreeRequest};
 use super::resolved::{Resolved, cursor};
 use super::snapshot::Snapshot;
 use super::ticket::Ticket;
-use super::txn::{Compare, Entry, Found, Op, Txn};
+use super::txn::{Compare, Entry, Op, Txn};
 use crate::limits;
 use crate::pool::record::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone};
 
@@ -41,11 +42,6 @@ const NOBODY: usize = 0;
 /// How many frees a batch reads for at most, and how many compares one of them has about.
 const FREES: usize = 20;
 const FREE_COMPARES: usize = 7;
-
-/// The step of the transaction that serves one run.
-const SERVE: &str = "serve";
-/// The step of the transaction that gives a run its turn.
-const SIGNAL: &str = "signal";
 
 /// Whether a commit moves the cursors of `next` and `spread`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +63,14 @@ pub(super) struct Batch<'a> {
     read_again: BTreeSet<Bytes>,
     /// The owners' keys that are written. No key may be written twice.
     written: BTreeSet<Bytes>,
+}
+
+/// An ADD that is to be served: its transaction, and what [`Serving`] says of it.
+struct Add {
+    txn: Txn,
+    ticket: Bytes,
+    addresses: Vec<NetworkAddress>,
+    end: Option<Place>,
 }
 
 impl<'a> Batch<'a> {
@@ -128,7 +132,7 @@ impl<'a> Batch<'a> {
         // A store that hands out nothing still lets those who wait have their turns, one after the other.
         let is_in_service = meta::judge(&meta).is_ok();
         self.read_for_frees(line, scope)?;
-        let mut nested: Vec<Txn> = Vec::new();
+        let mut adds: Vec<Add> = Vec::new();
         let mut served = 0;
         // The first run that must decide for itself, and that no head has passed yet; or else the one that is kept.
         let mut next: Option<&Waiting> = None;
@@ -161,7 +165,7 @@ impl<'a> Batch<'a> {
                         decided => decided?,
                     };
                     ends_with_add = decided.is_some();
-                    nested.extend(decided);
+                    adds.extend(decided);
                     ends_with_add
                 }
                 Some(Asked::Add(..)) => false,
@@ -183,18 +187,27 @@ impl<'a> Batch<'a> {
             return Err(Halt::Read(lacking));
         }
         if let Some(next) = next {
-            builder.push(signal(&next.ticket));
+            builder.effects.turn = Some(builder.nest(signal(&next.ticket)));
         }
         // Nobody waits any more, if nobody has come since the line was read.
         if let (true, Some(last)) = (all_are_served, line.waiting.last()) {
             let end = head.end_of_queue(&last.ticket.key);
-            match nested.last_mut() {
+            match adds.last_mut() {
                 // Only if that one is served. A run that drops out is still in the queue.
-                Some(add) if ends_with_add => add.then.push(end),
-                _ => builder.push(end),
+                Some(add) if ends_with_add => {
+                    add.end = Some(Place(add.txn.then.len()));
+                    add.txn.then.push(Op::Nested(Box::new(end)));
+                }
+                _ => {
+                    let end = builder.nest(end);
+                    builder.effects.ends.push(end);
+                }
             }
         }
-        nested.into_iter().for_each(|txn| builder.push(Op::Nested(Box::new(txn))));
+        for Add { txn, ticket, addresses, end } in adds {
+            let place = builder.nest(txn);
+            builder.effects.serves.push(Serving { place, ticket, addresses, end });
+        }
         Ok(())
     }
 
@@ -271,12 +284,13 @@ impl<'a> Batch<'a> {
         free::free_index(self.keys, owner, &record, builder);
         free::bury(self.keys, owner, start, LeaseId(*lease), builder)?;
         builder.delete(waiting.ticket.key.clone());
+        builder.effects.removes.push(waiting.ticket.key.clone());
         self.written.extend(keys);
         Ok(true)
     }
 
     /// The transaction that serves one run; none if it is left for its own turn.
-    fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Txn>, Halt> {
+    fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Add>, Halt> {
         let asked = &Resolved::of(ask, self.keys, self.snapshot, &self.pools).map_err(Halt::read)?;
         // It has errors of its own.
         if asked.refused_by_pools().is_some() {
@@ -301,7 +315,7 @@ impl<'a> Batch<'a> {
         }
         self.take(asked, &picks)?;
         let record = asked.record(asked.held(&picks.taken));
-        let mut builder = Builder::new(SERVE, self.snapshot);
+        let mut builder = Builder::new("serve", self.snapshot);
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
         builder.absent(tombstone);
         builder.absent(own.clone());
@@ -325,7 +339,8 @@ impl<'a> Batch<'a> {
             }
             _ => true,
         });
-        Ok(Some(txn))
+        let (ticket, addresses) = (waiting.ticket.key.clone(), picks.all().cloned().collect());
+        Ok(Some(Add { txn, ticket, addresses, end: None }))
     }
 
     /// Adds what all of them have written together.
@@ -342,14 +357,14 @@ impl<'a> Batch<'a> {
 }
 
 /// Gives a run its turn: its ticket is written again, which it watches. A ticket that is gone stays gone.
-fn signal(ticket: &Entry) -> Op {
+fn signal(ticket: &Entry) -> Txn {
     let lease = (ticket.lease != 0).then_some(LeaseId(ticket.lease));
-    Op::Nested(Box::new(Txn {
-        step: SIGNAL,
+    Txn {
+        step: "signal",
         compares: vec![Compare::Create(ticket.key.clone(), ticket.create_revision)],
         then: vec![Op::Put(ticket.key.clone(), ticket.value.clone(), lease)],
         ..Txn::default()
-    }))
+    }
 }
 
 /// The next commit of a head that has its own answer; none if there is nobody to serve and nobody to give a turn to.
@@ -362,8 +377,8 @@ pub fn plan(
     head: &Ticket,
     scope: &Scope,
     line: &Line,
-) -> Result<Option<Txn>, Vec<Op>> {
-    let try_one = |runs| -> Result<Txn, Halt> {
+) -> Result<Option<Planned>, Vec<Op>> {
+    let try_one = |runs| -> Result<Option<Planned>, Halt> {
         let mut builder = Builder::new("batch", seen);
         require(seen, vec![keys.meta()])?;
         builder.same_value(keys.meta());
@@ -371,75 +386,20 @@ pub fn plan(
         batch.clear(&line.stray, &mut builder);
         batch.serve(line, head, scope, runs, &mut builder)?;
         batch.finish(Cursors::Moved, &mut builder);
+        let is_idle = builder.is_idle();
         builder.push(head.moves_queue());
-        builder.finish().map_err(Halt::read)
+        let planned = builder.planned().map_err(Halt::read)?;
+        Ok((!is_idle).then_some(planned))
     };
     for runs in SIZES.into_iter().chain([NOBODY]) {
         match try_one(runs) {
-            // Apart from its turn, it writes nothing.
-            Ok(txn) if txn.then.len() == 1 => return Ok(None),
-            Ok(txn) if txn.fits_with_own_key() => return Ok(Some(txn)),
-            Ok(_) => {}
+            Ok(Some(planned)) if !planned.txn.fits_with_own_key() => {}
+            Ok(planned) => return Ok(planned),
             Err(Halt::Read(ops)) => return Err(ops),
             Err(Halt::Refuse(_)) => return Ok(None),
         }
     }
     Ok(None)
-}
-
-/// The tickets of the runs that an applied commit has served, among other keys that it has deleted.
-#[must_use]
-pub fn served(txn: &Txn, found: &[Found]) -> Vec<Bytes> {
-    let adds = adds(txn, found, true).filter_map(|add| match add.compares.first() {
-        Some(Compare::Create(ticket, _)) => Some(ticket.clone()),
-        _ => None,
-    });
-    let frees = txn.then.iter().filter_map(|op| match op {
-        Op::Delete(key) => Some(key.clone()),
-        _ => None,
-    });
-    adds.chain(frees).collect()
-}
-
-/// The addresses that an applied commit has meant for runs which it could not serve any more. Their bits are set, and
-/// nobody holds them.
-#[must_use]
-pub fn left_out(keys: &Keys, txn: &Txn, found: &[Found]) -> Vec<NetworkAddress> {
-    let meant = adds(txn, found, false).flat_map(|add| &add.then).filter_map(|op| match op {
-        Op::Put(key, ..) => match keys.parse(key) {
-            Ok(Key::Ip(network, address)) => Some((network, address)),
-            _ => None,
-        },
-        _ => None,
-    });
-    meant.collect()
-}
-
-/// The ADDs of an applied commit that it has served, or that it could not serve.
-fn adds<'t>(txn: &'t Txn, found: &'t [Found], are_served: bool) -> impl Iterator<Item = &'t Txn> {
-    txn.then.iter().zip(found).filter_map(move |(op, found)| match op {
-        Op::Nested(nested) if nested.step == SERVE => {
-            (found.nested.as_ref()?.succeeded == are_served).then_some(&**nested)
-        }
-        _ => None,
-    })
-}
-
-/// Whether a commit is to give another run its turn. Then its head stops.
-#[must_use]
-pub fn hands_over(txn: &Txn) -> bool {
-    txn.then.iter().any(is_signal)
-}
-
-/// Whether an applied commit has given another run its turn: that run was still there.
-#[must_use]
-pub fn has_handed_over(txn: &Txn, found: &[Found]) -> bool {
-    let has_succeeded = |found: &Found| found.nested.as_ref().is_some_and(|nested| nested.succeeded);
-    txn.then.iter().zip(found).any(|(op, found)| is_signal(op) && has_succeeded(found))
-}
-
-fn is_signal(op: &Op) -> bool {
-    matches!(op, Op::Nested(nested) if nested.step == SIGNAL)
 }
 
 #[cfg(test)]

@@ -33,18 +33,15 @@ pub fn commit_first<C: Change>(
     (tail, look): (Bytes, Vec<Op>),
 ) -> Option<Commit<C::Done>> {
     let mut remembered = remembered.clone();
-    let mut absent = change.own_keys(&remembered);
-    absent.push(tail);
-    absent.iter().for_each(|key| remembered.set(key, None));
+    // The first meta of a store is for a run that has looked.
+    remembered.entry(&keys.meta())?;
+    remembered.assume_absent(change.own_keys(&remembered));
     // What cannot be done by a hint may be possible all the same, and what is finished by a hint is not.
     let Ok(Step::Commit(mut commit)) = change.plan(&remembered, fence, &Line::default()) else { return None };
     commit.done.as_ref()?;
     let Txn { step, compares, otherwise, .. } = &mut commit.txn;
     *step = "commit-first";
-    compares.retain(|compare| !absent.contains(compare.key()));
-    compares.extend(absent.into_iter().map(|key| Compare::Create(key, 0)));
-    // The first meta of a store is for a run that has looked.
-    remembered.entry(&keys.meta())?;
+    compares.push(Compare::Create(tail, 0));
     for op in look {
         if !otherwise.contains(&op) {
             otherwise.push(op);

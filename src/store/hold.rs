@@ -192,8 +192,8 @@ impl Change for Holding<'_> {
         let mut changes = BitChanges::default();
         changes.set(network, *address);
         changes.plan(self.keys, &mut builder);
-        match builder.finish() {
-            Ok(txn) => Ok(Step::Commit(Commit { txn, done: Some(made), proof: self.proof() })),
+        match builder.planned() {
+            Ok(planned) => Ok(Step::Commit(Commit::new(planned, Some(made), self.proof()))),
             Err(missing) => Ok(Step::read(missing)),
         }
     }

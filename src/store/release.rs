@@ -8,7 +8,7 @@ use super::free::{Free, FreeGuard, Freed, Freeing, Mode};
 use super::keys::{LeaseId, Scope};
 use super::known::HighWater;
 use super::kv::{Failure, Kv};
-use super::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease, Witness};
+use super::policy::{Policy, SharedLease, TicketLease, Witness};
 use super::session::Session;
 use super::snapshot::{BadRecord, Snapshot};
 use crate::limits;
@@ -216,21 +216,14 @@ fn policy<'a, K>(
     (hints, witness): (FreeHints, Option<Witness<'a>>),
 ) -> Policy<'a> {
     let rest = session.until.saturating_duration_since(Instant::now());
-    let (used, ttl, tickets) = match free.tombstone {
-        Some(_) => (LeaseUse::Always, limits::TOMBSTONE_TTL, TicketLease::Own(hints.tickets)),
-        None => (LeaseUse::ForTicket, limits::LEASE_TTL, TicketLease::OfCommits),
-    };
+    let wait_until = session.until - limits::DEL_RESERVE.min(rest);
+    let mut policy = Policy::free(free.tombstone.is_some(), wait_until);
     let shared = |id| SharedLease { id, stands: Some(limits::TOMBSTONE_STANDS) };
-    Policy {
-        fencing: FencePolicy::Nothing,
-        lease: LeasePolicy { used, ttl, shared: hints.lease.map(shared) },
-        tickets,
-        is_crowded: hints.is_crowded,
-        wait_until: session.until - limits::DEL_RESERVE.min(rest),
-        witness,
-        remembered: None,
-        is_wanted: &|| true,
+    policy.lease.shared = hints.lease.map(shared);
+    if let TicketLease::Own(lease) = &mut policy.tickets {
+        *lease = hints.tickets;
     }
+    Policy { is_crowded: hints.is_crowded, witness, ..policy }
 }
 
 impl From<Stopped<Freed, BadRecord>> for NotFreed {

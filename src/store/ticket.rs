@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::effects::Place;
 use super::keys::{Bytes, LeaseId, Scope, TicketId};
 use super::kv::{Event, Failure, Kv, Watch};
 use super::request::TicketRecord;
 use super::session::Session;
 use super::snapshot::Snapshot;
 use super::tried::Tried;
-use super::txn::{Compare, Entry, Found, Op, Reply, Txn, answered};
+use super::txn::{Compare, Entry, Op, Reply, Txn};
 use crate::limits;
 use crate::pool::record::Record;
 use crate::random::{random, random_pause};
@@ -40,22 +41,21 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// The place, in its removal, of the transaction that ends the queue.
+    pub const END: Place = Place(1);
+
     /// The operations that remove the ticket, and also the tail if it still names this ticket.
     #[must_use]
     pub fn removal(&self) -> [Op; 2] {
-        [Op::Delete(self.key.clone()), self.end_of_queue(&self.key)]
+        [Op::Delete(self.key.clone()), Op::Nested(Box::new(self.end_of_queue(&self.key)))]
     }
 
-    /// The operation that removes the tail if it names the ticket of this key: then nobody waits.
+    /// The transaction that removes the tail if it names the ticket of this key: then nobody waits.
     #[must_use]
-    pub fn end_of_queue(&self, ticket: &[u8]) -> Op {
+    pub fn end_of_queue(&self, ticket: &[u8]) -> Txn {
         let names_it = Compare::Value(self.tail.clone(), tail_value(ticket).to_vec());
-        Op::Nested(Box::new(Txn {
-            step: "end-of-queue",
-            compares: vec![names_it],
-            then: vec![Op::Delete(self.tail.clone())],
-            ..Txn::default()
-        }))
+        let then = vec![Op::Delete(self.tail.clone())];
+        Txn { step: "end-of-queue", compares: vec![names_it], then, ..Txn::default() }
     }
 
     /// The operation that shows those who wait that the queue moves.
@@ -68,12 +68,6 @@ impl Ticket {
     #[must_use]
     pub fn stands(&self, seen: &Snapshot) -> bool {
         seen.entry(&self.key).is_some_and(|entry| entry.create_revision == self.create_revision)
-    }
-
-    /// Whether an applied transaction has left the queue empty.
-    #[must_use]
-    pub fn was_last(&self, txn: &Txn, found: &[Found]) -> bool {
-        answered(&txn.then, found).into_iter().any(|(op, _)| *op == Op::Delete(self.tail.clone()))
     }
 }
 

@@ -38,6 +38,7 @@ fn pure_modules_do_no_io_and_know_no_time() {
             "snapshot",
             "builder",
             "change",
+            "effects",
             "fence",
             "ask",
             "known_pool",

@@ -7,7 +7,7 @@ use crate::pool::record::{
     Held, Labels, Owner, OwnerRecord, Pod, PodIndex, PoolChanges, Record, Reservation, newer_version,
 };
 use crate::pool::{Addr, NetworkName, Page};
-use crate::store::builder::{BitChanges, Builder, Planned};
+use crate::store::builder::{BitChanges, Builder};
 use crate::store::free;
 use crate::store::keys::{Bytes, Key, Keys, NetworkAddress};
 use crate::store::snapshot::Snapshot;
@@ -463,7 +463,7 @@ impl Planner<'_> {
         stands: Vec<String>,
         does: Vec<String>,
         first: Option<&'static str>,
-        planned: Planned,
+        planned: Result<Txn, Vec<Bytes>>,
     ) -> PlannedMend {
         let mut txn = Txn { step: "mend", ..planned? };
         if txn.compares.iter().any(|compare| self.is_newer(compare.key())) {

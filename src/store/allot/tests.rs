@@ -10,7 +10,7 @@ use crate::store::keys::{Key, LeaseId, TicketId};
 use crate::store::memory::Memory;
 use crate::store::meta::OutOfService;
 use crate::store::ticket::Ticket;
-use crate::store::txn::Op;
+use crate::store::txn::{Op, Txn};
 
 /// A store, and the ticket that the run under test stands in.
 struct World {
@@ -98,7 +98,7 @@ impl World {
                 &self.fence(),
                 Mode::Whole,
             ) {
-                Ok(Ok(txn)) => return assert!(self.store.apply(&txn).succeeded),
+                Ok(Ok(planned)) => return assert!(self.store.apply(&planned.txn).succeeded),
                 Ok(Err(missing)) => self.store.read(&missing, &mut snapshot),
                 Err(bad) => panic!("{bad}"),
             }
@@ -546,7 +546,7 @@ fn a_free_leaves_the_youngest_tombstone() {
             &fence,
             Mode::Whole,
         );
-        assert!(world.store.apply(&planned.expect("names").expect("all was read")).succeeded);
+        assert!(world.store.apply(&planned.expect("names").expect("all was read").txn).succeeded);
         let standing = Tombstone::decode(&world.store.get(&dead).expect("it is left").value);
         assert_eq!(standing.expect("decodes").start.ns, left, "after one of {born}");
     }

@@ -10,8 +10,9 @@ use crate::pool::record::{Labels, Meta, Owner, OwnerRecord, Pod, PoolChanges, Po
 use crate::pool::{Range, Standing, Wanted};
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::{Ask, RunStamp};
-use crate::store::batch::{self, served};
+use crate::store::batch;
 use crate::store::change::{Change, Step};
+use crate::store::effects::Planned;
 use crate::store::fence::Fence;
 use crate::store::keys::{LeaseId, TicketId};
 use crate::store::line::Line;
@@ -105,11 +106,11 @@ impl World {
     }
 
     /// The commit that serves it.
-    fn batch(&self, scope: &Scope, line: &Line, head: &Ticket) -> Txn {
+    fn batch(&self, scope: &Scope, line: &Line, head: &Ticket) -> Planned {
         let mut seen = Snapshot::default();
         loop {
             match batch::plan(&self.keys, &seen, head, scope, line) {
-                Ok(txn) => return txn.expect("a batch"),
+                Ok(planned) => return planned.expect("a batch"),
                 Err(lacking) => self.store.read_all(&lacking, &mut seen),
             }
         }
@@ -369,13 +370,13 @@ fn a_head_serves_by_the_newest_text_and_its_commit_notices_a_change() {
     world.store.read(&[world.keys.pool(&name("storage"))], &mut seen);
     let scope = Allotment::new(&asked, &world.keys).scope(&seen).expect("it is known");
     let (line, head, key) = world.waiting(&asked, &scope);
-    let txn = world.batch(&scope, &line, &head);
+    let Planned { txn, effects } = world.batch(&scope, &line, &head);
     let mut changed = World { keys: world.keys.clone(), store: world.store.clone() };
     changed.apply(MOVED);
     let reply = changed.store.apply(&txn);
-    assert!(served(&txn, &reply.found).is_empty(), "the text has changed");
+    assert!(effects.outcome(&reply.found).gone.is_empty(), "the text has changed");
     let reply = world.store.apply(&txn);
-    assert_eq!(served(&txn, &reply.found), [key]);
+    assert_eq!(effects.outcome(&reply.found).gone, [key]);
     let own = world.store.get(&world.keys.owner(&asked.owner)).expect("a record");
     let record = OwnerRecord::decode(&own.value).expect("decodes");
     assert_eq!(record.addresses[0].pool.as_ref().map(|pool| &pool.name), Some(&name("storage")));
@@ -399,9 +400,9 @@ fn a_head_serves_runs_of_another_pool_in_its_page() {
     world.apply(&one.replace(r#"0.0/28"}"#, r#"0.0/28","state":"closed"},{"range":"10.9.0.0/16"}"#));
     assert_eq!(scope, scope_of(&world, &head));
     let (line, ticket, key) = world.waiting(&waits, &scope);
-    let txn = world.batch(&scope, &line, &ticket);
+    let Planned { txn, effects } = world.batch(&scope, &line, &ticket);
     let reply = world.store.apply(&txn);
-    assert_eq!(served(&txn, &reply.found), [key]);
+    assert_eq!(effects.outcome(&reply.found).gone, [key]);
 }
 
 /// The text of a pool of some /29 out of one /24, each open or not.

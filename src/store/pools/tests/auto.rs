@@ -146,11 +146,11 @@ fn a_head_serves_by_the_facts_of_whoever_waits() {
     }
     let scope = change.scope(&seen).expect("it is known");
     let (line, head, key) = world.waiting(&asked, &scope);
-    let txn = world.batch(&scope, &line, &head);
+    let Planned { txn, effects } = world.batch(&scope, &line, &head);
     let mut changed = World { keys: world.keys.clone(), store: world.store.clone() };
     changed.apply(&pool("rest", 3, r#","for":{},"priority":10"#));
-    assert!(served(&txn, &changed.store.apply(&txn).found).is_empty(), "it is for another pool now");
-    assert_eq!(served(&txn, &world.store.apply(&txn).found), [key]);
+    assert!(effects.outcome(&changed.store.apply(&txn).found).gone.is_empty(), "it is for another pool now");
+    assert_eq!(effects.outcome(&world.store.apply(&txn).found).gone, [key]);
     let own = world.store.get(&world.keys.owner(&asked.owner)).expect("a record");
     assert_eq!(pool_of(&OwnerRecord::decode(&own.value).expect("decodes").addresses), ["rack"]);
 }
