@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use metes::pool::NetworkName;
-use metes::pool::record::{Owner, OwnerRecord, Record};
+use metes::pool::record::{Owner, OwnerKind, OwnerRecord, Record};
 use metes::store::free::Freed;
 use metes::store::keys::{Bytes, Key};
 use metes::store::kv::{Failure, Kv};
@@ -54,7 +54,10 @@ pub(crate) async fn end_holds<K: Kv, A>(
     }
     let lasting = lasting(session).await?;
     for (owner, revision) in timed {
-        let Some((network, address)) = owner.set_aside() else { continue };
+        let (network, address) = match owner.kind() {
+            OwnerKind::Aside(network, address) => (network, address),
+            OwnerKind::Container(_) | OwnerKind::Unknown => continue,
+        };
         if doubtful.contains(&network) || lasting.contains(&session.keys.hold(&network, address)) {
             continue;
         }

@@ -12,7 +12,7 @@ use super::args::{HoldArgs, HoldsArgs};
 use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};
 use crate::local::node;
-use crate::pool::record::{HoldNote, Meta, Owner, OwnerRecord, Reservation};
+use crate::pool::record::{HoldNote, Meta, Owner, OwnerKind, OwnerRecord, Reservation};
 use crate::pool::{Addr, NetworkName};
 use crate::random::random_id;
 use crate::store::drive::{Driver, Stopped};
@@ -229,7 +229,10 @@ async fn read_holds<K: Kv>(
     let held: Vec<NetworkAddress> = records
         .iter()
         .filter_map(|(key, _)| match keys.parse(key) {
-            Ok(Key::Owner(owner)) => owner.set_aside(),
+            Ok(Key::Owner(owner)) => match owner.kind() {
+                OwnerKind::Aside(network, address) => Some((network, address)),
+                OwnerKind::Container(_) | OwnerKind::Unknown => None,
+            },
             _ => None,
         })
         .collect();

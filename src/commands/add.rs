@@ -12,7 +12,7 @@ use crate::local::scope_hints::ScopeHints;
 use crate::pool::asked::AskedRanges;
 use crate::pool::cooldown::{Cooldown, WhenFull};
 use crate::pool::names::PoolName;
-use crate::pool::record::{Held, Meta, Record, RunStart};
+use crate::pool::record::{Held, Meta, OwnerKind, Record, RunStart};
 use crate::pool::{NetworkName, Range, RangeSet, Standing};
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::Ask;
@@ -407,10 +407,13 @@ async fn set_aside<K: Kv>(run: &Run<'_, K>, set: &RangeSet) -> usize {
     let Ok(read) = run.session.txn(&Txn::read(networks.iter().map(list).collect())).await else { return 0 };
     let is_of_set = |entry: &&Entry| {
         let Ok(Key::Owner(owner)) = run.session.keys.parse(&entry.key) else { return false };
-        owner.set_aside().is_some_and(|(network, address)| {
-            let gives = |range: &Range| range.standing(address) == Standing::Assignable;
-            set.ranges().iter().any(|range| *range.network() == network && gives(range))
-        })
+        match owner.kind() {
+            OwnerKind::Aside(network, address) => {
+                let gives = |range: &Range| range.standing(address) == Standing::Assignable;
+                set.ranges().iter().any(|range| *range.network() == network && gives(range))
+            }
+            OwnerKind::Container(_) | OwnerKind::Unknown => false,
+        }
     };
     read.found.iter().flat_map(|found| &found.entries).filter(is_of_set).count()
 }
