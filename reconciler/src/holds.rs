@@ -33,11 +33,11 @@ type FoundHold = (Owner, i64);
 /// Frees each hold whose time is over, except in `doubtful` networks.
 ///
 /// # Errors
-/// [`Failure`]; what was freed until then stays freed.
+/// [`FreeError`], not for a record; what was freed until then stays freed.
 pub(crate) async fn end_holds<K: Kv, A>(
     context: Context<'_, K, A>,
     doubtful: &BTreeSet<NetworkName>,
-) -> Result<HoldCounts, Failure> {
+) -> Result<HoldCounts, FreeError> {
     let session = context.session;
     let see = |found: &mut Vec<(FoundHold, bool)>, entry: Entry| {
         if let Ok(Key::Owner(owner)) = session.keys.parse(&entry.key) {
@@ -73,7 +73,7 @@ pub(crate) async fn end_holds<K: Kv, A>(
             }
             Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => {}
             Err(FreeError::Bad(bad)) => tracing::warn!(%bad, "a hold cannot be ended"),
-            Err(FreeError::Store(failure)) => return Err(failure),
+            Err(why @ (FreeError::Store(_) | FreeError::OutOfTime(_))) => return Err(why),
         }
     }
     Ok(counts)

@@ -133,10 +133,10 @@ async fn free_owner<K: Kv>(
         Ok(Freed::Younger | Freed::Elsewhere(_)) => Err(CliError::Refused(format!(
             "{owner} was not freed: its record was written anew meanwhile; look again with metes list"
         ))),
-        Err(FreeError::Store(failure)) => Err(CliError::store(format!("free {}", owner))(failure)),
+        Err(FreeError::Store(failure)) => Err(CliError::store(format!("free {owner}"))(failure)),
+        Err(FreeError::OutOfTime(_)) => Err(CliError::OutOfTime(format!("free {owner}"))),
         Err(FreeError::Bad(bad)) => Err(CliError::Refused(format!(
-            "{} was not freed: {bad}; what cannot be decoded counts as held",
-            owner
+            "{owner} was not freed: {bad}; what cannot be decoded counts as held"
         ))),
     }
 }
