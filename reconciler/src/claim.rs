@@ -15,7 +15,7 @@ use metes::pool::record::{
 use metes::pool::{Addr, NetworkName};
 use metes::store::builder::{self, BitChanges, Builder};
 use metes::store::change::{Change, Commit, Step};
-use metes::store::drive::{Driver, Stopped};
+use metes::store::drive::{Driver, OutOfTime, Stopped};
 use metes::store::fence::Fence;
 use metes::store::free;
 use metes::store::keys::{Bytes, Keys, Scope};
@@ -163,6 +163,9 @@ pub enum ClaimError {
     /// The store was written by newer programs.
     #[error("the store is for writers of version {0} or newer, and this one is of version {VERSION}")]
     Newer(u32),
+    /// There was no time left. Repeating the claim does no harm.
+    #[error(transparent)]
+    OutOfTime(#[from] OutOfTime),
 }
 
 /// Carries out a claim. It may be repeated: the repetition finds everything present.
@@ -232,13 +235,12 @@ async fn look<K: Kv>(
 
 impl From<Stopped<Together, ClaimError>> for ClaimError {
     fn from(stopped: Stopped<Together, ClaimError>) -> Self {
-        let over = |text: &str| ClaimError::Store(Failure::Unreachable(text.into()));
         match stopped {
             Stopped::Refused(why) => why,
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => ClaimError::Store(failure),
-            Stopped::OutOfTime => over("the time for this claim is over"),
+            Stopped::OutOfTime => OutOfTime.into(),
             Stopped::Suspect(_) | Stopped::TooOld(_) | Stopped::OtherUsed(_) => {
-                over("a claim compares no high-water mark and makes no meta")
+                unreachable!("without a witness nobody doubts the store, and a claim founds none")
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use metes::pool::names::ClusterName;
-use metes::pool::record::{Owner, Pod};
+use metes::pool::names::{ClusterName, ContainerKind};
+use metes::pool::record::{Owner, OwnerKind, Pod};
 
 /// An owner with its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,23 +17,19 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// True if it belongs to a ResourceClaim. A DRA driver for networks calls the plugin with the claim's UID as
-    /// container id, and with the name of one pod that the claim is reserved for. A runtime's own container ids are not
-    /// UUIDs.
+    /// True if it belongs to a ResourceClaim; see [`ContainerKind::Claim`].
     #[must_use]
     pub fn is_of_claim(&self) -> bool {
         let names_a_pod = |record: &OwnerFacts| record.pod.uid.is_none() && !record.pod.is_unknown();
-        self.record.as_ref().is_some_and(names_a_pod) && is_uuid(self.owner.container_id.as_str())
+        match self.owner.kind() {
+            OwnerKind::Container(ContainerKind::Claim) => self.record.as_ref().is_some_and(names_a_pod),
+            OwnerKind::Container(
+                ContainerKind::Runtime | ContainerKind::Adopted | ContainerKind::Imported,
+            )
+            | OwnerKind::Aside(..)
+            | OwnerKind::Unknown => false,
+        }
     }
-}
-
-/// True if a container id is a UUID, as a claim's UID is.
-pub(crate) fn is_uuid(text: &str) -> bool {
-    let is_hyphen_where_due = |(at, byte): (usize, u8)| match at {
-        8 | 13 | 18 | 23 => byte == b'-',
-        _ => byte.is_ascii_hexdigit(),
-    };
-    text.len() == 36 && text.bytes().enumerate().all(is_hyphen_where_due)
 }
 
 /// The facts of an owner record that the verdict needs.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::stream::{self, StreamExt};
 use metes::limits;
-use metes::pool::record::{Lacking, Record, Reservation};
+use metes::pool::record::{Lacking, OwnerKind, Record, Reservation};
 use metes::pool::{Addr, NetworkName};
 use metes::store::keys::{Key, NetworkAddress};
 use metes::store::kv::{Failure, Kv};
@@ -145,8 +145,9 @@ impl<K: Kv, A: Api> Look<'_, K, A> {
     /// In doubt it is not: a runtime may not have said for which pod it called the plugin.
     fn is_of_another(&self, reservation: &Reservation, pod: &Pod) -> bool {
         let holder = &reservation.labels.pod;
-        if reservation.owner.set_aside().is_some() {
-            return true;
+        match reservation.owner.kind() {
+            OwnerKind::Aside(..) => return true,
+            OwnerKind::Container(_) | OwnerKind::Unknown => {}
         }
         match &holder.uid {
             Some(uid) => *uid != *pod.uid && pod.static_uids.iter().all(|other| *uid != **other),

@@ -88,7 +88,9 @@ impl<E: Into<RunError>> From<E> for PassError {
 /// The meaning of an error for a pass, and the remedy.
 fn advice(e: &RunError) -> String {
     match e {
-        RunError::Api(_) | RunError::Store(_) => "; nothing more is freed".to_owned(),
+        RunError::Api(_) | RunError::Store(_) | RunError::OutOfTime(_) => {
+            "; nothing more is freed".to_owned()
+        }
         RunError::Bad(_) => "; nothing is freed; run `metes check`".to_owned(),
         RunError::Suspect(_) => ": its records say nothing about what is in use, and nothing is freed; \
             run `metes-reconciler adopt --dry-run`, then `metes-reconciler adopt`"
@@ -432,7 +434,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                 tracing::warn!(%bad, "an orphan cannot be freed");
                 Ok(Err(Keep::Undecodable))
             }
-            Err(FreeError::Store(failure)) => Err(failure.into()),
+            Err(why @ (FreeError::Store(_) | FreeError::OutOfTime(_))) => Err(why.into()),
         }
     }
 

@@ -10,6 +10,7 @@ use super::{MetaState, Report};
 use crate::limits;
 use crate::pool::record::Meta;
 use crate::random::{random_id, random_pause};
+use crate::store::drive::OutOfTime;
 use crate::store::kv::{Failure, Kv};
 use crate::store::meta::{self, MetaError, StoredMeta};
 use crate::store::session::Session;
@@ -106,12 +107,23 @@ pub async fn accept<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<A
     })
 }
 
+/// Why a store was not put under suspicion.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BeginError {
+    /// Its meta cannot be read or written.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+    /// Others wrote the meta as long as there was time.
+    #[error(transparent)]
+    OutOfTime(#[from] OutOfTime),
+}
+
 /// Puts the store under suspicion, if it is not, so that no ADD hands out anything from now on: a store without
 /// a meta too, whatever else it has lost. Returns the meta with its key.
 ///
 /// # Errors
-/// [`MetaError`]; asking again does no harm.
-pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), MetaError> {
+/// [`BeginError`]; asking again does no harm.
+pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), BeginError> {
     loop {
         let StoredMeta { meta, entry } = meta::read(session).await?;
         let mut meta = match (meta, &entry) {
@@ -122,8 +134,8 @@ pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), Meta
         match meta::replace(session, "meta", entry.as_ref(), &meta).await {
             // Whether it was applied shows when it is read again.
             Ok(_) | Err(Failure::Unknown(_)) if Instant::now() < session.until => {}
-            Ok(_) => return Err(Failure::Unknown("the time is over".to_owned()).into()),
-            Err(failure) => return Err(failure.into()),
+            Ok(_) => return Err(OutOfTime.into()),
+            Err(failure) => return Err(MetaError::from(failure).into()),
         }
         tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
     }

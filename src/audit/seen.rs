@@ -15,9 +15,9 @@ use crate::pool::definition::PoolDefinition;
 use crate::pool::known::AskedSeen;
 use crate::pool::names::PoolName;
 use crate::pool::record::{
-    ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta, NodeRecord, Owner, OwnerRecord,
-    PodIndex, PoolChanges, Record, Reservation, SeenNode, Sighting, Tombstone, Undecodable, VERSION,
-    newer_version,
+    ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta, NodeRecord, Owner, OwnerKind,
+    OwnerRecord, PodIndex, PoolChanges, Record, Reservation, SeenNode, Sighting, Tombstone, Undecodable,
+    VERSION, newer_version,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
 use crate::store::keys::{Bytes, Key, Keys, NetworkAddress, PodInterface, prefix_end};
@@ -290,10 +290,14 @@ impl Audit {
             record.into_iter().for_each(|record| self.see_listed(&Holdings::of(record)));
             return;
         }
-        self.set_aside.extend(owner.set_aside());
+        let kind = owner.kind();
         let record = record.map_err(|why| self.find(Kind::UndecodableOwner, entry, why.to_string())).ok();
-        if record.as_ref().is_some_and(|record| !is_sound_hold(&owner, record)) {
+        if record.as_ref().is_some_and(|record| !is_of_kind(record, &kind)) {
             self.find(Kind::HoldMismatch, entry, "is not the record of one address that is set aside");
+        }
+        match kind {
+            OwnerKind::Aside(network, address) => _ = self.set_aside.insert((network, address)),
+            OwnerKind::Container(_) | OwnerKind::Unknown => {}
         }
         let Some(holdings) = record.map(Holdings::of) else { return };
         self.see_listed(&holdings);
@@ -414,11 +418,15 @@ impl Audit {
     }
 }
 
-/// Whether a record is that of a hold exactly if its owner is one: of one address, with a note.
-fn is_sound_hold(owner: &Owner, record: &OwnerRecord) -> bool {
-    let of_holds = owner.node.network_of_holds().is_some();
-    let held = record.reserved().map(|(network, address)| (network.clone(), address));
-    of_holds == record.hold.is_some() && (!of_holds || held.eq(owner.set_aside()))
+/// Whether a record is one of its owner's kind: that of a hold has a note and the hold's address alone.
+fn is_of_kind(record: &OwnerRecord, kind: &OwnerKind) -> bool {
+    match kind {
+        OwnerKind::Container(_) => record.hold.is_none(),
+        OwnerKind::Aside(network, address) => {
+            record.hold.is_some() && record.reserved().eq([(network, *address)])
+        }
+        OwnerKind::Unknown => false,
+    }
 }
 
 /// Whether a cursor's value is an address: 32 hex digits, as in keys, or as people write it.

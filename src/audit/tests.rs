@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::accept::{Accepted, accept, begin, finish};
+use super::accept::{Accepted, BeginError, accept, begin, finish};
 use super::fixture::{self, addr, bits, entry, keys, owner, page};
 use super::repair::{Repaired, repair};
 use super::*;
@@ -645,9 +645,9 @@ fn an_adoption_begins_under_suspicion_and_always_ends_in_the_next_epoch() {
         assert_eq!((ended.epoch, ended.suspect, ended.paused), (after, None, begun.0.paused));
     }
     let newer = Model::new(valued(&meta, r#"{"v":1,"min_writer":2,"id":"0f","epoch":1}"#));
-    assert_eq!(wait(begin(on(&newer))), Err(MetaError::Newer(2)));
+    assert_eq!(wait(begin(on(&newer))), Err(MetaError::Newer(2).into()));
     let garbage = Model::new(valued(&meta, "garbage"));
-    assert!(matches!(wait(begin(on(&garbage))), Err(MetaError::Bad(_))));
+    assert!(matches!(wait(begin(on(&garbage))), Err(BeginError::Meta(MetaError::Bad(_)))));
 }
 
 #[test]

@@ -12,14 +12,14 @@ use super::args::{HoldArgs, HoldsArgs};
 use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};
 use crate::local::node;
-use crate::pool::record::{HoldNote, Meta, Owner, OwnerRecord, Reservation};
+use crate::pool::record::{HoldNote, Meta, Owner, OwnerKind, OwnerRecord, Reservation};
 use crate::pool::{Addr, NetworkName};
 use crate::random::random_id;
-use crate::store::drive::{Driver, Stopped};
+use crate::store::drive::Driver;
 use crate::store::free::Freed;
-use crate::store::hold::{HoldMade, HoldRefused, HoldRequest, Holding};
+use crate::store::hold::{HoldError, HoldMade, HoldRequest, Holding};
 use crate::store::keys::{Key, LeaseId, NetworkAddress};
-use crate::store::kv::{Failure, Kv};
+use crate::store::kv::Kv;
 use crate::store::policy::Policy;
 use crate::store::release::{self, FreeError};
 use crate::store::snapshot::Snapshot;
@@ -66,6 +66,7 @@ async fn hold_all<K: Kv>(
             }
         };
         let of_network = format!("{address} of network {network}");
+        let doing = format!("set {of_network} aside");
         let request = HoldRequest {
             network,
             address: Addr::from(address),
@@ -73,20 +74,24 @@ async fn hold_all<K: Kv>(
             created_at: node::timestamp(),
             first_meta: Meta::first(random_id()),
         };
-        match driver.run(&mut Holding::new(&request, session.keys)).await {
+        let made = driver.run(&mut Holding::new(&request, session.keys)).await;
+        let ended = match made.map_err(HoldError::from) {
             Ok(made) => {
                 written |= made != HoldMade::Stands;
                 terminal.answer(&format!("{of_network} {}\n", made_words(made, args.time)))?;
+                continue;
             }
-            Err(Stopped::Refused(why)) => {
+            Err(HoldError::Refused(why)) => {
                 refused = true;
                 terminal.tell(&format!("metes: {of_network} is not set aside: {why}"));
+                continue;
             }
-            Err(other) => {
-                stopped = Some(unfinished(format!("set {of_network} aside"), other));
-                break;
-            }
-        }
+            Err(HoldError::Store(failure)) => CliError::store(doing)(failure),
+            Err(HoldError::TooOld(why)) => CliError::Refused(format!("cannot {doing}: {why}")),
+            Err(HoldError::OutOfTime(_)) => CliError::OutOfTime(doing),
+        };
+        stopped = Some(ended);
+        break;
     }
     if let (Some(lease), false) = (driver.lease(), written || stopped.is_some()) {
         // It is no use to anybody. Should this fail, it ends by itself.
@@ -106,21 +111,6 @@ fn made_words(made: HoldMade, time: Option<Duration>) -> String {
     }
 }
 
-fn unfinished(doing: String, stopped: Stopped<HoldMade, HoldRefused>) -> CliError {
-    let source = match stopped {
-        Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => failure,
-        Stopped::OutOfTime => Failure::Unknown("the time for it is over".to_owned()),
-        Stopped::Refused(why) => return CliError::Refused(format!("cannot {doing}: {why}")),
-        Stopped::TooOld(why) | Stopped::OtherUsed(why) => {
-            return CliError::Refused(format!("cannot {doing}: {why}"));
-        }
-        Stopped::Suspect(epoch) => {
-            return CliError::Refused(format!("cannot {doing}: the store is suspect since epoch {epoch}"));
-        }
-    };
-    CliError::store(doing)(source)
-}
-
 /// Whether all of them were set aside.
 async fn remove_all<K: Kv>(
     context: &Context<'_, K>,
@@ -137,6 +127,7 @@ async fn remove_all<K: Kv>(
                 continue;
             }
         };
+        let doing = || format!("end the hold of {address}");
         let freed =
             release::release(context.session, &Owner::of_hold(&network, Addr::from(address)), None).await;
         let refused = match freed {
@@ -151,9 +142,8 @@ async fn remove_all<K: Kv>(
             Err(FreeError::Bad(bad)) => {
                 format!("stays set aside: {bad}; what cannot be decoded counts as held")
             }
-            Err(FreeError::Store(failure)) => {
-                return Err(CliError::store(format!("end the hold of {address}"))(failure));
-            }
+            Err(FreeError::Store(failure)) => return Err(CliError::store(doing())(failure)),
+            Err(FreeError::OutOfTime(_)) => return Err(CliError::OutOfTime(doing())),
         };
         done = false;
         terminal.tell(&format!("metes: {address} of network {network} {refused}"));
@@ -229,7 +219,10 @@ async fn read_holds<K: Kv>(
     let held: Vec<NetworkAddress> = records
         .iter()
         .filter_map(|(key, _)| match keys.parse(key) {
-            Ok(Key::Owner(owner)) => owner.set_aside(),
+            Ok(Key::Owner(owner)) => match owner.kind() {
+                OwnerKind::Aside(network, address) => Some((network, address)),
+                OwnerKind::Container(_) | OwnerKind::Unknown => None,
+            },
             _ => None,
         })
         .collect();

@@ -55,6 +55,7 @@ use crate::commands::errors;
 use crate::config::Settings;
 use crate::limits;
 use crate::local::state::NodeState;
+use crate::store::drive::OutOfTime;
 use crate::store::follow::Follow;
 use crate::store::keys::Keys;
 use crate::store::known::{HighWater, judged_by};
@@ -99,6 +100,9 @@ enum CliError {
         /// Why not.
         source: Failure,
     },
+    /// There was no time left for what was tried.
+    #[error("cannot {0}: {OutOfTime}")]
+    OutOfTime(String),
     /// What was asked cannot be done; in a sentence that says what to do instead.
     #[error("{0}")]
     Refused(String),
@@ -124,6 +128,7 @@ impl CliError {
     fn advice(&self) -> String {
         match self {
             CliError::Store { source, .. } => format!("; {}", source.remedy()),
+            CliError::OutOfTime(_) => format!("; {}", OutOfTime::REASONS),
             CliError::Refused(_) | CliError::Output(_) => String::new(),
         }
     }

@@ -9,7 +9,7 @@ use super::input::{answers_come_from_stdin, read_text};
 use super::inventory::{Inventory, Row};
 use super::{CliError, Context, Terminal};
 use crate::limits;
-use crate::pool::record::Owner;
+use crate::pool::record::{Owner, OwnerKind};
 use crate::pool::{Addr, NetworkName};
 use crate::store::cooling::CoolingLeases;
 use crate::store::free::Freed;
@@ -133,10 +133,10 @@ async fn free_owner<K: Kv>(
         Ok(Freed::Younger | Freed::Elsewhere(_)) => Err(CliError::Refused(format!(
             "{owner} was not freed: its record was written anew meanwhile; look again with metes list"
         ))),
-        Err(FreeError::Store(failure)) => Err(CliError::store(format!("free {}", owner))(failure)),
+        Err(FreeError::Store(failure)) => Err(CliError::store(format!("free {owner}"))(failure)),
+        Err(FreeError::OutOfTime(_)) => Err(CliError::OutOfTime(format!("free {owner}"))),
         Err(FreeError::Bad(bad)) => Err(CliError::Refused(format!(
-            "{} was not freed: {bad}; what cannot be decoded counts as held",
-            owner
+            "{owner} was not freed: {bad}; what cannot be decoded counts as held"
         ))),
     }
 }
@@ -209,12 +209,13 @@ fn owners_of<'a>(
             vec![known.ok_or_else(|| Unchosen::gone(format!("{owner} holds nothing")))?]
         }
     };
-    if let Some((network, address)) = owners.iter().find_map(|owner| owner.set_aside()) {
-        return Err(Unchosen::from(format!(
+    owners.iter().try_for_each(|owner| match owner.kind() {
+        OwnerKind::Container(_) | OwnerKind::Unknown => Ok(()),
+        OwnerKind::Aside(network, address) => Err(Unchosen::from(format!(
             "{address} of network {network} is set aside, and no container has it: metes hold --remove {address} \
              --network {network} ends that"
-        )));
-    }
+        ))),
+    })?;
     Ok(owners)
 }
 

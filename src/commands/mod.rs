@@ -255,9 +255,9 @@ impl<'a, K: Kv> Run<'a, K> {
             until = began + limits::DRAIN;
             match carried_out {
                 Ok(_) => {}
-                Err(NotFreed::Failed(FreeError::Store(Failure::Unreachable(_) | Failure::Unknown(_)))) => {
-                    return;
-                }
+                Err(NotFreed::Failed(
+                    FreeError::OutOfTime(_) | FreeError::Store(Failure::Unreachable(_) | Failure::Unknown(_)),
+                )) => return,
                 Err(why) => {
                     let container = &kept.spooled.owner.container_id;
                     tracing::warn!(%container, %why, "a spooled DEL cannot be carried out");

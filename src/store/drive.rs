@@ -44,7 +44,19 @@ use crate::random::random_pause;
 mod queued;
 mod witnessed;
 
-/// Why a change was not made.
+/// There was no time left for a change: others were before it or quicker, or etcd was slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the time for this request is over")]
+pub struct OutOfTime;
+
+impl OutOfTime {
+    /// The reasons that it may have, for people. All programs say the same.
+    pub const REASONS: &'static str =
+        "etcd answers too slowly, too many runs contend for this range, or the host was suspended";
+}
+
+/// Why the driver has not made a change. An ADD can meet all of it; a free, a hold and a claim have errors of their own
+/// with what they can meet.
 #[derive(Debug)]
 pub enum Stopped<D, R> {
     /// By what was read, the change cannot be made.
@@ -74,7 +86,6 @@ impl<D, R> From<meta::FoundingError> for Stopped<D, R> {
         match e {
             meta::FoundingError::Failed(failure) => Stopped::Failed(failure),
             meta::FoundingError::TooOld(text) => Stopped::TooOld(text),
-            meta::FoundingError::OtherUsed(other) => Stopped::OtherUsed(other),
         }
     }
 }
@@ -610,9 +621,11 @@ impl<'a, K: Kv> Driver<'a, K> {
             };
             let founds = commit.effects.founds;
             if founds {
-                let other_store =
-                    self.policy.witness.as_ref().and_then(|witness| witness.other_store.as_ref());
-                meta::may_found(self.session, other_store).await?;
+                let witness = self.policy.witness.as_ref();
+                if let Some(other) = witness.and_then(|witness| witness.other_store.clone()) {
+                    return Err(Stopped::OtherUsed(other));
+                }
+                meta::may_found(self.session).await?;
             }
             if !(self.policy.is_wanted)() {
                 return Err(Stopped::OutOfTime);

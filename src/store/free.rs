@@ -15,7 +15,7 @@ use super::request::TicketRecord;
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Compare, Entry, Op};
 use crate::pool::record::{
-    Caller, Cooling, Held, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
+    Caller, Cooling, Held, Owner, OwnerKind, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
 };
 use crate::pool::{Addr, NetworkName};
 
@@ -279,8 +279,10 @@ impl<'a> Freeing<'a> {
 
     /// The key that exists as long as the time of the hold is not over, if this frees a hold.
     fn hold_key(&self) -> Option<Bytes> {
-        let (network, address) = self.free.owner.set_aside()?;
-        Some(self.keys.hold(&network, address))
+        match self.free.owner.kind() {
+            OwnerKind::Aside(network, address) => Some(self.keys.hold(&network, address)),
+            OwnerKind::Container(_) | OwnerKind::Unknown => None,
+        }
     }
 
     /// The start for the tombstone. Where this frees for a run of an earlier boot, a tombstone of the present boot is

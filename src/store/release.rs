@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::cooling::CoolingLeases;
-use super::drive::{Driver, Stopped};
+use super::drive::{Driver, OutOfTime, Stopped};
 use super::free::{Free, FreeGuard, Freed, Freeing, Mode};
 use super::keys::{LeaseId, Scope};
 use super::known::HighWater;
@@ -23,6 +23,9 @@ pub enum FreeError {
     /// A record does not decode. What cannot be read is never freed.
     #[error(transparent)]
     Bad(#[from] BadRecord),
+    /// There was no time left.
+    #[error(transparent)]
+    OutOfTime(#[from] OutOfTime),
 }
 
 /// Why a run of a node has not freed an owner.
@@ -118,7 +121,7 @@ fn as_judged_by_nobody(freed: Result<(Freed, Left), NotFreed>) -> Result<Freed, 
     match freed {
         Ok((freed, _)) => Ok(freed),
         Err(NotFreed::Failed(failed)) => Err(failed),
-        Err(suspect @ NotFreed::Suspect(_)) => Err(Failure::Unknown(suspect.to_string()).into()),
+        Err(NotFreed::Suspect(_)) => unreachable!("without a witness nobody doubts the store"),
     }
 }
 
@@ -228,13 +231,12 @@ fn policy<'a, K>(
 
 impl From<Stopped<Freed, BadRecord>> for NotFreed {
     fn from(stopped: Stopped<Freed, BadRecord>) -> Self {
-        let unknown = |text: &str| FreeError::Store(Failure::Unknown(text.to_owned())).into();
         match stopped {
             Stopped::Refused(bad) => FreeError::Bad(bad).into(),
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => FreeError::Store(failure).into(),
-            Stopped::OutOfTime => unknown("the time for this free is over"),
+            Stopped::OutOfTime => FreeError::from(OutOfTime).into(),
             Stopped::Suspect(epoch) => NotFreed::Suspect(epoch),
-            Stopped::TooOld(_) | Stopped::OtherUsed(_) => unknown("a free makes no meta"),
+            Stopped::TooOld(_) | Stopped::OtherUsed(_) => unreachable!("a free founds no store"),
         }
     }
 }

@@ -247,7 +247,7 @@ impl World {
         };
         match pass::run(pass, PASS_MAX).await {
             // A machine that is busy enough lets etcd answer too late: that pass was as good as killed.
-            Ok(()) | Err(PassError::Run(RunError::Store(_))) => {}
+            Ok(()) | Err(PassError::Run(RunError::Store(_) | RunError::OutOfTime(_))) => {}
             Err(e) => panic!("world {}: pass: {e}", self.seed),
         }
     }

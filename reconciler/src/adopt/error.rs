@@ -56,7 +56,7 @@ impl<E: Into<RunError>> From<E> for AdoptionError {
 fn advice(e: &RunError) -> &'static str {
     match e {
         RunError::Api(_) => "; the store is not taken into service",
-        RunError::Store(_) => "; run it again",
+        RunError::Store(_) | RunError::OutOfTime(_) => "; run it again",
         RunError::Bad(_) => "; nothing is adopted; run `metes check`",
         RunError::Newer(_) => ": nothing is adopted; use a newer metes-reconciler",
         RunError::OtherCluster { .. } => ": nothing is adopted; point --kubeconfig to the right cluster",

@@ -3,13 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use metes::pool::names::ClusterName;
-use metes::pool::record::{Record, Reservation};
+use metes::pool::names::{ClusterName, ContainerKind};
+use metes::pool::record::{OwnerKind, Record, Reservation};
 use metes::pool::{Addr, NetworkName};
 use metes::store::keys::{Key, Keys};
 use metes::store::txn::Entry;
-
-use crate::holder::is_uuid;
 
 /// The holder of each address, in the form in which a pod can recognise its own reservations.
 #[derive(Default)]
@@ -34,8 +32,18 @@ impl Reserved {
         let Ok(reservation) = Reservation::decode(&entry.value) else { return };
         let pod = reservation.labels.pod;
         let is_ours = reservation.owner.cluster.as_ref() == Some(cluster);
-        if is_ours && pod.uid.is_none() && is_uuid(reservation.owner.container_id.as_str()) {
-            self.claims.insert((reservation.owner.container_id.as_str().into(), address));
+        match reservation.owner.kind() {
+            OwnerKind::Container(ContainerKind::Claim) if is_ours && pod.uid.is_none() => {
+                self.claims.insert((reservation.owner.container_id.as_str().into(), address));
+            }
+            OwnerKind::Container(
+                ContainerKind::Claim
+                | ContainerKind::Runtime
+                | ContainerKind::Adopted
+                | ContainerKind::Imported,
+            )
+            | OwnerKind::Aside(..)
+            | OwnerKind::Unknown => {}
         }
         let pod = match &pod.uid {
             Some(uid) => uid.to_string(),

@@ -75,7 +75,7 @@ impl<E: Into<RunError>> From<E> for ImportError {
 /// The meaning of an error for an import, and the remedy.
 fn advice(e: &RunError) -> &'static str {
     match e {
-        RunError::Api(_) | RunError::Store(_) => "; run it again",
+        RunError::Api(_) | RunError::Store(_) | RunError::OutOfTime(_) => "; run it again",
         RunError::Bad(_) | RunError::MetaMissing(_) => "; run `metes check`",
         RunError::Suspect(_) => ": nothing is taken over; run `metes-reconciler adopt` first",
         RunError::Newer(_) => ": nothing is taken over; use a newer metes-reconciler",

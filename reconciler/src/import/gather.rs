@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use metes::pool::names::{ClusterName, InterfaceName, InvalidName};
+use metes::pool::names::{ClusterName, ContainerId, InterfaceName, InvalidName};
 use metes::pool::range::RangeSet;
 use metes::pool::record::{Held, Labels, Owner, Pod};
 use metes::pool::{Addr, NetworkName};
@@ -18,8 +18,6 @@ use super::pools::{self, BadOffset, Domain, Entry, Pool, Unclear};
 use crate::api::Phase;
 use crate::running::{Interface, Selection, full_name};
 
-/// Begins the container id of an entry that names no container. No runtime gives such an id.
-const CONTAINER: &str = "imported-";
 /// The interface of an entry that names none and whose pod does not report it.
 const IFNAME: &str = "imported";
 
@@ -229,8 +227,8 @@ impl<'a> Gathering<'a> {
         let owner = match self.owners.get(&interface) {
             Some(owner) => owner.clone(),
             None => {
-                let container = made_up_container(pod, facts);
-                let names = [self.world.cluster.as_str(), node, &container, ifname];
+                let container = made_up_container(pod, facts).map_err(|e| e.to_string())?;
+                let names = [self.world.cluster.as_str(), node, container.as_str(), ifname];
                 Owner::named(names).map_err(|e| e.to_string())?
             }
         };
@@ -411,10 +409,10 @@ fn given_twice(network: &NetworkName, pod: &PodRef) -> String {
 }
 
 /// The container id for a pod whose entry names none.
-fn made_up_container(pod: &PodRef, facts: &PodFacts) -> String {
+fn made_up_container(pod: &PodRef, facts: &PodFacts) -> Result<ContainerId, InvalidName> {
     match facts.uid.as_str() {
-        "" => format!("{CONTAINER}{}.{}", pod.namespace, pod.name),
-        uid => format!("{CONTAINER}{uid}"),
+        "" => ContainerId::imported(&format!("{}.{}", pod.namespace, pod.name)),
+        uid => ContainerId::imported(uid),
     }
 }
 
@@ -427,15 +425,15 @@ fn owner(
     address: Addr,
 ) -> Result<Owner, InvalidName> {
     let container_id = match entry.container_id.as_str() {
-        "" => made_up_container(pod, facts),
-        id => id.to_owned(),
+        "" => made_up_container(pod, facts)?,
+        id => id.parse()?,
     };
     let told = || facts.told().iter().find(|one| has(one, address));
     let ifname = match entry.ifname.as_str() {
         "" => told().map(|one| one.interface.clone()).filter(|ifname| !ifname.is_empty()),
         ifname => Some(ifname.to_owned()),
     };
-    Owner::named([cluster.as_str(), node, &container_id, ifname.as_deref().unwrap_or(IFNAME)])
+    Owner::named([cluster.as_str(), node, container_id.as_str(), ifname.as_deref().unwrap_or(IFNAME)])
 }
 
 fn has(interface: &Interface, address: Addr) -> bool {

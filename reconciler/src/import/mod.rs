@@ -29,8 +29,8 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use metes::local::node::timestamp;
 use metes::pool::NetworkName;
-use metes::pool::names::PodUid;
-use metes::pool::record::{Owner, OwnerRecord, Record};
+use metes::pool::names::{ContainerKind, PodUid};
+use metes::pool::record::{Owner, OwnerKind, OwnerRecord, Record};
 use metes::store::keys::Key;
 use metes::store::kv::Kv;
 use metes::store::release::release_as_read;
@@ -52,8 +52,6 @@ use take::TakeOver;
 
 /// The time between two reads of the definitions while they must not change.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The beginning of the container id of an adopted owner.
-const ADOPTED: &str = "adopted-";
 
 /// A step of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,7 +256,16 @@ impl<K: Kv> Import<'_, K> {
                 return;
             }
             held.see(&owner, &record);
-            if record.start.is_none() && !owner.container_id.as_str().starts_with(ADOPTED) {
+            let may_be_imported = match owner.kind() {
+                OwnerKind::Container(ContainerKind::Adopted) | OwnerKind::Aside(..) | OwnerKind::Unknown => {
+                    false
+                }
+                // An entry may have named any container. A run writes its start.
+                OwnerKind::Container(
+                    ContainerKind::Runtime | ContainerKind::Imported | ContainerKind::Claim,
+                ) => record.start.is_none(),
+            };
+            if may_be_imported {
                 found.push(Imported { owner, revision: entry.mod_revision, record });
             }
         };

@@ -1,7 +1,7 @@
 //! Reserves the addresses of one interface, unless another owner that may exist holds them.
 
 use metes::pool::names::PodUid;
-use metes::pool::record::{Held, Owner, OwnerRecord};
+use metes::pool::record::{Held, Owner, OwnerKind, OwnerRecord};
 use metes::store::kv::Kv;
 
 use super::error::ImportError;
@@ -92,9 +92,9 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
 }
 
 fn whom(owner: &Owner, pod: &str) -> String {
-    if owner.set_aside().is_some() {
-        return owner.to_string();
-    }
     let Owner { node, container_id, ifname, .. } = owner;
-    format!("{ifname} of pod {pod:?}, container {container_id} on {node}")
+    match owner.kind() {
+        OwnerKind::Container(_) => format!("{ifname} of pod {pod:?}, container {container_id} on {node}"),
+        OwnerKind::Aside(..) | OwnerKind::Unknown => owner.to_string(),
+    }
 }

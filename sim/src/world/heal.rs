@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use metes::audit::Audit;
+use metes::pool::names::ContainerKind;
 use metes::pool::names::PodUid;
-use metes::pool::record::Owner;
+use metes::pool::record::{Owner, OwnerKind};
 use metes::store::txn::Entry;
 
 use super::World;
@@ -172,7 +173,12 @@ impl World<'_> {
     }
 
     fn is_adopted(&self, owner: &Owner) -> bool {
-        owner.container_id.as_str().starts_with("adopted-")
+        match owner.kind() {
+            OwnerKind::Container(ContainerKind::Adopted) => true,
+            OwnerKind::Container(ContainerKind::Runtime | ContainerKind::Imported | ContainerKind::Claim)
+            | OwnerKind::Aside(..)
+            | OwnerKind::Unknown => false,
+        }
     }
 
     fn audit(&self) -> Result<(), String> {

@@ -330,7 +330,7 @@ pub(crate) fn hold(shared: Rc<Shared>, process: ProcessId, request: HoldRequest)
     Box::pin(async move {
         let line = shared.line(process);
         let session = Session { kv: &line, keys: &shared.keys, until };
-        let policy = Policy::of_holds(request.hold.seconds.map(Duration::from_secs), until);
+        let policy = Policy::hold(request.hold.seconds.map(Duration::from_secs), until);
         let held = Driver::new(session, policy).run(&mut Holding::new(&request, &shared.keys)).await;
         shared.wire.report(process, Outcome::Held(held.is_ok()));
     })

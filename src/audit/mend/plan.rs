@@ -4,7 +4,8 @@ use super::kept::KeptEntry;
 use super::{Finding, Kind, Mend, Mending, Mends};
 use crate::pool::bitmap::Bits;
 use crate::pool::record::{
-    Held, Labels, Owner, OwnerRecord, Pod, PodIndex, PoolChanges, Record, Reservation, newer_version,
+    Held, Labels, Owner, OwnerKind, OwnerRecord, Pod, PodIndex, PoolChanges, Record, Reservation,
+    newer_version,
 };
 use crate::pool::{Addr, NetworkName, Page};
 use crate::store::builder::{BitChanges, Builder};
@@ -228,7 +229,7 @@ impl Planner<'_> {
                 let record = self.record_of(owner).unwrap_or_else(|| unreachable!("it lists the address"));
                 stands.push(format!("the record of {owner}{} lists it", pod_words(&record.labels.pod)));
                 builder.unchanged(self.keys.owner(owner));
-                builder.put(entry.key.clone(), self.reservation_for(owner, &record, &held).encode());
+                builder.put(entry.key.clone(), self.reservation_for(owner, &record).encode());
                 let does = format!("reserves {address} of network {network} for {owner}");
                 let first = "see that no other container uses the address";
                 self.possible(stands, vec![does], Some(first), builder.finish())
@@ -267,7 +268,7 @@ impl Planner<'_> {
                     ));
                     does.push(format!("reserves {address} of network {network} for {owner}"));
                     builder.absent(key.clone());
-                    builder.put(key, self.reservation_for(owner, &record, &held).encode());
+                    builder.put(key, self.reservation_for(owner, &record).encode());
                     bits.set(network, address);
                 }
             }
@@ -431,7 +432,7 @@ impl Planner<'_> {
             let has_other = self.seen.entry(&key).is_some() && !is_own;
             if let Some((kept, record)) = kept.filter(|(_, record)| !has_other && lists(record, &at)) {
                 builder.unchanged(key.clone());
-                builder.put(key, self.reservation_for(kept, record, &at).encode());
+                builder.put(key, self.reservation_for(kept, record).encode());
                 bits.set(network, address);
                 does.push(format!("reserves {address} of network {network} for {kept}"));
                 return false;
@@ -446,14 +447,14 @@ impl Planner<'_> {
         free::free_reservations(self.keys, owner, &rest, &mut builder, &mut bits);
         free::free_index(self.keys, owner, record, &mut builder);
         bits.plan(self.keys, &mut builder);
-        let first = match owner.set_aside() {
-            Some((network, address)) => {
+        let first = match owner.kind() {
+            OwnerKind::Aside(network, address) => {
                 let time = self.keys.hold(&network, address);
                 builder.unchanged(time.clone());
                 builder.delete(time);
                 NOT_SET_ASIDE
             }
-            None => POD_IS_DELETED,
+            OwnerKind::Container(_) | OwnerKind::Unknown => POD_IS_DELETED,
         };
         self.possible(stands, does, Some(first), builder.finish())
     }
@@ -512,17 +513,8 @@ impl Planner<'_> {
     }
 
     /// The reservation that a record stands for. When it was first made is not known any more.
-    fn reservation_for(
-        &self,
-        owner: &Owner,
-        record: &OwnerRecord,
-        (network, address): &NetworkAddress,
-    ) -> Reservation {
-        let now = self.mends.now.to_owned();
-        match &record.hold {
-            Some(hold) => Reservation::of_hold(network, *address, hold.clone(), now),
-            None => Reservation::new(owner.clone(), record.labels.clone(), now),
-        }
+    fn reservation_for(&self, owner: &Owner, record: &OwnerRecord) -> Reservation {
+        Reservation::of_record(owner, record, self.mends.now.to_owned())
     }
 
     fn record_of(&self, owner: &Owner) -> Option<OwnerRecord> {

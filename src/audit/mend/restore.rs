@@ -216,11 +216,7 @@ impl RestorePlanner<'_> {
         if self.does.contains(&does) {
             return;
         }
-        let now = self.restores.now.to_owned();
-        let reservation = match &record.hold {
-            Some(hold) => Reservation::of_hold(network, address, hold.clone(), now),
-            None => Reservation::new(owner.clone(), record.labels.clone(), now),
-        };
+        let reservation = Reservation::of_record(owner, record, self.restores.now.to_owned());
         self.builder.put(key, reservation.encode());
         self.does.push(does);
         self.hold(network, address);

@@ -7,6 +7,7 @@ use crate::cni::error::Error;
 use crate::commands::{Run, errors};
 use crate::limits;
 use crate::pool::cooldown::{Cooldown, WhenFull};
+use crate::pool::record::OwnerKind;
 use crate::pool::{NetworkName, Range, Standing};
 use crate::store::allot::Allotment;
 use crate::store::keys::{Key, LeaseId};
@@ -108,10 +109,13 @@ async fn set_aside<K: Kv>(run: &Run<'_, K>, full: &Full) -> usize {
     let Ok(read) = run.session.txn(&Txn::read(networks.iter().map(list).collect())).await else { return 0 };
     let is_of_set = |entry: &&Entry| {
         let Ok(Key::Owner(owner)) = run.session.keys.parse(&entry.key) else { return false };
-        owner.set_aside().is_some_and(|(network, address)| {
-            let gives = |range: &Range| range.standing(address) == Standing::Assignable;
-            set.ranges().iter().any(|range| *range.network() == network && gives(range))
-        })
+        match owner.kind() {
+            OwnerKind::Aside(network, address) => {
+                let gives = |range: &Range| range.standing(address) == Standing::Assignable;
+                set.ranges().iter().any(|range| *range.network() == network && gives(range))
+            }
+            OwnerKind::Container(_) | OwnerKind::Unknown => false,
+        }
     };
     read.found.iter().flat_map(|found| &found.entries).filter(is_of_set).count()
 }
