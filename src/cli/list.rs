@@ -4,8 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use super::args::{Filter, ListArgs, Place};
+use clap::Args;
+
+use super::filter::{Filter, Place};
 use super::inventory::{COLUMNS, Inventory, Row};
+use super::output::ListOutput;
 use super::{CliError, Context, Terminal, watch};
 use crate::config::keys::{did_you_mean, nearest};
 use crate::pool::NetworkName;
@@ -15,6 +18,23 @@ use crate::store::kv::{Failure, Kv};
 
 /// How many edits a name may be away from one that is suggested for it.
 const SIMILAR_NAME_EDITS: usize = 2;
+
+/// `metes list`
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Which ones.
+    #[command(flatten)]
+    pub(super) filter: Filter,
+    /// Only the first so many, by network and address
+    #[arg(long, value_name = "COUNT", conflicts_with = "watch")]
+    pub(super) limit: Option<usize>,
+    /// After the list, print a line for each change, as `watch` does
+    #[arg(short, long)]
+    pub(super) watch: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: ListOutput,
+}
 
 /// Lists the held addresses that are wanted.
 pub(super) async fn list<K: Kv + Follow>(

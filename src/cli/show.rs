@@ -1,15 +1,19 @@
 //! `metes show`.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use ipnetwork::IpNetwork;
 
-use super::args::{ListFormat, PodName, ReleaseTarget, ShowArgs, WordKind, pod_name, release_target};
+use super::filter::{Filter, PodName, pod_name};
 use super::inventory::{COLUMNS, Inventory, Row};
 use super::list::tell_unreadable;
+use super::output::{ListFormat, ListOutput};
+use super::release::{ReleaseTarget, release_target};
 use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
 use crate::pool::names::{PodUid, PoolName};
@@ -17,6 +21,44 @@ use crate::pool::record::{Held, HoldNote, Owner, OwnerRecord};
 use crate::pool::{Addr, NetworkName};
 use crate::store::kv::{Failure, Kv};
 use crate::store::snapshot::Snapshot;
+
+/// `metes show`
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// An address, NETWORK/ADDRESS, a prefix, a container id or its beginning, NAMESPACE/POD, a network or a pool
+    #[arg(value_name = "WHAT")]
+    pub(super) what: String,
+    /// What WHAT is, if it may be several things
+    #[arg(long = "as", value_enum, value_name = "KIND")]
+    pub(super) kind: Option<WordKind>,
+    /// Which ones.
+    #[command(flatten)]
+    pub(super) filter: Filter,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: ListOutput,
+}
+
+/// What a word may be the name of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum WordKind {
+    /// A container, or the beginning of its id
+    Container,
+    /// A network
+    Network,
+    /// A pool
+    Pool,
+}
+
+impl fmt::Display for WordKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WordKind::Container => "container",
+            WordKind::Network => "network",
+            WordKind::Pool => "pool",
+        })
+    }
+}
 
 /// Shows all rows of what is asked for.
 pub(super) async fn show<K: Kv>(

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 
-use super::args::{CheckArgs, CliVerb, Command};
+use super::args::{CliVerb, Command};
+use super::check::CheckArgs;
 use super::doctor::doctor;
 use super::table::Screen;
 use super::validate::validate;

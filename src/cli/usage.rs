@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use clap::Args;
 use serde::Serialize;
 
-use super::args::{ListFormat, UsageArgs};
 use super::inventory::{Inventory, Row, holders};
+use super::output::{ListFormat, ListOutput};
 use super::overview::{Overview, between, merged};
 use super::table::{CellForm, Column, Listed, many, or_dash};
 use super::{CliError, Context, Terminal};
@@ -17,6 +18,14 @@ use crate::pool::{Addr, NetworkName, Range, RangeCounts, Standing};
 use crate::store::kv::{Failure, Kv};
 use crate::store::txn::Entry;
 use crate::store::walk::walk_between;
+
+/// `metes usage`
+#[derive(Debug, Args)]
+pub(super) struct UsageArgs {
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: ListOutput,
+}
 
 /// Shows how much of each range is used.
 pub(super) async fn usage<K: Kv>(

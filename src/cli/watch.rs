@@ -5,11 +5,13 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::args::{Filter, ListFormat, WatchArgs};
+use super::filter::Filter;
 use super::inventory::{COLUMNS, Holder, Row};
+use super::output::ListFormat;
 use super::table::{Listed, TableForm, table_of};
 use super::{CliError, Context, Terminal};
 use crate::local::node;
@@ -25,6 +27,17 @@ const SILENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(1);
 /// For how long anybody watches who gives no time.
 const EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// `metes watch`
+#[derive(Debug, Args)]
+pub(super) struct WatchArgs {
+    /// Which ones.
+    #[command(flatten)]
+    pub(super) filter: Filter,
+    /// How to print
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = ListFormat::Table)]
+    pub(super) format: ListFormat,
+}
 
 /// Prints a line for each change until it is interrupted, or until the time is over that was given for it.
 pub(super) async fn watch<K: Kv + Follow>(

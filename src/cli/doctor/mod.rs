@@ -16,11 +16,21 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::args::DoctorArgs;
+use clap::Args;
+
+use super::output::Output;
 use super::{CliError, Terminal};
 use crate::limits;
 use facts::{DoctorFacts, EtcdFacts};
 use line::{Diagnosis, Verdict};
+
+/// `metes doctor`
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: Output,
+}
 
 /// Says what is wrong; exit code 1 if anything is.
 pub(super) async fn doctor(

@@ -14,10 +14,10 @@ mod words;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::{Args, ValueEnum};
 use ipnetwork::IpNetwork;
 use serde::Serialize;
 
-use super::args::{MapArgs, MapBy, MapFormat, MapKind};
 use super::inventory::Inventory;
 use super::list::tell_unreadable;
 use super::{CliError, Context, Terminal};
@@ -28,6 +28,84 @@ use crate::pool::names::PoolName;
 use crate::store::kv::{Failure, Kv};
 use area::{Area, Drawn, areas};
 use picture::{CellNames, Picture};
+
+/// `metes map`
+#[derive(Debug, Args)]
+pub(super) struct MapArgs {
+    /// A network, a pool or a prefix
+    #[arg(value_name = "WHAT")]
+    pub(super) what: String,
+    /// What it is, if the name stands for both
+    #[arg(long = "as", value_enum, value_name = "KIND")]
+    pub(super) kind: Option<MapKind>,
+    /// What cells are coloured by
+    #[arg(long, value_enum, default_value_t = MapBy::Fill)]
+    pub(super) by: MapBy,
+    /// Only this network, if a prefix is drawn
+    #[arg(long, value_parser = NetworkName::stored)]
+    pub(super) network: Option<NetworkName>,
+    /// How to print
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = MapFormat::Table)]
+    pub(super) format: MapFormat,
+}
+
+/// What a name of something drawn may stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum MapKind {
+    /// A network
+    Network,
+    /// A pool
+    Pool,
+}
+
+impl MapKind {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            MapKind::Network => "network",
+            MapKind::Pool => "pool",
+        }
+    }
+}
+
+/// What the cells of a picture are coloured by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum MapBy {
+    /// How full they are
+    Fill,
+    /// The namespace of most pods
+    Namespace,
+    /// The node of most containers
+    Node,
+    /// For how long most have been held
+    Age,
+}
+
+impl MapBy {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            MapBy::Fill => "fill",
+            MapBy::Namespace => "namespace",
+            MapBy::Node => "node",
+            MapBy::Age => "age",
+        }
+    }
+}
+
+/// How to print a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum MapFormat {
+    /// For a terminal
+    Table,
+    /// A drawing
+    Svg,
+    /// A page for a browser
+    Html,
+    /// For programs
+    Json,
+    /// For programs and people
+    Yaml,
+}
 
 /// How many edits a name may be away from one that is suggested for it.
 const SIMILAR_NAME_EDITS: usize = 2;

@@ -1,8 +1,9 @@
 //! `metes pool list`, `show`, `status` and `export`.
 
+use clap::Args;
 use serde::Serialize;
 
-use super::super::args::{PoolListArgs, PoolShowArgs, PoolStatusArgs};
+use super::super::output::{ListOutput, Output};
 use super::super::table::{CellForm, Column, Listed, or_dash, printable, table};
 use super::super::{CliError, Context, Terminal};
 use super::effect::FoldedPool;
@@ -17,6 +18,40 @@ use crate::pool::{NetworkName, Order, RangeCounts};
 use crate::store::kv::Kv;
 use crate::store::pool_change::StoredPools;
 use crate::store::walk::walk;
+
+/// `metes pool list`
+#[derive(Debug, Args)]
+pub(super) struct PoolListArgs {
+    /// Only pools of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    pub(super) network: Option<NetworkName>,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: ListOutput,
+}
+
+/// `metes pool show`
+#[derive(Debug, Args)]
+pub(super) struct PoolShowArgs {
+    /// The pool
+    pub(super) name: PoolName,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+/// `metes pool status`
+#[derive(Debug, Args)]
+pub(super) struct PoolStatusArgs {
+    /// Only this pool
+    pub(super) name: Option<PoolName>,
+    /// Only pools of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    pub(super) network: Option<NetworkName>,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) output: ListOutput,
+}
 
 /// Lists the pools.
 pub(super) async fn list<K: Kv>(
