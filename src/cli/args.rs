@@ -4,20 +4,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 
 use super::check::CheckArgs;
-use super::doctor::DoctorArgs;
 use super::hold::{HoldArgs, HoldsArgs};
 use super::leaks::LeaksArgs;
 use super::list::ListArgs;
 use super::map::MapArgs;
-use super::pool::{POOL_AFTER_HELP, PoolArgs};
+use super::output::{ListOutput, Output};
+use super::pool::{POOL_AFTER_HELP, PoolVerb};
 use super::release::ReleaseArgs;
 use super::show::ShowArgs;
 use super::top::TopArgs;
-use super::usage::UsageArgs;
 use super::validate::{VALIDATE_AFTER_HELP, ValidateArgs};
-use super::version::{CompletionArgs, VersionArgs};
+use super::version::VersionArgs;
 use super::watch::WatchArgs;
 
 const LONG_ABOUT: &str = "\
@@ -58,7 +58,6 @@ The host file says where etcd is. It is the file of --config, else of $METES_CON
 Exit codes: 0 done, 1 failed, or `check` or `doctor` found something wrong, 2 wrong usage,
 3 (only `pool`) done, but somebody still holds addresses outside of the open ranges.";
 
-/// The command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "metes",
@@ -79,15 +78,13 @@ pub(super) struct Cli {
     /// as much each time. `watch` and `pool drain --wait` have no limit unless it is given
     #[arg(long, global = true, value_name = "DURATION", value_parser = timeout)]
     pub(super) timeout: Option<Duration>,
-    /// What to do.
     #[command(subcommand)]
     pub(super) verb: CliVerb,
 }
 
-/// What to do, with the store or without it.
+/// A command, with the store or without it.
 #[derive(Debug, Subcommand)]
 pub(super) enum CliVerb {
-    /// With the store.
     #[command(flatten)]
     Store(Command),
     /// Find mistakes in networks, host files and pools before a pod starts
@@ -105,16 +102,18 @@ pub(super) enum CliVerb {
     /// Looks at the host file and the files that it names, at each endpoint of etcd, at certificates and the clock,
     /// at the rights on the prefix, and at what this node keeps. It goes on where something fails, and takes a few
     /// seconds at most. A key is written to etcd and removed again. Exit 1 if anything is bad.
-    Doctor(DoctorArgs),
+    Doctor(Output),
     /// Print a script that makes a shell complete commands and flags
     ///
     /// For bash, in ~/.bashrc: source <(metes completion bash)
-    Completion(CompletionArgs),
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
     /// Show the version; with --server also the versions of etcd's members and of the stored records
     Version(VersionArgs),
 }
 
-/// What to do with the store.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// List the addresses that are held
@@ -132,7 +131,7 @@ pub(super) enum Command {
     /// and what lies outside of start and end. It is "older" if its CNI network has asked for other ranges
     /// since. If somebody still holds an address that only an older range gives, a line below says who. The
     /// row "-" counts addresses outside of all ranges.
-    Usage(UsageArgs),
+    Usage(ListOutput),
     /// Draw how full ranges are, and who holds their addresses
     ///
     /// On a terminal, or as a page for a browser: metes map storage -o html >map.html. A cell of the picture is a
@@ -174,8 +173,8 @@ pub(super) enum Command {
     /// List the addresses that are set aside
     Holds(HoldsArgs),
     /// Show and change named pools of addresses
-    #[command(after_help = POOL_AFTER_HELP)]
-    Pool(PoolArgs),
+    #[command(subcommand, after_help = POOL_AFTER_HELP)]
+    Pool(PoolVerb),
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
@@ -183,7 +182,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err("expected more than 0s".to_owned()) } else { Ok(time) }
 }
 
-/// What metes says of itself when a person calls it without arguments, as other plugins do.
+/// The answer to a call without arguments, as other plugins give it.
 pub(super) fn about(versions: &[&str]) -> String {
     format!(
         "metes {}: a cluster-wide CNI IPAM plugin coordinated through etcd (metes --help says more)\n\

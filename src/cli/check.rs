@@ -22,7 +22,6 @@ use crate::store::known::HighWater;
 use crate::store::kv::Kv;
 use crate::store::session::Session;
 
-/// `metes check`
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("asks").multiple(true).args(["accept_store", "resume", "mend", "restore"]))]
 pub(super) struct CheckArgs {
@@ -32,32 +31,31 @@ pub(super) struct CheckArgs {
     /// Repair bits that do not match the reservations, and delete tombstones and tickets in queues
     /// that no lease would ever remove; never touches what cannot be decoded
     #[arg(long)]
-    pub(super) repair: bool,
+    repair: bool,
     /// Mend what a repair does not touch: all findings of a kind, the one with this key, or `all`. Says for each what
     /// is there and what would be done, and asks first. May free what a container had
     #[arg(long, value_name = "KIND|KEY|all", value_parser = mend_target)]
-    pub(super) mend: Option<MendTarget>,
+    mend: Option<MendTarget>,
     /// The file that keeps what --mend deletes and replaces. It must not exist. The default is one in the current
     /// folder that is named after the time
     #[arg(long, value_name = "FILE", requires = "mend")]
-    pub(super) backup: Option<PathBuf>,
+    backup: Option<PathBuf>,
     /// Put back what a --mend deleted or replaced, by the file that keeps it: all that an owner had, where nothing
     /// stands there since. Asks first
     #[arg(long, value_name = "FILE", conflicts_with = "mend")]
-    pub(super) restore: Option<PathBuf>,
+    restore: Option<PathBuf>,
     /// Take a store into service again that was restored from a backup, with what it holds; asks first
     #[arg(long)]
-    pub(super) accept_store: bool,
+    accept_store: bool,
     /// End the pause of a migration that will not be finished, so that ADD gives out addresses again;
     /// asks first. Works without Kubernetes, and from every cluster that shares the store
     #[arg(long)]
-    pub(super) resume: bool,
+    resume: bool,
     /// Do not ask
     #[arg(short = 'y', long, requires = "asks")]
-    pub(super) yes: bool,
-    /// How to print.
+    yes: bool,
     #[command(flatten)]
-    pub(super) output: Output,
+    output: Output,
 }
 
 /// The kinds of findings that are to be explained.

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::pool::NetworkName;
 use crate::pool::record::{Owner, Pod};
 
-/// Where an owner is.
+/// A choice of owners by where they are.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct Place {
     /// Only what is held on nodes of this name
@@ -44,13 +44,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// Which addresses are meant.
+/// A choice of held addresses.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct Filter {
     /// Only addresses of this network
     #[arg(long, value_parser = NetworkName::stored)]
     pub(super) network: Option<NetworkName>,
-    /// Where they are held.
     #[command(flatten)]
     pub(super) place: Place,
     /// Only addresses of pods in this namespace

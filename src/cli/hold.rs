@@ -33,38 +33,35 @@ const HOLD_NOTE_MAX: usize = 256;
 /// The longest time of a hold.
 const HOLD_TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// `metes hold`
 #[derive(Debug, Args)]
 pub(super) struct HoldArgs {
     /// The addresses
     #[arg(required = true, value_name = "ADDRESS", value_parser = hold_address)]
-    pub(super) addresses: Vec<IpAddr>,
+    addresses: Vec<IpAddr>,
     /// Their network; the default is the one with a range that the address lies in
     #[arg(long, value_parser = NetworkName::stored)]
-    pub(super) network: Option<NetworkName>,
+    network: Option<NetworkName>,
     /// Also in a network that the store does not know yet
     #[arg(long, requires = "network")]
-    pub(super) force: bool,
+    force: bool,
     /// Why; an ADD that asks for the address gets this note
     #[arg(long, required_unless_present = "remove", value_parser = hold_note)]
-    pub(super) note: Option<String>,
+    note: Option<String>,
     /// For how long, like 2h or 7d, at most a year; the default is until --remove. The reconciler ends it
     #[arg(long = "for", value_name = "DURATION", value_parser = hold_time)]
-    pub(super) time: Option<Duration>,
+    time: Option<Duration>,
     /// End it: containers may get the addresses again
     #[arg(long, conflicts_with_all = ["note", "time", "force"])]
-    pub(super) remove: bool,
+    remove: bool,
 }
 
-/// `metes holds`
 #[derive(Debug, Args)]
 pub(super) struct HoldsArgs {
     /// Only addresses of this network
     #[arg(long, value_parser = NetworkName::stored)]
-    pub(super) network: Option<NetworkName>,
-    /// How to print.
+    network: Option<NetworkName>,
     #[command(flatten)]
-    pub(super) output: ListOutput,
+    output: ListOutput,
 }
 
 fn hold_address(text: &str) -> Result<IpAddr, String> {

@@ -26,15 +26,12 @@ use crate::store::snapshot::Snapshot;
 use crate::store::txn::Entry;
 use crate::store::walk::walk;
 
-/// `metes leaks`
 #[derive(Debug, Args)]
 pub(super) struct LeaksArgs {
-    /// Which ones.
     #[command(flatten)]
-    pub(super) filter: Filter,
-    /// How to print.
+    filter: Filter,
     #[command(flatten)]
-    pub(super) output: ListOutput,
+    output: ListOutput,
 }
 
 /// Lists the addresses of owners that are suspected to be gone, with why.

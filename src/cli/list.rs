@@ -19,21 +19,18 @@ use crate::store::kv::{Failure, Kv};
 /// How many edits a name may be away from one that is suggested for it.
 const SIMILAR_NAME_EDITS: usize = 2;
 
-/// `metes list`
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// Which ones.
     #[command(flatten)]
-    pub(super) filter: Filter,
+    filter: Filter,
     /// Only the first so many, by network and address
     #[arg(long, value_name = "COUNT", conflicts_with = "watch")]
-    pub(super) limit: Option<usize>,
+    limit: Option<usize>,
     /// After the list, print a line for each change, as `watch` does
     #[arg(short, long)]
-    pub(super) watch: bool,
-    /// How to print.
+    watch: bool,
     #[command(flatten)]
-    pub(super) output: ListOutput,
+    output: ListOutput,
 }
 
 /// Lists the held addresses that are wanted.

@@ -22,7 +22,7 @@ const ROUNDS: usize = 64;
 /// How many letters of a kind may be wrong, so that it is still suggested.
 const KIND_TYPOS: usize = 6;
 
-/// Which findings are to be mended.
+/// The findings that are to be mended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MendTarget {
     /// All violations.

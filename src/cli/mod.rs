@@ -167,7 +167,7 @@ async fn run<K: Kv + Follow>(
     let done = match command {
         Command::List(args) => list::list(&context, &args, terminal).await,
         Command::Show(args) => show::show(&context, &args, terminal).await,
-        Command::Usage(args) => usage::usage(&context, &args, terminal).await,
+        Command::Usage(output) => usage::usage(&context, &output, terminal).await,
         Command::Map(args) => map::map(&context, &args, terminal).await,
         Command::Top(args) => top::top(&context, &args, terminal).await,
         Command::Leaks(args) => leaks::leaks(&context, &args, terminal).await,
@@ -176,7 +176,7 @@ async fn run<K: Kv + Follow>(
         Command::Release(args) => release::release(&context, &args, terminal).await,
         Command::Hold(args) => hold::hold(&context, &args, terminal).await,
         Command::Holds(args) => hold::holds(&context, &args, terminal).await,
-        Command::Pool(args) => pool::pool(&context, &args, terminal).await,
+        Command::Pool(verb) => pool::pool(&context, &verb, terminal).await,
     };
     done.unwrap_or_else(|failed| failed.told(terminal))
 }

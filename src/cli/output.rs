@@ -2,7 +2,6 @@
 
 use clap::{Args, ValueEnum};
 
-/// How to print a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ListFormat {
     /// For people
@@ -17,7 +16,6 @@ pub(super) enum ListFormat {
     Name,
 }
 
-/// How a list is printed.
 #[derive(Debug, Args)]
 pub(super) struct ListOutput {
     /// How to print
@@ -31,7 +29,6 @@ pub(super) struct ListOutput {
     pub(super) sort_by: Option<String>,
 }
 
-/// How to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// For people
@@ -42,10 +39,14 @@ pub(super) enum Format {
     Yaml,
 }
 
-/// The choice of a format.
 #[derive(Debug, Args)]
 pub(super) struct Output {
     /// How to print
     #[arg(short = 'o', long = "output", value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
+}
+
+/// The word that means a value on the command line.
+pub(super) fn value_name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -20,36 +20,34 @@ use crate::store::free::Freed;
 use crate::store::kv::{Failure, Kv};
 use crate::store::release::{self, FreeError};
 
-/// `metes release`
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["targets", "containers", "file"]))]
 pub(super) struct ReleaseArgs {
     /// Free the owners that hold these addresses
     #[arg(value_name = "ADDRESS|NETWORK/ADDRESS", value_parser = release_target)]
-    pub(super) targets: Vec<ReleaseTarget>,
+    targets: Vec<ReleaseTarget>,
     /// The network of the addresses, if they are held in several
     #[arg(long, value_parser = NetworkName::stored, conflicts_with = "containers")]
-    pub(super) network: Option<NetworkName>,
+    network: Option<NetworkName>,
     /// Free all interfaces of the container with this id, or of the only one whose id begins so; may be given
     /// several times
     #[arg(long = "container", value_name = "ID")]
-    pub(super) containers: Vec<String>,
+    containers: Vec<String>,
     /// Free what the lines of this file name, in the form that `list` and `leaks` print with -o name; - for stdin.
     /// Lines that name what nobody holds are ignored
     #[arg(short = 'f', long = "file", value_name = "FILE")]
-    pub(super) file: Option<PathBuf>,
-    /// Where it is.
+    file: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) place: Place,
+    place: Place,
     /// Without a cooldown: the addresses may be given out again at once
     #[arg(long)]
-    pub(super) now: bool,
+    now: bool,
     /// Do not ask
     #[arg(short = 'y', long)]
-    pub(super) yes: bool,
+    yes: bool,
 }
 
-/// Whom to free.
+/// The owners to be freed, as a person names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReleaseTarget {
     /// Who holds an address, in any network.

@@ -1,7 +1,6 @@
 //! `metes show`.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use ipnetwork::IpNetwork;
 use super::filter::{Filter, PodName, pod_name};
 use super::inventory::{COLUMNS, Inventory, Row};
 use super::list::tell_unreadable;
-use super::output::{ListFormat, ListOutput};
+use super::output::{ListFormat, ListOutput, value_name};
 use super::release::{ReleaseTarget, release_target};
 use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
@@ -22,24 +21,21 @@ use crate::pool::{Addr, NetworkName};
 use crate::store::kv::{Failure, Kv};
 use crate::store::snapshot::Snapshot;
 
-/// `metes show`
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
     /// An address, NETWORK/ADDRESS, a prefix, a container id or its beginning, NAMESPACE/POD, a network or a pool
     #[arg(value_name = "WHAT")]
-    pub(super) what: String,
+    what: String,
     /// What WHAT is, if it may be several things
     #[arg(long = "as", value_enum, value_name = "KIND")]
-    pub(super) kind: Option<WordKind>,
-    /// Which ones.
+    kind: Option<WordKind>,
     #[command(flatten)]
-    pub(super) filter: Filter,
-    /// How to print.
+    filter: Filter,
     #[command(flatten)]
-    pub(super) output: ListOutput,
+    output: ListOutput,
 }
 
-/// What a word may be the name of.
+/// The kind of thing that a word may be the name of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum WordKind {
     /// A container, or the beginning of its id
@@ -48,16 +44,6 @@ pub(super) enum WordKind {
     Network,
     /// A pool
     Pool,
-}
-
-impl fmt::Display for WordKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WordKind::Container => "container",
-            WordKind::Network => "network",
-            WordKind::Pool => "pool",
-        })
-    }
 }
 
 /// Shows all rows of what is asked for.
@@ -270,7 +256,8 @@ async fn named<K: Kv>(
              list shows what is held"
         )),
         several => {
-            let kinds: Vec<String> = several.iter().map(|(kind, _)| format!("--as {kind}")).collect();
+            let kinds: Vec<String> =
+                several.iter().map(|(kind, _)| format!("--as {}", value_name(*kind))).collect();
             Err(format!("{word:?} could be several: say which with {}", kinds.join(" or ")))
         }
     })

@@ -15,24 +15,21 @@ use super::{CliError, Context, Terminal};
 use crate::pool::NetworkName;
 use crate::store::kv::Kv;
 
-/// `metes top`
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
     /// Whose addresses are counted together
     #[arg(long, value_enum, default_value_t = Consumer::Namespace)]
-    pub(super) by: Consumer,
+    by: Consumer,
     /// Show only so many, those with the most addresses; the default is all
     #[arg(short = 'n', long = "most", value_name = "COUNT")]
-    pub(super) most: Option<usize>,
-    /// Which ones.
+    most: Option<usize>,
     #[command(flatten)]
-    pub(super) filter: Filter,
-    /// How to print.
+    filter: Filter,
     #[command(flatten)]
-    pub(super) output: ListOutput,
+    output: ListOutput,
 }
 
-/// Whose addresses are counted together.
+/// The holders whose addresses are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Consumer {
     /// All pods of a namespace

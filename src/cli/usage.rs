@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use clap::Args;
 use serde::Serialize;
 
 use super::inventory::{Inventory, Row, holders};
@@ -19,25 +18,17 @@ use crate::store::kv::{Failure, Kv};
 use crate::store::txn::Entry;
 use crate::store::walk::walk_between;
 
-/// `metes usage`
-#[derive(Debug, Args)]
-pub(super) struct UsageArgs {
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: ListOutput,
-}
-
 /// Shows how much of each range is used.
 pub(super) async fn usage<K: Kv>(
     context: &Context<'_, K>,
-    args: &UsageArgs,
+    output: &ListOutput,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     let counted = read(context).await.map_err(CliError::store("count the held addresses"))?;
     let usages = usages(&counted);
-    terminal.list(&COLUMNS, usages.iter().collect(), &args.output)?;
-    let is_table = matches!(args.output.format, ListFormat::Table | ListFormat::Wide);
-    if is_table && !args.output.no_headers {
+    terminal.list(&COLUMNS, usages.iter().collect(), output)?;
+    let is_table = matches!(output.format, ListFormat::Table | ListFormat::Wide);
+    if is_table && !output.no_headers {
         terminal.answer(&left(&usages))?;
     }
     Ok(ExitCode::SUCCESS)

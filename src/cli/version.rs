@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::slice;
 
 use clap::Args;
-use clap_complete::Shell;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -23,22 +22,13 @@ use crate::store::kv::Kv;
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 
-/// `metes completion`
-#[derive(Debug, Args)]
-pub(super) struct CompletionArgs {
-    /// The shell
-    pub(super) shell: Shell,
-}
-
-/// `metes version`
 #[derive(Debug, Args)]
 pub(super) struct VersionArgs {
     /// Ask etcd, too
     #[arg(long)]
-    pub(super) server: bool,
-    /// How to print.
+    server: bool,
     #[command(flatten)]
-    pub(super) output: Output,
+    output: Output,
 }
 
 /// Says which version this program has and, if that is asked for, those of etcd's members and of the store.

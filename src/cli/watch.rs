@@ -28,15 +28,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// For how long anybody watches who gives no time.
 const EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// `metes watch`
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
-    /// Which ones.
     #[command(flatten)]
-    pub(super) filter: Filter,
+    filter: Filter,
     /// How to print
     #[arg(short = 'o', long = "output", value_enum, default_value_t = ListFormat::Table)]
-    pub(super) format: ListFormat,
+    format: ListFormat,
 }
 
 /// Prints a line for each change until it is interrupted, or until the time is over that was given for it.

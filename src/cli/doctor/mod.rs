@@ -16,33 +16,23 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::Args;
-
 use super::output::Output;
 use super::{CliError, Terminal};
 use crate::limits;
 use facts::{DoctorFacts, EtcdFacts};
 use line::{Diagnosis, Verdict};
 
-/// `metes doctor`
-#[derive(Debug, Args)]
-pub(super) struct DoctorArgs {
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: Output,
-}
-
 /// Says what is wrong; exit code 1 if anything is.
 pub(super) async fn doctor(
     (config, endpoints): (Option<&Path>, &[String]),
     timeout: Option<Duration>,
-    args: &DoctorArgs,
+    output: &Output,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     let facts = look(config, endpoints, timeout.unwrap_or(limits::DOCTOR_DEADLINE)).await;
     let diagnosis = Diagnosis::of(judge::judge(&facts));
     let screen = terminal.screen;
-    terminal.document(&diagnosis, args.output.format, || diagnosis.words(screen))?;
+    terminal.document(&diagnosis, output.format, || diagnosis.words(screen))?;
     Ok(if diagnosis.verdict == Verdict::Bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

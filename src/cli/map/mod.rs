@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use super::inventory::Inventory;
 use super::list::tell_unreadable;
+use super::output::value_name;
 use super::{CliError, Context, Terminal};
 use crate::config::keys::nearest;
 use crate::pool::NetworkName;
@@ -29,27 +30,26 @@ use crate::store::kv::{Failure, Kv};
 use area::{Area, Drawn, areas};
 use picture::{CellNames, Picture};
 
-/// `metes map`
 #[derive(Debug, Args)]
 pub(super) struct MapArgs {
     /// A network, a pool or a prefix
     #[arg(value_name = "WHAT")]
-    pub(super) what: String,
+    what: String,
     /// What it is, if the name stands for both
     #[arg(long = "as", value_enum, value_name = "KIND")]
-    pub(super) kind: Option<MapKind>,
+    kind: Option<MapKind>,
     /// What cells are coloured by
     #[arg(long, value_enum, default_value_t = MapBy::Fill)]
-    pub(super) by: MapBy,
+    by: MapBy,
     /// Only this network, if a prefix is drawn
     #[arg(long, value_parser = NetworkName::stored)]
-    pub(super) network: Option<NetworkName>,
+    network: Option<NetworkName>,
     /// How to print
     #[arg(short = 'o', long = "output", value_enum, default_value_t = MapFormat::Table)]
-    pub(super) format: MapFormat,
+    format: MapFormat,
 }
 
-/// What a name of something drawn may stand for.
+/// The kind of thing that a name may stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum MapKind {
     /// A network
@@ -58,16 +58,7 @@ pub(super) enum MapKind {
     Pool,
 }
 
-impl MapKind {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            MapKind::Network => "network",
-            MapKind::Pool => "pool",
-        }
-    }
-}
-
-/// What the cells of a picture are coloured by.
+/// The measure by which cells are coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum MapBy {
@@ -81,18 +72,6 @@ pub(super) enum MapBy {
     Age,
 }
 
-impl MapBy {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            MapBy::Fill => "fill",
-            MapBy::Namespace => "namespace",
-            MapBy::Node => "node",
-            MapBy::Age => "age",
-        }
-    }
-}
-
-/// How to print a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum MapFormat {
     /// For a terminal
@@ -168,12 +147,13 @@ fn drawn(
 }
 
 fn unknown(args: &MapArgs, ranges: &Inventory, networks: &[NetworkName]) -> CliError {
-    let (what, word) = (&args.what, args.kind.map_or("network, pool or prefix", MapKind::word));
+    let (what, kind) =
+        (&args.what, args.kind.map_or_else(|| "network, pool or prefix".to_owned(), value_name));
     let pools = ranges.pools.iter().map(|pool| pool.pool.as_str());
     let names: Vec<&str> = networks.iter().map(NetworkName::as_str).chain(pools).collect();
     let similar = nearest(what, &names, SIMILAR_NAME_EDITS);
     let similar = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
-    CliError::Refused(format!("there is no {word} {what:?}{similar}"))
+    CliError::Refused(format!("there is no {kind} {what:?}{similar}"))
 }
 
 /// Adds what is held to the ranges.
@@ -225,7 +205,7 @@ fn print(
     let of_page = || -> Vec<Picture<'_>> {
         areas.iter().map(|area| Picture::of(area, inventory, names, page::frame(area.block.bits))).collect()
     };
-    let heading = format!("metes map: {} by {}", args.what, args.by.word());
+    let heading = format!("metes map: {} by {}", args.what, value_name(args.by));
     match args.format {
         MapFormat::Table => {
             let (screen, label) = (terminal.screen, label_width(areas));

@@ -58,17 +58,8 @@ Only `pool` and `ranges` are needed. A network uses it with `\"ipam\": {\"type\"
 Exit codes: 0 done, 1 refused or failed (nothing is written for what is refused), 2 wrong usage,
 3 done, but somebody still holds addresses outside of the open ranges.";
 
-/// `metes pool`
-#[derive(Debug, Args)]
-pub(super) struct PoolArgs {
-    /// What to do.
-    #[command(subcommand)]
-    verb: PoolVerb,
-}
-
-/// What to do with pools.
 #[derive(Debug, Subcommand)]
-enum PoolVerb {
+pub(super) enum PoolVerb {
     /// List the pools
     #[command(visible_aliases = ["ls", "get"])]
     List(PoolListArgs),
@@ -98,9 +89,18 @@ enum PoolVerb {
     /// Give out addresses of a range again
     Open(PoolRangeArgs),
     /// Delete a pool of which all ranges are closed and no address is held
-    Delete(PoolDeleteArgs),
+    Delete {
+        /// The pool
+        name: PoolName,
+        /// Do not ask
+        #[arg(short = 'y', long)]
+        yes: bool,
+    },
     /// Print pools as YAML that `apply` takes
-    Export(PoolExportArgs),
+    Export {
+        /// Only this pool
+        name: Option<PoolName>,
+    },
     /// Make pools from the ranges of a NetworkAttachmentDefinition, and print them as YAML that `apply` takes
     ///
     /// It changes nothing and does not ask etcd. Apply the pools first, then the definition that
@@ -119,89 +119,67 @@ enum PoolVerb {
 pub(super) struct PoolFileArgs {
     /// A file with pools in YAML or JSON; it may have several documents; - for stdin
     #[arg(short = 'f', long = "file", value_name = "FILE")]
-    pub(super) file: PathBuf,
+    file: PathBuf,
 }
 
-/// `metes pool apply`
 #[derive(Debug, Args)]
 pub(super) struct PoolApplyArgs {
-    /// The file.
     #[command(flatten)]
-    pub(super) file: PoolFileArgs,
+    file: PoolFileArgs,
     /// Only print what would change
     #[arg(long)]
-    pub(super) dry_run: bool,
+    dry_run: bool,
     /// Do not ask
     #[arg(short = 'y', long)]
-    pub(super) yes: bool,
+    yes: bool,
 }
 
 /// One range of a pool.
 #[derive(Debug, Args)]
 pub(super) struct PoolRangeArgs {
     /// The pool
-    pub(super) name: PoolName,
+    name: PoolName,
     /// The range, exactly as `metes pool show` prints it
     #[arg(long)]
-    pub(super) range: String,
+    range: String,
     /// Do not ask
     #[arg(short = 'y', long)]
-    pub(super) yes: bool,
+    yes: bool,
 }
 
-/// `metes pool drain`
 #[derive(Debug, Args)]
 pub(super) struct PoolDrainArgs {
-    /// The range.
     #[command(flatten)]
-    pub(super) range: PoolRangeArgs,
+    range: PoolRangeArgs,
     /// Wait until nobody holds an address of the range; each time the holders change, print who is left
     #[arg(long)]
-    pub(super) wait: bool,
+    wait: bool,
 }
 
-/// `metes pool delete`
-#[derive(Debug, Args)]
-pub(super) struct PoolDeleteArgs {
-    /// The pool
-    pub(super) name: PoolName,
-    /// Do not ask
-    #[arg(short = 'y', long)]
-    pub(super) yes: bool,
-}
-
-/// `metes pool export`
-#[derive(Debug, Args)]
-pub(super) struct PoolExportArgs {
-    /// Only this pool
-    pub(super) name: Option<PoolName>,
-}
-
-/// `metes pool from-nad`
 #[derive(Debug, Args)]
 pub(super) struct PoolFromNadArgs {
     /// The definition in YAML or JSON, as kubectl prints it, or a CNI configuration; - for stdin
-    pub(super) file: PathBuf,
+    file: PathBuf,
     /// The name of the pool, or what its name begins with if there are several; without it, the
     /// definition's name
     #[arg(long, value_name = "POOL")]
-    pub(super) name: Option<PoolName>,
+    name: Option<PoolName>,
     /// Print the definition that uses the pools, not the pools
     #[arg(long)]
-    pub(super) nad: bool,
+    nad: bool,
 }
 
 /// Carries out one verb of pools.
 pub(super) async fn pool<K: Kv>(
     context: &Context<'_, K>,
-    args: &PoolArgs,
+    verb: &PoolVerb,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
-    match &args.verb {
+    match verb {
         PoolVerb::List(args) => show::list(context, args, terminal).await?,
         PoolVerb::Show(args) => show::show(context, args, terminal).await?,
         PoolVerb::Status(args) => show::status(context, args, terminal).await?,
-        PoolVerb::Export(args) => show::export(context, args.name.as_ref(), terminal).await?,
+        PoolVerb::Export { name } => show::export(context, name.as_ref(), terminal).await?,
         PoolVerb::FromNad(args) => from_nad(args, terminal)?,
         PoolVerb::Which(args) => return which::which(context, args, terminal).await,
         PoolVerb::Diff(file) => {
@@ -225,9 +203,9 @@ pub(super) async fn pool<K: Kv>(
         }
         PoolVerb::Close(args) => return set_state(context, args, RangeState::Closed, terminal).await,
         PoolVerb::Open(args) => return set_state(context, args, RangeState::Open, terminal).await,
-        PoolVerb::Delete(args) => {
-            let how = HowToChange { yes: args.yes, dry_run: false };
-            let wanting = |_: &StoredPools| Ok(vec![PoolIntent::Delete(args.name.clone())]);
+        PoolVerb::Delete { name, yes } => {
+            let how = HowToChange { yes: *yes, dry_run: false };
+            let wanting = |_: &StoredPools| Ok(vec![PoolIntent::Delete(name.clone())]);
             change(context, &wanting, how, terminal).await?;
         }
     }

@@ -19,38 +19,32 @@ use crate::store::kv::Kv;
 use crate::store::pool_change::StoredPools;
 use crate::store::walk::walk;
 
-/// `metes pool list`
 #[derive(Debug, Args)]
-pub(super) struct PoolListArgs {
+pub(in crate::cli) struct PoolListArgs {
     /// Only pools of this network
     #[arg(long, value_parser = NetworkName::stored)]
-    pub(super) network: Option<NetworkName>,
-    /// How to print.
+    network: Option<NetworkName>,
     #[command(flatten)]
-    pub(super) output: ListOutput,
+    output: ListOutput,
 }
 
-/// `metes pool show`
 #[derive(Debug, Args)]
-pub(super) struct PoolShowArgs {
+pub(in crate::cli) struct PoolShowArgs {
     /// The pool
-    pub(super) name: PoolName,
-    /// How to print.
+    name: PoolName,
     #[command(flatten)]
-    pub(super) output: Output,
+    output: Output,
 }
 
-/// `metes pool status`
 #[derive(Debug, Args)]
-pub(super) struct PoolStatusArgs {
+pub(in crate::cli) struct PoolStatusArgs {
     /// Only this pool
-    pub(super) name: Option<PoolName>,
+    name: Option<PoolName>,
     /// Only pools of this network
     #[arg(long, value_parser = NetworkName::stored)]
-    pub(super) network: Option<NetworkName>,
-    /// How to print.
+    network: Option<NetworkName>,
     #[command(flatten)]
-    pub(super) output: ListOutput,
+    output: ListOutput,
 }
 
 /// Lists the pools.

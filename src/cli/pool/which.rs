@@ -16,30 +16,28 @@ use crate::pool::selector::{Facts, Selector};
 use crate::store::kv::Kv;
 use crate::store::pool_change::StoredPools;
 
-/// `metes pool which`
 #[derive(Debug, Args)]
-pub(super) struct PoolWhichArgs {
+pub(in crate::cli) struct PoolWhichArgs {
     /// The pod's namespace
     #[arg(long, default_value = "", hide_default_value = true)]
-    pub(super) namespace: String,
+    namespace: String,
     /// The pod's name
     #[arg(long, default_value = "", hide_default_value = true)]
-    pub(super) pod: String,
+    pod: String,
     /// The CNI network, by the `name` of its configuration
     #[arg(long, default_value = "", hide_default_value = true)]
-    pub(super) network: String,
+    network: String,
     /// The node
     #[arg(long)]
-    pub(super) node: Option<String>,
+    node: Option<String>,
     /// The cluster
     #[arg(long)]
-    pub(super) cluster: Option<String>,
+    cluster: Option<String>,
     /// A label of the node, instead of those of the host file; may be given several times
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
-    pub(super) labels: Vec<(String, String)>,
-    /// How to print.
+    labels: Vec<(String, String)>,
     #[command(flatten)]
-    pub(super) output: Output,
+    output: Output,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

@@ -29,18 +29,16 @@ All networks of a cluster:
 
   kubectl get network-attachment-definitions -A -o yaml | metes validate";
 
-/// `metes validate`
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {
     /// Files; - for stdin
     #[arg(value_name = "FILE", default_value = "-")]
-    pub(super) files: Vec<PathBuf>,
+    files: Vec<PathBuf>,
     /// How to print
     #[arg(short = 'o', long = "output", value_enum, default_value_t = ValidateFormat::Table)]
-    pub(super) format: ValidateFormat,
+    format: ValidateFormat,
 }
 
-/// How to print what is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ValidateFormat {
     /// For people
