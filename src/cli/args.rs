@@ -18,7 +18,6 @@ use super::show::ShowArgs;
 use super::top::TopArgs;
 use super::validate::{VALIDATE_AFTER_HELP, ValidateArgs};
 use super::version::VersionArgs;
-use super::watch::WatchArgs;
 
 const LONG_ABOUT: &str = "\
 metes is an IPAM plugin for CNI. It gives addresses to the interfaces of containers, and gives
@@ -75,7 +74,7 @@ pub(super) struct Cli {
     #[arg(long, global = true, value_name = "URL,...", value_delimiter = ',')]
     pub(super) endpoints: Vec<String>,
     /// How long etcd may take, like 30s; the default is 1m, and 3s for `doctor`. `check` reads twice or more, and has
-    /// as much each time. `watch` and `pool drain --wait` have no limit unless it is given
+    /// as much each time. `list --watch` and `pool drain --wait` have no limit unless it is given
     #[arg(long, global = true, value_name = "DURATION", value_parser = timeout)]
     pub(super) timeout: Option<Duration>,
     #[command(subcommand)]
@@ -117,6 +116,9 @@ pub(super) enum CliVerb {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// List the addresses that are held
+    ///
+    /// With --watch or --watch-only, it runs until Ctrl-C, or for the time of --timeout. Static addresses without a
+    /// network are not watched.
     #[command(visible_aliases = ["ls", "get"])]
     List(ListArgs),
     /// Show everything about an address, or about all addresses of a container, pod, network, prefix or pool
@@ -151,10 +153,6 @@ pub(super) enum Command {
     /// frees none, it says so. Make sure that no container uses an address before you free it. `metes leaks -o name`
     /// prints what `metes release -f -` takes.
     Leaks(LeaksArgs),
-    /// Print a line for each address that is given, freed, cooling or set aside, as it happens
-    ///
-    /// Runs until Ctrl-C, or for the time of --timeout. Static addresses without a network are not watched.
-    Watch(WatchArgs),
     /// Check that all stored records fit together
     ///
     /// Reads everything at one moment and names each violation. The exit code is 1 if there is one.
@@ -236,7 +234,7 @@ mod tests {
             "release -f - --yes",
             "top --by node -n 3 -o json",
             "leaks --node a -o name",
-            "watch --network a -o json --timeout 1h",
+            "list --watch-only --network a -o json --timeout 1h",
             "list -w --namespace ns",
             "version --server -o yaml",
             "completion zsh",
@@ -278,6 +276,8 @@ mod tests {
             "list -o xml",
             "list --timeout soon",
             "list --limit 1 --watch",
+            "list --watch --watch-only",
+            "watch",
             "list --timeout 0s",
             "pool show storage -o wide",
             "show",

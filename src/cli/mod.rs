@@ -3,8 +3,8 @@
 //! - `args`: the command line and its help; `output`, `filter`: flags of several verbs. The other arguments of a verb
 //!   stand beside it.
 //! - [`start`]: from the command line and the host file to a command that runs.
-//! - `list`, `show`, `usage`, `map`, `top`, `leaks`, `watch`, `check` (with `mend`, `keeper`, `restore`), `release`,
-//!   `hold` (with holds): one verb each; `pool`: the verbs of named pools; `validate`, `version` (with completion):
+//! - `list` (with `watch`), `show`, `usage`, `map`, `top`, `leaks`, `check` (with `mend`, `keeper`, `restore`),
+//!   `release`, `hold` (with holds): one verb each; `pool`: the verbs of named pools; `validate`, `version` (with completion):
 //!   what needs no store; `doctor`: what goes on without one.
 //! - `overview`, `lookup`, `repair`: what of the store is read for that; what is audited and repaired.
 //! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `output::ListOutput`.
@@ -171,7 +171,6 @@ async fn run<K: Kv + Follow>(
         Command::Map(args) => map::map(&context, &args, terminal).await,
         Command::Top(args) => top::top(&context, &args, terminal).await,
         Command::Leaks(args) => leaks::leaks(&context, &args, terminal).await,
-        Command::Watch(args) => watch::watch(&context, &args, terminal).await,
         Command::Check(args) => check::check(&context, &args, terminal).await,
         Command::Release(args) => release::release(&context, &args, terminal).await,
         Command::Hold(args) => hold::hold(&context, &args, terminal).await,

@@ -1,11 +1,10 @@
-//! `metes watch`, and `--watch` of a list: what happens to addresses, as it happens.
+//! `metes list --watch`: what happens to addresses, as it happens.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
 use serde::Serialize;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -28,25 +27,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// For how long anybody watches who gives no time.
 const EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-#[derive(Debug, Args)]
-pub(super) struct WatchArgs {
-    #[command(flatten)]
-    filter: Filter,
-    /// How to print
-    #[arg(short = 'o', long = "output", value_enum, default_value_t = ListFormat::Table)]
-    format: ListFormat,
-}
-
-/// Prints a line for each change until it is interrupted, or until the time is over that was given for it.
-pub(super) async fn watch<K: Kv + Follow>(
-    context: &Context<'_, K>,
-    args: &WatchArgs,
-    terminal: &mut Terminal<'_>,
-) -> Result<ExitCode, CliError> {
-    let from = revision(context).await.map_err(CliError::store("watch"))? + 1;
-    watch_from(context, from, &args.filter, args.format, terminal).await
-}
-
 /// The revision of the store.
 pub(super) async fn revision<K: Kv>(context: &Context<'_, K>) -> Result<i64, Failure> {
     let session = context.renewed().session;
@@ -55,8 +35,9 @@ pub(super) async fn revision<K: Kv>(context: &Context<'_, K>) -> Result<i64, Fai
     Ok(snapshot.revision)
 }
 
-/// As [`watch`], from a revision on.
-pub(super) async fn watch_from<K: Kv + Follow>(
+/// Prints a line for each change from a revision on, until it is interrupted, or until the time is over that was given
+/// for it.
+pub(super) async fn watch<K: Kv + Follow>(
     context: &Context<'_, K>,
     from: i64,
     filter: &Filter,
