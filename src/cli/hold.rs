@@ -3,12 +3,14 @@
 mod network;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 
-use super::args::{HoldArgs, HoldsArgs};
+use super::output::ListOutput;
 use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};
 use crate::local::node;
@@ -25,6 +27,71 @@ use crate::store::release::{self, FreeError};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::Entry;
 use crate::store::walk::walk;
+
+/// The longest note of a hold, in bytes.
+const HOLD_NOTE_MAX: usize = 256;
+/// The longest time of a hold.
+const HOLD_TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+#[derive(Debug, Args)]
+pub(super) struct HoldArgs {
+    /// The addresses
+    #[arg(required = true, value_name = "ADDRESS", value_parser = hold_address)]
+    addresses: Vec<IpAddr>,
+    /// Their network; the default is the one with a range that the address lies in
+    #[arg(long, value_parser = NetworkName::stored)]
+    network: Option<NetworkName>,
+    /// Also in a network that the store does not know yet
+    #[arg(long, requires = "network")]
+    force: bool,
+    /// Why; an ADD that asks for the address gets this note
+    #[arg(long, required_unless_present = "remove", value_parser = hold_note)]
+    note: Option<String>,
+    /// For how long, like 2h or 7d, at most a year; the default is until --remove. The reconciler ends it
+    #[arg(long = "for", value_name = "DURATION", value_parser = hold_time)]
+    time: Option<Duration>,
+    /// End it: containers may get the addresses again
+    #[arg(long, conflicts_with_all = ["note", "time", "force"])]
+    remove: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HoldsArgs {
+    /// Only addresses of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    network: Option<NetworkName>,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
+fn hold_address(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = text.parse().map_err(|_| "expected an IPv4 or IPv6 address".to_owned())?;
+    match address {
+        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
+            Err("write an IPv4 address as one, like 10.56.0.77".to_owned())
+        }
+        _ if address.is_unspecified() || address.is_multicast() => {
+            Err("expected an address that an interface can have".to_owned())
+        }
+        _ => Ok(address),
+    }
+}
+
+fn hold_note(text: &str) -> Result<String, String> {
+    let is_right = !text.trim().is_empty() && text.len() <= HOLD_NOTE_MAX && !text.contains(char::is_control);
+    match is_right {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected 1 to {HOLD_NOTE_MAX} bytes without control characters")),
+    }
+}
+
+fn hold_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    match (Duration::from_secs(1)..=HOLD_TIME_MAX).contains(&time) {
+        true => Ok(time),
+        false => Err("expected at least 1s and at most 365d".to_owned()),
+    }
+}
 
 /// Sets addresses aside or ends that, each in a transaction of its own. One that is refused does not stop the others.
 pub(super) async fn hold<K: Kv>(

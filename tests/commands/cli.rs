@@ -814,7 +814,7 @@ fn leaks_are_suspected_with_why_and_released() {
     cluster.leave_unclean();
 }
 
-/// `metes watch` with its output in a file, so that a test can read it meanwhile.
+/// A watch with its output in a file, so that a test can read it meanwhile.
 fn watching(node: &Node, file: &std::path::Path, arguments: &str) -> support::Running {
     let command = format!("exec {} {arguments} >{}", metes().display(), file.display());
     Run::new("sh").env("METES_CONF", node.host_file()).arguments(["-c", &command]).spawn()
@@ -841,7 +841,7 @@ fn a_watch_shows_what_happens_and_goes_on_after_a_compaction() {
     let resting = network(json!({"range": "10.0.0.0/24", "order": "next", "cooldown": "1h"}));
     let file = cluster.folder().join("watched");
     let json = cluster.folder().join("json");
-    let watch = watching(&node, &file, "watch -o name --namespace ns");
+    let watch = watching(&node, &file, "list --watch-only -o name --namespace ns");
     let list = watching(&node, &json, "list --watch -o json");
     wait_for("two watches", WATCH_MAX, || match etcd.metric("etcd_debugging_mvcc_watcher_total", &[]) {
         2.0.. => Ok(()),
@@ -881,7 +881,7 @@ fn a_watch_shows_what_happens_and_goes_on_after_a_compaction() {
     assert!(shown.starts_with("[]\n") && lines.iter().any(|line| line["event"] == "aside"), "{shown}");
     assert_eq!((&lines[0]["event"], &lines[0]["container_id"]), (&json!("given"), &json!("c1")));
     // For a time, and for one who reads no more.
-    assert!(node.cli(["watch", "--timeout", "3s"]).ok_text().is_empty());
+    assert!(node.cli(["list", "--watch-only", "--timeout", "3s"]).ok_text().is_empty());
     node.cli(["hold", "--remove", "10.0.0.9"]).ok_text();
     cluster.assert_clean();
 }

@@ -340,7 +340,7 @@ fn verbs(node: &Node) -> Vec<(&'static str, Run)> {
 }
 
 const READERS: [&[&str]; 9] = [
-    &["watch", "--timeout", "1s"],
+    &["list", "--watch-only", "--timeout", "1s"],
     &["list"],
     &["usage"],
     &["map", "10.70.0.0/24"],

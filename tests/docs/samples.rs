@@ -128,7 +128,7 @@ fn differences(file: &str, etcd: &Etcd) -> String {
     let scene = Scene::new(etcd);
     let mut told = String::new();
     for Shown { command, output: shown } in samples(file) {
-        let printed = match command.starts_with("metes watch") {
+        let printed = match command.contains(" --watch-only") {
             true => scene.watch(etcd, &command),
             false => scene.run(&command),
         };

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::super::args::HoldArgs;
 use super::super::{CliError, Context};
+use super::HoldArgs;
 use crate::config::keys::{SLIP_EDITS, nearest};
 use crate::pool::known::{KnownRange, known_ranges};
 use crate::pool::record::OwnerKind;
