@@ -7,7 +7,7 @@ use crate::pool::record::Pod;
 /// The longest namespace or name of a pod that is taken as a label, in bytes.
 const LABEL_MAX: usize = 253;
 
-/// What CNI_ARGS says.
+/// The content of CNI_ARGS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Args {
     /// The addresses asked for (`IP`), as written.

@@ -30,7 +30,7 @@ pub enum Code {
     NoFreeAddress = 100,
     /// The requested address lies in a range but cannot be given.
     AddressNotAvailable = 101,
-    /// What is stored cannot be decoded, contradicts itself or is suspect.
+    /// The stored state cannot be decoded, contradicts itself or is suspect.
     StoredState = 102,
     /// etcd refuses writes (out of space, limits).
     Refused = 103,
@@ -48,14 +48,14 @@ impl Code {
     }
 }
 
-/// What a runtime is told when a command fails.
+/// The error that a runtime gets when a command fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Error {
     /// The code.
     pub code: Code,
     /// One sentence that names what was asked.
     pub msg: String,
-    /// What to do next; may be empty.
+    /// The remedy; may be empty.
     pub details: String,
 }
 

@@ -1,4 +1,4 @@
-//! What runtimes hand back: to CHECK the result of the ADD (`prevResult`), to GC the attachments that are still valid.
+//! Earlier results that runtimes hand back: to CHECK the ADD's (`prevResult`), to GC the attachments still valid.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! What a runtime asks: the CNI_* variables and stdin. They are checked in the CNI library's order, so that all plugins
-//! give the same answer to the same mistake.
+//! The request of a runtime: the CNI_* variables and stdin. They are checked in the CNI library's order, so that all
+//! plugins give the same answer to the same mistake.
 
 use std::fmt;
 
@@ -83,7 +83,7 @@ impl Environment {
         Err(Error::environment(format!("required env variables [{}] missing", missing.join(","))))
     }
 
-    /// Whether CNI_NETNS may be the plugin's own network namespace.
+    /// True if CNI_NETNS may be the plugin's own network namespace.
     fn allows_own_netns(&self) -> bool {
         self.netns_override == "1" || self.netns_override.eq_ignore_ascii_case("true")
     }
@@ -92,9 +92,9 @@ impl Environment {
 /// A checked request.
 #[derive(Clone)]
 pub struct Request {
-    /// What to do.
+    /// The command.
     pub verb: Verb,
-    /// Which interface it is about; none for the verbs that are about none.
+    /// The interface; none for the verbs that are about none.
     pub attachment: Option<Attachment>,
     /// CNI_NETNS; may be empty for DEL.
     pub netns: String,

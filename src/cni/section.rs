@@ -5,7 +5,7 @@ use super::{Error, Json, json};
 /// The longest piece of a found value that an error repeats, in characters.
 const SHOWN_CHARS: usize = 120;
 
-/// Whether errors may repeat the values found.
+/// The part of a value that errors may repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shows {
     /// They say what was found.
@@ -49,7 +49,7 @@ impl<'a> Section<'a> {
         json::last_of(self.pairs, key).filter(|value| **value != Json::Null)
     }
 
-    /// Whether a key is given at all.
+    /// True if the key is given at all.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| value.text() != Some(""))

@@ -54,7 +54,7 @@ impl Version {
         Self::exactly(text).ok_or_else(|| incompatible(text))
     }
 
-    /// Whether the protocol of this version knows the verb.
+    /// True if the protocol of this version knows the verb.
     #[must_use]
     pub fn allows(self, verb: Verb) -> bool {
         oldest_for(verb).is_none_or(|oldest| self >= oldest)
