@@ -1,4 +1,4 @@
-//! What a runtime asks the plugin to do: for each verb one type, with exactly what that verb needs, checked.
+//! The commands that a runtime gives: for each verb one type, with exactly what that verb needs, checked.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -28,22 +28,22 @@ pub enum StoreCommand {
     Status,
 }
 
-/// What an ADD needs.
+/// The input of an ADD.
 #[derive(Debug)]
 pub struct AddConfig {
-    /// Whose addresses they become.
+    /// The interface that gets the addresses.
     pub attachment: Attachment,
-    /// What is noted on the records.
+    /// The labels that the records get.
     pub labels: Labels,
-    /// What is to be reserved.
+    /// The addresses to be reserved.
     pub wanted: Wanted,
-    /// What is taken from pools instead.
+    /// The pools to take addresses from instead.
     pub pools: Option<PoolsWanted>,
-    /// What the result says besides.
+    /// The rest of the result.
     pub result: ResultConfig,
 }
 
-/// What the result of an ADD says besides the addresses of range sets.
+/// The result of an ADD, apart from the addresses of range sets.
 #[derive(Debug)]
 pub struct ResultConfig {
     /// The version to answer in.
@@ -58,19 +58,19 @@ pub struct ResultConfig {
     pub resolv_conf: Option<String>,
 }
 
-/// What a DEL needs. Nothing of `ipam` is in it: a DEL must not fail over that.
+/// The input of a DEL. Nothing of `ipam` is in it: a DEL must not fail over that.
 #[derive(Debug)]
 pub struct DelConfig {
-    /// Whose addresses are freed.
+    /// The interface whose addresses are freed.
     pub attachment: Attachment,
     /// The pod's UID, if it is known.
     pub pod_uid: Option<PodUid>,
 }
 
-/// What a CHECK needs.
+/// The input of a CHECK.
 #[derive(Debug)]
 pub struct CheckConfig {
-    /// Whose addresses are looked at.
+    /// The interface whose addresses are looked at.
     pub attachment: Attachment,
     /// The pod's UID, if it is known.
     pub pod_uid: Option<PodUid>,
@@ -80,14 +80,14 @@ pub struct CheckConfig {
     pub previous: Vec<IpAddr>,
 }
 
-/// What a GC needs.
+/// The input of a GC.
 #[derive(Debug)]
 pub struct GcConfig {
     /// The network's `name` for CNI.
     pub cni_network: String,
     /// The attachments that are still valid. None: the runtime gives no list, and nothing is freed.
     pub valid: Option<HashSet<Attachment>>,
-    /// How much older than itself an owner must be to be freed, in seconds.
+    /// The seconds by which an owner must be older than this GC to be freed.
     pub grace_s: u64,
 }
 
@@ -133,7 +133,7 @@ pub(super) fn judge_add(request: &Request, settings: &Settings) -> (Result<Confi
 }
 
 impl DelConfig {
-    /// What the request says. `ipam` is not read.
+    /// Reads the request. `ipam` is not read.
     ///
     /// # Errors
     /// As [`Request::attachment`].

@@ -101,7 +101,7 @@ pub(super) const ETCD: Level<'_> = Level { known: &ETCD_KEYS, deciding: &["endpo
 const DOCUMENT: Level<'_> = Level { known: &["ipam", "args", "runtimeConfig"], deciding: &[] };
 const RUNTIME: Level<'_> = Level { known: &["ips", "ipRanges"], deciding: &["ips", "ipRanges"] };
 const NO_LEVEL: Level<'_> = Level { known: &[], deciding: &[] };
-// Who starts a pod writes there for all plugins of a network.
+// Users who start pods write there for all plugins of a network.
 const ARGS: Level<'_> = Level { known: &["cni"], deciding: &[] };
 const ARGS_CNI: Level<'_> = Level { known: &["ips"], deciding: &[] };
 
@@ -121,12 +121,12 @@ const SYNONYMS: [(&str, &str); 3] = [("gw", "gateway"), ("gateway", "gw"), ("via
 const OTHER_WORDS: [(&str, &str); 3] =
     [("network", "network_name"), ("cluster_name", "cluster"), ("node", "node_name")];
 
-/// Whether a key of `ipam` says something about the store.
+/// True if a key of `ipam` says something about the store.
 pub(super) fn is_store_key(key: &str) -> bool {
     is_one_of(&STORE, key) || has_store_prefix(key)
 }
 
-/// Whether a key of the host file says under which names the store knows what a node holds.
+/// True if a key of the host file sets a name under which the store knows what a node holds.
 fn is_name(key: &str) -> bool {
     is_one_of(&["cluster", "node_name"], key)
 }
@@ -157,17 +157,17 @@ pub(super) fn judge(sections: &Sections<'_>) -> Findings {
     found
 }
 
-/// What was found about keys.
+/// The findings about keys.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Why it is unclear which addresses are meant: the first reason.
     pub(super) refused: Option<String>,
-    /// Whether one of the unclear keys says where the store is, or what this node's records are called there. It is for
+    /// True if one of the unclear keys says where the store is, or what this node's records are called there. It is for
     /// host files.
     pub(super) is_store_unclear: bool,
     /// One line for each key that has no effect, and for each further reason.
     pub(super) notes: Vec<String>,
-    /// How many keys were named that are unknown or given twice.
+    /// The number of keys named so far that are unknown or given twice.
     named: usize,
 }
 
@@ -317,7 +317,7 @@ fn slip_of<'a>(key: &str, level: &Level<'a>) -> Option<&'a str> {
     meant.or_else(|| nearest(key, level.deciding, SLIP_EDITS)).filter(|_| !is_known(key))
 }
 
-/// Whether a key has a meaning at some level of `ipam`, or for another program.
+/// True if a key has a meaning at some level of `ipam`, or for another program.
 fn is_known(key: &str) -> bool {
     KNOWN.iter().any(|keys| is_one_of(keys, key))
 }
@@ -370,7 +370,7 @@ pub fn did_you_mean(name: &str, known: &[&str], most: usize) -> String {
     nearest(name, known, most).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
 }
 
-/// How many edits the name of a pool may be away from a similar one.
+/// The most edits by which the name of a pool may differ from a similar one.
 const SIMILAR_POOL_EDITS: usize = 2;
 
 /// That there is no pool of this name. Of those that there are, only a similar one is named.

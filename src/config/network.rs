@@ -36,11 +36,11 @@ pub struct Config {
     pub requests: Vec<Option<Addr>>,
     /// Static addresses, in result order after those of the sets.
     pub statics: Vec<Static>,
-    /// What is taken from pools instead of sets and static addresses.
+    /// The pools to take addresses from instead of sets and static addresses.
     pub pools: Option<PoolsWanted>,
     /// The order of allocation.
     pub order: Order,
-    /// How long addresses of the sets rest after they were freed.
+    /// The time that addresses of the sets rest after they were freed.
     pub cooldown: Cooldown,
     /// Routes for the result.
     pub routes: Vec<Route>,
@@ -129,7 +129,7 @@ impl Form {
         }
     }
 
-    /// Whether static addresses alone are enough.
+    /// True if static addresses alone are enough.
     fn goes_without_ranges(self) -> bool {
         match self {
             Form::Whereabouts | Form::Static => true,
