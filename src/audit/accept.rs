@@ -15,7 +15,7 @@ use crate::store::meta::{self, MetaError, StoredMeta};
 use crate::store::session::Session;
 use crate::store::txn::Entry;
 
-/// What became of a request to accept the store.
+/// The outcome of a request to accept the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
     /// It was not under suspicion and lacks nothing; nothing was written.
@@ -53,25 +53,25 @@ fn in_service(meta: &mut Meta) {
 }
 
 impl Report {
-    /// Whether there is something to accept.
+    /// True if there is something to accept.
     #[must_use]
     pub fn can_be_accepted(&self) -> bool {
         successor(self).is_some()
     }
 
-    /// Whether there are allocations without a meta.
+    /// True if there are allocations without a meta.
     #[must_use]
     pub fn lacks_meta(&self) -> bool {
         self.has(super::Kind::MetaMissing)
     }
 
-    /// Whether nothing is stored.
+    /// True if nothing is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.meta == MetaState::Missing && !self.lacks_meta()
     }
 
-    /// Whether running pods use addresses that the store lacks.
+    /// True if running pods use addresses that the store lacks.
     fn lacks_addresses(&self) -> bool {
         self.has(super::Kind::AddressLacking)
     }
@@ -120,7 +120,7 @@ pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), Meta
         };
         meta.suspect = Some(meta.epoch);
         match meta::replace(session, "meta", entry.as_ref(), &meta).await {
-            // Whether it was applied shows when it is read again.
+            // The next read shows if it was applied.
             Ok(_) | Err(Failure::Unknown(_)) if Instant::now() < session.until => {}
             Ok(_) => return Err(Failure::Unknown("the time is over".to_owned()).into()),
             Err(failure) => return Err(failure.into()),

@@ -1,4 +1,4 @@
-//! How much of each range and of each pool is held. Pure.
+//! Counts the held addresses of each range and of each pool. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::pool::known::{KnownState, known_ranges};
 use crate::pool::names::PoolName;
 use crate::pool::{Addr, NetworkName, RangeCounts};
 
-/// How many addresses of one range, or outside of all ranges, are held and free.
+/// The counts of one range, or of the addresses outside of all ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountedRange {
     /// The network.
@@ -19,13 +19,13 @@ pub struct CountedRange {
     pub pool: Option<PoolName>,
     /// The range, as people write it; none for the addresses outside of all ranges that are given from or empty.
     pub range: Option<String>,
-    /// Whether its addresses are IPv6. Those outside may be of both families.
+    /// True if its addresses are IPv6. Those outside may be of both families.
     pub is_ipv6: bool,
-    /// Whether addresses of it are given: a pool has it open, or a configuration asks for it.
+    /// True if addresses of it are given: a pool has it open, or a configuration asks for it.
     pub is_given: bool,
     /// Its addresses. Those outside have no size.
     pub counts: RangeCounts,
-    /// How many of the held ones an orphan holds.
+    /// The number of held addresses that an orphan holds.
     pub orphaned: usize,
 }
 
@@ -79,7 +79,7 @@ impl CountedRange {
     }
 }
 
-/// What a network has outside of these spans.
+/// The addresses of a network outside of these spans.
 fn outside(name: &NetworkName, network: &Network, mut spans: Vec<(Addr, Addr)>) -> CountedRange {
     spans.sort_unstable();
     let mut spans = spans.into_iter().peekable();
@@ -102,7 +102,7 @@ fn outside(name: &NetworkName, network: &Network, mut spans: Vec<(Addr, Addr)>) 
     CountedRange { network, pool: None, range: None, is_ipv6: false, is_given: false, counts, orphaned }
 }
 
-/// How many addresses of a pool are held, and free.
+/// The held and free addresses of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PoolCounts {
     /// The pool.

@@ -309,15 +309,15 @@ struct Model {
     tree: RefCell<BTreeMap<Bytes, Entry>>,
     revision: RefCell<i64>,
     meddle: fn(&mut BTreeMap<Bytes, Entry>),
-    /// How many reads of a pinned revision are yet to fail.
+    /// The number of reads of a pinned revision that are yet to fail.
     compactions: Cell<usize>,
-    /// How many keys an answer may have.
+    /// The most keys of an answer.
     most: usize,
-    /// How many answers had more.
+    /// The number of answers that had more.
     refused: Cell<usize>,
-    /// How long each answer takes.
+    /// The time that each answer takes.
     takes: Duration,
-    /// How many keys were read.
+    /// The number of keys read.
     read: Cell<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! The file that keeps what mends delete and replace: lines of JSON. The first one says whose store it is, each other
+//! The file that keeps the keys that mends delete and replace: lines of JSON. The first one names the store, each other
 //! one has a key as it was. Pure.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::store::txn::Entry;
 /// The version of the format that this program writes and reads.
 const FORMAT: u32 = 1;
 
-/// The first line: whose store the keys are of.
+/// The first line: it names the store that the keys are of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heading {
     metes_mended: u32,
@@ -30,14 +30,14 @@ pub struct Heading {
 /// A key as it was before a mend deleted or replaced it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptEntry {
-    /// What was found, and mended so.
+    /// The finding that was mended.
     mended: String,
     key: Stored,
     value: Stored,
     mod_revision: i64,
     #[serde(default, skip_serializing_if = "is_zero")]
     lease: i64,
-    /// Whose it was, as far as that is known.
+    /// The owner that had it, as far as that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<Owner>,
 }
@@ -53,7 +53,7 @@ enum Stored {
 /// All that one owner had, or one key of nobody. It is put back together or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptGroup {
-    /// Whose it was.
+    /// The owner that had it.
     pub owner: Option<Owner>,
     /// The keys as they were. Their mod revision is that of then.
     pub entries: Vec<Entry>,

@@ -1,4 +1,4 @@
-//! What would be done about a finding, by what was read. Pure.
+//! The plan of each mend, made from what was read. Pure.
 
 use super::kept::KeptEntry;
 use super::{Finding, Kind, Mend, Mending, Mends};
@@ -17,7 +17,7 @@ use crate::store::txn::{Compare, Entry, Op, Txn};
 const OWNERS_FIRST: &str = "run `metes check --mend undecodable-owner` first";
 /// The record of a newer program may say anything.
 const OF_NEWER: &str = "a record that a newer metes wrote may have it: mend it with a metes of that version";
-/// How much of a value a sentence shows.
+/// The most of a value that a sentence shows.
 const SHOWN: usize = 80;
 
 const NOT_IN_USE: &str = "see that no container uses what is freed: another one may get it at once";
@@ -31,7 +31,7 @@ pub(super) struct Planner<'a> {
     pub(super) keys: &'a Keys,
     pub(super) seen: &'a Snapshot,
     pub(super) mends: Mends<'a>,
-    /// What was found.
+    /// The kind of the finding.
     pub(super) kind: Kind,
     /// Of a page that does not decode: the bits that its reservations need.
     pub(super) bits: Option<&'a Bits>,
@@ -478,7 +478,8 @@ impl Planner<'_> {
         Ok(Mending::Possible(Mend { stands, does, first, kept: self.kept(&txn), txn }))
     }
 
-    /// What a transaction deletes or replaces. Bits follow from what is held, so a bitmap is kept only if it is none.
+    /// The keys that a transaction deletes or replaces. Bits follow from what is held, so a bitmap is kept only if it
+    /// does not decode.
     fn kept(&self, txn: &Txn) -> Vec<KeptEntry> {
         let lost = txn.then.iter().filter_map(|op| match op {
             Op::Delete(key) => self.seen.entry(key),
