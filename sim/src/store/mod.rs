@@ -4,7 +4,7 @@
 //! `sim/tests/simulation/differential.rs` holds it to that: the same requests go to both, and the answers must be
 //! equal, revisions and the texts of refusals included.
 //!
-//! # What is modelled, and where etcd says so
+//! # Modelled, each with its place in etcd
 //!
 //! Files are those of etcd's `server` module.
 //!
@@ -37,9 +37,9 @@
 //!   else of it is judged, and so is a grant; deletes, reads and revokes go on. With
 //!   [`Model::set_space_noticed_late`] a put is applied and answered with the same error, as the requests are that
 //!   were on their way when the space ran out.
-//! - What the client refuses by itself ([`Txn::fits`]).
+//! - Refusals of the client itself ([`Txn::fits`]).
 //!
-//! # What is not
+//! # Not modelled
 //!
 //! - Users and permissions; versions and the compares and orders that metes does not use.
 //! - Order: leases that end in the same moment do so in the order of their ids; etcd gives no order. Nor does it say
@@ -74,13 +74,13 @@ pub use path::Path;
 pub(crate) use path::with_nested;
 use refusal::{fits, has_put, no_space, well_formed};
 
-/// How many changes are kept for reads in the past, unless told otherwise.
+/// The number of changes kept for reads in the past, unless told otherwise.
 const HISTORY: usize = 1024;
 
 /// The name of a key, shared by all that speak of it.
 type Key = Arc<[u8]>;
 
-/// What the store keeps under a key.
+/// A record of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The value.
@@ -93,7 +93,7 @@ pub struct Record {
     pub lease: i64,
 }
 
-/// Whether the store has space.
+/// The space that the store has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Space {
     Enough,
@@ -174,7 +174,7 @@ impl Model {
         Ok(Reply { succeeded, revision: self.revision, found })
     }
 
-    /// What a member answers to a transaction that only reads, if `revision` is the newest it has applied.
+    /// The answer of a member to a transaction that only reads, if `revision` is the newest it has applied.
     ///
     /// # Errors
     /// As etcd: see the module.
@@ -227,7 +227,7 @@ impl Model {
         Ok(())
     }
 
-    /// How old a lease is and how long it will live; none if it has ended.
+    /// The age of a lease and the rest of its life; none if it has ended.
     #[must_use]
     pub fn lease_age(&self, lease: LeaseId) -> Option<LeaseAge> {
         self.leases.age(lease)
@@ -250,7 +250,7 @@ impl Model {
         self.digest.passed(by);
     }
 
-    /// How long the model has been running, as far as [`Model::pass_time`] has told it.
+    /// The time that the model has been running, as far as [`Model::pass_time`] has told it.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.leases.now()
@@ -295,7 +295,7 @@ impl Model {
         self.digest.space(self.space as u64);
     }
 
-    /// What a healthy member says of itself.
+    /// The answer of a healthy member about itself.
     #[must_use]
     pub fn about(&self) -> About {
         let alarm = (self.space == Space::Full).then(|| "memberID:1 alarm:NOSPACE ".to_owned());
@@ -320,12 +320,12 @@ impl Model {
         self.log.oldest()
     }
 
-    /// Which keys were written or deleted after `revision`, and by which revision; in order.
+    /// The keys that were written or deleted after `revision`, each with the revision that did it; in order.
     pub fn changes_since(&self, revision: i64) -> impl Iterator<Item = (&[u8], i64)> {
         self.log.after(revision).map(|change| (&*change.key, change.revision))
     }
 
-    /// What a watch on `keys` from `revision` on shows, in order.
+    /// The events of a watch on `keys` from `revision` on, in order.
     #[must_use]
     pub fn events_since(&self, revision: i64, keys: &[Bytes]) -> Vec<Event> {
         let changes: Vec<&Change> =
@@ -343,7 +343,7 @@ impl Model {
         self.records.iter().map(|(key, record)| (&**key, record))
     }
 
-    /// What is stored under a key.
+    /// The record under a key.
     #[must_use]
     pub fn entry(&self, key: &[u8]) -> Option<&Record> {
         self.records.get(key)

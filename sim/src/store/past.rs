@@ -33,7 +33,7 @@ impl<'a> Past<'a> {
         }
     }
 
-    /// Whether an operation can be done.
+    /// Checks that an operation can be done.
     pub(super) fn check_op(&self, op: &Op) -> Result<(), Failure> {
         let newest = self.revision.min(self.model.revision);
         match op {
@@ -117,7 +117,7 @@ impl<'a> Past<'a> {
     }
 }
 
-/// Which keys a request means.
+/// The keys that a request means.
 #[derive(Clone, Copy)]
 enum Span<'a> {
     One(&'a [u8]),
@@ -141,7 +141,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Whether a key that is not before the first is within.
+    /// True if a key that is not before the first is within.
     fn reaches(self, key: &[u8]) -> bool {
         match self {
             Span::One(only) => key == only,

@@ -1,4 +1,4 @@
-//! What is refused without a look at the store, in the words of etcd.
+//! The refusals that need no look at the store, in the words of etcd.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use metes::store::keys::Bytes;
 use metes::store::kv::Failure;
 use metes::store::txn::{Compare, Op, Txn};
 
-/// What etcd's client of metes refuses before anything is sent.
+/// The refusals of metes' etcd client, before anything is sent.
 pub(super) fn fits(txn: &Txn) -> Result<(), Failure> {
     if txn.fits() {
         return Ok(());
@@ -18,7 +18,7 @@ pub(super) fn fits(txn: &Txn) -> Result<(), Failure> {
     )))
 }
 
-/// What etcd refuses before it looks at the store.
+/// The refusals of etcd before it looks at the store.
 pub(super) fn well_formed(txn: &Txn) -> Result<(), Failure> {
     if is_nameless(txn) {
         return Err(refused("etcdserver: key is not provided"));

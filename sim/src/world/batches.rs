@@ -1,5 +1,5 @@
-//! What the run at the head of a queue does for those behind it. Whoever commits, what is written for a run is what
-//! that run has asked for, and its ticket stands.
+//! The work of the run at the head of a queue for the runs behind it. Whoever commits, a run gets exactly the writes
+//! that it has asked for, and its ticket stands.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,10 +21,10 @@ pub(crate) const SERVE: &str = "serve";
 /// The step of the one that gives a run its turn.
 const SIGNAL: &str = "signal";
 
-/// Who stands in queues, and who serves others.
+/// The runs in queues, and those that serve others.
 #[derive(Debug, Default)]
 pub(crate) struct Crowd {
-    /// Whose each ticket is.
+    /// The process that has each ticket, and its work.
     tickets: HashMap<Bytes, (ProcessId, Work)>,
     /// The processes that have sent a commit for others.
     heads: HashSet<ProcessId>,
@@ -88,7 +88,7 @@ impl World<'_> {
         }
     }
 
-    /// What is wrong with what a transaction does for others, by what is there before it.
+    /// The wrong that a transaction does to others, judged by the store before it.
     pub(crate) fn misserves(&self, txn: &Txn, work: Option<&Work>) -> Option<String> {
         let path = self.model.path(txn);
         let done = path.nested().into_iter().filter(|(_, succeeded)| *succeeded);
@@ -264,7 +264,7 @@ impl World<'_> {
         None
     }
 
-    /// Whose ADD a transaction, or one inside it, commits.
+    /// The sandbox whose ADD a transaction, or one inside it, commits.
     fn adds_of(&self, part: &Txn, work: Option<&Work>) -> Option<SandboxId> {
         let work = match part.step {
             SERVE => self.ticket_of(part).and_then(|ticket| Some(&self.crowd.tickets.get(ticket)?.1)),
@@ -296,7 +296,7 @@ impl World<'_> {
             return None;
         }
         let reserved = part.then.iter().filter_map(|op| self.reserves(op));
-        // What is taken over is not picked.
+        // An address that is taken over is not picked.
         let picks: Vec<Place> =
             reserved.filter(|place| !self.tree.reservations.contains_key(place)).collect();
         config.sets.iter().find_map(|set| {
@@ -339,7 +339,7 @@ impl World<'_> {
     }
 }
 
-/// Whether a transaction commits for others.
+/// True if a transaction commits for others.
 fn serves(txn: &Txn) -> bool {
     txn.then.iter().any(|op| matches!(op, Op::Nested(nested) if nested.step == SERVE))
 }

@@ -1,5 +1,5 @@
-//! What goes wrong beside single requests and processes: leaders change, space runs out, nodes reboot, hosts are
-//! suspended, and people give orders to the store or write to it with other tools.
+//! The faults beside single requests and processes: leaders change, space runs out, nodes reboot, hosts are suspended,
+//! and people give orders to the store or write to it with other tools.
 
 use std::time::Duration;
 
@@ -165,7 +165,7 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    /// All that the store holds is deleted. What was in use may be given to others from then on. One node knows nothing
+    /// Deletes all that the store holds. Addresses in use may be given to others from then on. One node knows nothing
     /// of that, and may found the store anew.
     fn empty(&mut self) -> Result<(), String> {
         self.count("emptied");
@@ -186,7 +186,7 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    /// Whether what tells machines, clusters or stores apart is left out.
+    /// True if this guard, which tells machines, clusters or stores apart, is left out.
     pub(crate) fn is_left_out(&self, guard: Guard) -> bool {
         self.setup.mutant.is_some_and(|mutant| mutant.0 == guard)
     }
@@ -310,7 +310,7 @@ impl<'w> World<'w> {
     pub(crate) fn by_hand(&mut self, ops: Vec<Op>) -> Result<(), String> {
         self.note(|| format!("by hand: {:?}", ops.iter().map(key_of).collect::<Vec<_>>()));
         if self.full_until.take().is_some() {
-            // Whoever writes with other tools makes room first.
+            // A person who writes with other tools makes room first.
             self.model.set_space(false);
         }
         let owner = |op: &Op| match op {
@@ -471,7 +471,7 @@ impl<'w> World<'w> {
         self.by_hand(vec![op])
     }
 
-    /// What a transaction that is on its way relies on.
+    /// The compares of some transaction that is on its way.
     fn aim(&self) -> Vec<Compare> {
         let on_its_way: Vec<&Txn> =
             self.steps.iter().filter_map(Step::transaction).flat_map(with_nested).collect();

@@ -1,5 +1,5 @@
 //! The end of a world: nothing fails any more. All processes finish. Every pod that wants an address gets one if there
-//! is one. What is left over is freed by the spools, by the runtimes' DELs, and by two passes of the reconciler.
+//! is one. The leftovers are freed by the spools, by the runtimes' DELs, and by two passes of the reconciler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::tree::words;
 const TURNS: u64 = 200_000;
 /// Longer than any request is on its way, and than any lease of a run lives.
 const LONG: Duration = Duration::from_secs(3_600);
-/// How often each node's spool is drained at most: a run carries out 16 frees, and a suspect store leaves hundreds.
+/// The most times that each node's spool is drained: a run carries out 16 frees, and a suspect store leaves hundreds.
 const DRAINS: usize = 100;
 
 impl World<'_> {
@@ -129,7 +129,7 @@ impl World<'_> {
         self.finish().await
     }
 
-    /// Whether a sandbox that does not run still holds something that no reconciler will free: its pod lives, or nobody
+    /// True if a sandbox that does not run still holds something that no reconciler will free: its pod lives, or nobody
     /// knows its pod.
     fn is_for_runtime(&self, id: SandboxId) -> bool {
         let sandbox = &self.truth.sandboxes[id];

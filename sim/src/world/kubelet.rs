@@ -86,7 +86,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a sandbox runs with an address, or may do so soon.
+    /// True if a sandbox runs with an address, or may do so soon.
     fn is_used(&self, owner: &Owner) -> bool {
         let sandbox = self.truth.sandbox_of(owner).map(|id| &self.truth.sandboxes[id]);
         sandbox.is_none_or(|sandbox| sandbox.live.is_some() || !sandbox.is_over)
@@ -745,7 +745,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a DEL is in the node's spool that frees what a run may have been given.
+    /// True if a DEL is in the node's spool that frees the addresses that a run may have been given.
     fn has_spooled(&self, id: SandboxId, start: &RunStart) -> bool {
         let sandbox = &self.truth.sandboxes[id];
         let boot = &self.nodes[sandbox.node].boot;

@@ -69,31 +69,31 @@ fn checked<T: FromStr<Err = InvalidName>>(name: &str) -> T {
 }
 /// More turns than any world takes before it heals.
 const TURNS: u64 = 1_000_000;
-/// How many lines of what happened are kept.
+/// The most lines of the trace that are kept.
 const TRACE_LINES: usize = 4000;
 
-/// Which world to play, and how.
+/// The world to play, and the way to play it.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     /// Decides everything.
     pub seed: u64,
-    /// What kind of world.
+    /// The kind of world.
     pub theme: Theme,
-    /// How many operations are begun.
+    /// The number of operations that are begun.
     pub operations: u64,
-    /// What is left out of the transactions.
+    /// The guard that is left out of the transactions.
     pub mutant: Option<&'a Mutant>,
     /// The guard that is struck at while a transaction that carries it is on its way.
     pub target: Option<Guard>,
-    /// Whether what happens is written down.
+    /// True if a trace is kept.
     pub traced: bool,
-    /// Whether the guards that occur are collected.
+    /// True if the guards that occur are collected.
     pub collects: bool,
     /// An empty folder for the nodes' files.
     pub folder: &'a Path,
 }
 
-/// How a world came out.
+/// The result of a world.
 #[derive(Debug, Clone, Default)]
 pub struct Played {
     /// The same for the same seed.
@@ -102,15 +102,15 @@ pub struct Played {
     pub operations: u64,
     /// Transactions that were applied, reads too.
     pub transactions: u64,
-    /// What went wrong, and how often.
+    /// Faults, each with its count.
     pub faults: BTreeMap<&'static str, u64>,
-    /// What the operations came to.
+    /// Outcomes of operations, each with its count.
     pub outcomes: BTreeMap<&'static str, u64>,
     /// The guards that occurred, if they were asked for.
     pub guards: BTreeSet<Guard>,
-    /// What was violated.
+    /// The violation.
     pub violation: Option<String>,
-    /// What happened, if it was asked for.
+    /// The trace, if it was asked for.
     pub trace: Vec<String>,
 }
 
@@ -153,7 +153,7 @@ struct World<'a> {
     nodes: Vec<Node>,
     pods: Vec<PodSlot>,
     pods_made: u64,
-    /// Which orders a person has given to the store, and when they end.
+    /// The ends of the orders that a person has given to the store.
     hold_until: Option<Duration>,
     newer_until: Option<Duration>,
     full_until: Option<Duration>,
@@ -161,21 +161,21 @@ struct World<'a> {
     long_leases_until: Option<Duration>,
     processes: Vec<Process>,
     processes_made: ProcessId,
-    /// What may happen next, in no order.
+    /// The steps that may happen next, in no order.
     steps: Vec<Step>,
-    /// What may happen only when its time has come.
+    /// The steps that may happen only when their time has come.
     held: Vec<(Duration, Step)>,
     sent: Vec<Sent>,
     due: Vec<ProcessId>,
     /// The model's clock.
     passed: Duration,
     is_healing: bool,
-    /// Whether a person changes the store now, with other tools.
+    /// True while a person changes the store with other tools.
     is_by_hand: bool,
     spool_left: usize,
-    /// What each process has seen of each key last, where that is judged.
+    /// The revision of each key that each process has seen last, where that is judged.
     seen: Option<Seen>,
-    /// How far each ADD's node had seen the store before it was emptied, where that is judged.
+    /// The revision up to which each ADD's node had seen the store before it was emptied, where that is judged.
     known: HashMap<ProcessId, i64>,
     /// When the store was emptied last.
     emptied: Option<i64>,
@@ -185,7 +185,7 @@ struct World<'a> {
     doubting: HashSet<ProcessId>,
     /// Processes that were told that there is no space.
     without_space: HashSet<ProcessId>,
-    /// How many commits each ADD has lost, where that is judged.
+    /// The number of commits that each ADD has lost, where that is judged.
     lost: HashMap<ProcessId, u32>,
     result: Played,
 }

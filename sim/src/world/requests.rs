@@ -1,4 +1,4 @@
-//! What becomes of a request: it is sent, applied and answered, and each of these may happen late or never.
+//! The fates of a request: it is sent, applied and answered, and each of these may happen late or never.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::tree::Changes;
 use super::wire::{Answer, Ask, AskId, Sent, WatchId};
 use crate::mutant::Guard;
 
-/// What may happen next.
+/// A step that may happen next.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A request arrives.
@@ -48,7 +48,7 @@ impl Step {
         }
     }
 
-    /// Who has sent a request that is on its way.
+    /// The process that has sent a request that is on its way.
     pub(crate) fn sender(&self) -> Option<ProcessId> {
         if let Step::Apply(request) = self { Some(request.sent.process) } else { None }
     }
@@ -67,7 +67,7 @@ impl Step {
         }
     }
 
-    /// Whether its process has found out that it did not take effect.
+    /// True if its process has found out that it did not take effect.
     pub(crate) fn is_settled(&self) -> bool {
         matches!(self, Step::Apply(request) if request.is_settled)
     }
@@ -83,7 +83,7 @@ pub(crate) struct Request {
     fate: Fate,
     /// Its process has found out that it did not take effect, and goes on from there.
     is_settled: bool,
-    /// What the node of its process knew of the store when it was sent, where that is judged.
+    /// The store as the node of its process knew it when it was sent, where that is judged.
     known: Option<HighWater>,
 }
 
@@ -397,7 +397,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a process was told that there is no space.
+    /// True if a process was told that there is no space.
     pub(crate) fn lacked_space(&self, id: ProcessId) -> bool {
         self.without_space.contains(&id)
     }
@@ -408,7 +408,7 @@ impl World<'_> {
     }
 }
 
-/// How long a message is on its way: from almost no time to longer than any lease.
+/// The time that a message is on its way: from almost none to longer than any lease.
 pub(crate) fn delay(chance: &crate::chance::Chance) -> Duration {
     let millis = match chance.below(10) {
         0..4 => chance.between(0, 50),

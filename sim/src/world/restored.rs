@@ -1,4 +1,4 @@
-//! A store that goes back to a snapshot, with and without a raised revision, and what its nodes know then.
+//! A store that goes back to a snapshot, with and without a raised revision, and the knowledge of its nodes then.
 //!
 //! Other nodes may use it beyond every revision that a node has seen, before that node comes back. The node's own key
 //! tells it all the same.
@@ -61,7 +61,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Whether Kubernetes has no such node just now. No container runs on such a node.
+    /// True if Kubernetes has no such node just now. No container runs on such a node.
     pub(crate) fn is_absent(&self, node: &Node) -> bool {
         let turn = self.shared.now().as_millis() / 64;
         let runs_none = || {
@@ -71,7 +71,7 @@ impl World<'_> {
         self.plan.theme == Theme::Restored && (turn + node.number as u128).is_multiple_of(3) && runs_none()
     }
 
-    /// What the node of a process knows of the store, where that is judged.
+    /// The store as the node of a process knows it, where that is judged.
     pub(crate) fn known_to(&self, process: ProcessId) -> Option<HighWater> {
         if self.plan.theme != Theme::Restored || self.is_healing {
             return None;
@@ -80,8 +80,9 @@ impl World<'_> {
         Some(self.nodes[node].mark().read()?.seen)
     }
 
-    /// What the node of a process knows, where its request is judged by that. An accusation is, if the node's key is
-    /// the evidence. Where the store's revision is, no compare tells one copy of a store from another.
+    /// The store as the node of a process knows it, where its request is judged by that. An accusation is, if the
+    /// node's key is the evidence. If the store's revision is the evidence, no compare tells one copy of a store from
+    /// another.
     pub(crate) fn known_at(&self, sent: &Sent) -> Option<HighWater> {
         let is_judged = match &sent.ask {
             Ask::Txn(txn) if txn.step == "suspect" => {
@@ -92,7 +93,7 @@ impl World<'_> {
         self.known_to(sent.process).filter(|_| is_judged)
     }
 
-    /// Whether the store as it is now contradicts that, by what it says of itself and of the node.
+    /// True if the present store contradicts that, by its meta and by the node's key.
     fn contradicts(&self, known: &HighWater) -> bool {
         // A commit compares no revision of the store; its answer is judged by that.
         known.contradicts(self.tree.meta.as_ref(), i64::MAX) || self.older_key(known).is_some()
@@ -156,7 +157,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a DEL that has freed should have stayed in the spool.
+    /// True if a DEL that has freed should have stayed in the spool.
     pub(crate) fn forgets_to_spool(&self, process: ProcessId) -> bool {
         let is_del = matches!(self.process(process).map(|process| &process.work), Some(Work::Del { .. }));
         is_del

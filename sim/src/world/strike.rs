@@ -14,13 +14,12 @@ use super::{CLUSTER, World, checked};
 use crate::mutant::{Guard, Kind};
 use crate::store::with_nested;
 
-/// Whether a transaction is a commit of an ADD.
 fn is_commit_of_add(txn: &Txn) -> bool {
     matches!(txn.step, "commit" | "commit-first")
 }
 
 impl World<'_> {
-    /// Whether a request that is sent should come late: after the lease that it relies on.
+    /// True if a request that is sent should come late: after the lease that it relies on.
     pub(crate) fn strikes_with_delay(&self, sent: &Sent) -> bool {
         let Some(guard) = self.setup.target else { return false };
         let Ask::Txn(txn) = &sent.ask else { return false };
@@ -32,7 +31,7 @@ impl World<'_> {
             && self.chance.one_in(2)
     }
 
-    /// Whether an answer should come slowly: that of an ADD, so that its DEL overtakes it and relies on its tombstone;
+    /// True if an answer should come slowly: that of an ADD, so that its DEL overtakes it and relies on its tombstone;
     /// or that of a DEL which leaves the queue for want of time.
     pub(crate) fn strikes_with_pause(&self, work: &Work) -> bool {
         let Some(Guard { step, kind: Kind::Put, class: "tombstone" }) = self.setup.target else {

@@ -1,4 +1,4 @@
-//! What the callers know: which sandboxes there are, what each ADD has answered, and when each DEL began. The store is
+//! The knowledge of the callers: the sandboxes, the answer of each ADD, and the beginning of each DEL. The store is
 //! judged by this.
 
 use std::collections::{HashMap, HashSet};
@@ -9,7 +9,7 @@ use metes::pool::record::{Held, Owner, OwnerRecord, RunStart};
 use super::ids::{ProcessId, SandboxId};
 use super::tree::{Owned, OwnerChange, words};
 
-/// What ADD answered, and the container uses.
+/// The answer of an ADD, which the container uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
     pub(crate) held: Vec<Held>,
@@ -17,7 +17,7 @@ pub(crate) struct Live {
     pub(crate) order: u64,
 }
 
-/// What the ADDs of a sandbox ask for.
+/// The request of the ADDs of a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asks {
     pub(crate) config: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Truth {
     /// By owner and node: two machines may go by one name.
     by_owner: HashMap<(Owner, usize), SandboxId>,
     youngest: HashMap<Owner, SandboxId>,
-    /// Which node each boot is of.
+    /// The node of each boot.
     boots: HashMap<String, usize>,
     /// Owners that sandboxes of two machines have had.
     shared: HashSet<Owner>,

@@ -17,7 +17,7 @@ use super::wire::Answer;
 const LONG: Duration = Duration::from_secs(100);
 
 impl World<'_> {
-    /// Whether all that is under way waits for its time.
+    /// True if all that is under way waits for its time.
     pub(crate) fn is_quiet(&self) -> bool {
         self.processes.is_empty() && self.steps.is_empty()
     }
@@ -44,7 +44,7 @@ impl World<'_> {
         self.take(step)
     }
 
-    /// How much time passes: mostly less than a process waits for, and now and then more.
+    /// A span of time: mostly less than a process waits for, and now and then more.
     fn a_little_time(&mut self) -> Duration {
         if !self.is_healing && self.chance.happens(self.plan.events.long_time) {
             self.count("long time");

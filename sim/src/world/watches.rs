@@ -15,7 +15,7 @@ use super::wire::WatchId;
 pub(crate) struct OpenWatch {
     id: WatchId,
     keys: Vec<Bytes>,
-    /// What it will show.
+    /// The events that it will show.
     pending: VecDeque<Event>,
     fate: WatchFate,
 }

@@ -45,10 +45,10 @@ pub(crate) type Future_ = Pin<Box<dyn Future<Output = ()>>>;
 
 /// For how long a reconciler leads if it does not renew its lead.
 const LEAD: Duration = Duration::from_secs(4);
-/// How long a pass may take.
+/// The longest time of a pass.
 const PASS_MAX: Duration = Duration::from_secs(60);
 
-/// What all processes of a world share.
+/// The part that all processes of a world share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) keys: Keys,
@@ -84,7 +84,7 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
-    /// What the node's runs leave to each other; there is one store.
+    /// The state that the node's runs leave to each other; there is one store.
     pub(crate) fn state(&self) -> NodeState {
         let (identity, folder) = (self.identity.clone(), self.folder.clone());
         NodeState { identity, folder, endpoints: Vec::new(), all: None }
@@ -98,7 +98,7 @@ impl Boot {
     }
 }
 
-/// What every run of the plugin is given.
+/// The input of every run of the plugin.
 pub(crate) struct Begun {
     pub(crate) shared: Rc<Shared>,
     pub(crate) boot: Boot,
@@ -248,7 +248,7 @@ pub(crate) fn accept(shared: Rc<Shared>, process: ProcessId) -> Future_ {
     })
 }
 
-/// What `metes-reconciler adopt` does with the store, when it knows what running pods use.
+/// The work of `metes-reconciler adopt` on the store, once it knows the addresses that running pods use.
 pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) -> Future_ {
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
@@ -267,7 +267,8 @@ pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) 
     })
 }
 
-/// What `metes-reconciler import` does with the store when it knows what pods use. `by_hand`: a person ends the pause.
+/// The work of `metes-reconciler import` on the store, once it knows the addresses that pods use. `by_hand`: a person
+/// ends the pause.
 pub(crate) fn import(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>, by_hand: bool) -> Future_ {
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {

@@ -88,7 +88,7 @@ impl Sequence {
 
     fn step(&mut self, pair: &mut Pair) {
         let Self { random, space, .. } = self;
-        // Whether it is done or refused, the model does the same: that is all that counts.
+        // Done or refused: all that counts is that the model does the same.
         match random.below(100) {
             0..8 => {
                 let lease = if random.chance(80) { space.next_lease() } else { space.some_lease(random) };
@@ -305,7 +305,7 @@ fn a_new_leader_spreads_many_leases_as_in_etcd() {
         leases.iter().chain([&alone]).map(|lease| pair.model.lease_rest(*lease).expect("it lives")).collect();
     real.sort_unstable();
     model.sort_unstable();
-    // What is left is told without the fraction of a second, and the moment of the election is not known.
+    // The rest of a lease is told without the fraction of a second, and the moment of the election is not known.
     let [first, second] = [&real, &model].map(|ends| ends[0]);
     for (real, model) in real.iter().zip(&model) {
         let [real, model] = [*real - first, *model - second];
@@ -379,7 +379,7 @@ fn fill(pair: &mut Pair) {
 
 /// A value of which etcd's file has one in each page of 4 kB: the file grows by much more than etcd reckons.
 const FILLER: usize = 2100;
-/// What etcd reckons for it: 256 bytes, and key and value.
+/// The size that etcd reckons for it: 256 bytes, and key and value.
 const RECKONED: u64 = 256 + 13 + FILLER as u64;
 
 /// One write of as many values as fit, or of `most`.
@@ -433,7 +433,7 @@ fn what_is_applied_without_space_is_told_as_by_etcd() {
     assert!((0..20).any(|_| applied_late() > 0), "no write was applied and refused");
 }
 
-/// How many writes were applied and refused.
+/// The number of writes that were applied and refused.
 fn applied_late() -> usize {
     let mut pair = small_server();
     // A write as small as will do: all must be there before etcd writes to its file by itself, every 100 ms.
@@ -466,7 +466,7 @@ fn applied_late() -> usize {
             late += 1;
         }
         let model = pair.model.txn(&txns[*number]);
-        // What the answer would have been that did not come in time, nobody knows.
+        // The answer that did not come in time stays unknown.
         assert!(model == *answer || matches!(answer, Err(Failure::Unknown(_))), "{answer:?}, not {model:?}");
     }
 

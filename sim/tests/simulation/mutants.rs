@@ -11,7 +11,7 @@ use std::process::Command;
 /// nothing of it, and if none of them does, in as many that strike at it and at nothing else.
 const HUNT: [&str; 6] = ["--seeds", "400", "--ops", "60000", "--mutants", "200"];
 
-/// What transactions rely on, by step, kind and key: none may go missing, and who adds one adds it here.
+/// The guards of all transactions, by step, kind and key. None may go missing; a change that adds one adds it here.
 const GUARDS: [&str; 145] = [
     "add/Lease/granted",
     "batch/Absent/cooling",

@@ -50,7 +50,7 @@ const FAULTS: [&str; 37] = [
     "watch that ends instead of an event",
     "watch that ends later",
 ];
-/// What commits do for others, and what becomes of those who make them. Each must have happened so often.
+/// The events around commits for others, and the fates of their makers. Each must have happened so often.
 const BATCHES: [&str; 6] =
     ["batch", "dropped out", "head died", "served", "turn given", "turn of one that is gone"];
 const OF_EACH: u64 = 50;

@@ -5,8 +5,8 @@ use metes::store::keys::{Bytes, LeaseId};
 use metes::store::txn::{Compare, List, Op, Txn};
 use metes_sim::store::Model;
 
-/// What comes after the prefix of a key space: a queue that is sorted, bytes at the end of the order, names of which
-/// one begins with another.
+/// The ends of keys, after the prefix of a key space: a queue that is sorted, bytes at the end of the order, names of
+/// which one begins with another.
 const NAMES: [&[u8]; 11] =
     [b"a", b"ab", b"b", b"c/1", b"c/2", b"q/1", b"q/2", b"q/3", b"q/4", b"q\xff", b"\xff\xff"];
 /// Prefixes in a key space.

@@ -26,9 +26,9 @@ const HISTORY: usize = 10_000_000;
 /// No lease of a sequence ends by itself.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// What etcd said to many transactions.
+/// The answers of etcd to many transactions.
 pub(crate) type Answers = Vec<Result<Reply, Failure>>;
-/// And to many grants.
+/// The answers of etcd to many grants.
 pub(crate) type Grants = Vec<Result<Duration, Failure>>;
 
 /// A server of its own and the model of it, from the first revision on.
@@ -41,9 +41,9 @@ pub(crate) struct Pair {
     watched: i64,
     /// Reads that etcd answered, by which the model's past is judged later.
     reads: Vec<(Txn, Reply)>,
-    /// How often each kind of answer came: a test that provokes none of a kind proves nothing about it.
+    /// The count of each kind of answer: a test that provokes none of a kind proves nothing about it.
     pub(crate) tally: BTreeMap<String, usize>,
-    /// What was asked since the last [`Pair::forget`], for a failure.
+    /// The requests since the last [`Pair::forget`], for a failure.
     steps: RefCell<String>,
     runtime: Runtime,
 }
@@ -67,7 +67,7 @@ impl Pair {
         }
     }
 
-    /// What follows is a new sequence.
+    /// Begins a new sequence.
     pub(crate) fn forget(&mut self, what: &str) {
         *self.steps.borrow_mut() = format!("{what}\n");
     }
@@ -218,7 +218,7 @@ impl Pair {
         self.runtime.block_on(self.client.watch(keys, until())).expect("etcd watches")
     }
 
-    /// What a watch shows next; none if it has ended.
+    /// The next event of a watch; none if it has ended.
     pub(crate) fn next(&self, watch: &mut EtcdWatch) -> Option<Event> {
         self.runtime.block_on(bounded(watch.next()))
     }
@@ -236,8 +236,8 @@ impl Pair {
         events
     }
 
-    /// What etcd answered to reads earlier is what the model's past answers now; and a list at an old revision shows
-    /// the same in both.
+    /// Answers of etcd to earlier reads are those of the model's past now; and a list at an old revision shows the same
+    /// in both.
     pub(crate) fn compare_past(&mut self, prefix: &[u8], revisions: impl IntoIterator<Item = i64>) {
         for (txn, reply) in &self.reads {
             let model = self.model.stale(reply.revision, txn);
