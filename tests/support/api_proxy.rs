@@ -31,7 +31,7 @@ pub struct Asked {
     pub method: String,
     /// Without the query.
     pub path: String,
-    /// What stands after `?`, or nothing.
+    /// The part after `?`, or nothing.
     pub query: String,
     /// The Accept header, or nothing.
     pub accept: String,

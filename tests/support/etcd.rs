@@ -29,7 +29,7 @@ const PORT_FIRST: u16 = 10_000;
 const PORT_COUNT: u64 = 20_000;
 const LOG_TAIL_LINES: usize = 20;
 
-/// How a server differs from the usual one.
+/// The differences of a server from the usual one.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
     /// The binary.

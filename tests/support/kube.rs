@@ -56,7 +56,7 @@ pub struct Access {
     pub token: String,
 }
 
-/// What a kubeconfig can lead to: a server, or a proxy before one.
+/// A target of a kubeconfig: a server, or a proxy before one.
 pub trait Reachable {
     /// As its administrator.
     fn access(&self) -> Access;
@@ -95,7 +95,7 @@ impl Reachable for KubeApi {
     }
 }
 
-/// What the server answered.
+/// The answer of the server.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -145,8 +145,7 @@ impl KubeApi {
         Self { server: Arc::new(server) }
     }
 
-    /// What lies below the server, at the prefix of all its objects: for a world too large to be created
-    /// through it.
+    /// The store below the server, at the prefix of all its objects: for a world too large to be created through it.
     pub fn store(&self) -> Store {
         Store::open(&self.server.etcd, "/registry/")
     }

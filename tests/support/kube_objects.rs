@@ -12,7 +12,7 @@ const CRD_MAX: Duration = Duration::from_secs(30);
 const CREATE_WORKERS: usize = 8;
 /// Keeps an object that is being deleted.
 const FINALIZER: &str = "metes.test/kept";
-/// What multus says of the interfaces of a pod.
+/// The annotation in which multus reports the interfaces of a pod.
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
 impl KubeApi {
@@ -28,7 +28,7 @@ impl KubeApi {
         name
     }
 
-    /// What identifies a cluster.
+    /// The UID that identifies a cluster.
     pub fn kube_system_uid(&self) -> String {
         uid(&self.get("/api/v1/namespaces/kube-system"))
     }

@@ -86,7 +86,7 @@ impl Manifests {
         files
     }
 
-    /// What a folder comes to. A component is no whole: it is put on the folder "reconciler".
+    /// The objects of a folder. A component is no whole: it is put on the folder "reconciler".
     #[track_caller]
     pub fn kustomize(&self, folder: &str) -> String {
         let text = fs::read_to_string(self.path(folder).join("kustomization.yaml")).expect("it can be read");

@@ -20,7 +20,7 @@ use super::wait::wait_for;
 /// Longer than every deadline of the plugin.
 const RUN_MAX: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_micros(20);
-/// What a pipe takes without a reader.
+/// The bytes that a pipe takes without a reader.
 const PIPE_BYTES: usize = 32 * 1024;
 
 /// A run that is being prepared. Its environment is what is set here and PATH, nothing else.
@@ -183,7 +183,7 @@ pub struct Running {
     start: Instant,
     stdout: Receiver<Vec<u8>>,
     stderr: Receiver<Vec<u8>>,
-    /// What the process could still be sent.
+    /// Its stdin, held open.
     _open: Option<OwnedFd>,
 }
 
@@ -217,7 +217,7 @@ impl Running {
         self.child.kill().expect("an own child can be killed");
     }
 
-    /// Whether it has stopped itself; an end is none.
+    /// True if it has stopped itself; an end is none.
     pub fn has_stopped(&self) -> bool {
         state(&self.child) == Some('T')
     }

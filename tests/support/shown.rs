@@ -1,5 +1,5 @@
-//! What documents show of commands: their blocks, and output in which everything that differs from run to run stands by
-//! its form alone.
+//! The commands that documents show: their blocks, and output in which everything that differs from run to run stands
+//! by its form alone.
 
 use std::fs;
 
@@ -39,7 +39,7 @@ impl Block {
         self.lines.join("\n")
     }
 
-    /// What is typed after `$ ` or `# `. A command goes on after a backslash.
+    /// The commands typed after `$ ` or `# `. A command goes on after a backslash.
     pub fn commands(&self) -> Vec<Shown> {
         let mut commands: Vec<Shown> = Vec::new();
         for line in &self.lines {

@@ -18,7 +18,7 @@ use super::etcd::{Etcd, EtcdOptions, Ports, Seat, free_ports};
 use super::process::temporary;
 use super::trio::MEMBERS;
 
-/// What a part holds at most.
+/// The most bytes of a part.
 const PART_BYTES: usize = 64 << 10;
 
 /// Relays on the loopback, one before each of some servers. On drop they close every connection.
@@ -102,7 +102,7 @@ struct Lane {
     is_blocked: bool,
 }
 
-/// What was read at once; nothing stands for the end.
+/// Bytes that were read at once; none stand for the end.
 struct Part {
     due: Instant,
     bytes: Vec<u8>,

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::etcd::Etcd;
 use super::tls::Tls;
 
-/// How long one of several members may take to show that it answers, and all of them together.
+/// The time for one of several members to show that it answers, and the time for all of them together.
 const MEMBER_MAX: Duration = Duration::from_secs(1);
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Of one transaction: below what etcd takes.

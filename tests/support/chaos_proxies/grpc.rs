@@ -36,7 +36,7 @@ pub struct GrpcProxy {
 #[derive(Clone, Debug)]
 pub struct Struck {
     pub call: Call,
-    /// What etcd said each time it was handed on.
+    /// The verdict of etcd each time that it was handed on.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -67,13 +67,13 @@ impl GrpcProxy {
         self
     }
 
-    /// Takes all rules away. What hangs or is held goes on so.
+    /// Takes all rules away. Requests that hang or are held go on so.
     pub fn clear(&self) -> &Self {
         self.shared.rules.lock().expect("no rule panics").clear();
         self
     }
 
-    /// How many requests of a kind have come.
+    /// The number of requests of a kind that have come.
     pub fn count(&self, kind: Kind) -> usize {
         self.shared.seen.lock().expect("nobody panics with it").iter().filter(|seen| **seen == kind).count()
     }
@@ -103,7 +103,7 @@ impl GrpcProxy {
     }
 }
 
-/// Which requests something happens to, and what: `GrpcRule::of(Kind::Commit).nth(1).lose(Loss::Reset)`.
+/// A rule: the requests that it strikes, and their treatment: `GrpcRule::of(Kind::Commit).nth(1).lose(Loss::Reset)`.
 pub struct GrpcRule {
     kind: Option<Kind>,
     predicate: Option<Predicate>,
@@ -122,7 +122,7 @@ enum Which {
     Chance(u64, u64),
 }
 
-/// How an answer gets lost.
+/// The ways in which an answer gets lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The connection is reset.

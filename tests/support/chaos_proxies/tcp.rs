@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{Serving, target};
 
-/// What happens to every connection, those that are open too.
+/// The fault of every connection, those that are open too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpFault {
     /// Nothing: bytes are handed on.
@@ -102,7 +102,7 @@ impl TcpConnection {
             if read == 0 {
                 return Ok(());
             }
-            // What was read before a fault began is held up by it too.
+            // A fault also holds up the bytes that were read before it began.
             let fault = self.let_through().await?;
             if let TcpFault::Delay(pause) = fault {
                 tokio::time::sleep(pause).await;
