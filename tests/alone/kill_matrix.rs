@@ -23,7 +23,7 @@ use support::{
     in_parallel, network_as, report, wait_for,
 };
 
-/// How many cases run at once; mostly they wait.
+/// The number of cases that run at once; mostly they wait.
 const AT_ONCE: usize = 20;
 /// The least that etcd grants. Runs that are stopped have it, runs that are killed have the usual lease.
 const LEASE_S: i64 = 2;
@@ -35,18 +35,18 @@ const TIMED_MAX: usize = 3;
 /// So many of these tries must be in time: otherwise the machine is not the reason.
 const IN_TIME_MIN: usize = 2;
 const STEP_MAX: Duration = Duration::from_secs(30);
-/// How long to wait between two questions to etcd: each is a new connection.
+/// The time between two questions to etcd: each is a new connection.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// How often a case is tried: among others a run may take another way, which does not pass the point.
+/// The tries of a case: among others a run may take another way, which does not pass the point.
 const TRIES_MAX: usize = 12;
 /// The points of a run among others are those that this many runs have all passed.
 const LOOKS: usize = 3;
-/// How many runs are tried: on a busy machine few take the intended way.
+/// The most runs that are tried: on a busy machine few take the intended way.
 const REHEARSALS_MAX: usize = 30;
 /// The first address of the range, which the subject is given, and as keys write it.
 const FIRST: &str = "10.70.0.1";
 const FIRST_HEX: &str = "0a460001";
-/// How long it cools: longer than the test takes.
+/// The cooldown of that address: longer than the test takes.
 const COOLDOWN: &str = "1h";
 /// A pass that frees what it finds at once.
 const FREES: [&str; 4] = ["--grace", "0s", "--finished-grace", "0s"];
@@ -80,7 +80,7 @@ enum Setting {
 }
 
 impl Setting {
-    /// What fails without being the end. Points before that are those of [`Setting::Alone`].
+    /// The faults that are not the end. Points before them are those of [`Setting::Alone`].
     fn plan(self, subject: Subject) -> Vec<&'static str> {
         match (self, subject) {
             (Setting::Alone | Setting::Hinted | Setting::Contended | Setting::Cooling, _) => vec![],
@@ -95,8 +95,8 @@ impl Setting {
     }
 }
 
-/// All that is played, and how many cases it makes at least: a little below what it makes, which is some 1,000 in all.
-/// What is not here does not happen: a pass that only looks stands in no queue.
+/// All settings that are played, each with the least number of its cases: a little below the real one, which is some
+/// 1,000 in all. A pair that is missing cannot happen: a pass that only looks stands in no queue.
 const SETTINGS: [(Subject, Setting, usize); 18] = [
     (Subject::Add, Setting::Alone, 75),
     (Subject::Add, Setting::Hinted, 27),
@@ -118,7 +118,7 @@ const SETTINGS: [(Subject, Setting, usize); 18] = [
     (Subject::Free, Setting::Cooling, 95),
 ];
 
-/// What must be among the points, or the settings are not what they say.
+/// The steps that must be among the points, or the settings are not what they say.
 const LANDMARKS: [(Subject, Setting, &[&str]); 15] = [
     (Subject::Add, Setting::Alone, &["about", "grant", "read", "commit", "mark", "print"]),
     (Subject::Add, Setting::Hinted, &["commit-first", "mark", "print"]),
@@ -233,8 +233,8 @@ fn all_cases(trio: &Trio) -> Vec<Case> {
     cases
 }
 
-/// What the subject passes on the way that is meant: its landmarks are on it, and among others it waits once. A run
-/// that waits for longer than usual looks around, and passes more points, which another run need not.
+/// The points of the subject on the intended way: its landmarks are on it, and among others it waits once. A run that
+/// waits for longer than usual looks around, and passes more points, which another run need not.
 fn rehearse(trio: &Trio, subject: Subject, setting: Setting) -> Vec<String> {
     let of_setting = LANDMARKS.iter().filter(|(one, other, _)| (*one, *other) == (subject, setting));
     let landmarks: Vec<&str> = of_setting.flat_map(|(_, _, steps)| steps.iter().copied()).collect();
@@ -264,7 +264,7 @@ fn fates(subject: Subject, point: &str) -> Vec<Fate> {
     fates
 }
 
-/// How a case ended.
+/// The end of a case.
 enum End {
     Whole,
     /// All is as it should be, but for the time that the next ADD took.
@@ -279,7 +279,7 @@ impl End {
         if let End::Late(took) = self { Some(*took) } else { None }
     }
 
-    /// Whether the machine may have been too busy to tell.
+    /// True if the machine may have been too busy to tell.
     fn asks_for_calm(&self) -> bool {
         matches!(self, End::Late(_) | End::Missed)
     }
@@ -305,7 +305,7 @@ fn play(trio: &Trio, case: &Case) -> End {
     End::Missed
 }
 
-/// What was late or missed its point among many, a few times more: it must be in time most of them.
+/// Plays a case a few times more that was late or missed its point among many: it must be in time most of them.
 fn play_calmly(trio: &Trio, case: &Case) -> End {
     let mut in_time = 0;
     let mut took = Vec::new();
@@ -332,7 +332,7 @@ struct Scene {
     world: World,
     /// Where others run, beside the subject's own node.
     other: Node,
-    /// What the subject has passed.
+    /// The file with the points that the subject has passed.
     list: PathBuf,
     /// Answers that still hold: container and address.
     told: Mutex<BTreeMap<String, String>>,
@@ -418,7 +418,7 @@ impl Scene {
         env.into_iter().fold(run.program(failing_metes()), |run, (name, value)| run.env(name, value)).spawn()
     }
 
-    /// What the subject passes when nothing happens to it.
+    /// The points of the subject when nothing happens to it.
     fn rehearse(&self, setting: Setting) -> Vec<String> {
         let (subject, others) = self.with_others(setting, "", None);
         let outcome = subject.wait();
@@ -552,7 +552,7 @@ impl Scene {
         self.drain(&self.other);
     }
 
-    /// What a kubelet does after a run that died, or what the reconciler does if it does nothing.
+    /// Does the work of a kubelet after a run that died, or of the reconciler if the kubelet does nothing.
     fn after_a_kill(&self, fate: Fate) {
         match (self.subject, fate) {
             (Subject::Look | Subject::Free, _) | (_, Fate::Abandoned) => {
@@ -601,7 +601,7 @@ impl Scene {
         let witness = store.run(async |client| client.lease_grant(LEASE_S, None).await).id();
         self.poll("leases to end", || {
             let left = store.run(async |client| client.leases().await);
-            // What sightings and cooling addresses are on lives on: it is no fence.
+            // The leases of sightings and cooling addresses live on: they are no fences.
             let is_left = |id: i64| left.leases().iter().any(|lease| lease.id() == id) && !self.is_long(id);
             if is_left(witness) || ids.iter().any(|id| is_left(*id)) {
                 Err("not yet".to_owned())
@@ -653,7 +653,7 @@ impl Scene {
         self.assert_ledger(&[]);
     }
 
-    /// What an ADD that was stopped came to.
+    /// The result of an ADD that was stopped.
     fn address_or_error(&self, outcome: &Outcome) -> Option<String> {
         if !outcome.succeeded() {
             outcome.error(outcome.error_code().unwrap_or_default());
@@ -693,8 +693,8 @@ impl Scene {
         assert!(is_held != cools, "{FIRST} is held: {is_held}, it cools: {cools}");
     }
 
-    /// Whoever was told an address holds it and nothing else, and nobody else holds any. Of `unsure` ones nobody knows
-    /// whether they hold theirs.
+    /// Every container that was told an address holds it and nothing else, and nobody else holds any. Nobody knows
+    /// whether the `unsure` ones hold theirs.
     fn assert_ledger(&self, unsure: &[&str]) {
         let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let rows = self.other.list();
@@ -784,7 +784,7 @@ impl PoolScene {
         if !before.is_empty() {
             let applied = scene.node.pool(&["apply", "--yes", "-f", "-"], &before.join("---\n"));
             assert!(applied.succeeded(), "{applied}");
-            // Whoever holds an address keeps it, whatever becomes of the pool.
+            // A container that holds an address keeps it, whatever becomes of the pool.
             scene.add().ok();
         }
         scene
@@ -804,7 +804,7 @@ impl PoolScene {
     }
 }
 
-/// Each pool is as it was or as it is to be, whole. Whoever repeats the command finishes it.
+/// Each pool is as it was or as it is to be, whole. The command, given once more, finishes it.
 #[test]
 fn a_change_of_pools_that_is_killed_is_made_or_not() {
     let _alone = support::alone();

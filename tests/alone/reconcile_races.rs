@@ -35,11 +35,11 @@ use tokio::time::Instant;
 const WORLDS: u64 = 60;
 /// They mostly wait.
 const AT_ONCE: usize = 20;
-/// How many lives each name has at most.
+/// The most lives of each name.
 const LIVES: u64 = 4;
 /// Passes that go on beside them, one after another, in each of two reconcilers.
 const PASSES: u64 = 6;
-/// How often somebody is made to stand still, and for how many turns at most.
+/// Somebody is made to stand still once in so many turns, and for so many at most.
 const FREEZE_ONE_IN: u64 = 25;
 const FREEZE_TURNS: u64 = 120;
 /// For how many turns of its own a pod runs at most.
@@ -79,7 +79,7 @@ struct World {
     namespace: String,
     gate: Gate,
     node: NodeState,
-    /// What ADD answered to pods that live.
+    /// The answers of ADD to pods that live.
     living: RefCell<Vec<Living>>,
     clock: Cell<u64>,
 }
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// What ADD gave a pod that lives is reserved for it.
+    /// Every address that ADD gave a pod that lives is reserved for it.
     async fn assert_held(&self, owner: &Owner) {
         let living = self.living.borrow().iter().find(|living| living.owner == *owner).cloned();
         let Some(living) = living else { panic!("{owner:?} does not live") };
@@ -335,7 +335,7 @@ impl Gate {
             tokio::time::sleep(Duration::from_millis(1)).await;
             for _ in 0..=self.chance.below(3) {
                 let mut waiting = self.waiting.borrow_mut();
-                // Whoever was killed waits no more.
+                // A run that was killed waits no more.
                 waiting.retain(|(_, go)| !go.is_closed());
                 frozen = match frozen {
                     Some((who, turns)) if turns > 0 => Some((who, turns - 1)),

@@ -13,11 +13,11 @@ use metes::store::session::Session;
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Node, failing_metes, network_as, plain_store, range_set, wait_for};
 
-/// How long a request of the test itself may take.
+/// The longest time of a request of the test itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 const NETWORK: &str = "net";
 
-/// What GC is told: the containers whose interface is there.
+/// The configuration of a GC, with the containers whose interface is there.
 fn config<'a>(valid: impl IntoIterator<Item = &'a String>) -> Value {
     let mut config = network_as("1.1.0", NETWORK, json!({"range": "10.0.0.0/20"}));
     let attachment = |container: &String| json!({"containerID": container, "ifname": "eth0"});

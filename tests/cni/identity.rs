@@ -1,4 +1,4 @@
-//! Which machine, store and cluster a record, a mark or a spooled DEL belongs to. What belongs to another one is
+//! The machine, the store and the cluster that a record, a mark or a spooled DEL belongs to. Those of another one are
 //! neither used nor freed.
 
 use std::fs;
@@ -227,7 +227,7 @@ fn a_mark_that_was_copied_with_a_disk_holds_nobody_up() {
     cluster.assert_clean();
 }
 
-/// What STATUS and `metes check` on this node say of the store.
+/// STATUS and `metes check` on this node tell whether the store is suspect.
 #[track_caller]
 fn assert_told(node: &Node, is_suspect: bool) {
     let status = node.status().config(&range()).run();
@@ -293,7 +293,7 @@ fn another_store_in_place_of_the_known_one_is_suspect() {
         address(&other, container);
     }
     assert_told(&node, true);
-    // What it holds may be of another time: a GC frees nothing of it.
+    // Its records may be of another time: a GC frees nothing of it.
     let mut none = range();
     none["cni.dev/valid-attachments"] = json!([]);
     node.gc().config(&none).run().silent();

@@ -1,4 +1,4 @@
-//! What a node keeps between runs: spooled frees, the highest revision seen, and answers that nobody read.
+//! The state of a node between runs: spooled frees, the highest revision seen, and answers that nobody read.
 
 use std::fs;
 use std::io::Write;

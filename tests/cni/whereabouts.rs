@@ -1,8 +1,8 @@
-//! What configurations written for whereabouts mean: every row of its acceptance tables, as metes has it.
+//! The meaning of configurations written for whereabouts: every row of its acceptance tables, as metes has it.
 //!
-//! Rows keep their names (A01, C07, D22 ...). Where metes differs on purpose, the row says so. What is the same in
-//! every form stands once: requested addresses (D12) and names of networks in `hostlocal.rs`, documents without a name,
-//! `ipam` or a version that is known (F08, D17) in `cni_contract.rs`.
+//! Rows keep their names (A01, C07, D22 ...). Where metes differs on purpose, the row says so. Rows that are the same
+//! in every form stand once: requested addresses (D12) and names of networks in `hostlocal.rs`, documents without a
+//! name, `ipam` or a version that is known (F08, D17) in `cni_contract.rs`.
 
 use std::fs;
 use std::net::IpAddr;
@@ -93,7 +93,7 @@ impl Step {
     }
 }
 
-/// Whether a run ended as expected.
+/// Checks that a run ended as expected.
 fn fits(expected: &str, outcome: &Outcome) -> Result<(), String> {
     let got = said(outcome);
     let fits = match expected.strip_prefix("error ") {

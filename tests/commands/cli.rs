@@ -755,7 +755,7 @@ fn top_counts_who_holds_the_most() {
     cluster.assert_clean();
 }
 
-/// What is suspected, each as an owner and why.
+/// The suspected owners, each with the reason.
 fn suspected(node: &Node, filter: &[&str]) -> Vec<(String, String)> {
     let leaks = node.cli([&["leaks", "-o", "json"], filter].concat()).ok();
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -775,7 +775,7 @@ fn leaks_are_suspected_with_why_and_released() {
     }
     assert_eq!(suspected(&a, &[]), []);
     let of = |id: &str, why: &str| (id.to_owned(), why.to_owned());
-    // What the reconciler has noted of this very record, and of one that was written again since.
+    // The reconciler's notes of this very record, and of one that was written again since.
     let revision = |key: &str| {
         let key = store.key(key);
         store.run(async |client| Ok(client.get(key, None).await?.kvs()[0].mod_revision()))
@@ -1176,7 +1176,7 @@ fn what_does_not_decode_is_never_touched() {
     }));
 }
 
-/// What does not decode counts as held, and is shown as far as it is known.
+/// A record that does not decode counts as held, and is shown as far as it is known.
 #[test]
 fn what_does_not_decode_is_listed() {
     let cluster = Cluster::new();

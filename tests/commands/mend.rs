@@ -125,7 +125,7 @@ enum Damage {
     OnLease,
 }
 
-/// Who holds what where nothing was freed.
+/// The holders of all addresses, if nothing was freed.
 const ALL: &[&str] = &["10.0.0.1 c1", "10.0.0.2 c2", "10.0.0.9 -"];
 
 /// One kind of damage: its kind, what was done, who holds what after it was mended.
@@ -305,7 +305,7 @@ fn an_address_that_two_list_and_nobody_has_reserved_is_not_given_when_one_is_del
     scene.cluster.assert_clean();
 }
 
-/// What would be freed is named, with container, node and pod; of a key that is given only that is mended.
+/// Everything that would be freed is named, with container, node and pod; if a key is given, only that is mended.
 #[test]
 fn it_says_what_stands_there_and_mends_the_key_that_is_given() {
     let scene = Scene::new();
@@ -330,7 +330,7 @@ fn it_says_what_stands_there_and_mends_the_key_that_is_given() {
     scene.cluster.assert_clean();
 }
 
-/// What an address is set aside for may use it, and no container does.
+/// The device that an address is set aside for may use it, and no container does.
 #[test]
 fn an_address_that_is_set_aside_stays_so_if_its_note_is_known() {
     let scene = Scene::new();
@@ -351,7 +351,7 @@ fn an_address_that_is_set_aside_stays_so_if_its_note_is_known() {
     scene.cluster.assert_clean();
 }
 
-/// What could be somebody else's is not mended along with the rest.
+/// A key that could be somebody else's is not mended along with the rest.
 #[test]
 fn what_may_be_of_others_is_not_mended_by_the_way() {
     let scene = Scene::new();
@@ -600,7 +600,7 @@ fn what_was_taken_since_is_not_put_back_and_the_others_are() {
         "{gone}"
     );
     assert!(!scene.holders().contains("10.0.0.1 c1"), "{gone}");
-    // What is nobody's comes back byte for byte, but for what somebody has written since.
+    // A key of nobody comes back byte for byte, but for one that somebody has written since.
     store.put("v1/junk", [0xff, 0]);
     store.put("v1/junk2", "theirs");
     let junk = kept_in(&scene.mend(metes(), "foreign-key", &["--yes"]).run());

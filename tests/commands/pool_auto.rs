@@ -50,7 +50,7 @@ fn add_as(node: &Node, namespace: &str, container: &str) -> Outcome {
     node.add(container).pod(namespace, "web-0", &format!("u-{container}")).config(&auto).run()
 }
 
-/// What `which` says: the pools, and for each pool why it is not used.
+/// The answer of `which`: the pools, and for each other pool the reason why it is not used.
 fn which(node: &Node, arguments: &[&str]) -> (Outcome, Value) {
     let outcome = pool(node, &[&["which", "-o", "json"], arguments].concat(), "");
     let answer = serde_json::from_str(&outcome.stdout).unwrap_or_default();
@@ -169,7 +169,7 @@ fn a_namespace_moves_to_another_pool_and_its_running_pods_stay() {
     // As soon as `apply` has returned, the next pod follows, also if the pool that it came from did not change.
     apply(&node, &(text("two", "10.72.0.0/24", "x, ns") + "priority: 1\n"));
     assert_eq!(add_as(&node, "ns", "c2").address(), "10.72.0.1");
-    // What runs keeps its address, with the routes of the pool that gave it.
+    // A container that runs keeps its address, with the routes of the pool that gave it.
     let again = add_as(&node, "ns", "c1").ok();
     assert_eq!((&again["ips"], &again["routes"]), (&first["ips"], &first["routes"]));
     assert_eq!(again["routes"][0]["dst"], "10.71.0.0/24");

@@ -200,7 +200,7 @@ fn every_verb_works_with_the_documented_role() {
 
     world.orphan("gone");
     world.pass(["--grace", "1h"]).ok().kept(json!({"unlabelled": 1, "within-grace": 1}));
-    // What it remembers has an age, which is a lease's.
+    // The memory of a pass has an age, which is a lease's.
     world.pass(["--grace", "1h", "--dry-run"]).ok().kept(json!({"unlabelled": 1, "within-grace": 1}));
     world.pass(AT_ONCE).ok().freed(json!({"pod-gone": 1}));
     a_reconciler_that_stays_leads(&world);
@@ -301,7 +301,7 @@ fn an_import_is_begun_and_given_up(world: &World) {
     }
 }
 
-/// What the lease of a run needs: more than putting and deleting keys.
+/// The permissions that the lease of a run needs: more than to put and delete keys.
 #[test]
 fn leases_are_for_every_user_and_end_only_with_the_right_to_their_keys() {
     let server = Server::start();

@@ -35,7 +35,7 @@ const BY_NOBODY: [(&str, &str); 1] = [(
 /// Runs a block, and looks at what it has done.
 type Case = fn(&Lab, &Block);
 
-/// What is run against a kube-apiserver.
+/// The blocks that run against a kube-apiserver.
 const IN_A_CLUSTER: [(&str, Case); 6] = [
     ("kubectl apply -f manifests/base/namespace.yaml", another_etcd_is_used),
     ("kubectl apply -f manifests/examples/bridge.yaml", a_pod_gets_a_second_interface),
@@ -45,7 +45,7 @@ const IN_A_CLUSTER: [(&str, Case); 6] = [
     ("kubectl -n metes create job defrag --from=cronjob/metes-etcd-defrag", space_is_gained),
 ];
 
-/// What is run on a machine: what there is before, what is asked afterwards, and what the answer to that has.
+/// The blocks that run on a machine: each with the files before, the question afterwards, and a part of the answer.
 const ON_A_MACHINE: [(&str, &str, &str, &str); 4] = [
     (
         "etcdutl snapshot restore db --skip-hash-check --data-dir rescued",
@@ -92,7 +92,7 @@ fn blocks() -> BTreeMap<String, Block> {
     blocks
 }
 
-/// What the steps of hack/e2e run: the words of each `from_install_doc "..."`.
+/// The blocks that steps of hack/e2e run: the words of each `from_install_doc "..."`.
 fn by_steps() -> Vec<String> {
     let folder = support::root().join("hack/e2e.d/steps");
     let mut claims = Vec::new();
@@ -207,7 +207,7 @@ impl Machine {
         Self { folder }
     }
 
-    /// What is said afterwards. The block succeeds, and prints what it shows.
+    /// The output of `after`. The block succeeds, and prints what it shows.
     #[track_caller]
     fn run(&self, block: &Block, before: &str, after: &str) -> String {
         let folder = self.folder.path().display();
@@ -288,14 +288,14 @@ fn blocks_are_run_in_a_cluster() {
     lab.cluster.assert_clean();
 }
 
-/// A real API server with everything installed. What controllers and kubelets would do, the test does.
+/// A real API server with everything installed. The test does the work of controllers and kubelets.
 struct Lab {
     api: KubeApi,
     kubeconfig: PathBuf,
     cluster: Cluster,
     node: Node,
     netns: Netns,
-    /// Whether the pod's network is up.
+    /// True if the pod's network is up.
     attached: RefCell<bool>,
     folder: TempDir,
     etcd: Etcd,

@@ -17,7 +17,7 @@ fn document() -> String {
     fs::read_to_string(support::root().join("docs/testing.md")).expect("the document")
 }
 
-/// What stands in backquotes and looks like a test: `file::name`, perhaps with modules between.
+/// The texts in backquotes that look like a test: `file::name`, perhaps with modules between.
 fn named_tests(line: &str) -> Vec<(String, String)> {
     let quoted = line.split('`').skip(1).step_by(2);
     let is_word = |word: &str| {
@@ -247,7 +247,7 @@ fn every_key_is_parsed_and_tested() {
         let parsed = Keys::new("/metes/").parse(format!("/metes/v1/{}", sample(form)).as_bytes());
         let parsed = format!("{:?}", parsed.unwrap_or_else(|e| panic!("`parse_path` lacks an arm: {e}")));
         assert_eq!(parsed.split('(').next(), Some(variant), "{form}");
-        // Whatever stands before the first part that may vary, and the kind of what a network has.
+        // The text before the first part that may vary, and the kind of key of a network.
         let fixed = form.replace("<network>", "default");
         let fixed = fixed.split('<').next().unwrap_or_default();
         // A cursor's id is a digest. fuzz/src/config.rs parses what is built.

@@ -22,7 +22,7 @@ fn node_behind(cluster: &Cluster, name: &str, endpoint: &str) -> Node {
     cluster.node_with(name, json!({"gc_grace_s": 0, "etcd": {"endpoints": [endpoint]}}))
 }
 
-/// What the store says each container of a node holds.
+/// The addresses of each container of a node, by the store.
 fn held(cluster: &Cluster) -> BTreeMap<String, String> {
     let records = cluster.store().entries("v1/owner/");
     let addresses = |record: &[u8]| -> Vec<String> {
@@ -92,7 +92,7 @@ fn gc_until_all_is_freed(node: &Node, config: &Value) {
     });
 }
 
-/// How many owner records were written or deleted by requests whose answer was lost. The head of a queue commits for
+/// The owner records that were written or deleted by requests whose answer was lost. The head of a queue commits for
 /// runs behind it, which then send no commit of their own.
 fn done(proxy: &GrpcProxy, kind: Kind) -> usize {
     let struck = proxy.struck();
@@ -168,7 +168,7 @@ const FAULT_LASTS: Duration = Duration::from_secs(1);
 const ANSWERED_MAX: Duration = Duration::from_secs(12);
 /// The next run is served by then, past what a dead one has left in the queue.
 const SERVED_MAX: Duration = Duration::from_secs(8);
-/// How long the test itself waits for something.
+/// The longest time that the test itself waits for something.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A blocker's ticket in the queue; no run chooses this lease's id.
 const BLOCKER: &str = "0000000000000001";
@@ -471,7 +471,7 @@ fn assert_late_ones_do_nothing(proxy: &GrpcProxy, kind: Kind, fault: Fault) {
     }
 }
 
-/// What happens between the death of an ADD and its commit's arrival.
+/// The event between the death of an ADD and its commit's arrival.
 #[derive(Clone, Copy, Debug)]
 enum Meanwhile {
     /// Its lease ends by itself.
@@ -543,7 +543,7 @@ fn late_commit(etcd: &Etcd, meanwhile: Meanwhile, in_queue: bool) {
     ground.assert_sound_but_for_bits();
 }
 
-/// What etcd says, and whether it had done it.
+/// The words of etcd, and their truth: it may have done the work all the same.
 #[derive(Clone, Copy, Debug)]
 struct Says {
     code: Code,
@@ -893,10 +893,10 @@ fn an_endpoint_that_stays_bad_is_left_for_a_good_one() {
 /// while.
 #[test]
 fn what_one_member_refuses_says_nothing_of_another_that_has_answered() {
-    /// How long a run tries where nobody lets it in, and for how long the member that does has no leader.
+    /// The time that a run tries where nobody lets it in, and the time that the member that does has no leader.
     const GIVE_UP: Duration = Duration::from_secs(2);
     const LEADERLESS: Duration = Duration::from_secs(5);
-    /// How often it is refused first: now and then the connection is gone before the words are read.
+    /// The refusals that come first: now and then the connection is gone before the words are read.
     const REFUSALS: usize = 6;
     let etcd = Etcd::start();
     let mut strict = Etcd::start_mtls();

@@ -1,5 +1,5 @@
-//! What is killed, stopped, cut off, filled up or taken back in time: what is left behind is
-//! always consistent, and the next ADD is served soon.
+//! Processes, hosts and stores that are killed, stopped, cut off, filled up or taken back in time: the state that they
+//! leave is always consistent, and the next ADD is served soon.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -404,7 +404,7 @@ fn an_etcd_that_is_down_is_told_in_time() {
     cluster.assert_clean();
 }
 
-/// What an operator does with a store that is out of space.
+/// Does the work of an operator with a store that is out of space.
 fn make_room(cluster: &Cluster) {
     let store = cluster.store();
     store.run(async |client| {
@@ -501,7 +501,7 @@ fn a_store_that_was_restored_is_suspect_until_it_is_accepted() {
     etcd.restore_data(&backup);
     assert_suspect_until_accepted(&cluster, &node, &other, &config);
 
-    // What the backup knew is still held.
+    // The addresses that the backup knew are still held.
     assert_eq!(holders(&node), ["kept", "kept2"]);
     assert_eq!(node.add("kept").config(&config).run().address(), kept);
     assert_served(&other.add("e").config(&config).run());

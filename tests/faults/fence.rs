@@ -28,7 +28,7 @@ const NODE: &str = "n1";
 fn owner(container: &str) -> Owner {
     Owner::named(["-", NODE, container, "net1"]).expect("plain names")
 }
-/// How long a request of the test itself may take.
+/// The longest time of a request of the test itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[test]
@@ -210,7 +210,7 @@ fn the_ticket_of_a_del_hangs_on_a_short_lease_that_others_share() {
     world.cluster.assert_clean();
 }
 
-/// What is spooled while a DEL is under way is of another DEL, which may be meant for an ADD in between.
+/// A DEL that is spooled while another one is under way is of its own, and may be meant for an ADD in between.
 #[test]
 fn a_del_forgets_what_was_spooled_before_it_and_nothing_younger() {
     let world = World::new();
@@ -260,7 +260,7 @@ fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
         let found = kv.send(&Txn::read(vec![Op::Get(dead)])).await.expect("read");
         assert!(found.found[0].one().is_some());
         assert!(later.spool.some(9, 0).is_empty(), "it is carried out");
-        // What it has made itself is freed.
+        // A spooled DEL of the run that made the address frees it.
         later.spool.keep(&spooled(1)).expect("kept");
         later.drain_spool().await;
     });
@@ -314,7 +314,7 @@ fn a_full_range_is_counted_and_not_listed() {
     world.cluster.assert_clean();
 }
 
-/// What happens to the first commit of a run.
+/// The fate of the first commit of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It is held back, its run hears nothing, and then whoever called it is gone.
@@ -333,15 +333,15 @@ struct Meddling<'a> {
     keys: &'a Keys,
     fate: RefCell<Option<Fate>>,
     held_back: RefCell<Option<Txn>>,
-    /// How often something was only read.
+    /// The number of transactions that only read.
     looks: Cell<u32>,
-    /// How many leases were asked for.
+    /// The number of leases that were asked for.
     grants: Cell<u32>,
     /// For how long etcd says that it granted the leases of commits and tickets, if not what it says itself.
     granted: Cell<Option<Duration>>,
     /// The leases that tickets were taken on.
     tickets: RefCell<Vec<LeaseId>>,
-    /// How many keys were read.
+    /// The number of keys that were read.
     read: Cell<usize>,
     is_silent: Cell<bool>,
 }
@@ -355,7 +355,7 @@ impl Meddling<'_> {
         })
     }
 
-    /// How long a run may take: one that nobody answers takes all of it.
+    /// The time that a run has: one that nobody answers takes all of it.
     fn patience(&self) -> Duration {
         let is_to_be_silent = *self.fate.borrow() == Some(Fate::Silent);
         if is_to_be_silent { Duration::from_secs(1) } else { PATIENCE }

@@ -18,7 +18,7 @@ fn move_to(node: &Node, endpoints: &[String]) {
     node.change_host_file(json!({"etcd": {"endpoints": endpoints, "prefix": node_prefix(node)}}));
 }
 
-/// How many DELs wait.
+/// The number of DELs that wait.
 fn spooled(node: &Node) -> usize {
     node.spooled().iter().filter(|file| file.extension().is_some_and(|end| end == "del")).count()
 }

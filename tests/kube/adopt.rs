@@ -120,7 +120,7 @@ impl World {
         serde_json::from_slice(&self.cluster.store().get(META).expect("there is meta")).expect("JSON")
     }
 
-    /// Who holds each address: the container's id.
+    /// The holder of each address: the container's id.
     fn holders(&self) -> BTreeMap<String, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let listed = self.node.list();

@@ -114,7 +114,7 @@ impl Switch {
         interfaces.iter().map(interface).collect()
     }
 
-    /// Who was refused and why, by the pod's name.
+    /// The pods that were refused, by name, each with the reason.
     fn refusals(&self, report: &Value) -> BTreeSet<(String, String)> {
         let rows = report["not_taken_over"].as_array().unwrap_or_else(|| panic!("no list in {report}"));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -165,7 +165,7 @@ impl Switch {
         !meta["paused"].is_null()
     }
 
-    /// What is held: network, address, container and interface.
+    /// Everything that is held: network, address, container and interface.
     fn held(&self) -> BTreeSet<String> {
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         let words = ["network", "address", "container_id", "ifname"];
@@ -476,7 +476,7 @@ fn an_address_in_use_that_no_pool_has_is_taken_over_or_refused() {
         unlisted,
     ]);
     assert_eq!(switch.held(), expected);
-    // What metes holds for them now is not missing anywhere.
+    // The addresses that metes holds for them now are missing nowhere.
     switch.change("net", &net);
     let again = switch.refused(&["--begin"], "could not be taken over");
     assert_eq!((&again["taken_over"], switch.held()), (&json!([]), expected), "{again}");
@@ -899,7 +899,7 @@ fn a_switch_can_be_given_up() {
     let outcome = switch.import(&["--cancel"]);
     assert_eq!(outcome.ok()["paused"], json!(false), "{outcome}");
     assert!(!switch.is_on_hold());
-    // What was taken over stays with its pod, and is freed with it.
+    // An address that was taken over stays with its pod, and is freed with it.
     let other = network_as("1.0.0", "other", json!({"range": "10.0.0.0/24"}));
     let address = switch.run("ADD", &other, &pod, "c2", "net2").run().address();
     assert_eq!(address, "10.0.0.2");

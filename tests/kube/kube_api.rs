@@ -231,7 +231,7 @@ struct World {
     pods: String,
 }
 
-/// What curl made of an answer.
+/// An answer as curl saw it.
 struct Curled {
     status: u16,
     exit: Option<i32>,

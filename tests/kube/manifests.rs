@@ -1,4 +1,4 @@
-//! What manifests/ installs works: every example's configuration, the etcd, the installer, and its end.
+//! The installations of manifests/ work: every example's configuration, the etcd, the installer, and its end.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -70,7 +70,7 @@ fn configurations(yaml: &str) -> Vec<String> {
     texts
 }
 
-/// What reaches metes on stdin: the plugin's own section, with the list's name and version.
+/// The configurations that reach metes on stdin: the plugin's own section, with the list's name and version.
 fn as_delegated(config: &Value) -> Vec<Value> {
     let plugins = config["plugins"].as_array().cloned().unwrap_or_else(|| vec![config.clone()]);
     let with_ipam = plugins.into_iter().filter(|plugin| !plugin["ipam"].is_null());
@@ -140,7 +140,7 @@ fn versions_agree() {
     assert!(tools.contains(&format!("ETCD_VERSION={}\n", tag("quay.io/coreos/etcd"))), "etcd");
 }
 
-/// What an operator is told to edit is a host file in the real parser's eyes.
+/// Every text that an operator is told to edit is a host file in the real parser's eyes.
 #[test]
 fn host_files_are_accepted() {
     let docs = read(manifests().join("../docs/install.md"));

@@ -14,7 +14,7 @@ const PODS: &str = "/api/v1/pods";
 const NODES: &str = "/api/v1/nodes";
 const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
 const DEFINITIONS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
-/// How the listing of finished pods is told from the one of all.
+/// The mark of the listing of finished pods; that of all pods lacks it.
 const FINISHED: &str = "fieldSelector=";
 /// For what the harness itself waits for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -50,7 +50,7 @@ impl Question {
         }
     }
 
-    /// What the error calls it.
+    /// The name of the request in the error.
     fn words(self) -> &'static str {
         match self {
             Self::Namespace => "get namespace kube-system",
@@ -175,7 +175,7 @@ fn an_answer_that_is_none_frees_nothing() {
         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": code})
             .to_string()
     };
-    // What a proxy or a load balancer says when it does not know the way.
+    // The answer of a proxy or a load balancer that does not know the way.
     let of_another = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
         "message": "pods \"other\" not found", "details": {"kind": "pods", "name": "other"},

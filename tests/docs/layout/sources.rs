@@ -101,7 +101,7 @@ impl Crate {
         self.modules.keys().filter(reaches_itself).map(|name| name.join("/")).collect()
     }
 
-    /// How often each name of a type is defined, aside from what is inside of traits and functions.
+    /// The number of definitions of each type name, aside from those inside of traits and functions.
     pub(crate) fn types(&self) -> BTreeMap<String, usize> {
         let mut types = BTreeMap::new();
         let lines = self.modules.values().flat_map(|module| {
@@ -128,7 +128,7 @@ impl Crate {
     }
 }
 
-/// What is built is not looked into, nor what is hidden.
+/// Build output and hidden folders are left out.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files(folder).into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "rs")).collect()
 }
