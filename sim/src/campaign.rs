@@ -214,7 +214,7 @@ fn suits(guard: Guard) -> &'static [Theme] {
         (_, Kind::NotOlder | Kind::Older, _) => &[Theme::Restored],
         // Without a meta to compare, after all keys were deleted.
         ("suspect", Kind::Mod, "meta") => &[Theme::Emptied],
-        // Of allocations that have lost their meta.
+        // These allocations have lost their meta.
         ("meta", Kind::Mod, _) => &[Theme::First, Theme::Meta],
         (_, _, "meta") => &[Theme::Meta],
         (_, _, "pool" | "pools") => &[Theme::Pools],

@@ -85,7 +85,7 @@ impl Guard {
         }
     }
 
-    /// The guards that a run relies on when it has settled what became of its commit.
+    /// The guards that a run relies on when it has settled the outcome of its commit.
     pub(crate) const REVOKE: Self = Self { step: "settle", kind: Kind::Revoke, class: "lease" };
 
     /// The guards that tell one machine, cluster or store from another. They are no compares of a transaction; they
@@ -117,7 +117,7 @@ impl Guard {
 }
 
 impl Mutant {
-    /// Takes the guard away, from what is nested too.
+    /// Takes the guard away, from nested transactions too.
     pub(crate) fn apply(&self, txn: &mut Txn, keys: &Keys) {
         if txn.only_reads() {
             return;

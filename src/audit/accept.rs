@@ -1,8 +1,8 @@
 //! Takes a store that may have gone back in time into service again.
 //!
-//! Only a person can say that what a restored store holds is what the cluster uses ([`accept`]), or somebody
-//! who has looked at every pod ([`begin`], [`finish`]). The next epoch begins: high-water marks of an
-//! earlier one do not count any more.
+//! Only a person can say that a restored store holds exactly the addresses that the cluster uses ([`accept`]), or
+//! somebody who has looked at every pod ([`begin`], [`finish`]). The next epoch begins: high-water marks of an earlier
+//! one do not count any more.
 
 use tokio::time::Instant;
 
@@ -106,8 +106,8 @@ pub async fn accept<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<A
     })
 }
 
-/// Puts the store under suspicion, if it is not, so that no ADD hands out anything from now on: a store without
-/// a meta too, whatever else it has lost. Returns the meta with its key.
+/// Puts the store under suspicion, if it is not, so that no ADD hands out anything from now on. This holds for a store
+/// without a meta too, whatever else it has lost. Returns the meta with its key.
 ///
 /// # Errors
 /// [`MetaError`]; asking again does no harm.

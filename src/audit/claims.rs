@@ -87,9 +87,9 @@ impl Claims {
         }
     }
 
-    /// Those about whom not all is as it should be: each reservation has one record that lists it, and each address of
-    /// a record its reservation. The owner that an index names has the interface, and each interface has an index. It
-    /// may have older owners.
+    /// The names for which one of these does not hold. Each reservation has one record that lists it, and each address
+    /// of a record its reservation. The owner that an index names has the interface, and each interface has an index.
+    /// It may have older owners.
     pub(super) fn suspects(mut self) -> Suspects {
         for pairs in [&mut self.reserved, &mut self.listed, &mut self.indexed, &mut self.attached] {
             pairs.sort_unstable();

@@ -86,7 +86,7 @@ crate::named_enum! {
 /// Something that is not as it should be, and where.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// The key, or what else it is about.
+    /// The key, or another name of the place.
     pub key: Bytes,
     /// Its name.
     pub kind: Kind,

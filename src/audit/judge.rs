@@ -1,5 +1,5 @@
-//! Judges what was seen of a tree: bits against reservations, pages against summaries, and each the other way round;
-//! and by [`Inquiry`] who holds what. Pure.
+//! Judges the keys of a tree: bits against reservations, pages against summaries, and each the other way round; and the
+//! holders by [`Inquiry`]. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub enum Looked {
 }
 
 impl Audit {
-    /// Judges what was taken.
+    /// Judges the keys that were taken.
     #[must_use]
     pub fn finish(mut self) -> Looked {
         if let Look::First(claims) = &mut self.look {

@@ -115,7 +115,7 @@ pub async fn audit_bits<K: Kv>(session: Session<'_, K>, orphans: BTreeSet<Owner>
     audit_from(session, limits::LIST_KEYS, || Audit::of_bits(session.keys, orphans.clone())).await
 }
 
-/// A second look at the same revision says by name what the first one suspects. It has as much time as the first.
+/// A second look at the same revision names the suspects of the first one. It has as much time as the first.
 async fn audit_from<K: Kv>(
     session: Session<'_, K>,
     limit: i64,

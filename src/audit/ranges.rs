@@ -29,9 +29,9 @@ pub struct CountedRange {
     pub orphaned: usize,
 }
 
-/// Counts each range of pools and configurations, and then what each network has outside of them. Ranges that are older
-/// are none. Where ranges overlap, an address counts in each. If configurations ask for a range with different excludes
-/// or gateways, the one that gives the most counts.
+/// Counts each range of pools and configurations, and then the addresses of each network outside of them. Ranges that
+/// are older are none. Where ranges overlap, an address counts in each. If configurations ask for a range with
+/// different excludes or gateways, the one that gives the most counts.
 pub(super) fn counted_ranges(audit: &Audit) -> Vec<CountedRange> {
     let nobody = Network::default();
     let mut counted: Vec<CountedRange> = Vec::new();
@@ -57,7 +57,7 @@ pub(super) fn counted_ranges(audit: &Audit) -> Vec<CountedRange> {
                 network.cooling.range(bounds).copied(),
             ),
         };
-        // Those of one text follow each other.
+        // Rows of one text follow each other.
         match counted.last_mut().filter(|last| last.is_of_same_name(&row)) {
             Some(last) if row.counts.size > last.counts.size => *last = row,
             Some(_) => {}
@@ -113,9 +113,9 @@ pub struct PoolCounts {
     pub size: u128,
     /// Held in open ranges, by whomever.
     pub held: usize,
-    /// Those of `size` that nobody holds and that are not cooling.
+    /// The addresses of `size` that nobody holds and that are not cooling.
     pub free: u128,
-    /// Those of `size` that are cooling.
+    /// The addresses of `size` that are cooling.
     pub cooling: usize,
     /// Held in draining and closed ranges, by whomever.
     pub draining: usize,

@@ -56,7 +56,7 @@ pub struct Repaired {
     pub summaries: usize,
     /// Tombstones and tickets that were deleted.
     pub deleted: usize,
-    /// Empty pages and summaries, and what says that ranges were asked for long ago, that were deleted.
+    /// The number of empty pages and summaries, and of notes of ranges asked for long ago, that were deleted.
     pub emptied: usize,
     /// Empty pages and summaries, and notes of ranges that were asked for long ago, that were deleted.
     pub lost: usize,
@@ -97,9 +97,9 @@ impl Repaired {
     }
 }
 
-/// Repairs what an audit found and deletes the pages and summaries that nothing is left of: a
-/// missing one says the same and costs nothing. So it does with what says that ranges were asked for long before `now`
-/// (RFC 3339), if nobody holds an address of them or a younger record has them too.
+/// Repairs the findings of an audit, and deletes pages and summaries without a set bit: a missing one says the same and
+/// costs nothing. So it does with notes of ranges that were asked for long before `now` (RFC 3339), if nobody holds an
+/// address of them or a younger record has them too.
 ///
 /// # Errors
 /// As [`repair`].
@@ -118,10 +118,10 @@ pub async fn tidy<K: Kv>(
     Ok(repaired.and(Repaired { emptied: deleted, lost, ..Repaired::default() }))
 }
 
-/// Repairs what an audit found, as far as it has not changed since.
+/// Repairs the findings of an audit, as far as they have not changed since.
 ///
 /// # Errors
-/// [`Failure`]; what was repaired until then stays repaired, and another repair does the rest.
+/// [`Failure`]; the repairs until then stay, and another repair does the rest.
 pub async fn repair<K: Kv>(session: Session<'_, K>, repairs: Repairs) -> Result<Repaired, Failure> {
     let Repairs { meta_revision: Some(meta_revision), pages, summaries, stale, .. } = repairs else {
         return Ok(Repaired::default());
@@ -209,7 +209,7 @@ impl<K: Kv> Repair<'_, K> {
         txn
     }
 
-    /// Deletes what no lease will: each by itself, so that one that changed does not keep the others.
+    /// Deletes the keys that no lease will: each by itself, so that one that changed does not keep the others.
     async fn delete_stale(&mut self, stale: &[(Bytes, i64)]) -> Result<(), Failure> {
         for (key, revision) in stale {
             let txn = Txn {

@@ -1,4 +1,4 @@
-//! Takes the keys of a tree one by one and keeps of each what the judgement needs. Pure.
+//! Takes the keys of a tree one by one, and keeps of each the part that the judgement needs. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -119,14 +119,14 @@ impl Audit {
         }
     }
 
-    /// Begins an audit that leaves owners, and who holds what, aside. Only what `orphans` hold is counted.
+    /// Begins an audit that leaves owners and holders aside. Only the addresses that `orphans` hold are counted.
     #[must_use]
     pub fn of_bits(keys: &Keys, orphans: Rc<BTreeSet<Owner>>) -> Self {
         Self { look: Look::Bits, orphans, ..Self::new(keys) }
     }
 
-    /// Where the next look begins, passes to owners and to the pod index, and ends. A second look reads only what says
-    /// by name what is wrong.
+    /// The bounds of the next look: its beginning, its passage to owners and to the pod index, and its end. A second
+    /// look reads only the keys that name the fault.
     pub(super) fn bounds(&self) -> [Bytes; 4] {
         let keys = &self.keys;
         let (mut first, mut last) = (keys.root(), prefix_end(&keys.root()));
@@ -314,7 +314,7 @@ impl Audit {
         }
     }
 
-    /// Keeps what a record lists until its reservation is seen.
+    /// Keeps the addresses of a record until their reservations are seen.
     fn see_listed(&mut self, holdings: &Holdings) {
         for (network, address) in &holdings.reserved {
             let is_reserved = self.networks.get(network).is_some_and(|seen| seen.ips.contains_key(address));
@@ -331,7 +331,7 @@ impl Audit {
         }
     }
 
-    /// That the key exists is all that decides.
+    /// The existence of the key is all that decides.
     fn see_cooling(&mut self, entry: &Entry, network: NetworkName, address: Addr) {
         self.counts.cooling += 1;
         self.networks.entry(network).or_default().cooling.insert(address);
@@ -391,8 +391,8 @@ impl Audit {
         }
     }
 
-    /// Where it hangs on no lease, somebody has written it with another tool. It is not deleted, because then the next
-    /// pass would free the address.
+    /// A key on no lease was written with another tool. It is not deleted, because then the next pass would free the
+    /// address.
     fn see_time_of_hold(&mut self, entry: &Entry, held: NetworkAddress) {
         if entry.lease == 0 {
             let what = "hangs on no lease, so the time of the hold would never be over; `metes hold --remove` ends it";

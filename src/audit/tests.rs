@@ -228,7 +228,7 @@ fn an_owner_whose_younger_sandbox_is_gone_may_lack_its_index() {
     );
 }
 
-/// A large tree is not read twice because of something that is harmless, and what is read again has time of its own.
+/// A large tree is not read twice for a harmless finding, and the second look has time of its own.
 #[tokio::test(start_paused = true)]
 async fn a_second_look_reads_what_it_needs_in_its_own_time() {
     let [index, ip] = [fixture::index_key(), keys().ip(&net(), addr("10.0.0.1"))];

@@ -49,7 +49,7 @@ impl Args {
             .with_details("add IgnoreUnknown=1 to CNI_ARGS to have them ignored"))
     }
 
-    /// Reads what can be read, for the verbs that must not fail over CNI_ARGS.
+    /// Reads the valid parts, for the verbs that must not fail over CNI_ARGS.
     #[must_use]
     pub fn tolerant(text: &str) -> Self {
         let mut args = Args::default();

@@ -60,8 +60,8 @@ impl Environment {
         Verb::named(&self.command)
     }
 
-    /// Checks that what the verb needs is there and valid; an unknown command needs nothing. Returns the interface of a
-    /// verb that is about one.
+    /// Checks that the inputs of the verb are there and valid; an unknown command needs nothing. Returns the interface
+    /// of a verb that is about one.
     fn check(&self, verb: Option<Verb>) -> Result<Option<Attachment>, Error> {
         let for_interface = verb.is_some_and(Verb::is_for_one_interface);
         let given = |value: &str| for_interface && !value.is_empty();
@@ -213,7 +213,7 @@ fn container_id(id: &str) -> Result<ContainerId, Error> {
     id.parse().map_err(|_| Error::environment(too_long()))
 }
 
-/// Says in the words of the CNI library what is wrong with a name.
+/// The fault of a name, in the words of the CNI library.
 fn interface_name(name: &str) -> Result<InterfaceName, Error> {
     if name.len() > InterfaceName::MAX_LEN {
         return Err(Error::environment("interface name is too long")
@@ -227,7 +227,7 @@ fn interface_name(name: &str) -> Result<InterfaceName, Error> {
     name.parse().map_err(|_| Error::environment(characters))
 }
 
-/// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: what CNI allows for container ids and network names.
+/// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: the form of container ids and network names in CNI.
 fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))

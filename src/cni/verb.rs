@@ -15,7 +15,7 @@ crate::named_enum! {
         Check = "CHECK",
         /// Say whether an ADD could be served.
         Status = "STATUS",
-        /// Free what belongs to no valid attachment.
+        /// Free all that belongs to no valid attachment.
         Gc = "GC",
         /// Name the versions spoken.
         Version = "VERSION",
@@ -52,7 +52,7 @@ impl Verb {
         }
     }
 
-    /// True if the verb goes on where a configuration leaves unclear what is meant: a DEL must not fail over that.
+    /// True if the verb goes on with an ambiguous configuration: a DEL must not fail over that.
     pub(crate) fn forgives_config(self) -> bool {
         match self {
             Verb::Del => true,

@@ -22,7 +22,7 @@ pub enum StoreCommand {
     Del(DelConfig),
     /// Say whether they are still held.
     Check(CheckConfig),
-    /// Free what belongs to no valid attachment.
+    /// Free all that belongs to no valid attachment.
     Gc(GcConfig),
     /// Say whether an ADD could be served.
     Status,

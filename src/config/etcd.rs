@@ -34,8 +34,8 @@ impl StoreKeys {
         self.pairs.is_empty()
     }
 
-    /// Where there is a host file, it alone says which etcd is meant: a namespace's user can write a network
-    /// configuration.
+    /// Refuses keys about etcd beside a host file, which alone says which etcd is meant: a namespace's user can write a
+    /// network configuration.
     ///
     /// # Errors
     /// Code 7 if there are any.
@@ -161,7 +161,7 @@ pub struct ClientFiles {
     pub key_file: String,
 }
 
-/// Where the password is.
+/// The place of the password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
     /// In the configuration itself.

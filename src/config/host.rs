@@ -1,7 +1,7 @@
-//! The host file: root's word on which etcd is meant, who this node is, and what networks may do.
+//! The host file: root's word on the etcd that is meant, the name of this node, and the rights of networks.
 //!
-//! Errors name keys and say what is expected, but never repeat what the file contains: they
-//! reach whoever may read a pod's events.
+//! Errors name keys and the expected form, but never repeat the content of the file: they reach everybody who may read
+//! a pod's events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +77,7 @@ pub struct HostFile {
     pub node_labels: NodeLabels,
     /// The name of the cluster among those that share the prefix.
     pub cluster: Option<ClusterName>,
-    /// Where state of this node is kept.
+    /// The folder for the state of this node.
     pub spool_dir: Option<String>,
     /// The seconds by which an owner must be older than a GC to be freed by it.
     pub gc_grace_s: Option<u64>,
@@ -91,10 +91,10 @@ pub struct HostFile {
     pub allowed: Option<Allowed>,
     /// True if configurations may have no ranges and addresses of their own.
     pub pools_only: bool,
-    /// Why no ADD can use it: one of its keys makes it unclear what is meant.
+    /// The reason why no ADD can use it: one of its keys makes it ambiguous.
     pub unclear: Option<Error>,
-    /// True if one of these keys says where the store is, or what this node's records are called there: then no verb
-    /// can use the file.
+    /// True if one of these keys says where the store is, or names this node's records there: then no verb can use the
+    /// file.
     pub is_store_unclear: bool,
     /// One line for each unknown key, for the log.
     pub notes: Vec<String>,

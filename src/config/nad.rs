@@ -28,7 +28,7 @@ pub struct Nad {
     /// The key of `spec` that may be meant to have it, if there is no configuration: another key, or `config` itself
     /// if that is no text.
     pub instead: Option<String>,
-    /// Where it stands in the document.
+    /// Its place in the document.
     pub key: String,
 }
 
@@ -78,7 +78,7 @@ fn instead(spec: &Value) -> Option<String> {
 /// A plugin whose `ipam` is metes.
 #[derive(Debug, Clone)]
 pub struct MetesPlugin {
-    /// Where it stands in the network's configuration, as a JSON pointer.
+    /// Its place in the network's configuration, as a JSON pointer.
     pub place: String,
     /// The same as a path of keys, like `plugins[0]`; empty if it is the whole configuration.
     pub path: String,
@@ -116,7 +116,7 @@ fn find(value: &Json, place: String, path: String, found: &mut Vec<MetesPlugin>)
 /// An object whose `type` is metes, or almost, and which is no `ipam` of metes all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlmostMetes {
-    /// Where it stands, as a path of keys.
+    /// Its place, as a path of keys.
     pub path: String,
     /// Its `type`.
     pub named: String,

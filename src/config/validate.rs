@@ -58,7 +58,7 @@ crate::named_enum! {
     pub enum Severity {
         /// ADDs fail.
         Error = "error",
-        /// ADDs succeed, and most likely do not do what is meant.
+        /// ADDs succeed, and most likely do something else than was meant.
         Warning = "warning",
         /// Nothing has to be done.
         Note = "note",
@@ -118,7 +118,7 @@ pub struct Issue {
     pub id: IssueId,
     /// The code that an ADD answers, if it is refused.
     pub code: Option<u16>,
-    /// Where, as a path of keys like `plugins[0].ipam.range`; empty if that is not known.
+    /// The place, as a path of keys like `plugins[0].ipam.range`; empty if it is not known.
     pub key: String,
     /// The line and the column in the configuration, if no key says where.
     pub at: Option<(usize, usize)>,
@@ -424,7 +424,7 @@ const LINK_KEYS: [&str; 5] = ["master", "bridge", "device", "vlan", "vlanId"];
 /// Main plugins that have a link without naming one.
 const WITH_A_LINK: [&str; 3] = ["bridge", "macvlan", "ipvlan"];
 
-/// The main plugin and what it is attached to.
+/// The main plugin and the link that it attaches to.
 fn link(plugin: &Json, resource: &str) -> Option<String> {
     let main = plugin.get("type").and_then(Json::text)?;
     let named = LINK_KEYS.iter().filter_map(|key| {
@@ -520,7 +520,7 @@ fn pairs<'a, G: Ord>(
     found
 }
 
-/// In what the addresses of two ranges differ, and what comes of it.
+/// The difference between the addresses of two ranges, and its consequence.
 fn difference(a: &Range, b: &Range) -> Option<&'static str> {
     match (a.prefix_len() == b.prefix_len(), a.gateway() == b.gateway()) {
         (true, true) => None,

@@ -8,14 +8,14 @@
 //!
 //! Files are those of etcd's `server` module.
 //!
-//! - A transaction (`etcdserver/txn/txn.go`, `Txn`): the compares are judged, then what the branch that is *taken* asks
-//!   for is checked (`checkTxn`), then all of it is written under one revision. A lease that does not exist or a
+//! - A transaction (`etcdserver/txn/txn.go`, `Txn`): the compares are judged, then the operations of the branch that is
+//!   *taken* are checked (`checkTxn`), then all of it is written under one revision. A lease that does not exist or a
 //!   revision that cannot be read refuses the whole transaction before anything is written; in the other branch it does
 //!   no harm. The first operation that is wrong gives the reason.
 //! - A key written twice, or written and deleted, in one branch refuses the transaction, and this in *both* branches
 //!   (`etcdserver/api/v3rpc/key.go`, `checkTxnRequest`, `checkIntervals`). Deleted twice is fine.
 //! - A transaction inside a transaction (`compareToPath`, `checkTxn` in `txn.go`): all compares, of all depths, are
-//!   judged before anything is written, then all branches that are taken are checked. What it writes counts for
+//!   judged before anything is written, then all branches that are taken are checked. Its writes count for
 //!   `checkIntervals` in both of its branches, which may put the same key. One gap of etcd's is kept: a key that one
 //!   nested transaction puts and a *later* one deletes is not noticed.
 //! - Revisions (`storage/mvcc/kvstore_txn.go`): an empty store has 1; a transaction that changes something takes the
@@ -28,8 +28,8 @@
 //! - Leases (`lease/lessor.go`): whole seconds, at least one and a half of the election timeout; an id is refused while
 //!   it lives. A key hangs on the lease of its last put, or on none. A lease that ends or is revoked takes its keys
 //!   with it under one revision, in the order of their names, or under none if it has no keys. A new leader gives every
-//!   lease its whole time again, and the election timeout more, and spreads many of them (`Promote`); what is left is
-//!   told without the fraction of a second. [`LeaseRules::late`] is how late they end (`runLoop`).
+//!   lease its whole time again, and the election timeout more, and spreads many of them (`Promote`); the rest of a
+//!   lease is told without the fraction of a second. [`LeaseRules::late`] is the delay of their ends (`runLoop`).
 //! - Compaction (`storage/mvcc/kvstore.go`): below its revision nothing can be read, at its revision all can; one that
 //!   goes back or beyond the newest revision changes nothing.
 //! - Out of space (`storage/quota.go`, `etcdserver/api/v3rpc/quota.go`, `applierV3Capped` and `quotaApplierV3` in
@@ -45,10 +45,10 @@
 //! - Order: leases that end in the same moment do so in the order of their ids; etcd gives no order. Nor does it say
 //!   which of many leases a new leader gives more time.
 //! - Lease checkpoints.
-//! - Members, connections and time-outs: whoever drives the model decides what is lost, late or answered from
+//! - Members, connections and time-outs: the user of the model decides which requests are lost, late or answered from
 //!   [the past](Model::stale).
-//! - A history without end: of [`Model::with_history`] so many changes are kept, and what is older is compacted,
-//!   as by etcd's `--auto-compaction-mode=revision`.
+//! - A history without end: the last changes are kept, as many as [`Model::with_history`] says, and older ones are
+//!   compacted, as by etcd's `--auto-compaction-mode=revision`.
 
 mod digest;
 mod leases;
@@ -139,7 +139,7 @@ impl Model {
         }
     }
 
-    /// The same with these rules for leases.
+    /// The same model, with these rules for leases.
     #[must_use]
     pub fn with_leases(mut self, rules: LeaseRules) -> Self {
         self.leases.rules = rules;
@@ -262,7 +262,7 @@ impl Model {
         self.digest.promoted();
     }
 
-    /// Begins again with what a snapshot of it holds, as after `etcdutl snapshot restore`, with its revision raised by
+    /// Begins again with the content of a snapshot, as after `etcdutl snapshot restore`, with its revision raised by
     /// `bump` (`--bump-revision`).
     pub fn restore(&mut self, snapshot: &Self, bump: i64) {
         let now = self.now();
@@ -274,7 +274,7 @@ impl Model {
         self.digest.promoted();
     }
 
-    /// Forgets what was before `revision`, if there is such a revision.
+    /// Forgets all before `revision`, if there is such a revision.
     pub fn compact(&mut self, revision: i64) {
         if revision <= self.revision {
             self.log.compact(self.revision, revision);
@@ -359,7 +359,7 @@ impl Model {
         Past { model: self, revision }
     }
 
-    /// Does what a transaction asks for, whose revision is `revision` if it changes anything.
+    /// Does the operations of a transaction, whose revision is `revision` if it changes anything.
     fn take(&mut self, path: &Path<'_>, revision: i64) -> NestedReply {
         path.answer(&mut |op| {
             match op {

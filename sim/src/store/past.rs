@@ -9,7 +9,7 @@ use metes::store::txn::{Compare, Entry, Found, List, Op};
 use super::refusal::refused;
 use super::{Model, Record};
 
-/// Stands for the newest revision, with what a transaction that is under way has written.
+/// Stands for the newest revision, with the writes of a transaction that is under way.
 pub(super) const NEWEST: i64 = i64::MAX;
 
 /// The store as it was at a revision.
@@ -105,7 +105,7 @@ impl<'a> Past<'a> {
         if later.peek().is_none() {
             return now.collect();
         }
-        // The oldest of the later changes tells what was there: it is the last to be undone.
+        // The oldest of the later changes has the record of then: it is the last to be undone.
         let mut then: BTreeMap<&[u8], &Record> = now.collect();
         for change in later.rev() {
             match &change.before {

@@ -52,8 +52,8 @@ struct Written<'t> {
 }
 
 impl<'t> Written<'t> {
-    /// None if a key is put and written elsewhere too, as far as etcd notices it: in its order, what is nested comes
-    /// after the deletes around it and before the puts.
+    /// None if a key is put and written elsewhere too, as far as etcd notices it: in its order, nested transactions
+    /// come after the deletes around them and before the puts.
     fn by(ops: &'t [Op]) -> Option<Self> {
         let mut written = Self::default();
         written.deletes.extend(ops.iter().filter_map(|op| match op {
@@ -73,7 +73,7 @@ impl<'t> Written<'t> {
         Some(written)
     }
 
-    /// Adds what both branches of a transaction write.
+    /// Adds the writes of both branches of a transaction.
     fn nest(&mut self, then: Self, otherwise: Self) -> Option<()> {
         then.puts.iter().try_for_each(|key| self.put(key))?;
         // Only one of the branches is taken.

@@ -70,7 +70,7 @@ impl World<'_> {
         }
     }
 
-    /// Counts what a commit has done for others.
+    /// Counts the runs that a commit has served, and the turns that it has given.
     pub(crate) fn count_served(&mut self, txn: &Txn, reply: &Reply) {
         if !serves(txn) || !reply.succeeded {
             return;
@@ -227,8 +227,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// In the order `lowest`, each run of a commit gets the lowest address of its page that is free, after those before
-    /// it.
+    /// In the order `lowest`, each run of a commit must get the lowest address of its page that is free after the runs
+    /// before it. The fault, if one does not.
     fn skips_lower(&self, txn: &Txn, work: Option<&Work>) -> Option<String> {
         if !serves(txn) {
             return None;
@@ -287,7 +287,7 @@ impl World<'_> {
     /// A free address that a run should have got instead of a higher one of the same page.
     fn passes_over(&self, sandbox: &Sandbox, part: &Txn, is_free: impl Fn(&Place) -> bool) -> Option<String> {
         let config = &self.plan.configs[sandbox.config];
-        // Of a pool not every range is open.
+        // Not every range of a pool is open.
         if config.order != Order::Lowest
             || config.is_pooled
             || sandbox.request.is_some()

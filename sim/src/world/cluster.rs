@@ -72,7 +72,7 @@ impl Node {
     }
 }
 
-/// The nodes of a world. Each knows of itself what the world's mutant does not leave out.
+/// The nodes of a world. Each has its identity, except for the part that the world's mutant leaves out.
 pub(crate) fn nodes(setup: &Setup<'_>, plan: &Plan) -> Vec<Node> {
     let is_left_out = |guard| setup.mutant.is_some_and(|mutant| mutant.0 == guard);
     let mut nodes: Vec<Node> =

@@ -66,7 +66,7 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    /// For some time etcd grants leases that live longer than a tombstone.
+    /// Lets etcd grant leases, for some time, that live longer than a tombstone.
     pub(crate) fn lengthen_leases(&mut self) -> Result<(), String> {
         if self.long_leases_until.is_none() {
             self.count("long leases");
@@ -259,7 +259,7 @@ impl<'w> World<'w> {
         self.now() + Duration::from_millis(self.chance.between(least_ms, most_ms))
     }
 
-    /// When something will be over.
+    /// The times at which something will be over.
     pub(crate) fn ends(&self) -> impl Iterator<Item = Duration> {
         let nodes = self.nodes.iter().filter_map(|node| node.lost_until);
         [self.hold_until, self.newer_until, self.full_until, self.long_leases_until]
@@ -268,7 +268,7 @@ impl<'w> World<'w> {
             .chain(nodes)
     }
 
-    /// Ends what has lasted long enough.
+    /// Ends the events that have lasted long enough.
     pub(crate) fn end_what_is_over(&mut self) -> Result<(), String> {
         let now = self.now();
         let is_healing = self.is_healing;
@@ -398,7 +398,8 @@ impl<'w> World<'w> {
         self.put_page(&network, address.page(), &bits)
     }
 
-    /// A reservation is deleted, with or without its bit; its owner has a record of what it does not hold any more.
+    /// Deletes a reservation, with or without its bit; the owner's record lists an address that it does not hold any
+    /// more.
     fn drop_reservation(&mut self) -> Result<(), String> {
         let Some(place) = self.some_place() else { return Ok(()) };
         let (network, address) = place.clone();
@@ -496,7 +497,7 @@ impl<'w> World<'w> {
         self.by_hand(vec![op])
     }
 
-    /// Sets every bit of the ranges' pages but those of what they may hand out.
+    /// Sets every bit of the ranges' pages, except for addresses that they may hand out.
     pub(crate) fn fill_pages(&mut self) -> Result<(), String> {
         let mut pages: Vec<(NetworkName, Page)> = Vec::new();
         let ranges = self.plan.configs.iter().flat_map(|config| &config.sets).flat_map(|set| set.ranges());

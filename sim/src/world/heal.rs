@@ -88,7 +88,7 @@ impl World<'_> {
         Err(format!("{} frees stay in the spool", self.spool_left))
     }
 
-    /// Frees what failed ADDs have promised to free later.
+    /// No owner holds addresses that a spooled DEL should have freed, as a failed ADD has promised.
     fn judge_spooled(&self) -> Result<(), String> {
         for sandbox in &self.truth.sandboxes {
             let Some(owned) = self.tree.owners.get(&sandbox.owner) else { continue };
@@ -150,7 +150,7 @@ impl World<'_> {
         self.finish().await
     }
 
-    /// The store holds exactly what runs, and the audit that people use finds nothing.
+    /// The store holds exactly the addresses of running sandboxes, and the audit that people use finds nothing.
     fn judge_end(&self) -> Result<(), String> {
         let runs: BTreeMap<&Owner, &_> = self
             .truth

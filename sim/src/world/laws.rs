@@ -239,12 +239,11 @@ impl World<'_> {
             {
                 return None;
             }
-            // A write that reserves an address for an owner, or sets it aside, ends its cooldown whatever was seen of
-            // it.
+            // A write that reserves an address for an owner, or sets it aside, ends its cooldown, seen or not.
             Ok(Key::Cooling(..)) if step != "clear" => return None,
             // It counts only that nobody holds it now and that no tombstone stands now, even if one stood meanwhile.
             Ok(Key::Ip(..) | Key::Tombstone(_)) if self.model.entry(key).is_none() => return None,
-            // Nor does it count for another run what was once there.
+            // Nor does the past of such a key count for another run.
             Ok(Key::Owner(_) | Key::Pod(_)) if step == SERVE && self.model.entry(key).is_none() => {
                 return None;
             }
@@ -256,8 +255,8 @@ impl World<'_> {
             .then(|| format!("{} as of revision {now}, seen as of {then},", String::from_utf8_lossy(key)))
     }
 
-    /// Notes what a process that sends its commit first has learned from its node's hints. It has read them a moment
-    /// ago.
+    /// Notes the knowledge that a process which sends its commit first has from its node's hints. It has read them a
+    /// moment ago.
     pub(crate) fn note_hints(&mut self, txn: &Txn, process: ProcessId) {
         if txn.step != "commit-first" || self.seen.is_none() {
             return;
@@ -276,7 +275,7 @@ impl World<'_> {
         }
     }
 
-    /// Notes what a process learns from an answer.
+    /// Notes the knowledge that a process gets from an answer.
     pub(crate) fn note_seen(&mut self, txn: &Txn, reply: &Reply, process: ProcessId) {
         let Some(seen) = &mut self.seen else { return };
         let mut note = |key: &Vec<u8>, revision: i64| {
@@ -411,7 +410,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Where nothing fails, runs that write one page stand in one queue: an ADD loses few commits, however many there
+    /// If nothing fails, runs that write one page stand in one queue: an ADD loses few commits, however many runs there
     /// are.
     pub(crate) fn wastes_little(
         &mut self,
@@ -510,7 +509,7 @@ impl World<'_> {
         {
             return None;
         }
-        // Those of runs that dropped out, too.
+        // Reservations of runs that dropped out count, too.
         let all = with_nested(txn).into_iter().flat_map(|txn| &txn.then);
         let reserved: HashSet<Place> = all.filter_map(|op| self.reserves(op)).collect();
         config.sets.iter().find_map(|set| {
@@ -559,7 +558,7 @@ impl World<'_> {
         None
     }
 
-    /// Meta only goes forward, and nobody undoes what others have written.
+    /// Meta only goes forward, and nobody undoes the writes of others.
     pub(crate) fn judge_meta(&self, before: Option<&Meta>, after: Option<&Meta>) -> Result<(), String> {
         if self.is_by_hand {
             return Ok(());
@@ -574,7 +573,7 @@ impl World<'_> {
         if as_before == *before {
             return Ok(());
         }
-        // Of the epoch and the suspicion more is said below, and the rest stays.
+        // The epoch and the suspicion are judged below, and the rest stays.
         (as_before.epoch, as_before.suspect) = (before.epoch, before.suspect);
         let keeps = after.paused == before.paused && as_before == *before;
         let is_next = match (before.suspect, after.suspect) {

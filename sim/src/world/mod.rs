@@ -1,13 +1,13 @@
 //! A world: nodes with pods whose sandboxes get and give back addresses, a store, a cluster, and everything that goes
 //! wrong.
 //!
-//! - `plan`: what the seed decides before anything happens.
-//! - `process`, `works`, `wire`: the real code as processes, and what connects them with the world.
-//! - `turn`: one thing after the other: who goes on, which request is applied or answered, and when time passes.
-//! - `requests`: what becomes of each request; `events`: what happens beside them; `strike`: what is made to happen.
-//! - `kubelet`, `cluster`: who calls the plugin, and what Kubernetes knows.
-//! - `truth`: what the callers know; `tree`: what the store holds; `laws`: what no transaction may do.
-//! - `restored`: the store goes back to a snapshot; what its nodes know then.
+//! - `plan`: all that the seed decides before anything happens.
+//! - `process`, `works`, `wire`: the real code as processes, and their connection with the world.
+//! - `turn`: one thing after the other: a process goes on, a request is applied or answered, or time passes.
+//! - `requests`: the fates of requests; `events`: the faults beside them; `strike`: faults aimed at one guard.
+//! - `kubelet`, `cluster`: the callers of the plugin, and the knowledge of Kubernetes.
+//! - `truth`: the knowledge of the callers; `tree`: the content of the store; `laws`: the laws of transactions.
+//! - `restored`: the store goes back to a snapshot, and the nodes know better.
 //! - `heal`: the end: nothing fails any more, everything finishes, and nothing is left over.
 
 mod batches;
@@ -96,7 +96,7 @@ pub struct Setup<'a> {
 /// The result of a world.
 #[derive(Debug, Clone, Default)]
 pub struct Played {
-    /// The same for the same seed.
+    /// Equal for equal seeds.
     pub digest: u64,
     /// Operations that were begun.
     pub operations: u64,
@@ -157,7 +157,7 @@ struct World<'a> {
     hold_until: Option<Duration>,
     newer_until: Option<Duration>,
     full_until: Option<Duration>,
-    /// Until when etcd grants leases that are too long.
+    /// The end of the time in which etcd grants leases that are too long.
     long_leases_until: Option<Duration>,
     processes: Vec<Process>,
     processes_made: ProcessId,
@@ -177,7 +177,7 @@ struct World<'a> {
     seen: Option<Seen>,
     /// The revision up to which each ADD's node had seen the store before it was emptied, where that is judged.
     known: HashMap<ProcessId, i64>,
-    /// When the store was emptied last.
+    /// The revision at which the store was emptied last.
     emptied: Option<i64>,
     /// The store as it was when a snapshot of it was taken.
     snapshot: Option<(Model, Tree)>,
@@ -281,7 +281,7 @@ impl<'a> World<'a> {
         *self.result.faults.entry(fault).or_default() += 1;
     }
 
-    /// Writes down what happens, if that is asked for.
+    /// Writes an event to the trace, if there is one.
     fn note(&mut self, what: impl FnOnce() -> String) {
         if self.setup.traced {
             let line = format!("{:>12.6} {}", self.now().as_secs_f64(), what());

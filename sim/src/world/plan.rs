@@ -14,8 +14,8 @@ use crate::chance::Chance;
 use crate::store::LeaseRules;
 
 metes::named_enum! {
-    /// A kind of world. Most of what may happen happens in [`Theme::Mixed`]. Each of the others breaks something first,
-    /// so that a guard which is otherwise the second one is the only one.
+    /// A kind of world. Most events happen in [`Theme::Mixed`]. Each of the others breaks something first, so that a
+    /// guard which is otherwise the second one is the only one.
     pub enum Theme {
         /// A mix, as the seed decides.
         Mixed = "mixed",
@@ -168,13 +168,13 @@ pub(crate) struct Plan {
     pub(crate) collections: u64,
     /// Sandboxes in 100 that request an address.
     pub(crate) requests: u64,
-    /// Pages are full but for what the ranges hand out.
+    /// Pages are full, except for addresses that the ranges hand out.
     pub(crate) full_pages: bool,
     /// The second reconciler is of another cluster.
     pub(crate) rogue: bool,
     /// The names that nodes share, two at a time.
     pub(crate) twins: Twins,
-    /// By what the store lets leases live longer.
+    /// The rules by which the store lets leases live longer.
     pub(crate) leases: LeaseRules,
 }
 
@@ -225,7 +225,7 @@ impl Plan {
         limits::ADD_DEADLINE + life + Duration::from_secs(1)
     }
 
-    /// Changes the plan so that it has what its kind of world is about.
+    /// Changes the plan to suit its kind of world.
     fn suit(&mut self, theme: Theme, chance: &Chance) {
         match theme {
             Theme::Mixed => {}
@@ -419,7 +419,7 @@ fn events(rough: u32, chance: &Chance) -> Events {
     }
 }
 
-/// As long as what [`limits::LEASES`] allows.
+/// Rules that prolong leases by as much as [`limits::LEASES`] allows.
 fn leases(chance: &Chance) -> LeaseRules {
     let election_timeout = Duration::from_secs(*chance.pick(&[1, 1, 20, 50]));
     let (others, late) = *chance.pick(&[

@@ -84,7 +84,7 @@ pub(crate) struct Process {
     pub(crate) crash_at: Option<u32>,
     pub(crate) pause_at: Option<(u32, Duration)>,
     pub(crate) forsaken_at: Option<u32>,
-    /// Until when it stands still, by the world's clock.
+    /// The end of its pause, by the world's clock.
     pub(crate) paused: Option<Duration>,
     pub(crate) is_awaited: Rc<Cell<bool>>,
     /// It could go on, but stands still.

@@ -24,16 +24,16 @@ pub(crate) enum Step {
     /// An answer arrives.
     Answer {
         id: AskId,
-        /// When the process that asked stops waiting, and what it is told then.
+        /// The time at which the process that asked stops waiting, and the answer that it gets then.
         give_up: Instant,
         failed: Answer,
         answer: Answer,
-        /// The process that is told what became of its commit.
+        /// The process that learns the outcome of its commit from the answer.
         settles: Option<ProcessId>,
     },
     /// A watch shows its next event.
     Show(WatchId),
-    /// A watch ends, whatever it has not shown yet.
+    /// A watch ends, with or without events left to show.
     EndWatch(WatchId),
 }
 
@@ -78,7 +78,7 @@ impl Step {
 pub(crate) struct Request {
     pub(crate) sent: Sent,
     pub(crate) work: Option<Work>,
-    /// When its sender gives it up.
+    /// The time at which its sender gives it up.
     give_up: Instant,
     fate: Fate,
     /// Its process has found out that it did not take effect, and goes on from there.
@@ -103,7 +103,7 @@ enum Fate {
 }
 
 impl World<'_> {
-    /// Takes a request that was just made, and decides what becomes of it.
+    /// Takes a request that was just made, and decides its fate.
     pub(crate) fn receive(&mut self, sent: Sent) {
         let work = self.processes.iter().find(|process| process.id == sent.process).map(|p| p.work.clone());
         let mut sent = sent;
@@ -154,7 +154,7 @@ impl World<'_> {
             Fate::Slow(delay(chance))
         } else if matches!(sent.ask, Ask::Txn(_))
             && !writes
-            // The answer of a CHECK says what it has read, and promises nothing more.
+            // The answer of a CHECK tells its reads, and promises nothing more.
             && !matches!(work, Some(Work::Check { .. }))
             // A read that settles an outcome is linearizable, and no compare follows it.
             && !is_settling
@@ -269,7 +269,7 @@ impl World<'_> {
                                 txn.step
                             ));
                         }
-                        // The process that has given it up knows nothing of what it did.
+                        // A process that has given it up knows nothing of its effect.
                         if *fate != Fate::Late {
                             self.note_seen(txn, reply, process);
                         }
@@ -317,7 +317,7 @@ impl World<'_> {
         Ok(answer)
     }
 
-    /// Judges what has changed in the store, and lets watches know.
+    /// Judges the changes of the store, and lets watches know.
     pub(crate) fn follow(&mut self) -> Result<(), String> {
         if self.model.revision() == self.watched {
             return Ok(());
@@ -336,7 +336,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A process has found out what became of its commits: from now on none that is still on its way may take effect.
+    /// A process has settled its commits: from now on none that is still on its way may take effect.
     pub(crate) fn settled(&mut self, process: ProcessId) {
         let held = self.held.iter_mut().map(|(_, step)| step);
         for step in self.steps.iter_mut().chain(held) {
@@ -402,7 +402,7 @@ impl World<'_> {
         self.without_space.contains(&id)
     }
 
-    /// The processes that are under way, with what they do.
+    /// The process of this id, if it is under way.
     pub(crate) fn process(&self, id: ProcessId) -> Option<&super::process::Process> {
         self.processes.iter().find(|process| process.id == id)
     }

@@ -30,7 +30,7 @@ impl World<'_> {
         }
     }
 
-    /// The old store has stopped: what was on its way there is lost.
+    /// The old store has stopped: all requests on their way there are lost.
     fn restore(&mut self, (model, tree): (crate::store::Model, super::tree::Tree)) -> Result<(), String> {
         self.count("restored");
         let bump = *self.chance.pick(&[0, 0, 1_000]);
@@ -113,9 +113,9 @@ impl World<'_> {
         entry.and_then(|entry| Forgotten::decode(&entry.value).ok()).map_or(0, |forgotten| forgotten.revision)
     }
 
-    /// No commit of an ADD takes effect in a store that its node knows otherwise. Where the node's own key tells that,
-    /// an ADD frees nothing there either, and no run of the node destroys the evidence by putting the key. Where the
-    /// key was the evidence, and is not any more, nobody accuses the store. `known` is what the node knew when the
+    /// No commit of an ADD takes effect in a store that its node knows otherwise. If the node's own key tells that, an
+    /// ADD frees nothing there either, and no run of the node destroys the evidence by putting the key. If the key was
+    /// the evidence, and is not any more, nobody accuses the store. `known` is the store as the node knew it when the
     /// transaction was sent.
     pub(crate) fn forgets(&self, known: Option<&HighWater>, txn: &Txn) -> Option<String> {
         let known = known?;
@@ -127,7 +127,7 @@ impl World<'_> {
         let is_record = |key: &[u8]| matches!(keys.parse(key), Ok(Key::Owner(_)));
         let older = self.older_key(known);
         if txn.step == "suspect" {
-            // Where a pass has deleted the key, the store's revision may tell it.
+            // If a pass has deleted the key, the store's revision may tell it.
             let own = self.tree.meta.as_ref().and_then(|meta| known.key_in(meta));
             let tells = own.is_some_and(|own| self.model.entry(own.name.as_bytes()).is_some());
             let is_wrong = tells && older.is_none() && puts(&|key| *key == keys.meta());

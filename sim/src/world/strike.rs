@@ -45,7 +45,7 @@ impl World<'_> {
         is_meant && !self.is_healing && self.chance.one_in(4)
     }
 
-    /// Changes what a transaction on its way relies on, as chance decides.
+    /// Changes a key that a transaction on its way relies on, as chance decides.
     pub(crate) fn strike(&mut self) -> Result<(), String> {
         let Some(guard) = self.setup.target else { return Ok(()) };
         if guard == Guard::LONG_FENCE {
@@ -138,7 +138,7 @@ impl World<'_> {
         self.by_hand(vec![Op::Put(key.to_vec(), Tombstone::new(start).encode(), None)])
     }
 
-    /// Somebody else makes the first meta and allocates nothing, as whoever defines a pool or begins a migration does.
+    /// Somebody else makes the first meta and allocates nothing, as one who defines a pool or begins a migration does.
     fn found_by_hand(&mut self) -> Result<(), String> {
         if self.tree.meta.is_some() || self.tree.has_allocations() {
             return Ok(());
@@ -205,7 +205,7 @@ impl World<'_> {
         };
         let own = keys.owner(&owner);
         let held = vec![Held::new(address.ip(), Some(network))];
-        // Of a pod that is gone, so that a pass will free it.
+        // Its pod is gone, so that a pass will free it.
         let pod = Pod { namespace: "ns".into(), name: "restored".into(), uid: Some(checked("u-restored")) };
         let labels = Labels { pod, cni_network: "one".into() };
         let record = OwnerRecord::new(held, None, "-".to_owned(), labels.clone());

@@ -69,10 +69,10 @@ pub(crate) struct Tree {
     /// The addresses whose bits were ever cleared with other tools.
     pub(crate) cleared_by_hand: BTreeSet<Place>,
     pub(crate) spoilt_owners: BTreeSet<Owner>,
-    /// The index entries that were ever deleted with other tools: who comes late does not find a younger owner there.
+    /// The index entries that were ever deleted with other tools: a late ADD does not find a younger owner there.
     dropped_indexes: BTreeSet<PodInterface>,
     /// The owners whose entry a younger one has taken though they hold something: the ADD of a container that was
-    /// deleted before frees nobody. Where that younger one is gone, its entry is, and who comes late finds none.
+    /// deleted before frees nobody. If that younger one is gone, its entry is, and a late ADD finds none.
     passed_over: BTreeSet<(PodInterface, Owner)>,
     /// True while a change is one with other tools.
     pub(crate) is_by_hand: bool,
@@ -94,12 +94,12 @@ impl Tree {
         Self { revision: 1, ..Self::default() }
     }
 
-    /// The store has gone back to what this was taken from, at this revision now.
+    /// The store has gone back to the one that this was taken from, at this revision now.
     pub(crate) fn goes_on_at(&mut self, revision: i64) {
         self.revision = revision;
     }
 
-    /// Takes over what has changed and judges it.
+    /// Takes over the changes and judges them.
     pub(crate) fn follow(&mut self, model: &Model, keys: &Keys, changes: &mut Changes) -> Result<(), String> {
         if model.revision() == self.revision {
             return Ok(());
@@ -336,7 +336,7 @@ impl Tree {
         self.tombstones.contains_key(owner)
     }
 
-    /// Nothing is expected any more of what an owner holds.
+    /// Nothing is expected any more of the addresses of an owner.
     pub(crate) fn spoil(&mut self, owner: &Owner) {
         self.listed.retain(|_, lister| lister != owner);
         self.spoilt_owners.insert(owner.clone());

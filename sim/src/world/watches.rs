@@ -90,7 +90,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets all watches know what has changed since this was called last.
+    /// Lets all watches know of the changes since the last call.
     pub(crate) fn serve_watches(&mut self) {
         let since = std::mem::replace(&mut self.watched, self.model.revision());
         let Self { watches, wire, .. } = self;

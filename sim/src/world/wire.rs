@@ -36,7 +36,7 @@ pub(crate) enum Ask {
     Pod(String),
 }
 
-/// The answer to what a process asked for.
+/// The answer to a request of a process.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Reply(Result<Reply, Failure>),
@@ -158,7 +158,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// The requests and watches that processes wait for, and what they have reported.
+/// The requests and watches that processes wait for, and the outcomes that they have reported.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     asks: RefCell<Slots<Answer>>,

@@ -1,4 +1,4 @@
-//! The real code, as processes: what `main` does around each verb, less what it reads from its environment.
+//! The real code, as processes: the work of `main` around each verb, apart from reads of its environment.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -43,7 +43,7 @@ use super::wire::{Line, Wire};
 /// A process before it begins.
 pub(crate) type Future_ = Pin<Box<dyn Future<Output = ()>>>;
 
-/// For how long a reconciler leads if it does not renew its lead.
+/// The time that a reconciler leads if it does not renew its lead.
 const LEAD: Duration = Duration::from_secs(4);
 /// The longest time of a pass.
 const PASS_MAX: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) cluster: ClusterName,
     pub(crate) wire: Rc<Wire>,
     pub(crate) start: Instant,
-    /// For how long hosts were suspended: their monotonic clocks stood still, all others went on.
+    /// The time that hosts were suspended: their monotonic clocks stood still, all others went on.
     pub(crate) suspended: Cell<Duration>,
     /// Counts up, so that no two starts are the same.
     pub(crate) ticks: Cell<u64>,
@@ -108,8 +108,8 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// Calls `verb` with a run that must be over after `limit`. If `verb` returns true, what others have spooled is
-    /// carried out afterwards.
+    /// Calls `verb` with a run that must be over after `limit`. If `verb` returns true, the DELs that others have
+    /// spooled are carried out afterwards.
     fn run(
         self,
         limit: Duration,
@@ -188,7 +188,7 @@ impl Begun {
         })
     }
 
-    /// Carries out what is left in the spool.
+    /// Carries out the DELs that are left in the spool.
     pub(crate) fn drain(self) -> Future_ {
         let process = self.process;
         self.run(limits::GC_DEADLINE, async move |run, wire| {

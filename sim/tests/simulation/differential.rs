@@ -20,13 +20,13 @@ use generate::{Random, Space};
 use pair::{LONG, Pair};
 use support::{Etcd, in_parallel, wait_for};
 
-/// As many servers are asked at the same time.
+/// The number of servers that are asked at the same time.
 const SERVERS: usize = 3;
 const SEQUENCES: usize = 2_000;
 const STEPS: usize = 20;
-/// Of every kind of answer there must be so many, or the sequences prove less than they should.
+/// The least number of answers of every kind, or the sequences prove less than they should.
 const OF_EACH_KIND: usize = 40;
-/// For what the server does by itself.
+/// The time for etcd's own work.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// Another seed makes other sequences.
@@ -126,7 +126,7 @@ impl Sequence {
     }
 }
 
-/// Those of one key come in order; etcd gives no order to what different watches show of one revision.
+/// Events of one key come in order; etcd gives no order to events of one revision in different watches.
 #[test]
 fn watches_show_what_happens_as_in_etcd() {
     let mut pair = Pair::new(Etcd::start());
@@ -213,7 +213,7 @@ fn compare_ends(
     let before = pair.model.revision();
     let lease_of: BTreeMap<Bytes, LeaseId> =
         pair.model.entries().map(|(key, record)| (key.to_vec(), LeaseId(record.lease))).collect();
-    // In the model all were granted at the same time: each ends when its time is over, and not before.
+    // The model has granted all at the same time: each ends when its time is over, and not before.
     let moment = Duration::from_nanos(1);
     let mut ended = 0;
     for ttl in [Duration::from_secs(2)].into_iter().chain(short_ttls) {
@@ -245,7 +245,7 @@ fn compare_ends(
     assert_eq!(all(groups), all(modelled));
 
     for (lease, ttl) in leases {
-        // Those without keys may end a little later than the last that had some.
+        // Leases without keys may end a little later than the last that had some.
         if *ttl < LONG {
             wait_for("a lease to end", WAIT_MAX, || {
                 pair.real_age(*lease).map_or(Ok(()), |age| Err(format!("{age:?}")))
@@ -403,7 +403,7 @@ fn settled_size(pair: &mut Pair) -> u64 {
     pair.real(async |client| client.status().await).db_size() as u64
 }
 
-/// Deletes what filled the store, gives the space back and disarms the alarm.
+/// Deletes the fillers, gives the space back and disarms the alarm.
 fn empty(pair: &mut Pair) {
     let keys: Vec<Bytes> = fillers(pair).collect();
     for keys in keys.chunks(limits::TXN_OPS) {
@@ -446,7 +446,7 @@ fn applied_late() -> usize {
     pair.grant(lease, LONG).expect("a lease is granted");
     let key = |number: usize| format!("/storm/{number:05}").into_bytes();
     let txns: Vec<Txn> = (0..100).map(|number| put(&key(number), b"x", None)).collect();
-    // The file has no space for all of this. Until etcd writes to it, it takes what follows for affordable.
+    // The file has no space for all of this. Until etcd writes to it, it takes the next writes for affordable.
     fill_a_bit(&mut pair, last);
     let (answers, grants) = pair.storm(&txns, lease, &leases);
 

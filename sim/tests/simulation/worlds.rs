@@ -7,7 +7,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// The short form of what is played before a release. Some worlds end before they have used up what they may do.
+/// The short form of the campaign before a release. Some worlds end before they have used up all their operations.
 const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
 const OPERATIONS: u64 = 1_000_000;
 /// All that may go wrong, and must.

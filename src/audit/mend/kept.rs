@@ -23,7 +23,7 @@ pub struct Heading {
     /// The store's id; none if its meta could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     store: Option<String>,
-    /// When the file was made, RFC 3339 in UTC; for people only.
+    /// The time when the file was made, RFC 3339 in UTC; for people only.
     at: String,
 }
 
@@ -42,7 +42,7 @@ pub struct KeptEntry {
     owner: Option<Owner>,
 }
 
-/// Bytes: what is text is written so.
+/// Bytes, as text if they are text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Stored {
@@ -59,7 +59,7 @@ pub struct KeptGroup {
     pub entries: Vec<Entry>,
 }
 
-/// Why a file is not used.
+/// The reason why a file is not used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFile {
     /// It is another file.
@@ -95,7 +95,7 @@ pub enum BadFile {
 }
 
 impl Heading {
-    /// That of a file which is made now.
+    /// The heading of a file that is made now.
     #[must_use]
     pub fn new(keys: &Keys, store: Option<&str>, now: &str) -> Self {
         let prefix = prefix(keys);
@@ -168,8 +168,8 @@ pub fn line(of: &impl Serialize) -> String {
     serde_json::to_string(of).expect("it has only string keys") + "\n"
 }
 
-/// All that a file has, meta last: whatever else is put back relies on meta as it is. A last line without an end was
-/// not written whole, so the mend that it was for has not begun.
+/// All groups of a file, meta last: the others rely on meta as it is. A last line without an end was not written whole,
+/// so the mend that it was for has not begun.
 ///
 /// # Errors
 /// [`BadFile`]

@@ -1,9 +1,9 @@
-//! Mends what a repair must not touch, because a person has to decide: what does not decode, and records that do not
-//! fit together.
+//! Mends the findings that a repair must not touch, because a person has to decide: keys that do not decode, and
+//! records that do not fit together.
 //!
-//! - [`Related`]: what else in the tree a mend depends on, read in one walk.
-//! - `plan`: what stands there, and what would be done about it, as one transaction; pure.
-//! - [`look`] reads what a plan needs, and [`Mend::carry_out`] commits it.
+//! - [`Related`]: the other records of the tree that a mend depends on, read in one walk.
+//! - `plan`: the state before a mend, and the mend as one transaction; pure.
+//! - [`look`] reads the keys that a plan needs, and [`Mend::carry_out`] commits it.
 //! - [`kept`]: the file that keeps what a mend deletes and replaces; [`restore`] puts it back.
 //!
 //! The transaction compares the mod revision of all that was read, and meta's.
@@ -80,7 +80,7 @@ impl<'a> Mends<'a> {
     }
 }
 
-/// Reads what a finding is about, and says what can be done.
+/// Reads the keys of a finding, and plans its mend.
 ///
 /// # Errors
 /// [`Failure`]

@@ -33,7 +33,7 @@ pub(super) struct Planner<'a> {
     pub(super) mends: Mends<'a>,
     /// The kind of the finding.
     pub(super) kind: Kind,
-    /// Of a page that does not decode: the bits that its reservations need.
+    /// The bits that the reservations of a page need, if it does not decode.
     pub(super) bits: Option<&'a Bits>,
 }
 
@@ -130,7 +130,7 @@ impl Planner<'_> {
 
     fn page(&self, entry: &Entry, (network, page): (&NetworkName, Page), what: &str) -> PlannedMend {
         let Some(mut bits) = self.bits.cloned() else { return Ok(Mending::Changed) };
-        // A container may use what its record lists, although it is not reserved.
+        // A container may use the addresses that its record lists, although they are not reserved.
         if self.mends.related.has_newer_owner {
             return Ok(Mending::Instead(OF_NEWER.to_owned()));
         }
@@ -153,7 +153,7 @@ impl Planner<'_> {
         self.possible(stands, vec![does], None, builder.finish())
     }
 
-    /// Frees what is reserved for an owner whose record says nothing, with the record.
+    /// Frees the addresses reserved for an owner whose record says nothing, and the record.
     fn undecodable_owner(&self, entry: &Entry, owner: &Owner) -> PlannedMend {
         if self.mends.related.has_newer_reservation {
             return Ok(Mending::Instead(OF_NEWER.to_owned()));
@@ -237,7 +237,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Reserves again what a record lists. If it is reserved for another owner, all that the record lists is freed.
+    /// Reserves again the addresses of a record. If one is reserved for another owner, all that the record lists is
+    /// freed.
     fn unreserved(&self, entry: &Entry, owner: &Owner) -> PlannedMend {
         let Ok(record) = OwnerRecord::decode(&entry.value) else { return Ok(Mending::Changed) };
         self.require(record.reserved().map(|(network, address)| self.keys.ip(network, address)))?;
@@ -280,7 +281,7 @@ impl Planner<'_> {
     }
 
     /// Frees the owner for which the address is not reserved; if it is reserved for neither, the one that was found.
-    /// The other one gets the reservations of what both list.
+    /// The other one gets the reservations of the addresses that both list.
     fn listed_twice(&self, entry: &Entry, owner: &Owner) -> PlannedMend {
         let Ok(record) = OwnerRecord::decode(&entry.value) else { return Ok(Mending::Changed) };
         let mut of_each = record.reserved().map(|(network, address)| (network.clone(), address));
@@ -367,7 +368,7 @@ impl Planner<'_> {
         self.possible(stands, vec!["deletes the key".to_owned()], None, builder.finish())
     }
 
-    /// Writes anew what the pools say together, after deleting one that does not decode.
+    /// Writes anew the record that all pools make together, after deleting one that does not decode.
     fn pools(&self, deleted: Option<(&Entry, PoolChanges)>) -> PlannedMend {
         let together = self.keys.pool_changes();
         self.require(std::iter::once(together.clone()))?;
@@ -406,7 +407,8 @@ impl Planner<'_> {
         self.free_beside(owner, record, None, stands)
     }
 
-    /// The same beside another owner, for which is reserved what its record lists too, unless somebody else has it.
+    /// The same beside another owner, for which the addresses that its record lists too are reserved, unless somebody
+    /// else has them.
     fn free_beside(
         &self,
         owner: &Owner,
@@ -500,7 +502,7 @@ impl Planner<'_> {
         self.seen.entry(key).is_some_and(|entry| newer_version(&entry.value).is_some())
     }
 
-    /// A transaction that needs what was found to be as it was read.
+    /// A transaction on the condition that the finding's key is as it was read.
     fn builder(&self, entry: &Entry) -> Builder<'_> {
         let mut builder = Builder::new("mend", self.seen);
         builder.unchanged(entry.key.clone());
@@ -512,7 +514,7 @@ impl Planner<'_> {
         if missing.is_empty() { Ok(()) } else { Err(missing) }
     }
 
-    /// The reservation that a record stands for. When it was first made is not known any more.
+    /// The reservation that a record stands for. The time of the first reservation is not known any more.
     fn reservation_for(
         &self,
         owner: &Owner,

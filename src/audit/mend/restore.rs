@@ -1,4 +1,4 @@
-//! Puts back what mends have deleted or replaced, by the file that keeps it.
+//! Puts back the keys that mends have deleted or replaced, from the file that keeps them.
 //!
 //! All that an owner had goes into one transaction: its record, reservations, bits and pod index. It compares that
 //! nothing stands there since.
@@ -58,7 +58,7 @@ impl<'a> Restores<'a> {
     }
 }
 
-/// Reads what stands where a group was, and says what can be done.
+/// Reads the keys at the place of a group, and plans its restore.
 ///
 /// # Errors
 /// [`Failure`]
@@ -115,11 +115,11 @@ impl Restore {
     }
 }
 
-/// Plans the restore of one group, by what was read. Pure.
+/// Plans the restore of one group, from the keys that were read. Pure.
 struct RestorePlanner<'a> {
     keys: &'a Keys,
     restores: Restores<'a>,
-    /// Those that still live.
+    /// The leases that still live.
     leases: &'a BTreeSet<i64>,
     builder: Builder<'a>,
     bits: BitChanges,
@@ -168,7 +168,7 @@ impl RestorePlanner<'_> {
         }
     }
 
-    /// Why a key is not put back.
+    /// The reason why a key is not put back.
     fn not_put_back(&self, key: Option<&Key>, entry: &Entry) -> Option<&'static str> {
         match key {
             Some(Key::Page(..) | Key::Summary(..)) => Some("bits follow from what is held"),

@@ -640,7 +640,7 @@ fn keys_that_make_it_unclear_are_refused_but_for_a_del() {
     }
 }
 
-/// Keys of runtimes, of other plugins and of whoever starts a pod are theirs.
+/// Keys of runtimes, of other plugins and of users who start pods are theirs.
 #[test]
 fn keys_of_others_stand_beside() {
     let config = whole(
@@ -712,7 +712,7 @@ fn a_del_reads_what_it_can() {
     assert!(!format!("{said:?}").contains("hunter2"), "{said:?}");
 }
 
-/// Values that come near to what keys expect.
+/// Values that come near to the expected ones.
 fn value() -> impl Strategy<Value = String> {
     let text = prop::sample::select(vec![
         "null",

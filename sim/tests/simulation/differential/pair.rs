@@ -18,9 +18,9 @@ use tokio::time::{Instant, timeout};
 
 use support::{Etcd, plain_store};
 
-/// For one request, and for one event of a watch.
+/// The time for one request, and for one event of a watch.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// More than the changes of a whole test: what is compacted is what the test compacts.
+/// More than the changes of a whole test: only the test compacts.
 const HISTORY: usize = 10_000_000;
 
 /// No lease of a sequence ends by itself.
@@ -139,7 +139,7 @@ impl Pair {
         self.runtime.block_on(self.client.txn(txn, until())).expect("etcd does as it is asked")
     }
 
-    /// Compacts; etcd's refusal to go back, or beyond what there is, is what the model does without a word.
+    /// Compacts. etcd refuses to go back, or beyond its newest revision; the model does nothing then, without a word.
     pub(crate) fn compact(&mut self, revision: i64) {
         let compacted = self.runtime.block_on(bounded(self.raw.compact(revision, None)));
         note(&self.steps, &("compact", revision), &compacted.is_ok());
@@ -204,7 +204,7 @@ impl Pair {
         self.watched = self.model.revision();
     }
 
-    /// A watch on everything must have seen what the model says has changed, in this order.
+    /// A watch on everything must have seen the changes of the model, in this order.
     pub(crate) fn compare_changes(&mut self) {
         let model: Vec<(Vec<u8>, i64)> =
             self.model.changes_since(self.watched).map(|(key, revision)| (key.to_vec(), revision)).collect();
