@@ -88,7 +88,7 @@ pub struct PodBuilder {
 }
 
 impl PodBuilder {
-    /// Where it is bound; the node object need not exist.
+    /// The node that it is bound to; the node object need not exist.
     pub fn node(mut self, name: &str) -> Self {
         self.object["spec"]["nodeName"] = json!(name);
         self
@@ -205,7 +205,7 @@ impl Pod {
         self.annotate(NETWORK_STATUS, &interfaces.to_string())
     }
 
-    /// From here on it has a deletionTimestamp and does not go, whatever its phase.
+    /// From here on it has a deletionTimestamp and does not go, in any phase.
     #[track_caller]
     pub fn terminate(&self) -> &Self {
         self.api.patch(&self.path, &json!({"metadata": {"finalizers": [FINALIZER]}}));

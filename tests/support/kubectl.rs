@@ -26,7 +26,7 @@ impl Kubectl {
     pub fn run<S: AsRef<str>>(&self, arguments: impl IntoIterator<Item = S>, stdin: &str) -> Outcome {
         Run::new(tool("kubectl"))
             .env("KUBECONFIG", &self.kubeconfig)
-            // Where it keeps what it learnt of the server.
+            // The folder for its cache of the server's API.
             .env("HOME", self.kubeconfig.parent().expect("a file is in a folder"))
             .arguments(arguments)
             .stdin(stdin)

@@ -34,7 +34,7 @@ impl Outcome {
         self.status.success()
     }
 
-    /// It succeeded; what it printed.
+    /// It succeeded; its output.
     #[track_caller]
     pub fn ok(&self) -> Value {
         assert!(self.succeeded(), "should have succeeded: {self}");

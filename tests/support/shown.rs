@@ -12,7 +12,7 @@ pub struct Block {
     pub lines: Vec<String>,
 }
 
-/// A command of a block, and what the document shows below it.
+/// A command of a block, and the output that the document shows below it.
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub command: String,

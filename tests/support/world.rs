@@ -93,7 +93,7 @@ impl World {
         held
     }
 
-    /// The keys of what the cluster's reconciler remembers.
+    /// The keys of the sightings that the cluster's reconciler remembers.
     pub fn sightings(&self) -> Vec<String> {
         self.cluster.store().keys("v1/orphan/test/")
     }

@@ -1,5 +1,5 @@
 //! A proxy before an etcd into which a test puts faults, one request at a time. It speaks HTTP/2 to both sides, hands
-//! gRPC's bytes on as they are, and leaves alone what no rule concerns. Watches pass through it.
+//! gRPC's bytes on as they are, and leaves alone all requests that no rule concerns. Watches pass through it.
 //!
 //! A request that has come whole is carried out whatever becomes of its client, as etcd does with one that was
 //! proposed.
@@ -26,7 +26,7 @@ const STRUCK_MAX: Duration = Duration::from_secs(30);
 /// No answer of a test's etcd is larger, so nobody waits for a window.
 const WINDOW_BYTES: u32 = 4 << 20;
 
-/// On drop it closes every connection and forgets what it holds back.
+/// On drop it closes every connection and forgets the requests that it holds back.
 pub struct GrpcProxy {
     shared: Arc<GrpcShared>,
     serving: Serving,
@@ -50,12 +50,12 @@ impl GrpcProxy {
             struck: Mutex::default(),
         });
         let of_connections = Arc::clone(&shared);
-        // A connection that breaks is what this is for.
+        // Broken connections are the purpose of a proxy.
         let serving = Serving::start(move |socket| serve(Arc::clone(&of_connections), socket));
         Self { shared, serving }
     }
 
-    /// Where clients find it.
+    /// The address for clients.
     pub fn endpoint(&self) -> String {
         self.serving.endpoint()
     }
@@ -185,7 +185,7 @@ impl GrpcRule {
         self.act(Treatment::Refuse(code, text.to_owned()))
     }
 
-    /// Hands it on, and answers with an error whatever etcd says.
+    /// Hands it on, and answers with an error, whatever etcd says.
     pub fn claim(self, code: Code, text: &str) -> Self {
         self.act(Treatment::Claim(code, text.to_owned()))
     }

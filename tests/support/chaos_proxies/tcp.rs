@@ -20,7 +20,7 @@ pub enum TcpFault {
     Reset,
     /// Accepted, and left alone: nothing is read and nothing comes. It goes on when the fault is over.
     Blackhole,
-    /// The server's side is gone, and the client is not told: what it sends is taken and thrown away. Connections that
+    /// The server's side is gone, and the client is not told: its bytes are taken and thrown away. Connections that
     /// this has befallen stay so.
     HalfOpen,
     /// Each part travels so much later.
@@ -44,7 +44,7 @@ impl TcpProxy {
         Self { fault, serving }
     }
 
-    /// Where clients find it.
+    /// The address for clients.
     pub fn endpoint(&self) -> String {
         self.serving.endpoint()
     }
@@ -128,7 +128,7 @@ impl TcpConnection {
     }
 }
 
-/// Takes what comes, says nothing.
+/// Takes all bytes, says nothing.
 async fn swallow(mut client: TcpStream) -> std::io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     while client.read(&mut buffer).await? > 0 {}

@@ -140,7 +140,7 @@ fn bytes_of(message: &[u8], wanted: u64) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The fields of a protobuf message; what is malformed ends it.
+/// The fields of a protobuf message; a malformed one ends it.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
     std::iter::from_fn(move || {
         let tag = varint(&mut rest)?;
