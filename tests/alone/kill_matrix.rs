@@ -1,11 +1,11 @@
 //! The kill matrix: on a real etcd of three members, ADD, DEL, GC and the reconciler's pass are killed, or stopped for
 //! longer than their lease. That happens before each request, after it was sent, and after it was answered; alone and
-//! among others that queue in the same range. No invariant is broken, the next ADD is served at once, and what the
-//! runtime does next gives everything back.
+//! among others that queue in the same range. No invariant is broken, the next ADD is served at once, and the runtime's
+//! next calls give everything back.
 //!
 //! `metes pool` is killed at each request too: a change is made, or it is not.
 //!
-//! Runs that note what they pass tell which points there are. `KILL_CASES=<words>` plays only the cases whose names
+//! Runs that note the points they pass tell which ones there are. `KILL_CASES=<words>` plays only the cases whose names
 //! contain the words.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,9 +48,9 @@ const FIRST: &str = "10.70.0.1";
 const FIRST_HEX: &str = "0a460001";
 /// The cooldown of that address: longer than the test takes.
 const COOLDOWN: &str = "1h";
-/// A pass that frees what it finds at once.
+/// A pass that frees orphans at once.
 const FREES: [&str; 4] = ["--grace", "0s", "--finished-grace", "0s"];
-/// A pass that remembers what it finds.
+/// A pass that remembers orphans.
 const REMEMBERS: [&str; 2] = ["--grace", "1h"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,7 +73,7 @@ enum Setting {
     Contended,
     /// The address of the subject's container cools when it is free.
     Cooling,
-    /// The answer to what it has committed is lost.
+    /// The answer to its commit is lost.
     Unanswered,
     /// And then etcd cannot be reached.
     CutOff,
@@ -139,7 +139,7 @@ const LANDMARKS: [(Subject, Setting, &[&str]); 15] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// And what a kubelet does next follows.
+    /// Then a kubelet does its next calls.
     Killed,
     /// And the runtime tries the same ADD once more.
     Repeated,
@@ -284,7 +284,7 @@ impl End {
         matches!(self, End::Late(_) | End::Missed)
     }
 
-    /// Those that ask for calm are played again, and that says the rest.
+    /// The fault. Cases that ask for calm are played again, and that says the rest.
     fn what_is_wrong(self) -> Option<String> {
         if let End::Wrong(what) = self { Some(what) } else { None }
     }
@@ -325,12 +325,12 @@ fn play_calmly(trio: &Trio, case: &Case) -> End {
     End::Wrong(format!("{case}: the next ADD was late again: {took:?}"))
 }
 
-/// A prefix of its own, and what is known to be held there.
+/// A prefix of its own, and the addresses that are known to be held there.
 struct Scene {
     subject: Subject,
     setting: Setting,
     world: World,
-    /// Where others run, beside the subject's own node.
+    /// The node of the others, beside the subject's own.
     other: Node,
     /// The file with the points that the subject has passed.
     list: PathBuf,
@@ -352,7 +352,7 @@ impl Scene {
         scene
     }
 
-    /// "s" is what the subject is about, "y" is what it must leave alone.
+    /// "s" is the container of the subject, "y" is one that it must leave alone.
     fn prepare(&self) {
         match self.subject {
             Subject::Add => {}
@@ -670,7 +670,7 @@ impl Scene {
         }
     }
 
-    /// Later runs on a node carry out what was spooled there.
+    /// Later runs on a node carry out the DELs that were spooled there.
     fn drain(&self, node: &Node) {
         wait_for("the spool to be empty", STEP_MAX, || {
             let left = node.spooled().into_iter().filter(|file| is_spooled(file)).count();
@@ -713,7 +713,7 @@ impl Scene {
         assert_eq!(held, Vec::from_iter(told), "what is held is not what was told");
     }
 
-    /// No invariant is broken, at any time; what the subject left undone is another matter.
+    /// No invariant is broken, at any time. Work that the subject left undone is no fault.
     fn assert_whole(&self, case: &Case) {
         let audit = self.audit();
         // Only a DEL that is short of time leaves a bit behind, and among others there is one.
@@ -751,7 +751,7 @@ fn is_spooled(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "del")
 }
 
-/// A change of pools: the texts that stand before, the arguments, and what is on stdin.
+/// A change of pools: the texts before it, its arguments, and its stdin.
 type PoolChange = (&'static [&'static str], &'static [&'static str], &'static str);
 
 const POOL: &str = "pool: a\nranges: [{range: 10.70.0.0/29}, {range: 10.71.0.0/29, state: closed}]\n";

@@ -1,6 +1,6 @@
-//! ADD, DEL and passes of the reconciler, on a real etcd and a real API server, in orders that chance
-//! chooses: each of them waits before and after each of its requests until it is let go on, and some
-//! are killed there. What a live pod was given stays its own; what is left over comes back.
+//! ADD, DEL and passes of the reconciler, on a real etcd and a real API server, in orders that chance chooses: each of
+//! them waits before and after each of its requests until it is let go on, and some are killed there. A live pod keeps
+//! its addresses; those of dead runs and pods come back.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending};
@@ -42,7 +42,7 @@ const PASSES: u64 = 6;
 /// Somebody is made to stand still once in so many turns, and for so many at most.
 const FREEZE_ONE_IN: u64 = 25;
 const FREEZE_TURNS: u64 = 120;
-/// For how many turns of its own a pod runs at most.
+/// The most turns of its own that a pod runs.
 const RUNS_FOR: u64 = 40;
 const PASS_MAX: Duration = Duration::from_secs(30);
 const ADD_MAX: Duration = Duration::from_secs(20);
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// When all is quiet, a few passes leave exactly what living pods hold.
+    /// When all is quiet, a few passes leave exactly the addresses of living pods.
     async fn settle(&self) {
         for living in self.living.take() {
             self.living.borrow_mut().push(living.clone());
@@ -313,7 +313,7 @@ fn after_all_runs() -> RunStart {
     RunStart { boot: BOOT.into(), ns: 1_000_000_000 }
 }
 
-/// Where everybody waits, and from where chance lets one go on at a time.
+/// The place where everybody waits, until chance lets one go on at a time.
 struct Gate {
     waiting: RefCell<Vec<(u64, oneshot::Sender<()>)>>,
     chance: Chance,
@@ -327,8 +327,8 @@ impl Gate {
         let _ = went.await;
     }
 
-    /// Lets one after another go on, for ever. Now and then one has to stand still while all others go
-    /// on for long: what it has read is old when it acts.
+    /// Lets one after another go on, for ever. Now and then one has to stand still while all others go on for long: its
+    /// reads are old when it acts.
     async fn choose(&self) {
         let mut frozen: Option<(u64, u64)> = None;
         loop {

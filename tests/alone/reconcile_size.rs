@@ -21,7 +21,7 @@ const NODES: u32 = 500;
 /// The most that one pass may take, by the promise of the documentation.
 const MEMORY_MAX_KIB: u64 = 100 << 10;
 const CPU_MAX: Duration = Duration::from_secs(10);
-/// It reads what was written below it as it comes.
+/// The time for the API server to take in the pods that were written below it.
 const KNOWN_MAX: Duration = Duration::from_secs(120);
 const FIRST: u32 = 0x0a00_0001;
 const NAMESPACES: u32 = 50;

@@ -28,7 +28,7 @@ const ENDPOINT: &str = "ETCD-OF-THE-LAB";
 const FOLDER: &str = "/FOLDER-OF-THE-LAB";
 /// Refused before the store is asked.
 const UNASKED: [u64; 5] = [1, 4, 6, 7, 8];
-/// Refused for what the store says: no free address, not this one, or a CHECK of what holds none.
+/// Refused because of the store: no free address, not this one, or a CHECK of a container that holds none.
 const ASKED: [u64; 3] = [100, 101, 102];
 const MIB: usize = 1 << 20;
 
@@ -245,7 +245,7 @@ fn judge_error(case: &Case, outcome: &Outcome, left: &[String]) -> Option<String
     }
 }
 
-/// A STATUS that has not asked etcd says what the ADD of any network says: a key of the host file is unclear.
+/// A STATUS that has not asked etcd gives the answer of an ADD of any network: a key of the host file is unclear.
 fn no_add_can_use_host_file(case: &Case, why: &Value) -> bool {
     let attachment =
         ["CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/made-up"];

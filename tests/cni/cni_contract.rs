@@ -1,4 +1,4 @@
-//! The protocol: what every CNI plugin owes its runtime, whatever it allocates.
+//! The protocol: the duties of every CNI plugin to its runtime, whatever it allocates.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -175,7 +175,7 @@ fn versions_that_do_not_fit_are_refused() {
     ]);
 }
 
-/// Callers compare what a plugin says of a version that does not know the verb with what the CNI library says.
+/// Callers compare a plugin's words about a version that does not know the verb with the words of the CNI library.
 #[test]
 fn a_version_that_does_not_know_the_verb_is_refused_in_the_librarys_words() {
     let table = [
@@ -333,8 +333,8 @@ fn keys_match_in_any_case() {
     });
 }
 
-/// An ADD that accepted such a configuration would give wrong addresses. A DEL frees what is held, whatever the keys
-/// are.
+/// An ADD that accepted such a configuration would give wrong addresses. A DEL frees all that is held, whatever the
+/// keys are.
 #[test]
 fn a_configuration_that_would_give_others_than_are_meant_is_refused() {
     let ipam = |keys: &str| format!(r#""ipam":{{"type":"metes",{keys}}}"#);

@@ -1,4 +1,4 @@
-//! Foreign writes in etcd: what somebody else has put under the keys of metes, or beside them, keeps its address
+//! Foreign writes in etcd: a key that somebody else has put among the keys of metes, or beside them, keeps its address
 //! occupied and is named by `metes check`. No program of metes changes a byte of it.
 
 use std::time::Duration;
@@ -369,7 +369,7 @@ fn values_of_any_size() {
     }
 }
 
-/// metes leaves alone what lies beside its own tree: a later layout, or another program's keys under the prefix.
+/// metes leaves alone all keys beside its own tree: a later layout, or another program's keys under the prefix.
 #[test]
 fn what_lies_beside_the_tree_is_left_alone() {
     let scene = Scene::new();

@@ -1,4 +1,5 @@
-//! The host file: every key, what makes it untrusted, and what it takes away from network configurations.
+//! The host file: every key, the faults that make it untrusted, and the rights that it takes from network
+//! configurations.
 
 use std::fs;
 use std::mem::MaybeUninit;

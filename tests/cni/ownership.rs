@@ -387,7 +387,7 @@ fn a_del_that_is_short_of_time_frees_and_an_add_in_need_repairs_the_bit() {
     cluster.assert_clean();
 }
 
-/// Of many pages a run reads the first ones by itself, and what was repaired on another one must be seen all the same.
+/// A run reads only the first of many pages by itself, and a repair of another one must be seen all the same.
 #[test]
 fn a_stray_bit_on_the_last_of_many_pages_is_found() {
     let cluster = Cluster::new();

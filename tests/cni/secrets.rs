@@ -215,7 +215,7 @@ fn every_verb(leaks: &Leaks<'_>, row: &str, node: &Node, log: &Path) -> Vec<Opti
 fn waiting_run(cluster: &Cluster, folder: &Path, program: &Path, arguments: &[&str]) -> std::process::Child {
     let node = cluster.node("a");
     let words: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
-    // A shell lets what it starts in the background ignore SIGQUIT, and so would whatever this test starts.
+    // A shell lets its programs in the background ignore SIGQUIT, and so would a program that this test starts.
     let program = format!("env --default-signal '{}'", program.display());
     let command = format!("ulimit -c unlimited && exec {program} {}", words.join(" "));
     let mut shell = Command::new("sh");
@@ -347,7 +347,7 @@ impl Victim {
     }
 }
 
-/// Links in the place of what is written: the mark, a spooled DEL, its temporary file, the log.
+/// Links in the place of files that are written: the mark, a spooled DEL, its temporary file, the log.
 #[test]
 fn nothing_is_written_through_a_link() {
     let cluster = Cluster::new();
@@ -449,7 +449,7 @@ fn what_is_no_file_is_not_waited_for() {
 /// A plant that stands in the way, and the function that puts it there: of a folder that it may lead to, at a path.
 type Plant = (&'static str, fn(&Path, &Path));
 
-/// A spool in a folder where everybody writes, and what another user put there before: `nobody`, here.
+/// A spool in a folder where everybody writes, and the files that another user put there before: `nobody`, here.
 #[test]
 fn a_folder_that_another_planted_is_not_used() {
     const NOBODY: u32 = 65_534;

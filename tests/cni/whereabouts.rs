@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use support::{Cluster, Node, Outcome, network, network_as, report};
 
-/// One row: what is configured, and what then happens, step by step.
+/// One row: a configuration, and the events after it, step by step.
 struct Case {
     row: &'static str,
     /// `ipam` sections that the steps choose from.
@@ -631,7 +631,7 @@ fn pods() {
     ]);
 }
 
-/// E01: what is held is recorded with its pod and interface, and gone after the DEL.
+/// E01: a held address is recorded with its pod and interface, and gone after the DEL.
 #[test]
 fn recorded_with_pod_and_interface() {
     let cluster = Cluster::new();
@@ -785,7 +785,7 @@ fn two_forms_together() {
         ),
     ];
     play(rows.into_iter().map(|(row, ipam, keys)| {
-        // A DEL works whatever has become of the configuration.
+        // A DEL works, even if the configuration has been spoilt.
         cases_of(
             row,
             [ipam, base.clone()],

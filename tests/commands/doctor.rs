@@ -1,4 +1,4 @@
-//! `metes doctor`: it names what is wrong, with what to do, and goes on to everything else.
+//! `metes doctor`: it names each fault with its remedy, and goes on to everything else.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -247,7 +247,8 @@ fn the_network_is_the_one_that_has_the_address_and_none_is_guessed() {
     node.add("c1").config(&config()).run().address();
     report([
         exits(&aside(&["10.57.0.100"]), 0, &["10.57.0.100 of network storage is set aside"]),
-        // By what a configuration asks for; one that is refused does not stop the next.
+        // The ranges that a configuration asks for tell the network, too. An address that is refused does not stop the
+        // next.
         exits(
             &aside(&["10.57.0.200", "192.0.2.1", "10.0.0.7"]),
             1,

@@ -96,7 +96,7 @@ impl Scene {
         self.check(program, &[&["--mend", what], flags].concat())
     }
 
-    /// `metes check`, in the folder where it keeps what a mend deletes.
+    /// `metes check`, in the folder where it keeps the keys that a mend deletes.
     fn check(&self, program: std::path::PathBuf, flags: &[&str]) -> Run {
         let run = Run::new(program).env("METES_CONF", self.node.host_file()).within(self.cluster.folder());
         run.arguments([&["check"], flags].concat())
@@ -128,7 +128,7 @@ enum Damage {
 /// The holders of all addresses, if nothing was freed.
 const ALL: &[&str] = &["10.0.0.1 c1", "10.0.0.2 c2", "10.0.0.9 -"];
 
-/// One kind of damage: its kind, what was done, who holds what after it was mended.
+/// One kind of damage: its kind, the damage, and the holders after it was mended.
 type Row = (Kind, (String, Damage), &'static [&'static str]);
 
 fn rows(scene: &Scene) -> Vec<Row> {
@@ -414,7 +414,7 @@ fn what_changes_before_it_is_written_stays() {
     scene.cluster.assert_clean();
 }
 
-/// Where meta is damaged or gone, a person must say that what is left is all.
+/// If meta is damaged or gone, a person must say that the rest of the store is all.
 #[test]
 fn a_store_without_meta_is_not_mended_but_accepted() {
     let scene = Scene::new();
@@ -468,7 +468,7 @@ fn what_a_newer_metes_wrote_is_never_mended_and_never_given_away() {
         vec![newer(OWNER), garbage(PAGE)],
         vec![newer(OWNER), lost(NEXT_OWNER), lost(NEXT_POD)],
         vec![newer(OWNER), lost(NEXT_OWNER), lost(NEXT_POD), garbage(NEXT_IP)],
-        // The record of an owner is damaged, and what was reserved for it is a newer one's.
+        // The record of an owner is damaged, and a reservation for it is a newer program's.
         vec![garbage(OWNER), newer(IP)],
         vec![newer("v1/pool/storage"), garbage("v1/pools")],
         vec![("v1/cluster/test".to_owned(), br#"{"v":2}"#.to_vec())],
@@ -525,7 +525,7 @@ fn done_or_told(outcome: &Outcome) {
 fn what_a_mend_deletes_is_kept_and_whole_owners_are_put_back() {
     let scene = Scene::new();
     let store = scene.cluster.store();
-    // The record does not decode, and comes back so, with what was reserved for it.
+    // The record does not decode, and comes back so, with its reservation.
     scene.damage(&(OWNER.to_owned(), Damage::Put(b"\xff\0garbage".to_vec())));
     let before = store.entries("v1/");
     let freed = scene.mend(metes(), "undecodable-owner", &["--yes"]).run();

@@ -1,4 +1,4 @@
-//! `"pool": "auto"`: pools say whom they are for, and `metes pool which` says what that comes to.
+//! `"pool": "auto"`: pools say whom they are for, and `metes pool which` says which ones are chosen.
 
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ fn pools_are_chosen_by_namespace_and_rack_and_as_which_says() {
     assert_eq!(of(&node, "team-a", "c5"), "10.61.0.2");
     assert_eq!(of(&node, "team-a", "c6"), "10.62.0.1");
     assert_eq!(add_as(&node, "team-a", "c6").ok()["routes"][0]["gw"], "10.62.0.6");
-    // A lower priority is not for what a higher one has no room for, or does not allow.
+    // A pool of lower priority does not stand in for a higher one that has no room, or that does not allow the pod.
     let full = add_as(&node, "team-b", "c7").error(100);
     assert!(full["msg"].as_str().is_some_and(|msg| msg.contains("pool team ")), "{full}");
     let refused = add_as(&rack, "team-b", "c8").error(7);

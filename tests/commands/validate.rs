@@ -516,7 +516,8 @@ fn files_of_each_kind_are_told_apart() {
         let is_right = outcome.status.code() == Some(code) && words.iter().all(|words| said.contains(words));
         (!is_right).then(|| format!("{name}: expected {code} and {words:?}: {outcome}"))
     }));
-    // A key of the section `etcd` is refused on a node with a host file, and what `allowed` does not name.
+    // A key of the section `etcd` is refused on a node with a host file, and so is a range that `allowed` does not
+    // name.
     let own_etcd = json!({"cniVersion": "1.0.0", "name": "n", "type": "macvlan",
         "ipam": {"type": "metes", "range": "10.0.0.0/24", "etcd": {"endpoints": ["http://127.0.0.1:1"]}}});
     let bound = cluster.node_with("c", json!({"allowed": {"default": ["10.1.0.0/16"]}}));

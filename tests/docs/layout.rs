@@ -195,7 +195,7 @@ fn lines_fit_into_120_columns() {
     assert!(long.is_empty(), "lines of more than {COLUMNS_MAX} columns: {long:#?}");
 }
 
-/// Where there are source files, at least.
+/// The folders that must have source files, at least.
 const FOLDERS: [&str; 7] = ["src", "reconciler", "installer", "sim", "fuzz", "tests", "tools"];
 
 #[test]

@@ -148,7 +148,7 @@ fn every_promise_of_real_clusters_is_shown() {
     assert!(promises.len() > 30, "{promises:?}");
     for row in promises {
         let [promise, tests, by_steps] = row[..] else { panic!("it has other columns: {row:?}") };
-        // That the tests are there, another test checks of the whole page.
+        // Another test checks of the whole page that the tests are there.
         assert_eq!(quoted(tests).len(), named_tests(tests).len(), "no test is called so: {tests}");
         assert!(!named_tests(tests).is_empty() || !quoted(by_steps).is_empty(), "nobody shows: {promise}");
         for step in quoted(by_steps) {
@@ -208,7 +208,7 @@ fn every_key_stands_in_the_table_of_keys() {
     assert!(architecture.matches("| `v1/").count() == keys.matches("/// `v1/").count(), "a key is gone");
 }
 
-/// docs/troubleshooting.md says of each kind what `metes check --explain` says.
+/// docs/troubleshooting.md says the same of each kind as `metes check --explain`.
 #[test]
 fn every_kind_of_finding_is_explained() {
     let found = source("docs/troubleshooting.md");

@@ -1,5 +1,5 @@
-//! The documents for users and the code say the same: every key stands there, what they show is accepted, and
-//! their links lead somewhere. README stays short.
+//! The documents for users and the code say the same: every key stands there, every sample is accepted, and links lead
+//! somewhere. README stays short.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -32,13 +32,13 @@ fn blocks(file: &str, language: &str) -> Vec<Block> {
     Block::all(file).into_iter().filter(|block| block.language == language).collect()
 }
 
-/// Those of blocks that begin with a line of the shell of a node: others need a cluster.
+/// The samples of blocks that begin with a line of the shell of a node: others need a cluster.
 fn samples(file: &str) -> Vec<Shown> {
     let on_a_node = |block: &Block| block.lines.first().is_some_and(|line| line.starts_with(PROMPT));
     blocks(file, "console").into_iter().filter(on_a_node).flat_map(|block| block.commands()).collect()
 }
 
-/// By their form alone. Long ids are cut, and what a person answers is left out.
+/// The form of a text. Long ids are cut, and the answers of a person are left out.
 fn comparable(text: &str) -> Vec<String> {
     let mut text = text.replace(&format!("{QUESTION} y\n"), &format!("{QUESTION} "));
     for id in CONTAINERS {
@@ -124,7 +124,7 @@ fn add(node: &Node, container: &str, pod: &str, address: &str) {
     assert_eq!(run.config(&storage()).run().address(), address);
 }
 
-/// Says of each sample that differs what the real run has printed.
+/// Shows, for each sample that differs, the output of the real run.
 fn differences(file: &str, etcd: &Etcd) -> String {
     let scene = Scene::new(etcd);
     let mut told = String::new();

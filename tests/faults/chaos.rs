@@ -162,7 +162,7 @@ fn a_thousand_commits_whose_answer_is_lost() {
     cluster.assert_whole();
 }
 
-/// For how long a network is bad.
+/// The time that a network is bad.
 const FAULT_LASTS: Duration = Duration::from_secs(1);
 /// A run that lost one request, or a second of its network, has answered by then.
 const ANSWERED_MAX: Duration = Duration::from_secs(12);
@@ -293,7 +293,7 @@ fn cases<C: Send + std::fmt::Debug>(workers: usize, cases: Vec<C>, run: impl Fn(
     report(failures);
 }
 
-/// A rule about commits must not strike what only reads the same keys.
+/// A rule about commits must not strike requests that only read the same keys.
 #[test]
 fn requests_are_told_apart_by_what_they_write() {
     let ground = Ground::new(Etcd::shared());
@@ -304,7 +304,7 @@ fn requests_are_told_apart_by_what_they_write() {
     ground.del("c").run().silent();
     assert_eq!(seen(), [2, 3, 1, 1, 0]);
     ground.del("c").run().silent();
-    // Its one look also shows what the node held under former names.
+    // Its one look also shows the addresses that the node held under former names.
     assert_eq!(seen(), [2, 4, 1, 1, 1]);
     let others = [Kind::Revoke, Kind::Watch, Kind::Ticket, Kind::Leave, Kind::Other];
     // The second DEL asks how long the lease will live that the first one has left.
@@ -349,12 +349,12 @@ impl Fault {
     }
 }
 
-/// Where in a run a fault strikes.
+/// The moment of a run at which a fault strikes.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     /// An ADD where nobody queues.
     Add(Kind),
-    /// An ADD that finds out what became of a commit whose answer was lost.
+    /// An ADD that settles a commit whose answer was lost.
     Settle(Kind),
     AddInQueue(Kind),
     SettleInQueue(Kind),
@@ -656,7 +656,7 @@ fn a_commit_that_is_refused_for_good_leaves_nothing() {
     });
 }
 
-/// Out of space, whatever is put is refused; deletes are done.
+/// Out of space, every put is refused; deletes are done.
 #[test]
 fn a_free_that_etcd_has_no_space_for_is_done_with_deletes() {
     let etcd = Etcd::start();
@@ -708,8 +708,8 @@ fn what_was_freed_without_space_serves_all_that_come_after() {
     cluster.assert_whole();
 }
 
-/// An ADD that is older than the DEL may still be on its way: only the tombstone keeps it from reserving what nobody
-/// gives back.
+/// An ADD that is older than the DEL may still be on its way: only the tombstone keeps it from reserving addresses that
+/// nobody gives back.
 #[test]
 fn a_spooled_del_stays_until_etcd_has_space_for_its_tombstone() {
     let etcd = Etcd::start();
@@ -747,7 +747,7 @@ fn a_spooled_del_stays_until_etcd_has_space_for_its_tombstone() {
     cluster.assert_whole();
 }
 
-/// Out of space, or with members whose data differ, etcd answers what only reads.
+/// Out of space, or with members whose data differ, etcd answers requests that only read.
 #[test]
 fn an_alarm_under_which_etcd_takes_no_writes_is_told() {
     let etcd = Etcd::start();
@@ -792,7 +792,7 @@ fn set_alarm(cluster: &Cluster, alarm: AlarmType, action: AlarmAction) {
     });
 }
 
-/// When a network turns bad for a run.
+/// The moment at which a network turns bad for a run.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     /// Before it comes.

@@ -1,4 +1,4 @@
-//! Failure points: what is released has none, and a run that panics at one answers all the same.
+//! Failure points: a released program has none, and a run that panics at one answers all the same.
 
 use std::fs;
 use std::path::PathBuf;

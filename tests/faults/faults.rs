@@ -68,7 +68,7 @@ impl<'a> Queue<'a> {
         self.cluster.store().keys(&self.prefix)
     }
 
-    /// Takes the head of the queue, so that whoever comes next waits with a ticket.
+    /// Takes the head of the queue, so that the next run waits with a ticket.
     fn block(&self) {
         self.cluster.store().put_leased(&format!("{}{BLOCKER}", self.prefix), "{}", 60);
         self.cluster.store().put_leased(&self.tail, BLOCKER, 60);
@@ -698,7 +698,7 @@ fn adds_that_never_learn_what_became_of_them_hold_nothing_in_the_end() {
         }
     }
     assert!(expected.len() < ADDS, "etcd was stopped too late");
-    // Each run that has answered carries out some of what was spooled.
+    // Each run that has answered carries out some of the spooled DELs.
     for index in 0..3 {
         assert_served(&node.add(&format!("after{index}")).config(&config).run());
         expected.push(format!("after{index}"));
@@ -715,7 +715,7 @@ fn adds_that_never_learn_what_became_of_them_hold_nothing_in_the_end() {
     cluster.assert_whole();
 }
 
-/// All that it does takes longer than what is given to each look.
+/// All of it takes longer than the time that each look has.
 #[test]
 fn each_look_of_a_repair_has_time_of_its_own() {
     const ONE_WAY: Duration = Duration::from_millis(600);

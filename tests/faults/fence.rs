@@ -81,7 +81,7 @@ fn runs_of_one_node_share_a_lease_and_replace_one_that_has_ended() {
             ("second", 2, None, 0),
             ("third", 3, Some(Fate::Outlived), 1),
             ("fourth", 4, None, 0),
-            // Nine seconds later what is left of a lease might be too short for a run.
+            // Nine seconds later the rest of a lease might be too short for a run.
             ("fifth", 9_000_000_003, None, 1),
         ] {
             let kv = world.meddling(fate);
@@ -157,7 +157,7 @@ fn an_add_refuses_a_lease_that_etcd_has_made_too_long() {
         assert!(world.held().is_empty());
         kv.granted.set(Some(limits::FENCE_MOST));
         world.add(&kv, "c", 2).await.expect("this long is fine");
-        // A DEL frees whatever etcd grants, and leaves such a lease to nobody.
+        // A DEL frees with any lease that etcd grants, and leaves such a lease to nobody.
         kv.granted.set(Some(limits::FENCE_MOST + Duration::from_secs(1)));
         world.let_others_queue(&kv).await;
         let left = world.freed(&kv, "c", 3, FreeHints::default()).await;
@@ -234,8 +234,7 @@ fn a_del_forgets_what_was_spooled_before_it_and_nothing_younger() {
     world.cluster.assert_clean();
 }
 
-/// Two ADDs of one container at once: the younger one cannot find out what became of its commit, and the older one has
-/// answered.
+/// Two ADDs of one container at once: the younger one cannot settle its commit, and the older one has answered.
 #[test]
 fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
     let world = World::new();
@@ -268,7 +267,7 @@ fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
     world.cluster.assert_clean();
 }
 
-/// A run that can never find out what became of its commit leaves a DEL, which means that very commit alone.
+/// A run that can never settle its commit leaves a DEL, which means that very commit alone.
 #[test]
 fn what_an_add_has_spooled_leaves_what_another_add_has_answered_with_since() {
     let world = World::new();
@@ -297,7 +296,7 @@ fn what_an_add_has_spooled_leaves_what_another_add_has_answered_with_since() {
     world.cluster.assert_clean();
 }
 
-/// For etcd it costs almost nothing to count what is reserved; to list it, etcd walks over every key.
+/// For etcd it costs almost nothing to count reservations; to list them, it walks over every key.
 #[test]
 fn a_full_range_is_counted_and_not_listed() {
     let world = World::new();
@@ -317,7 +316,7 @@ fn a_full_range_is_counted_and_not_listed() {
 /// The fate of the first commit of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It is held back, its run hears nothing, and then whoever called it is gone.
+    /// It is held back, its run hears nothing, and then its caller is gone.
     Delayed,
     /// It is applied and its run hears nothing.
     AnswerLost,
@@ -327,7 +326,7 @@ enum Fate {
     Outlived,
 }
 
-/// An etcd, and what happens to the requests on their way to it.
+/// An etcd, and the fates of requests on their way to it.
 struct Meddling<'a> {
     etcd: &'a EtcdStore,
     keys: &'a Keys,
@@ -337,7 +336,7 @@ struct Meddling<'a> {
     looks: Cell<u32>,
     /// The number of leases that were asked for.
     grants: Cell<u32>,
-    /// For how long etcd says that it granted the leases of commits and tickets, if not what it says itself.
+    /// The time that etcd says it granted the leases of commits and tickets, if it is not the real one.
     granted: Cell<Option<Duration>>,
     /// The leases that tickets were taken on.
     tickets: RefCell<Vec<LeaseId>>,
@@ -483,7 +482,8 @@ impl World {
         add::add(&run, &ask).await.map(|added| added.held)
     }
 
-    /// Frees what a container holds, as its DEL that was started at `ns`; returns the lease that it leaves to the next.
+    /// Frees the addresses of a container, as its DEL that was started at `ns`; returns the lease that it leaves to the
+    /// next.
     async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: FreeHints) -> Option<LeaseId> {
         self.freed(kv, container, ns, hints).await.lease
     }

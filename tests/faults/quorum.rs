@@ -1,5 +1,5 @@
-//! An etcd of three members: what a run notices of those that die, stop, are cut off, change their leader, run out of
-//! space, tidy up, or are given other certificates and roles.
+//! An etcd of three members, as runs see it: members die, stop, are cut off, change their leader, run out of space,
+//! tidy up, or are given other certificates and roles.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -333,7 +333,7 @@ fn without_a_quorum_adds_say_so_and_dels_are_spooled() {
     trio.restart_all(&dead);
     node.status().config(&with_result).run().silent();
     node.add("after").config(&config).run().address();
-    // Each run that has answered carries out some of what was spooled.
+    // Each run that has answered carries out some of the spooled DELs.
     wait_for("the spool to be carried out", PATIENCE, || {
         node.del("none").config(&config).run().silent();
         if spooled(&node) == 0 { Ok(()) } else { Err(format!("{:?}", node.spooled())) }
@@ -550,7 +550,7 @@ impl Mounted {
         copy("tls.key");
     }
 
-    /// From now on [`Mounted::copy`] is what counts.
+    /// From now on [`Mounted::copy`] counts.
     fn start_copying(&self) {
         fs::create_dir_all(self.folder.join("copied")).expect("a folder can be made");
         self.copy(0, Duration::ZERO);

@@ -1,5 +1,5 @@
-//! Mistakes in how etcd is to be reached: what cannot get better is named with its remedy, soon, and by all programs in
-//! the same words; what may get better is tried.
+//! Mistakes in the way to reach etcd: a fault that cannot get better is named with its remedy, soon, and by all
+//! programs in the same words; one that may get better is tried.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -72,7 +72,7 @@ fn silent_address() -> (SocketAddr, Vec<TcpStream>, TcpListener) {
     const ANSWERED: Duration = Duration::from_millis(100);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
     let address = listener.local_addr().expect("it has one");
-    // The kernel drops whatever comes when as many wait for `accept` as may.
+    // The kernel drops new connections when as many wait for `accept` as may.
     rustix::net::listen(&listener, 0).expect("it listens already");
     let waiting = iter::from_fn(|| TcpStream::connect_timeout(&address, ANSWERED).ok()).collect();
     (address, waiting, listener)
@@ -343,7 +343,7 @@ fn all_verbs_commands_and_the_reconciler_say_the_same() {
         failures.push((!is_right).then(|| format!("{row}: {outcome}")));
     }
     report(failures);
-    // The next run carries out what was spooled.
+    // The next run carries out the spooled DEL.
     let node = cluster.node("a");
     node.del("known").config(&range()).run().silent();
     node.del("c").config(&range()).run().silent();
@@ -375,7 +375,7 @@ fn one_wrong_endpoint_of_three_fails_no_run_and_is_in_the_log() {
         }
         runs += 1;
     }
-    // Where none serves, each is named.
+    // If none serves, each is named.
     let other = format!("http://{}", stranger(BANNER, true));
     node.change_host_file(json!({"etcd": {"endpoints": [wrong, other]}}));
     let add = node.add("c").config(&range()).run();

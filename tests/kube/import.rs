@@ -13,7 +13,7 @@ const POOLS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1/ippools";
 const RESERVATIONS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1/overlappingrangeipreservations";
 const PODS_PATH: &str = "/api/v1/pods";
 const META: &str = "v1/meta";
-/// Where a pod asks for networks.
+/// The annotation in which a pod asks for networks.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const PODS: usize = 120;
 const KILLS: usize = 8;
@@ -467,7 +467,7 @@ fn an_address_in_use_that_no_pool_has_is_taken_over_or_refused() {
     let expected = BTreeSet::from([
         "default 10.0.0.60 c1 net1".to_owned(),
         "default 10.1.0.5 c3 net1".to_owned(),
-        // With what the pool has for the same interface.
+        // With the address that the pool has for the same interface.
         "default fd01::5 c3 net1".to_owned(),
         imported(&lost, "10.0.0.50"),
         imported(&nameless, "10.0.0.51"),

@@ -1,4 +1,4 @@
-//! The API server that the reconciler's tests use, and the faults that they put before it, do what they say.
+//! The API server of the reconciler's tests, and the faults before it, do as they say.
 
 use std::collections::BTreeSet;
 use std::fs;

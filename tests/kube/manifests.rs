@@ -172,7 +172,7 @@ fn documents_name_what_is_there() {
     }
 }
 
-/// An installation on folders of a test's own: what the pods of manifests/ have mounted, and a node's folders.
+/// An installation on folders of a test's own: the mounts of the pods of manifests/, and a node's folders.
 struct Installation {
     folder: TempDir,
     template: Value,
@@ -235,7 +235,7 @@ impl Installation {
         self.installer(&arguments)
     }
 
-    /// A run of what was installed, with the host file that was installed.
+    /// A run of the installed program, with the installed host file.
     fn plugin(&self, command: &str, container: &str) -> Run {
         let config = config();
         Run::new(self.path("bin/metes"))
@@ -293,7 +293,7 @@ fn an_address_that_is_taken_after_the_question_keeps_the_plugin() {
     let etcd = Etcd::start();
     let installation = Installation::new(etcd.host_keys("/uninstall/"));
     said(&installation.on_node("install --once"), true);
-    // `metes list`, and once after it an ADD by what is installed.
+    // `metes list`, and once after it an ADD by the installed program.
     fs::write(installation.path("config"), config().to_string()).expect("a file can be written");
     let add =
         "CNI_COMMAND=ADD CNI_CONTAINERID=c1 CNI_IFNAME=net1 CNI_NETNS=/run/netns/made-up CNI_PATH=/nowhere";
@@ -304,7 +304,7 @@ fn an_address_that_is_taken_after_the_question_keeps_the_plugin() {
         folder = installation.folder.path().display(),
     );
     // Copied by another process: a child that another test starts meanwhile would keep a file open that is written
-    // here, and what is open to be written cannot be run.
+    // here, and a file that is open to be written cannot be run.
     let (text, binary) = (installation.path("script"), installation.path("list-then-add"));
     fs::write(&text, script).expect("a file can be written");
     let copied = Command::new("install").arg("-m755").args([&text, &binary]).status();

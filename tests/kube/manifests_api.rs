@@ -37,7 +37,8 @@ const BEFORE_ITS_NETWORK: [(&str, &str); 8] = [
     ("CriticalAddonsOnly", "NoSchedule"),
     ("CriticalAddonsOnly", "NoExecute"),
 ];
-/// Runs what is on the node where an account must be allowed that. It has no rights in the API.
+/// The account of workloads on the node, for clusters where an account must be allowed that. It has no rights in the
+/// API.
 const NODE_ACCOUNT: &str = "metes-node";
 /// The folders of overlays/: where the distribution's runtime looks for plugins, and which file says so, if one does.
 const OVERLAYS: [(&str, &str, Option<&str>); 10] = [
@@ -108,7 +109,7 @@ impl Applied {
     }
 }
 
-/// Applies it twice; what the server has after the first time, which the second must not change.
+/// Applies it twice. Returns the objects after the first time, which the second must not change.
 fn apply_and_delete(api: &KubeApi, kubectl: &Kubectl, source: &str, yaml: &str) -> Vec<Value> {
     // An object of no namespace is there once: two tests must not have it at one time.
     let _alone = alone();
@@ -150,7 +151,7 @@ fn is_example(file: &str) -> bool {
     file.starts_with("examples/") && file.ends_with(".yaml")
 }
 
-/// Those of cert-manager and of the Prometheus operator, which take anything as `spec`.
+/// Installs the definitions of cert-manager and of the Prometheus operator, which take anything as `spec`.
 fn install_crds_of_others(api: &KubeApi) {
     install_constraints(api);
     const CERT_MANAGER: &str = "cert-manager.io";
@@ -327,7 +328,7 @@ impl Workload {
             .collect()
     }
 
-    /// The folder of the node for plugins, and what the kubelet asks of it.
+    /// The folder of the node for plugins, and its type, which the kubelet checks.
     fn plugins(&self) -> (&'static str, &'static str) {
         let volume = self.volumes().iter().find(|volume| volume["name"] == "cni-bin");
         let folder = &volume.expect("it is among the volumes")["hostPath"];

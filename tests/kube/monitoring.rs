@@ -176,7 +176,7 @@ fn manifest(name: &str) -> String {
     fs::read_to_string(path).expect(name)
 }
 
-/// The rules as Prometheus itself reads them, in a folder: what docs/monitoring.md says to make of the manifest.
+/// The rules as Prometheus itself reads them, in a folder: made of the manifest as docs/monitoring.md says.
 fn rules(folder: &Path) -> PathBuf {
     let manifest = support::root().join("manifests/monitoring/rules.yaml");
     let path = folder.join("rules.yaml");

@@ -22,12 +22,12 @@ const COUNTS_MAX: Duration = Duration::from_secs(30);
 const PASS_MAX: Duration = Duration::from_secs(30);
 const CLAIM: &str = "00000000-0000-0000-0000-00000000c1a1";
 
-/// An account, and what it is there for.
+/// An account, and its work.
 struct Account {
     name: &'static str,
-    /// Where its role is.
+    /// The folder of its role.
     folder: &'static str,
-    /// Makes a world and does the account's work in it: all of it, or else what the API refused, with nothing done.
+    /// Makes a world and does the account's work in it: all of it, or else the refusal of the API, with nothing done.
     work: fn(&Lab) -> Result<(), String>,
 }
 
@@ -544,8 +544,8 @@ fn make_a_pass_and_events(lab: &Lab) -> Result<(), String> {
     if told { Ok(()) } else { Err(outcome.stderr) }
 }
 
-/// A pass that succeeded, and the events that there are after it. It is worth something without knowing any
-/// ResourceClaims: then it says why, and keeps what they have. It says, too, that it cannot know what pods report.
+/// A pass that succeeded, and the events after it. It is worth something without knowing any ResourceClaims: then it
+/// says why, and keeps their addresses. It says, too, that it cannot know the reports of pods.
 fn pass(lab: &Lab) -> Result<(Outcome, Value), String> {
     let mut world = World::new(lab);
     let pod = world.pod("living");

@@ -1,5 +1,5 @@
-//! A pass of the reconciler on a real API server and a real etcd: who keeps what it holds, who loses it and
-//! when, what is repaired, and what stops a pass.
+//! A pass of the reconciler on a real API server and a real etcd: the owners that keep their addresses, those that lose
+//! them and when, the repairs, and the conditions that stop a pass.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -378,7 +378,7 @@ fn a_node_at_work_has_more_time_for_its_dels() {
     });
     // The longer of the two counts.
     assert_eq!(due(&world, &["--grace", "1h", "--ready-grace", "2s"]), 0);
-    // A node that went down does not finish what it was to do, whatever it was at work on.
+    // A node that went down does not finish its work.
     world.api.node(&world.node_name("at-work")).ready(false);
     world.pass(flags).ok().kept(json!({"node-not-ready": 1}));
     world.api.node(&world.node_name("at-work")).out_of_service(true);
@@ -411,7 +411,7 @@ fn what_is_of_a_node_that_kubernetes_never_had_is_not_judged_by_its_pods() {
     in_parallel(4, 0..60, |index| world.orphan(&format!("strange{index}")));
     world.pass(flags).ok().kept(json!({"node-unknown": 61})).freed(json!({}));
     let short = ["--grace", "0s", "--unknown-node-grace", "2s"];
-    // When their time has come, they do.
+    // When their grace is over, they do.
     wait_for("their grace to end", GRACE_MAX, || {
         let pass = world.pass(short);
         if pass.code == Some(3) { Ok(()) } else { Err(pass.outcome.to_string()) }
@@ -578,7 +578,7 @@ fn a_node_that_calls_itself_otherwise_than_kubernetes_does_is_named() {
     world.cluster.assert_clean();
 }
 
-/// A pod with two sandboxes of different nodes' names: so the second does not take over what the first has.
+/// A pod with two sandboxes of different nodes' names: so the second does not take over the addresses of the first.
 struct Sandboxes<'a> {
     world: &'a World,
     pod: Pod,
@@ -682,7 +682,7 @@ fn after_a_reboot_a_sandbox_is_freed_only_if_a_newer_one_has_all() {
     world.cluster.assert_clean();
 }
 
-/// An API server of the test's own: a pass compares what all pods of a cluster report.
+/// An API server of the test's own: a pass compares the reports of all pods of a cluster.
 struct Reporting {
     world: World,
     network: String,
@@ -1206,7 +1206,7 @@ fn a_pass_counts_what_is_held_of_each_pool() {
     };
     let other = counts("other", "blue", [2, 0, 2, 0]);
     let storage = counts("storage", "default", [8, 2, 6, 0]);
-    // After what the pass frees.
+    // The counts after the frees of the pass.
     counted(json!([other, storage])).freed(json!({"pod-gone": 1}));
     let drained = world.node.pool(&["drain", "storage", "--range", "10.80.0.0/29", "--yes"], "");
     assert_eq!(drained.status.code(), Some(3), "{drained}");
@@ -1234,7 +1234,7 @@ fn suspiciously_many_orphans_are_not_freed() {
     let pass = world.pass(AT_ONCE).refused(3, "60 of 100 records");
     assert_eq!(pass.report["orphans"], 60);
     held(100);
-    // Also those that are not due yet: whatever went wrong, it did.
+    // Orphans that are not due yet count, too: something went wrong all the same.
     world.pass(["--grace", "1h"]).refused(3, "--force");
     held(100);
     // Records of others make no orphan less suspicious.
@@ -1262,7 +1262,7 @@ fn suspiciously_many_orphans_are_not_freed() {
 
 // ---- what stops a pass
 
-/// Metas that nobody may free under, by what they say; the words of the error stand beside the tests.
+/// Metas that nobody may free under, by their text; the words of the error stand beside the tests.
 const STATES: [(&str, &str); 5] = [
     ("suspect", r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"suspect":3}"#),
     ("newer writers", r#"{"v":1,"min_writer":2,"id":"0f","epoch":1}"#),

@@ -21,7 +21,7 @@ fn events(world: &World) -> Vec<Value> {
     list["items"].as_array().expect("a list has items").clone()
 }
 
-/// The keys of whoever leads.
+/// The keys of the leader.
 fn leads(world: &World) -> Vec<String> {
     world.cluster.store().keys("v1/lead/")
 }
@@ -409,7 +409,7 @@ fn a_server_reads_its_host_file_for_each_pass() {
     world.cluster.assert_clean();
 }
 
-/// At once, as a kubelet does with what it mounts.
+/// At once, as a kubelet does with its mounts.
 fn replace(file: &Path, content: &[u8]) {
     let new = file.with_extension("new");
     fs::write(&new, content).expect("a file can be written");

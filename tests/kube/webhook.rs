@@ -103,7 +103,7 @@ impl World {
         said
     }
 
-    /// Sends bytes over TLS, and what comes back.
+    /// Sends bytes over TLS, and returns the answer.
     fn send(&self, bytes: &[u8]) -> String {
         let file = self.folder.path().join("request");
         fs::write(&file, bytes).expect("a file can be written");
@@ -166,7 +166,7 @@ fn networks_are_refused_and_warned_of_when_they_are_written() {
     // Nobody judges, and networks are written all the same.
     world.takes("bad", BAD);
     let running = world.start(&host_file);
-    // Somebody may label what is bad already, and is told.
+    // A user may label a bad object that is there already, and is told.
     let label = ["label", NADS, "bad", "a=b"];
     let labelled = world.kubectl.run(label, "");
     assert!(labelled.succeeded() && labelled.stderr.contains("Warning: metes: "), "{labelled}");
