@@ -15,24 +15,24 @@ use crate::world::{self, Played, Setup, Theme};
 /// A file system in memory: files cost least there.
 const MEMORY: &str = "/dev/shm";
 
-/// Which worlds to play.
+/// The worlds to play.
 #[derive(Debug, Clone)]
 pub struct Campaign {
     /// The first seed.
     pub first: u64,
-    /// How many.
+    /// The number of seeds.
     pub seeds: u64,
     /// Operations in each.
     pub operations: u64,
-    /// What kind of worlds; none: of all kinds, mostly mixed.
+    /// The kind of worlds; none: all kinds, mostly mixed.
     pub theme: Option<Theme>,
-    /// What is left out of the transactions.
+    /// The guard that is left out of the transactions.
     pub mutant: Option<Mutant>,
-    /// What is struck at, left out or not.
+    /// The guard to strike at, left out or not.
     pub target: Option<Guard>,
-    /// Whether the guards that occur are collected.
+    /// True if the guards that occur are collected.
     pub collects: bool,
-    /// How many worlds are played at the same time.
+    /// The number of worlds that are played at the same time.
     pub threads: usize,
     /// After so many violations the campaign ends.
     pub enough: usize,
@@ -47,13 +47,13 @@ pub struct Sum {
     pub operations: u64,
     /// Transactions that were applied.
     pub transactions: u64,
-    /// What went wrong, and how often.
+    /// Faults, each with its count.
     pub faults: BTreeMap<&'static str, u64>,
-    /// How the operations ended, and how often.
+    /// Outcomes of operations, each with its count.
     pub outcomes: BTreeMap<&'static str, u64>,
     /// The guards that occurred.
     pub guards: BTreeSet<Guard>,
-    /// What was violated, by seed.
+    /// The violation of each seed that has one.
     pub violations: BTreeMap<u64, String>,
 }
 
@@ -241,7 +241,7 @@ fn suits(guard: Guard) -> &'static [Theme] {
         (_, Kind::NotOlder | Kind::Older, _) => &[Theme::Restored],
         // Without a meta to compare, after all keys were deleted.
         ("suspect", Kind::Mod, "meta") => &[Theme::Emptied],
-        // Of allocations that have lost their meta.
+        // These allocations have lost their meta.
         ("meta", Kind::Mod, _) => &[Theme::First, Theme::Meta],
         (_, _, "meta") => &[Theme::Meta],
         (_, _, "pool" | "pools") => &[Theme::Pools],

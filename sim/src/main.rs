@@ -11,7 +11,7 @@ use metes_sim::campaign::{Campaign, Noticed, Place, Sum, hunt, places};
 use metes_sim::mutant::Guard;
 use metes_sim::world::Theme;
 
-/// How much of what happened is shown for a violation.
+/// The most trace lines that are shown for a violation.
 const SHOWN: usize = 400;
 
 /// Runs metes on a model of etcd that fails, in worlds that seeds decide.

@@ -1,8 +1,8 @@
 //! Takes a store that may have gone back in time into service again.
 //!
-//! Only a person can say that what a restored store holds is what the cluster uses ([`accept`]), or somebody
-//! who has looked at every pod ([`begin`], [`finish`]). The next epoch begins: high-water marks of an
-//! earlier one do not count any more.
+//! Only a person can say that a restored store holds exactly the addresses that the cluster uses ([`accept`]), or
+//! somebody who has looked at every pod ([`begin`], [`finish`]). The next epoch begins: high-water marks of an earlier
+//! one do not count any more.
 
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::store::meta::{self, MetaError, StoredMeta};
 use crate::store::session::Session;
 use crate::store::txn::Entry;
 
-/// What became of a request to accept the store.
+/// The outcome of a request to accept the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
     /// It was not under suspicion and lacks nothing; nothing was written.
@@ -54,25 +54,25 @@ fn in_service(meta: &mut Meta) {
 }
 
 impl Report {
-    /// Whether there is something to accept.
+    /// True if there is something to accept.
     #[must_use]
     pub fn can_be_accepted(&self) -> bool {
         successor(self).is_some()
     }
 
-    /// Whether there are allocations without a meta.
+    /// True if there are allocations without a meta.
     #[must_use]
     pub fn lacks_meta(&self) -> bool {
         self.has(super::Kind::MetaMissing)
     }
 
-    /// Whether nothing is stored.
+    /// True if nothing is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.meta == MetaState::Missing && !self.lacks_meta()
     }
 
-    /// Whether running pods use addresses that the store lacks.
+    /// True if running pods use addresses that the store lacks.
     fn lacks_addresses(&self) -> bool {
         self.has(super::Kind::AddressLacking)
     }
@@ -132,7 +132,7 @@ pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), Begi
         };
         meta.suspect = Some(meta.epoch);
         match meta::replace(session, "meta", entry.as_ref(), &meta).await {
-            // Whether it was applied shows when it is read again.
+            // The next read shows if it was applied.
             Ok(_) | Err(Failure::Unknown(_)) if Instant::now() < session.until => {}
             Ok(_) => return Err(OutOfTime.into()),
             Err(failure) => return Err(MetaError::from(failure).into()),

@@ -13,7 +13,7 @@ use super::process::Work;
 use super::tree::{Place, words};
 use super::works;
 
-/// How many addresses of a set are set aside at times.
+/// The number of addresses of a set that are set aside at times.
 const SET_ASIDE: u64 = 3;
 /// The time of a hold that has one, in seconds.
 const TIME_S: u64 = 20;

@@ -1,4 +1,4 @@
-//! What would be done about a finding, by what was read. Pure.
+//! The plan of each mend, made from what was read. Pure.
 
 use super::kept::KeptEntry;
 use super::{Finding, Kind, Mend, Mending, Mends};
@@ -18,7 +18,7 @@ use crate::store::txn::{Compare, Entry, Op, Txn};
 const OWNERS_FIRST: &str = "run `metes check --mend undecodable-owner` first";
 /// The record of a newer program may say anything.
 const OF_NEWER: &str = "a record that a newer metes wrote may have it: mend it with a metes of that version";
-/// How much of a value a sentence shows.
+/// The most of a value that a sentence shows.
 const SHOWN: usize = 80;
 
 const NOT_IN_USE: &str = "see that no container uses what is freed: another one may get it at once";
@@ -32,9 +32,9 @@ pub(super) struct Planner<'a> {
     pub(super) keys: &'a Keys,
     pub(super) seen: &'a Snapshot,
     pub(super) mends: Mends<'a>,
-    /// What was found.
+    /// The kind of the finding.
     pub(super) kind: Kind,
-    /// Of a page that does not decode: the bits that its reservations need.
+    /// The bits that the reservations of a page need, if it does not decode.
     pub(super) bits: Option<&'a Bits>,
 }
 
@@ -131,7 +131,7 @@ impl Planner<'_> {
 
     fn page(&self, entry: &Entry, (network, page): (&NetworkName, Page), what: &str) -> PlannedMend {
         let Some(mut bits) = self.bits.cloned() else { return Ok(Mending::Changed) };
-        // A container may use what its record lists, although it is not reserved.
+        // A container may use the addresses that its record lists, although they are not reserved.
         if self.mends.related.has_newer_owner {
             return Ok(Mending::Instead(OF_NEWER.to_owned()));
         }
@@ -154,7 +154,7 @@ impl Planner<'_> {
         self.possible(stands, vec![does], None, builder.finish())
     }
 
-    /// Frees what is reserved for an owner whose record says nothing, with the record.
+    /// Frees the addresses reserved for an owner whose record says nothing, and the record.
     fn undecodable_owner(&self, entry: &Entry, owner: &Owner) -> PlannedMend {
         if self.mends.related.has_newer_reservation {
             return Ok(Mending::Instead(OF_NEWER.to_owned()));
@@ -238,7 +238,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Reserves again what a record lists. If it is reserved for another owner, all that the record lists is freed.
+    /// Reserves again the addresses of a record. If one is reserved for another owner, all that the record lists is
+    /// freed.
     fn unreserved(&self, entry: &Entry, owner: &Owner) -> PlannedMend {
         let Ok(record) = OwnerRecord::decode(&entry.value) else { return Ok(Mending::Changed) };
         self.require(record.reserved().map(|(network, address)| self.keys.ip(network, address)))?;
@@ -281,7 +282,7 @@ impl Planner<'_> {
     }
 
     /// Frees the owner for which the address is not reserved; if it is reserved for neither, the one that was found.
-    /// The other one gets the reservations of what both list.
+    /// The other one gets the reservations of the addresses that both list.
     fn listed_twice(&self, entry: &Entry, owner: &Owner) -> PlannedMend {
         let Ok(record) = OwnerRecord::decode(&entry.value) else { return Ok(Mending::Changed) };
         let mut of_each = record.reserved().map(|(network, address)| (network.clone(), address));
@@ -368,7 +369,7 @@ impl Planner<'_> {
         self.possible(stands, vec!["deletes the key".to_owned()], None, builder.finish())
     }
 
-    /// Writes anew what the pools say together, after deleting one that does not decode.
+    /// Writes anew the record that all pools make together, after deleting one that does not decode.
     fn pools(&self, deleted: Option<(&Entry, PoolChanges)>) -> PlannedMend {
         let together = self.keys.pool_changes();
         self.require(std::iter::once(together.clone()))?;
@@ -407,7 +408,8 @@ impl Planner<'_> {
         self.free_beside(owner, record, None, stands)
     }
 
-    /// The same beside another owner, for which is reserved what its record lists too, unless somebody else has it.
+    /// The same beside another owner, for which the addresses that its record lists too are reserved, unless somebody
+    /// else has them.
     fn free_beside(
         &self,
         owner: &Owner,
@@ -479,7 +481,8 @@ impl Planner<'_> {
         Ok(Mending::Possible(Mend { stands, does, first, kept: self.kept(&txn), txn }))
     }
 
-    /// What a transaction deletes or replaces. Bits follow from what is held, so a bitmap is kept only if it is none.
+    /// The keys that a transaction deletes or replaces. Bits follow from what is held, so a bitmap is kept only if it
+    /// does not decode.
     fn kept(&self, txn: &Txn) -> Vec<KeptEntry> {
         let lost = txn.then.iter().filter_map(|op| match op {
             Op::Delete(key) => self.seen.entry(key),
@@ -500,7 +503,7 @@ impl Planner<'_> {
         self.seen.entry(key).is_some_and(|entry| newer_version(&entry.value).is_some())
     }
 
-    /// A transaction that needs what was found to be as it was read.
+    /// A transaction on the condition that the finding's key is as it was read.
     fn builder(&self, entry: &Entry) -> Builder<'_> {
         let mut builder = Builder::new("mend", self.seen);
         builder.unchanged(entry.key.clone());
