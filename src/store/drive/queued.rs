@@ -337,7 +337,7 @@ pub(super) async fn send<K: Kv>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::effects::Place;
+    use crate::store::effects::Position;
     use crate::store::keys::{Keys, TicketId};
     use crate::store::txn::NestedReply;
 
@@ -354,7 +354,7 @@ mod tests {
             mod_revision: id + turn,
             lease: 7,
         };
-        let effects = Effects { removes: vec![key(9)], ends: vec![Place(1)], ..Effects::default() };
+        let effects = Effects { removes: vec![key(9)], ends: vec![Position(1)], ..Effects::default() };
         let end = NestedReply { succeeded: true, found: vec![Found::default()] };
         let found = vec![Found::default(), Found { nested: Some(end), ..Found::default() }];
         let owes = |tickets: &[Entry], gone: &[Bytes]| {
