@@ -40,6 +40,12 @@ pub fn random_below(bound: u64) -> u64 {
     random() % bound.max(1)
 }
 
+/// A positive number, as etcd wants it for a lease.
+#[must_use]
+pub fn random_positive() -> i64 {
+    ((random() >> 1) as i64).max(1)
+}
+
 /// A random pause from a tenth of `longest` up to `longest`.
 #[must_use]
 pub fn random_pause(longest: Duration) -> Duration {

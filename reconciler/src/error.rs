@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metes::store::keys::Keys;
 use metes::store::kv::Failure;
-use metes::store::meta::MetaError;
+use metes::store::prefix::MetaError;
 use metes::store::release::FreeError;
 use metes::store::snapshot::BadRecord;
 

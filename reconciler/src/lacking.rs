@@ -17,8 +17,8 @@ use metes::pool::{Addr, NetworkName};
 use metes::store::keys::{Key, NetworkAddress};
 use metes::store::kv::{Failure, Kv};
 use metes::store::meta;
+use metes::store::session::new_lease;
 use metes::store::snapshot::Snapshot;
-use metes::store::ticket::new_lease;
 use metes::store::txn::{Entry, Op, Txn};
 use metes::store::walk::walk;
 

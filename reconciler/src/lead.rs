@@ -8,7 +8,7 @@ use std::time::Duration;
 use metes::pool::record::{Leader, Record};
 use metes::store::keys::Bytes;
 use metes::store::kv::{Failure, Kv};
-use metes::store::ticket::new_lease;
+use metes::store::session::new_lease;
 use metes::store::txn::{Compare, Entry, Op, Txn};
 use tokio::time::Instant;
 

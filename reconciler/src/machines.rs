@@ -13,8 +13,8 @@ use metes::store::builder::Builder;
 use metes::store::keys::{Key, NodeKey};
 use metes::store::kv::{Failure, Kv};
 use metes::store::session::Session;
+use metes::store::session::new_lease;
 use metes::store::snapshot::Snapshot;
-use metes::store::ticket::new_lease;
 use metes::store::txn::{Entry, Op};
 use metes::store::walk::walk;
 

@@ -19,7 +19,7 @@ use metes::pool::record::{Held, Meta, Owner, OwnerRecord, VERSION};
 use metes::store::cooling::CoolingLeases;
 use metes::store::free::Freed;
 use metes::store::kv::{Failure, Kv};
-use metes::store::meta::StoredMeta;
+use metes::store::prefix::StoredMeta;
 use metes::store::release::{FreeError, release_as_read};
 
 use crate::api::{self, Api};

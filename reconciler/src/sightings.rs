@@ -14,7 +14,7 @@ use metes::pool::record::{Owner, Record, Sighting};
 use metes::store::keys::{Bytes, Key};
 use metes::store::kv::{Failure, Kv};
 use metes::store::session::Session;
-use metes::store::ticket::new_lease;
+use metes::store::session::new_lease;
 use metes::store::txn::{Entry, Op, Txn};
 use metes::store::walk::walk;
 

@@ -11,7 +11,8 @@ use crate::limits;
 use crate::pool::record::Meta;
 use crate::random::{random_id, random_pause};
 use crate::store::kv::{Failure, Kv};
-use crate::store::meta::{self, MetaError, StoredMeta};
+use crate::store::meta;
+use crate::store::prefix::{self, MetaError, StoredMeta};
 use crate::store::session::Session;
 use crate::store::txn::Entry;
 
@@ -113,13 +114,13 @@ pub async fn accept<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<A
 /// [`MetaError`]; asking again does no harm.
 pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), MetaError> {
     loop {
-        let StoredMeta { meta, entry } = meta::read(session).await?;
+        let StoredMeta { meta, entry } = prefix::read(session).await?;
         let mut meta = match (meta, &entry) {
             (Some(meta), Some(entry)) if meta.suspect.is_some() => return Ok((meta, entry.clone())),
             (meta, _) => meta.unwrap_or_else(|| Meta::first(random_id())),
         };
         meta.suspect = Some(meta.epoch);
-        match meta::replace(session, "meta", entry.as_ref(), &meta).await {
+        match prefix::replace(session, "meta", entry.as_ref(), &meta).await {
             // Whether it was applied shows when it is read again.
             Ok(_) | Err(Failure::Unknown(_)) if Instant::now() < session.until => {}
             Ok(_) => return Err(Failure::Unknown("the time is over".to_owned()).into()),
@@ -137,5 +138,5 @@ pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), Meta
 pub async fn finish<K: Kv>(session: Session<'_, K>, begun: &(Meta, Entry)) -> Result<Option<u64>, Failure> {
     let (mut meta, entry) = begun.clone();
     in_service(&mut meta);
-    Ok(meta::replace(session, "meta", Some(&entry), &meta).await?.then_some(meta.epoch))
+    Ok(prefix::replace(session, "meta", Some(&entry), &meta).await?.then_some(meta.epoch))
 }

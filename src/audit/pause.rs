@@ -2,7 +2,7 @@
 
 use super::{MetaState, Report};
 use crate::store::kv::{Failure, Kv};
-use crate::store::meta;
+use crate::store::prefix;
 use crate::store::session::Session;
 
 /// What became of a request to end the pause.
@@ -29,6 +29,6 @@ pub async fn end<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<Ende
         MetaState::Missing | MetaState::Known(..) => return Ok(Ended::NotPaused),
     };
     meta.end_pause();
-    let is_replaced = meta::replace(session, "pause", Some(entry), &meta).await?;
+    let is_replaced = prefix::replace(session, "pause", Some(entry), &meta).await?;
     Ok(if is_replaced { Ended::Done } else { Ended::Changed })
 }

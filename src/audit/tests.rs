@@ -16,7 +16,7 @@ use crate::pool::record::{Cooling, Owner, PodIndex, Record};
 use crate::pool::{Page, RangeCounts};
 use crate::store::keys::{Bytes, Keys, LeaseId};
 use crate::store::kv::{About, Event, LeaseAge, Watch};
-use crate::store::meta::MetaError;
+use crate::store::prefix::MetaError;
 use crate::store::txn::{Compare, Entry, Found, List, Op, Reply, Txn};
 use crate::store::walk::walk;
 

@@ -59,7 +59,7 @@ use crate::store::follow::Follow;
 use crate::store::keys::Keys;
 use crate::store::known::{HighWater, judged_by};
 use crate::store::kv::{Failure, Kv};
-use crate::store::meta;
+use crate::store::prefix;
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 use inventory::Inventory;
@@ -203,7 +203,7 @@ impl<K: Kv> Context<'_, K> {
             let mut seen = Snapshot::default();
             session.read(&judged_by(keys, &own, known), &mut seen).await?;
             let is_another = match known {
-                Some(known) => meta::contradicts(session, known, &mut seen).await?,
+                Some(known) => prefix::contradicts(session, known, &mut seen).await?,
                 None => false,
             };
             let etcd = session.kv.cluster().unwrap_or_default();

@@ -29,8 +29,8 @@ use crate::store::free::{Free, FreeGuard, Freed};
 use crate::store::keys::Bytes;
 use crate::store::known::{HighWater, judged_by};
 use crate::store::kv::{Failure, Kv};
-use crate::store::meta;
 use crate::store::policy::{Witness, WitnessRun};
+use crate::store::prefix;
 use crate::store::release::{self, FreeError, NotFreed};
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
@@ -177,7 +177,7 @@ impl<'a, K: Kv> Run<'a, K> {
         }
         // Without an answer, the node's key counts as lost.
         if let Some(known) = &known
-            && meta::contradicts(self.session, known, snapshot).await.unwrap_or(true)
+            && prefix::contradicts(self.session, known, snapshot).await.unwrap_or(true)
         {
             return Some(errors::suspect(known.epoch));
         }

@@ -81,12 +81,12 @@ impl Hints {
     /// The leases for what a free that begins at `start` lets cool.
     #[must_use]
     pub fn cooling_for(&self, start: &RunStart) -> CoolingLeases {
-        let mut leases = CoolingLeases::default();
+        let (mut leases, now) = (CoolingLeases::default(), tokio::time::Instant::now().into_std());
         for (cooldown_s, lease) in &self.cooling {
             if let (true, Some(age)) =
                 (lease.serves(start, limits::COOLING_USED_WITHIN), start.since(&lease.since))
             {
-                leases.left_behind(*cooldown_s, LeaseId(lease.id), age);
+                leases.left_behind(*cooldown_s, LeaseId(lease.id), age, now);
             }
         }
         leases

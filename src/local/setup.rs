@@ -20,8 +20,8 @@ use crate::cni::{Code, Error};
 use crate::config::etcd::{ClientFiles, Login, Password, TlsFiles};
 use crate::config::{HostFile, IpamSettings, Settings};
 use crate::limits;
-use crate::store::cause::Obstacle;
 use crate::store::etcd::{Access, Tls};
+use crate::store::obstacle::Obstacle;
 
 /// Where the host file is when METES_CONF does not say otherwise.
 pub const HOST_FILE: &str = "/etc/cni/net.d/metes.d/metes.conf";

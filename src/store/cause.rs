@@ -2,43 +2,11 @@
 //! and the words for people. Pure.
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 
 use rustls::{AlertDescription, CertificateError};
 
-/// What is wrong, and what somebody does about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Obstacle {
-    /// What is wrong.
-    pub what: String,
-    /// What to do.
-    pub remedy: String,
-}
-
-impl Obstacle {
-    pub(super) fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what: what.into(), remedy: remedy.into() }
-    }
-
-    /// Both.
-    pub(super) fn and(self, other: Self) -> Self {
-        Self::new(format!("{}; {}", self.what, other.what), format!("{}; {}", self.remedy, other.remedy))
-    }
-}
-
-/// What may pass by itself.
-impl<T: Into<String>> From<T> for Obstacle {
-    fn from(what: T) -> Self {
-        Self::new(what, "check that etcd runs, and that this node reaches `etcd.endpoints`")
-    }
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
+use super::obstacle::Obstacle;
 
 /// Why an endpoint does not serve this client, however often it asks.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,9 +5,7 @@
 //! measures the time.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::keys::LeaseId;
 use crate::limits;
@@ -32,9 +30,9 @@ struct CoolingLease {
 }
 
 impl CoolingLeases {
-    /// Takes over a lease of this age that another run of the node has left.
-    pub fn left_behind(&mut self, cooldown_s: u32, id: LeaseId, age: Duration) {
-        let usable_until = Instant::now() + limits::COOLING_USED_WITHIN.saturating_sub(age);
+    /// Takes over a lease that another run of the node has left, and that is of this age `now`.
+    pub fn left_behind(&mut self, cooldown_s: u32, id: LeaseId, age: Duration, now: Instant) {
+        let usable_until = now + limits::COOLING_USED_WITHIN.saturating_sub(age);
         self.known.insert(cooldown_s, CoolingLease { id, usable_until, is_new: false });
     }
 

@@ -29,12 +29,13 @@ use super::first::{self, FirstRequest};
 use super::keys::{Bytes, Key, LeaseId, Scope};
 use super::known::HighWater;
 use super::kv::{Failure, Kv};
-use super::meta;
 use super::policy::{FencePolicy, LeaseUse, Policy, TicketLease};
-use super::session::Session;
+use super::prefix;
+use super::queue::Queue;
+use super::session::{Session, new_lease};
 use super::settle::settle;
 use super::snapshot::Snapshot;
-use super::ticket::{Queue, TICKET_OPS, new_lease};
+use super::ticket::TICKET_OPS;
 use super::tried::Tried;
 use super::txn::{Compare, Entry, Op, Reply, Txn};
 use crate::limits;
@@ -68,12 +69,12 @@ impl<D, R> From<Failure> for Stopped<D, R> {
     }
 }
 
-impl<D, R> From<meta::FoundingError> for Stopped<D, R> {
-    fn from(e: meta::FoundingError) -> Self {
+impl<D, R> From<prefix::FoundingError> for Stopped<D, R> {
+    fn from(e: prefix::FoundingError) -> Self {
         match e {
-            meta::FoundingError::Failed(failure) => Stopped::Failed(failure),
-            meta::FoundingError::TooOld(text) => Stopped::TooOld(text),
-            meta::FoundingError::OtherUsed(other) => Stopped::OtherUsed(other),
+            prefix::FoundingError::Failed(failure) => Stopped::Failed(failure),
+            prefix::FoundingError::TooOld(text) => Stopped::TooOld(text),
+            prefix::FoundingError::OtherUsed(other) => Stopped::OtherUsed(other),
         }
     }
 }
@@ -525,7 +526,7 @@ impl<'a, K: Kv> Driver<'a, K> {
     async fn supply_cooling<C: Change>(&self, change: &mut C, seen: &Snapshot) -> Result<(), Failure> {
         let Some((cooldowns, leases)) = change.cooling(seen) else { return Ok(()) };
         for cooldown_s in cooldowns {
-            let now = Instant::now();
+            let now = Instant::now().into_std();
             if leases.lacks(cooldown_s, now) {
                 leases.granted(cooldown_s, self.granted(cooling::ttl(cooldown_s)).await?.0, now);
             }
@@ -601,7 +602,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             if founds {
                 let other_store =
                     self.policy.witness.as_ref().and_then(|witness| witness.other_store.as_ref());
-                meta::may_found(self.session, other_store).await?;
+                prefix::may_found(self.session, other_store).await?;
             }
             if !(self.policy.is_wanted)() {
                 return Err(Stopped::OutOfTime);

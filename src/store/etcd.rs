@@ -17,10 +17,11 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 
-use super::cause::{self, Cause, Identified, Obstacle, Reading};
+use super::cause::{self, Cause, Identified, Reading};
 use super::follow::{Changes, Follow, FollowEnd, KeyChange};
 use super::keys::{Bytes, LeaseId};
 use super::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
+use super::obstacle::Obstacle;
 use super::probe::probe;
 pub use super::tls::Tls;
 use super::tried::Tried;

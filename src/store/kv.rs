@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::cause::Obstacle;
 use super::keys::{Bytes, LeaseId};
+use super::obstacle::Obstacle;
 use super::txn::{Entry, Reply, Txn};
 use crate::limits;
 

@@ -10,6 +10,7 @@ use super::kv::{Failure, Kv};
 use super::snapshot::Snapshot;
 use super::txn::{Op, Reply, Txn};
 use crate::limits;
+use crate::random::random_positive;
 
 /// A store, the keys of one prefix, and a deadline.
 pub struct Session<'a, K> {
@@ -77,4 +78,10 @@ impl<'a, K: Kv> Session<'a, K> {
         }
         Ok(())
     }
+}
+
+/// A new random lease id.
+#[must_use]
+pub fn new_lease() -> LeaseId {
+    LeaseId(random_positive())
 }

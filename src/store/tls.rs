@@ -8,8 +8,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-use super::cause::{self, Obstacle};
+use super::cause;
 use super::certificate::common_name;
+use super::obstacle::Obstacle;
 
 /// What TLS needs, as PEM.
 #[derive(Clone)]

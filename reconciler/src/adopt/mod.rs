@@ -32,7 +32,7 @@ use metes::config::Settings;
 use metes::pool::record::Meta;
 use metes::store::keys::Key;
 use metes::store::kv::Kv;
-use metes::store::meta;
+use metes::store::prefix;
 use metes::store::txn::Entry;
 use metes::store::walk::walk;
 
@@ -107,7 +107,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
     /// From here on no ADD hands out anything. A dry run only checks that this would be possible.
     async fn begin(&self) -> Result<Option<(Meta, Entry)>, AdoptionError> {
         if self.context.dry_run {
-            meta::read(self.context.session).await?;
+            prefix::read(self.context.session).await?;
             return Ok(None);
         }
         Ok(Some(accept::begin(self.context.session).await?))

@@ -9,10 +9,11 @@ use metes::pool::record::{Definitions, Meta, Record};
 use metes::random::random_id;
 use metes::store::keys::{Bytes, LeaseId, digest_hex};
 use metes::store::kv::{Kv, LeaseAge};
-use metes::store::meta::{self, StoredMeta};
+use metes::store::meta;
+use metes::store::prefix::StoredMeta;
 use metes::store::session::Session;
+use metes::store::session::new_lease;
 use metes::store::snapshot::Snapshot;
-use metes::store::ticket::new_lease;
 use metes::store::txn::{Entry, Op, Txn};
 
 use super::error::ImportError;

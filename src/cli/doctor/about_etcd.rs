@@ -286,7 +286,7 @@ mod tests {
     use super::*;
     use crate::cli::doctor::line::Verdict;
     use crate::pool::record::Meta;
-    use crate::store::cause::Obstacle;
+    use crate::store::obstacle::Obstacle;
 
     fn about(member: u64, errors: &[&str]) -> About {
         let errors = errors.iter().map(|&error| error.to_owned()).collect();

@@ -224,7 +224,7 @@ mod tests {
     use crate::cli::doctor::facts::{MachineFacts, MarkFacts};
     use crate::cli::doctor::line::Verdict;
     use crate::pool::record::Owner;
-    use crate::store::cause::Obstacle;
+    use crate::store::obstacle::Obstacle;
 
     #[test]
     fn spans() {

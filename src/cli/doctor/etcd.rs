@@ -24,12 +24,13 @@ use crate::store::handshake::presented;
 use crate::store::keys::{Key, Keys, LeaseId};
 use crate::store::known::judged_by;
 use crate::store::kv::{Failure, Kv};
-use crate::store::meta::{self, writable};
+use crate::store::meta::writable;
+use crate::store::prefix;
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{List, Op, Txn};
 use crate::store::walk::walk;
-use crate::store::{self, cause::Obstacle};
+use crate::store::{self, obstacle::Obstacle};
 
 /// What etcd answers within `most`, and the certificates that its endpoints show.
 pub(super) async fn ask(
@@ -156,7 +157,7 @@ async fn seen<K: Kv>(session: Session<'_, K>, node: &NodeFacts) -> Result<StoreS
     let mut snapshot = Snapshot::default();
     session.read_all(ops, &mut snapshot).await?;
     let is_another = match known {
-        Some(known) => meta::contradicts(session, known, &mut snapshot).await?,
+        Some(known) => prefix::contradicts(session, known, &mut snapshot).await?,
         None => false,
     };
     let counts = session.keys.allocations().map(|prefix| snapshot.count(&prefix, &key));

@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::local::spool::Survey;
 use crate::pool::names::{ClusterName, NodeName};
 use crate::pool::record::{Meta, Owner};
-use crate::store::cause::Obstacle;
 use crate::store::certificate::Certificate;
 use crate::store::known::HighWater;
 use crate::store::kv::{About, Failure};
+use crate::store::obstacle::Obstacle;
 
 /// All that was seen.
 pub(super) struct DoctorFacts {

@@ -19,8 +19,8 @@ use crate::local::files::{self, Trust};
 use crate::local::node::{Machine, known_machine};
 use crate::local::setup::{self, HOST_FILE};
 use crate::local::state::{NodeState, node_name, state_folder};
-use crate::store::cause::Obstacle;
 use crate::store::certificate::Certificate;
+use crate::store::obstacle::Obstacle;
 
 /// The host file, and the settings as far as there are any; false if etcd must not be asked by them.
 pub(super) fn host_file(

@@ -8,8 +8,8 @@ use crate::limits;
 use crate::pool::record::Meta;
 use crate::random::{random_id, random_pause};
 use crate::store::kv::{Failure, Kv};
-use crate::store::meta::{self, FoundingError};
 use crate::store::pool_change::{PoolChangeRefused, PoolIntent, StoredPools};
+use crate::store::prefix::{self, FoundingError};
 
 /// How often a change is judged anew that others came before, or that was not answered.
 const TRIES: usize = 5;
@@ -169,7 +169,7 @@ async fn may_write<K: Kv>(context: &Context<'_, K>, pools: &StoredPools) -> Resu
     if !pools.founds(keys) {
         return Ok(());
     }
-    meta::may_found(context.session, None).await.map_err(|why| match why {
+    prefix::may_found(context.session, None).await.map_err(|why| match why {
         FoundingError::Failed(failure) => CliError::store("ask etcd for its version")(failure),
         FoundingError::TooOld(text) | FoundingError::OtherUsed(text) => CliError::Refused(text),
     })

@@ -13,9 +13,10 @@ use crate::store::fence::Fence;
 use crate::store::keys::{Bytes, Keys, NetworkAddress, Scope};
 use crate::store::kv::{Failure, Kv};
 use crate::store::line::{Line, Waiting};
+use crate::store::queue::{Queue, Taken, Turn};
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
-use crate::store::ticket::{Queue, Taken, Ticket, Turn};
+use crate::store::ticket::Ticket;
 use crate::store::txn::{Entry, Op, Reply, Txn};
 
 /// What a run knows at the head of its queue.

@@ -8,8 +8,8 @@ use crate::pool::record::{FIRST_EPOCH, Meta};
 use crate::store::fence::Fence;
 use crate::store::known::{HighWater, OwnKey, SeenAs, judged_by};
 use crate::store::kv::{Failure, Kv};
-use crate::store::meta;
 use crate::store::policy::WitnessRun;
+use crate::store::prefix;
 use crate::store::snapshot::Snapshot;
 use crate::store::ticket::Ticket;
 use crate::store::txn::{Compare, Entry, Op, Txn};
@@ -153,7 +153,7 @@ impl<K: Kv> Driver<'_, K> {
         if self.is_key_forgotten(&known, seen, revision).await? {
             return Ok(());
         }
-        match meta::accuse(self.session, seen, &known).await {
+        match prefix::accuse(self.session, seen, &known).await {
             Ok(Some(epoch)) => Err(Stopped::Suspect(epoch)),
             Ok(None) => Ok(()),
             Err(why) => {
@@ -194,7 +194,7 @@ impl<K: Kv> Driver<'_, K> {
         if self.is_key_forgotten(&known, seen, reply.revision).await? {
             return Ok(());
         }
-        let suspect = match meta::accuse(self.session, seen, &known).await {
+        let suspect = match prefix::accuse(self.session, seen, &known).await {
             Ok(epoch) => Stopped::Suspect(epoch.unwrap_or(known.epoch)),
             Err(why) => {
                 let why =
@@ -226,7 +226,7 @@ impl<K: Kv> Driver<'_, K> {
         let Some(known) = self.known.clone() else { return Ok(()) };
         let accused = async {
             self.session.read(&[self.session.keys.meta()], seen).await?;
-            meta::accuse(self.session, seen, &known).await
+            prefix::accuse(self.session, seen, &known).await
         };
         if let Err(why) = accused.await {
             tracing::warn!(%why, "{NOT_MARKED}");

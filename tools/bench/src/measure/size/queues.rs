@@ -7,10 +7,10 @@ use metes::limits;
 use metes::pool::record::{Owner, Record};
 use metes::store::etcd::Etcd as EtcdClient;
 use metes::store::keys::{Keys, LeaseId, Scope, TicketId};
+use metes::store::queue::Queue;
 use metes::store::request::TicketRecord;
 use metes::store::session::Session;
 use metes::store::snapshot::Snapshot;
-use metes::store::ticket::Queue;
 use tokio::runtime::Runtime;
 
 use super::add_and_del;
