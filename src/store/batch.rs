@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ask::Ask;
 use super::builder::{self, BitChanges, Builder};
-use super::effects::{Place, Planned, Serving};
+use super::effects::{Planned, Position, Serving};
 use super::free::{self, FreeGuard};
 use super::keys::{Bytes, Key, Keys, LeaseId, NetworkAddress, Scope};
 use super::known_pool::DecodedPools;
@@ -70,7 +70,7 @@ struct Add {
     txn: Txn,
     ticket: Bytes,
     addresses: Vec<NetworkAddress>,
-    end: Option<Place>,
+    end: Option<Position>,
 }
 
 impl<'a> Batch<'a> {
@@ -195,7 +195,7 @@ impl<'a> Batch<'a> {
             match adds.last_mut() {
                 // Only if that one is served. A run that drops out is still in the queue.
                 Some(add) if ends_with_add => {
-                    add.end = Some(Place(add.txn.then.len()));
+                    add.end = Some(Position(add.txn.then.len()));
                     add.txn.then.push(Op::Nested(Box::new(end)));
                 }
                 _ => {

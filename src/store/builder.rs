@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::effects::{Effects, Place, Planned};
+use super::effects::{Effects, Planned, Position};
 use super::keys::{Bytes, Keys, LeaseId};
 use super::snapshot::Snapshot;
 use super::txn::{Compare, Op, Txn};
@@ -90,9 +90,9 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a transaction inside, and returns its place.
-    pub fn nest(&mut self, txn: Txn) -> Place {
+    pub fn nest(&mut self, txn: Txn) -> Position {
         self.push(Op::Nested(Box::new(txn)));
-        Place(self.txn.then.len() - 1)
+        Position(self.txn.then.len() - 1)
     }
 
     /// Writes a key.

@@ -84,8 +84,9 @@ pub trait Change {
     }
 }
 
-/// What a [`Change`] does next.
+/// The next step of a [`Change`].
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, and most are commits")]
 pub enum Step<D> {
     /// Carry out these reads, then plan again.
     Read(Vec<Op>),

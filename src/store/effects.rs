@@ -23,9 +23,9 @@ pub struct Effects {
     /// The ADDs that it serves.
     pub serves: Vec<Serving>,
     /// The place of the transaction that gives another run its turn. After such a commit its head stops.
-    pub turn: Option<Place>,
+    pub turn: Option<Position>,
     /// The places of the transactions that end the queue.
-    pub ends: Vec<Place>,
+    pub ends: Vec<Position>,
     /// The record that it writes of the ranges that are asked for: the key and its value.
     pub asked: Option<(Bytes, Vec<u8>)>,
     /// It writes the first meta of the store.
@@ -38,20 +38,20 @@ pub struct Effects {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serving {
     /// The place of the transaction.
-    pub place: Place,
+    pub place: Position,
     /// The ticket of the run.
     pub ticket: Bytes,
     /// The run's addresses. The commit sets their bits in any case.
     pub addresses: Vec<NetworkAddress>,
     /// The place, in that transaction, of the one that ends the queue.
-    pub end: Option<Place>,
+    pub end: Option<Position>,
 }
 
 /// The place of a transaction inside another one: its position among the operations of `then`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(pub usize);
+pub struct Position(pub usize);
 
-impl Place {
+impl Position {
     /// Whether the transaction of this place was carried out. `found` is the answer to an applied one around it.
     #[must_use]
     pub fn is_carried_out(self, found: &[Found]) -> bool {

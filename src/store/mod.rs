@@ -1,8 +1,8 @@
 //! The store: keys, transactions as values, and the etcd that carries them out.
 //!
 //! - [`keys`], [`txn`], [`snapshot`]: what is asked, and what was found; pure.
-//! - [`builder`]: transactions that change what is held, built from what was read; [`effects`]: what they do for others;
-//!   pure.
+//! - [`builder`]: transactions that change what is held, built from what was read; [`effects`]: what they do for
+//! others; pure.
 //! - [`change`]: what a change decides; [`allot`] (ADD, of an [`ask`]), [`free`] and [`hold`] are three; pure.
 //! - [`drive`]: the one way in which a change is carried out, with [`first`], [`ticket`], [`fence`] and [`settle`];
 //!   [`release`] drives frees.

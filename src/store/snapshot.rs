@@ -62,8 +62,8 @@ impl Snapshot {
         self.known.insert(key.to_vec(), Known { entry, at: self.revision });
     }
 
-    /// Assumes of keys that they do not exist. A transaction on this snapshot compares that, whatever its plan does with
-    /// them.
+    /// Assumes of keys that they do not exist. A transaction on this snapshot compares that, whatever its plan does
+    /// with them.
     pub fn assume_absent(&mut self, keys: Vec<Bytes>) {
         keys.iter().for_each(|key| self.set(key, None));
         self.assumed_absent = keys;

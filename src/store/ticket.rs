@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::effects::Place;
+use super::effects::Position;
 use super::keys::{Bytes, LeaseId, Scope, TicketId};
 use super::kv::{Event, Failure, Kv, Watch};
 use super::request::TicketRecord;
@@ -42,7 +42,7 @@ pub struct Ticket {
 
 impl Ticket {
     /// The place, in its removal, of the transaction that ends the queue.
-    pub const END: Place = Place(1);
+    pub const END: Position = Position(1);
 
     /// The operations that remove the ticket, and also the tail if it still names this ticket.
     #[must_use]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-mod sources;
+pub(crate) mod sources;
 
 use self::sources::{Crate, files, rust_files};
 
